@@ -1,0 +1,28 @@
+"""FleetX: distributed training for PyTorch through the Fleet API.
+
+Importing the package is cheap: parts such as ``fleetx.static`` (and with them PyTorch) are
+loaded when they are first used.
+"""
+
+import importlib
+from types import ModuleType
+
+__version__ = "0.1.0"
+
+_PARTS = ("static",)
+
+__all__ = ["__version__", *_PARTS]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a part of the package on its first use."""
+    if name in _PARTS:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(
+        f"package 'fleetx' has no attribute {name!r}; its parts are: {', '.join(_PARTS)}"
+    )
+
+
+def __dir__() -> list[str]:
+    """List the parts too, although they may not be loaded yet."""
+    return sorted({*globals(), *_PARTS})
