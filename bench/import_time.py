@@ -1,0 +1,89 @@
+"""How long do the imports take? Each one in fresh processes, interleaved, median of several.
+
+`import fleetx` alone loads nothing heavy; `import fleetx.static` is the one to compare with
+`import torch`, because it loads PyTorch and the whole engine.
+
+    python bench/import_time.py [--rounds 7]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULT = ROOT / "bench" / "results" / "import_time.json"
+BASELINE = "torch"
+MODULES = (BASELINE, "fleetx", "fleetx.static", "paddle")
+
+
+def seconds(module: str) -> float:
+    """Time one import in a new interpreter, without the interpreter's own start."""
+    code = (
+        "import time; start = time.perf_counter(); "
+        f"import {module}; print(time.perf_counter() - start)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def available(module: str) -> bool:
+    """Say whether the module can be found, without importing it."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def measure(rounds: int) -> dict[str, list[float]]:
+    """Import every module once per round, so that drift of the machine hits all of them alike."""
+    modules = [module for module in MODULES if available(module)]
+    for module in modules:  # writes byte code and fills the disk cache
+        seconds(module)
+    times: dict[str, list[float]] = {module: [] for module in modules}
+    for _ in range(rounds):
+        for module in modules:
+            times[module].append(seconds(module))
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7, help="imports of each module")
+    rounds = parser.parse_args().rounds
+    times = measure(rounds)
+    base = statistics.median(times[BASELINE])
+    table = Table("import", "median s", "min s", "max s", f"to {BASELINE}")
+    rows = {}
+    for module, values in times.items():
+        middle = statistics.median(values)
+        rows[module] = {
+            "median_s": round(middle, 4),
+            "min_s": round(min(values), 4),
+            "max_s": round(max(values), 4),
+            "ratio_to_torch": round(middle / base, 3),
+        }
+        figures = (middle, min(values), max(values))
+        table.add_row(module, *(f"{v:.3f}" for v in figures), f"{middle / base:.2f}x")
+    Console().print(table)
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    record = {
+        "date": time.strftime("%Y-%m-%d"),
+        "python": sys.version.split()[0],
+        "cores": os.cpu_count(),
+        "rounds": rounds,
+        "imports": rows,
+    }
+    RESULT.write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The project as a whole: what is shipped, what it is called, what importing it costs."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import fleetx
+from fleetx import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Paths and hosts of somebody's machine: true there, wrong everywhere else.
+PRIVATE = re.compile(
+    r"/(?:home|Users)/[a-z]\w*/|/root/|/work/|/tmp/v/|/opt/(?:wheels|pypi)|file:///|\.pyenv/"
+)
+
+
+def project(folder: str = ".") -> dict:
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+
+
+def tracked_files() -> list[Path]:
+    """The files git knows; in an unpacked archive without git, the sources."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 0:
+        names = [ROOT / name for name in done.stdout.split("\0") if name]
+    else:
+        names = [p for d in ("src", "compat", "tests", "docs") for p in (ROOT / d).rglob("*.*")]
+    return [path for path in names if path.is_file()]
+
+
+def run_python(code: str) -> str:
+    """Run code in a new interpreter that sees this project, and return what it printed."""
+    start = f"import sys; sys.path[:0] = [{str(ROOT / 'src')!r}, {str(ROOT / 'compat')!r}]\n"
+    done = subprocess.run(
+        [sys.executable, "-c", start + code], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def build_wheel(source: Path, target: Path) -> set[str]:
+    """Build a wheel with the tools that are installed (no download) and list its files."""
+    target.mkdir()
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", target, source],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    (wheel,) = target.glob("*.whl")
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tracked files, so that building leaves nothing in the work tree."""
+    copy = tmp_path_factory.mktemp("sources")
+    for path in tracked_files():
+        target = copy / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    return copy
+
+
+class TestVersions:
+    def test_package_and_distribution_agree(self):
+        assert fleetx.__version__ == project()["version"]
+
+    def test_both_distributions_move_together(self):
+        names = project("compat")
+        assert names["version"] == fleetx.__version__
+        assert f"fleetx=={fleetx.__version__}" in names["dependencies"]
+
+    def test_every_dependency_is_pinned(self):
+        pins = dict(
+            line.split("==")
+            for line in (ROOT / "constraints.txt").read_text().splitlines()
+            if line and not line.startswith("#")
+        )
+        wanted = [*project()["dependencies"]]
+        for extra in project()["optional-dependencies"].values():
+            wanted += [item for item in extra if not item.startswith("fleetx")]
+        names = {re.split(r"[<>=\[ ]", item)[0].lower() for item in wanted}
+        assert names - set(pins) == set()
+        assert pins["torch"] == "2.13.0"
+
+
+class TestImports:
+    def test_import_fleetx_loads_nothing_heavy(self):
+        heavy = run_python(
+            "import fleetx\nprint({'torch', 'numpy', 'rich', 'google', 'zmq'} & set(sys.modules))"
+        )
+        assert heavy == "set()"
+
+    def test_parts_load_on_first_use(self):
+        assert run_python("import fleetx\nprint(fleetx.static.__name__)") == "fleetx.static"
+
+    def test_unknown_part_is_named(self):
+        with pytest.raises(AttributeError, match="no attribute 'statics'; its parts are: static"):
+            _ = fleetx.statics
+
+    def test_parts_are_listed(self):
+        assert "static" in dir(fleetx)
+
+    def test_fleetx_never_imports_the_paddle_names(self):
+        assert run_python("import fleetx.static\nprint('paddle' in sys.modules)") == "False"
+
+
+class TestFiles:
+    def test_no_file_names_somebodys_machine(self):
+        found = []
+        for path in tracked_files():
+            if path.name == Path(__file__).name or path.suffix in {".pb", ".npz", ".png"}:
+                continue
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found += [f"{path.relative_to(ROOT)}: {m.group()}" for m in PRIVATE.finditer(text)]
+        assert found == []
+
+    @pytest.mark.parametrize("page", ["README", "docs/README", "docs/guide"])
+    def test_translations_have_the_same_sections(self, page):
+        def levels(name: str) -> list[int]:
+            text = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
+            return [len(marks) for marks in re.findall(r"^(#+) ", text, flags=re.MULTILINE)]
+
+        assert levels(f"{page}.md") == levels(f"{page}.zh-CN.md")
+
+    def test_links_between_pages_lead_somewhere(self):
+        broken = []
+        for page in tracked_files():
+            if page.suffix != ".md":
+                continue
+            for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", page.read_text()):
+                if not (page.parent / target).exists():
+                    broken.append(f"{page.relative_to(ROOT)} -> {target}")
+        assert broken == []
+
+    def test_readme_starts_with_the_two_commands(self):
+        for name in ("README.md", "README.zh-CN.md"):
+            first = (ROOT / name).read_text().split("```")[1]
+            assert "make demo" in first
+            assert "make test" in first
+
+
+class TestWheels:
+    def test_fleetx(self, sources, tmp_path):
+        files = build_wheel(sources, tmp_path / "wheel")
+        assert {"fleetx/__init__.py", "fleetx/py.typed", "fleetx/static/__init__.py"} <= files
+        assert any(name.endswith("licenses/LICENSE") for name in files)
+        tops = {name.split("/")[0] for name in files}
+        assert tops == {"fleetx", f"fleetx-{fleetx.__version__}.dist-info"}
+        assert self.modules("src") <= files
+
+    def test_fleetx_paddle(self, sources, tmp_path):
+        files = build_wheel(sources / "compat", tmp_path / "wheel")
+        assert {"paddle/__init__.py", "paddle/py.typed"} <= files
+        tops = {name.split("/")[0] for name in files}
+        assert tops == {"paddle", f"fleetx_paddle-{fleetx.__version__}.dist-info"}
+        assert self.modules("compat") <= files
+
+    @staticmethod
+    def modules(folder: str) -> set[str]:
+        root = ROOT / folder
+        inside = (path.relative_to(root) for path in tracked_files() if root in path.parents)
+        return {str(path) for path in inside if path.suffix == ".py"}
+
+
+class TestCommand:
+    def test_info_names_versions_and_devices(self, capsys):
+        assert cli.main(["info"]) == 0
+        shown = capsys.readouterr().out
+        for word in (fleetx.__version__, "torch", "protobuf", "threads", "GPU", "gloo"):
+            assert word in shown
+
+    def test_module_runs_as_a_command(self):
+        done = run_python(
+            "import runpy\nsys.argv = ['fleetx', '--version']\n"
+            "runpy.run_module('fleetx', run_name='__main__')"
+        )
+        assert done == f"fleetx {fleetx.__version__}"
+
+    def test_wrong_command_explains_itself(self, capsys):
+        with pytest.raises(SystemExit):
+            cli.main(["nothing"])
+        assert "info" in capsys.readouterr().err
