@@ -1,0 +1,31 @@
+"""Errors that programs and their input raise.
+
+Some carry several base classes: scripts written for Paddle catch `core.EnforceNotMet`,
+`AssertionError` or `SystemError` in places where Python code would expect a `ValueError`.
+"""
+
+from __future__ import annotations
+
+
+class EOFException(Exception):  # noqa: N818 - the name is part of the Fluid interface
+    """A reader of the program has no more data in this pass; call its `reset()`."""
+
+
+class EnforceNotMet(RuntimeError):  # noqa: N818 - the name is part of the Fluid interface
+    """The engine refused a value; base of errors that Paddle raises from its C++ core."""
+
+
+class InvalidLoDError(EnforceNotMet, ValueError):
+    """Sequence lengths that do not fit together, or do not fit the data."""
+
+
+class ArgumentError(ValueError, AssertionError):
+    """A wrong argument or order of calls where Paddle answers with a failed assertion."""
+
+
+class ReaderProcessError(EnforceNotMet, SystemError, ValueError):
+    """A reader failed in its own process; the cause holds what it raised there."""
+
+
+class DataFormatError(ValueError):
+    """A line or file of input data that cannot be read; the message says where it is."""

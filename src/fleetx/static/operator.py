@@ -1,0 +1,211 @@
+"""Operator: one op in a Block, with its inputs, outputs and attributes by slot name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from fleetx.static.op_registry import get_op
+
+if TYPE_CHECKING:
+    from fleetx.static.block import Block
+
+_uids = itertools.count(1)
+
+
+class OpRole:
+    """What an op is for, as kept in its `op_role` attribute; a bit set as in Paddle."""
+
+    Forward = 0x0000
+    Backward = 0x0001
+    Optimize = 0x0002
+    RPC = 0x0004
+    Dist = 0x0008
+    LRSched = 0x0010
+    Loss = 0x0100
+    NotSpecified = 0x1000
+
+
+class Operator:
+    """An op: type, variables by slot, attributes.
+
+    `uid` names the op across clones of its program, so that a gradient op finds its forward op again.
+    """
+
+    OP_ROLE = "op_role"
+    OP_ROLE_VAR = "op_role_var"
+
+    def __init__(
+        self,
+        block: Block,
+        type: str | None = None,
+        inputs: dict[str, Any] | None = None,
+        outputs: dict[str, Any] | None = None,
+        attrs: dict[str, Any] | None = None,
+    ) -> None:
+        if type is None:
+            raise ValueError("`type` of an Operator must be given.")
+        self.block = block
+        self.type = type
+        self.uid = next(_uids)
+        self.forward_uid: int | None = None  # of a gradient op: the op it belongs to
+        op_def = get_op(type)
+        self._inputs = {slot: names_of(v) for slot, v in (inputs or {}).items() if v is not None}
+        self._outputs = {slot: names_of(v) for slot, v in (outputs or {}).items() if v is not None}
+        for slot in op_def.inputs:
+            if not slot.optional and not self._inputs.get(slot.name):
+                raise ValueError(f"op {type!r} needs input {slot.name!r}, which was not given.")
+        for group, slots, word in (
+            (self._inputs, op_def.inputs, "input"),
+            (self._outputs, op_def.outputs, "output"),
+        ):
+            known = {s.name: s for s in slots}
+            for name, args in group.items():
+                if name in known and len(args) > 1 and not known[name].many:
+                    raise ValueError(
+                        f"op {type!r} takes one variable for {word} {name!r}, not {len(args)}: {args}."
+                    )
+        self._attrs: dict[str, Any] = {name: a.default for name, a in op_def.attrs.items()}
+        for name, value in (attrs or {}).items():
+            if value is not None or name not in self._attrs:
+                self._attrs[name] = value
+
+    # -- variables ------------------------------------------------------------------------------------
+    def input(self, name: str) -> list[str]:
+        """Return the names of the variables in an input slot (empty if it is not used)."""
+        return self._inputs.get(name, [])
+
+    def output(self, name: str) -> list[str]:
+        """Return the names of the variables in an output slot (empty if it is not used)."""
+        return self._outputs.get(name, [])
+
+    @property
+    def input_names(self) -> list[str]:
+        """The input slots in use."""
+        return list(self._inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        """The output slots in use."""
+        return list(self._outputs)
+
+    @property
+    def input_arg_names(self) -> list[str]:
+        """The names of all input variables."""
+        return [n for names in self._inputs.values() for n in names]
+
+    @property
+    def output_arg_names(self) -> list[str]:
+        """The names of all output variables."""
+        return [n for names in self._outputs.values() for n in names]
+
+    def _rename_input(self, old: str, new: str) -> None:
+        for names in self._inputs.values():
+            names[:] = [new if n == old else n for n in names]
+        self.block.program._bump_version()
+
+    def _rename_output(self, old: str, new: str) -> None:
+        for names in self._outputs.values():
+            names[:] = [new if n == old else n for n in names]
+        self.block.program._bump_version()
+
+    # -- attributes -----------------------------------------------------------------------------------
+    @property
+    def attr_names(self) -> list[str]:
+        """The names of all attributes."""
+        return list(self._attrs)
+
+    def has_attr(self, name: str) -> bool:
+        """Tell whether the op has this attribute."""
+        return name in self._attrs
+
+    def attr(self, name: str) -> Any:
+        """Return an attribute's value; a ValueError names the op where there is none of this name."""
+        if name not in self._attrs:
+            raise ValueError(f"op {self.type!r} has no attribute {name!r}.")
+        return self._attrs[name]
+
+    def attr_type(self, name: str) -> str:
+        """Return the kind of an attribute ('INT', 'FLOATS', 'BLOCK', ...)."""
+        from fleetx.static.op_registry import attr_kind
+
+        declared = get_op(self.type).attrs.get(name)
+        return declared.kind if declared is not None else attr_kind(self._attrs[name])
+
+    def all_attrs(self) -> dict[str, Any]:
+        """Return all attributes."""
+        return dict(self._attrs)
+
+    def _set_attr(self, name: str, value: Any) -> None:
+        self._attrs[name] = value
+        self.block.program._bump_version()
+
+    _update_desc_attr = _set_attr
+
+    def _block_attr(self, name: str) -> Block:
+        value = self._attrs[name]
+        return self.block.program.block(value.idx)
+
+    def _block_attr_id(self, name: str) -> int:
+        return int(self._attrs[name].idx)
+
+    @property
+    def op_role(self) -> int:
+        """What the op is for; see `OpRole`."""
+        return int(self._attrs.get(self.OP_ROLE, OpRole.Forward))
+
+    # -- the rest -------------------------------------------------------------------------------------
+    @property
+    def idx(self) -> int:
+        """The op's position in its block."""
+        for i, other in enumerate(self.block.ops):
+            if other is self:
+                return i
+        raise ValueError(f"op {self.type!r} is no longer in its block.")
+
+    @property
+    def desc(self) -> Any:
+        """A view with the methods of Paddle's OpDesc."""
+        from fleetx.static.desc_view import OpDescView
+
+        return OpDescView(self)
+
+    def to_string(self, throw_on_error: bool = False) -> str:
+        """Return the op as one readable line."""
+        return format_operator(self)
+
+    def __str__(self) -> str:
+        return format_operator(self)
+
+    __repr__ = __str__
+
+
+def names_of(value: Any) -> list[str]:
+    """Return the variable names in a slot's value: a Variable, a name, or a sequence of them."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, bytes):
+        return [value.decode()]
+    if hasattr(value, "name"):
+        return [value.name]
+    if isinstance(value, Iterable):
+        return [n for item in value for n in names_of(item)]
+    raise TypeError(f"a Variable or its name was expected, not {type(value).__name__}: {value!r}.")
+
+
+_HIDDEN = frozenset({"op_callstack", "op_namescope", "op_device", "op_role_var", "use_mkldnn"})
+
+
+def format_operator(op: Operator) -> str:
+    """Return `{Out=['y']} = relu(inputs={X=['x']}, axis = 1)`."""
+    outs = ", ".join(f"{slot}={names}" for slot, names in op._outputs.items())
+    ins = ", ".join(f"{slot}={names}" for slot, names in op._inputs.items())
+    attrs = []
+    for name, value in sorted(op._attrs.items()):
+        if name in _HIDDEN:
+            continue
+        shown = f"block[{value.idx}]" if hasattr(value, "idx") else value
+        attrs.append(f"{name} = {shown}")
+    tail = (", " + ", ".join(attrs)) if attrs else ""
+    return f"{{{outs}}} = {op.type}(inputs={{{ins}}}{tail})"

@@ -1,0 +1,7 @@
+"""The ops: importing this package registers all of them."""
+
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,93 @@
+"""ParamAttr: what a layer's user may say about one of its parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ParamAttr:
+    """Name, first value, learning rate factor, regularizer and clipping of a parameter."""
+
+    def __init__(
+        self,
+        name: str | None = None,
+        initializer: Any = None,
+        learning_rate: float = 1.0,
+        regularizer: Any = None,
+        trainable: bool = True,
+        gradient_clip: Any = None,
+        do_model_average: bool = True,
+        need_clip: bool = True,
+    ) -> None:
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"ParamAttr name must be a str, not {type(name).__name__}.")
+        self.name = name
+        self.initializer = initializer
+        self.learning_rate = learning_rate
+        self.regularizer = regularizer
+        self.trainable = trainable
+        self.gradient_clip = gradient_clip
+        self.do_model_average = do_model_average
+        self.need_clip = need_clip
+
+    def _set_default_initializer(self, initializer: Any) -> None:
+        if self.initializer is None:
+            self.initializer = initializer
+
+    def _set_default_param_initializer(self) -> None:
+        from fleetx.static.initializer import Xavier
+
+        self._set_default_initializer(Xavier())
+
+    def _set_default_bias_initializer(self) -> None:
+        from fleetx.static.initializer import Constant
+
+        self._set_default_initializer(Constant(0.0))
+
+    @staticmethod
+    def _to_attr(arg: Any) -> Any:
+        """Return a ParamAttr (or a list of them, or False) for anything a layer accepts as one."""
+        if arg is None:
+            return ParamAttr()
+        if isinstance(arg, list | tuple):
+            return [ParamAttr._to_attr(a) for a in arg]
+        if isinstance(arg, ParamAttr):
+            return arg
+        if isinstance(arg, str):
+            return ParamAttr(name=arg)
+        if isinstance(arg, bool):
+            return ParamAttr() if arg else False
+        from fleetx.static.initializer import Initializer
+        from fleetx.static.regularizer import WeightDecayRegularizer
+
+        if isinstance(arg, Initializer):
+            return ParamAttr(initializer=arg)
+        if isinstance(arg, WeightDecayRegularizer):
+            return ParamAttr(regularizer=arg)
+        raise TypeError(f"{type(arg).__name__} cannot be used as a ParamAttr: {arg!r}.")
+
+    def _to_kwargs(self, with_initializer: bool = False) -> dict[str, Any]:
+        """Return the keywords for `Block.create_parameter`."""
+        kwargs: dict[str, Any] = {
+            "name": self.name,
+            "optimize_attr": {"learning_rate": self.learning_rate},
+            "regularizer": self.regularizer,
+            "trainable": self.trainable,
+            "gradient_clip_attr": self.gradient_clip,
+            "do_model_average": self.do_model_average,
+            "need_clip": self.need_clip,
+        }
+        if with_initializer:
+            kwargs["initializer"] = self.initializer
+        return kwargs
+
+
+class WeightNormParamAttr(ParamAttr):
+    """A parameter stored as direction and length: w = g * v / ||v||, the norm over all axes but `dim`."""
+
+    # Layers that were built with such an attribute, so that a program can be asked for them.
+    params_with_weight_norm: list[Any] = []
+
+    def __init__(self, dim: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dim = dim

@@ -1,0 +1,87 @@
+"""Places: where a program runs. CUDA where there is one, the CPU otherwise, said once."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+
+
+class Place:
+    """A device to run on; `device()` gives the torch device."""
+
+    def device(self) -> torch.device:
+        """Return the torch device behind this place."""
+        return torch.device("cpu")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, tuple(self.__dict__.items())))
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class CPUPlace(Place):
+    """The CPU."""
+
+
+class CUDAPinnedPlace(Place):
+    """Page-locked host memory; a tensor placed here lives on the CPU."""
+
+
+_warned_without_cuda = False
+
+
+class CUDAPlace(Place):
+    """The CUDA device number `device_id`, or the CPU on a machine that has none."""
+
+    def __init__(self, device_id: int = 0) -> None:
+        if not isinstance(device_id, int) or device_id < 0:
+            raise ValueError(f"CUDAPlace takes a device number from 0 on, not {device_id!r}.")
+        self.device_id = device_id
+
+    def get_device_id(self) -> int:
+        """Return the device number."""
+        return self.device_id
+
+    def device(self) -> torch.device:
+        """Return the CUDA device, or the CPU with one warning where there is no CUDA."""
+        global _warned_without_cuda
+        if torch.cuda.is_available():
+            if self.device_id >= torch.cuda.device_count():
+                raise ValueError(
+                    f"CUDAPlace({self.device_id}) was asked for, but this machine has "
+                    f"{torch.cuda.device_count()} CUDA device(s), numbered from 0."
+                )
+            return torch.device("cuda", self.device_id)
+        if not _warned_without_cuda:
+            _warned_without_cuda = True
+            warnings.warn(
+                f"CUDAPlace({self.device_id}) was asked for, but there is no CUDA device here: "
+                "running on the CPU.",
+                stacklevel=2,
+            )
+        return torch.device("cpu")
+
+    def __repr__(self) -> str:
+        return f"CUDAPlace({self.device_id})"
+
+
+def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
+    """Return `device_count` CPU places (one by default)."""
+    return [CPUPlace() for _ in range(device_count or 1)]
+
+
+def cuda_places(device_ids: list[int] | None = None) -> list[CUDAPlace]:
+    """Return the given CUDA places, by default one per CUDA device (one where there is none)."""
+    if device_ids is None:
+        device_ids = list(range(max(1, torch.cuda.device_count())))
+    return [CUDAPlace(i) for i in device_ids]
+
+
+def is_compiled_with_cuda() -> bool:
+    """Tell whether programs can run on CUDA on this machine."""
+    return torch.cuda.is_available()

@@ -1,0 +1,1 @@
+"""Input of programs: reader decorators, feeders, loaders and variable-length tensors."""

@@ -1,0 +1,204 @@
+"""Reader decorators: functions from readers to a reader.
+
+A reader is a function without arguments that returns an iterable of samples. Decorators that
+use threads stop them when the consumer stops early, and pass on what a reader or mapper raises.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from fleetx.static.readers.background import BackgroundIterator, Channel, pump, start_thread
+from fleetx.static.readers.batch import Reader
+
+_MISSING = object()
+
+
+class ComposeNotAligned(ValueError):  # noqa: N818 - the name is part of the Fluid interface
+    """Readers that should give equally many samples do not."""
+
+
+def cache(reader: Reader) -> Reader:
+    """Read everything now, once, and return a reader over what is kept in memory."""
+    samples = tuple(reader())
+
+    def cached() -> Iterator[Any]:
+        yield from samples
+
+    return cached
+
+
+def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
+    """Return a reader of `func(a, b, ...)`, one argument from each reader, to the shortest's end."""
+
+    def mapped() -> Iterator[Any]:
+        yield from map(func, *(reader() for reader in readers))
+
+    return mapped
+
+
+def shuffle(reader: Reader, buf_size: int) -> Reader:
+    """Return a reader that fills a buffer of `buf_size` samples and gives it in random order."""
+
+    def shuffled() -> Iterator[Any]:
+        buffer: list[Any] = []
+        for sample in reader():
+            buffer.append(sample)
+            if len(buffer) >= buf_size:
+                random.shuffle(buffer)
+                yield from buffer
+                buffer = []
+        random.shuffle(buffer)
+        yield from buffer
+
+    return shuffled
+
+
+def chain(*readers: Reader) -> Reader:
+    """Return a reader that gives all samples of the first reader, then of the next, ..."""
+
+    def chained() -> Iterator[Any]:
+        for reader in readers:
+            yield from reader()
+
+    return chained
+
+
+def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
+    """Return a reader whose samples join one sample of each reader: (1, 2), 3 -> (1, 2, 3).
+
+    Readers of different length raise ComposeNotAligned, or are cut to the shortest when
+    `check_alignment` is False.
+    """
+
+    def composed() -> Iterator[tuple[Any, ...]]:
+        running = [reader() for reader in readers]
+        rows = (
+            itertools.zip_longest(*running, fillvalue=_MISSING)
+            if check_alignment
+            else zip(*running, strict=False)
+        )
+        for row in rows:
+            if any(part is _MISSING for part in row):
+                ended = [i for i, part in enumerate(row) if part is _MISSING]
+                raise ComposeNotAligned(
+                    f"compose() got readers of different length: number {ended} (from 0) ended "
+                    "before the others; pass check_alignment=False to cut to the shortest."
+                )
+            joined: tuple[Any, ...] = ()
+            for part in row:
+                joined += part if isinstance(part, tuple) else (part,)
+            yield joined
+
+    return composed
+
+
+def buffered(reader: Reader, size: int) -> Reader:
+    """Return a reader that reads up to `size` samples ahead in a thread (0: without limit)."""
+
+    def ahead() -> Iterator[Any]:
+        yield from BackgroundIterator(reader, size, name="fleetx-buffered")
+
+    return ahead
+
+
+def firstn(reader: Reader, n: int) -> Reader:
+    """Return a reader of the first `n` samples."""
+
+    def first() -> Iterator[Any]:
+        yield from itertools.islice(reader(), n)
+
+    return first
+
+
+def xmap_readers(
+    mapper: Callable[[Any], Any],
+    reader: Reader,
+    process_num: int,
+    buffer_size: int,
+    order: bool = False,
+) -> Reader:
+    """Return a reader of `mapper(sample)`, computed by `process_num` threads.
+
+    At most `buffer_size` samples wait at each end. With `order` the results come in the order of
+    the reader, otherwise as they are ready.
+    """
+    if process_num < 1:
+        raise ValueError(f"xmap_readers needs at least one thread, not process_num={process_num}.")
+    run = _map_in_order if order else _map_as_ready
+
+    def mapped() -> Iterator[Any]:
+        return run(mapper, reader, process_num, buffer_size)
+
+    return mapped
+
+
+def _map_in_order(
+    mapper: Callable[[Any], Any], reader: Reader, threads: int, buffer_size: int
+) -> Iterator[Any]:
+    tasks: Channel[tuple[Future[Any], Any]] = Channel(buffer_size)
+    results: Channel[Future[Any]] = Channel(buffer_size)
+
+    def promises() -> Iterator[Future[Any]]:
+        # Each sample takes its place among the results before its work is done.
+        for sample in reader():
+            place: Future[Any] = Future()
+            tasks.put((place, sample))
+            yield place
+
+    def read() -> None:
+        pump(promises, results)
+        tasks.finish()
+
+    def work() -> None:
+        for place, sample in tasks:
+            try:
+                place.set_result(mapper(sample))
+            except BaseException as error:
+                place.set_exception(error)
+
+    try:
+        start_thread(read, name="fleetx-xmap-read")
+        for _ in range(threads):
+            start_thread(work, name="fleetx-xmap-work")
+        for place in results:
+            yield place.result()
+    finally:
+        tasks.close()
+        results.close()
+
+
+def _map_as_ready(
+    mapper: Callable[[Any], Any], reader: Reader, threads: int, buffer_size: int
+) -> Iterator[Any]:
+    tasks: Channel[Any] = Channel(buffer_size)
+    results: Channel[Any] = Channel(buffer_size)
+    lock = threading.Lock()
+    working = threads
+
+    def work() -> None:
+        nonlocal working
+        try:
+            for sample in tasks:
+                results.put(mapper(sample))
+        except BaseException as error:
+            results.finish(error)
+            tasks.close()
+        with lock:
+            working -= 1
+            if working == 0:
+                results.finish()
+
+    try:
+        start_thread(pump, reader, tasks, name="fleetx-xmap-read")
+        for _ in range(threads):
+            start_thread(work, name="fleetx-xmap-work")
+        yield from results
+    finally:
+        tasks.close()
+        results.close()
