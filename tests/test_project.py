@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Paths and hosts of somebody's machine: true there, wrong everywhere else.
 PRIVATE = re.compile(
-    r"/(?:home|Users)/[a-z]\w*/|/root/|/work/|/tmp/v/|/opt/(?:wheels|pypi)|file:///|\.pyenv/"
+    r"/(?:home|Users)/[a-z]\w*/|/(?:root|work|opt|tmp)/\w|file:///|"
+    + "|".join(re.escape(f"{path}/") for path in (ROOT, Path.home()))
 )
 
 
