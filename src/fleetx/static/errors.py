@@ -7,11 +7,11 @@ Some carry several base classes: scripts written for Paddle catch `core.EnforceN
 from __future__ import annotations
 
 
-class EOFException(Exception):  # noqa: N818 - the name is part of the Fluid interface
+class EOFException(Exception):
     """A reader of the program has no more data in this pass; call its `reset()`."""
 
 
-class EnforceNotMet(RuntimeError):  # noqa: N818 - the name is part of the Fluid interface
+class EnforceNotMet(RuntimeError):
     """The engine refused a value; base of errors that Paddle raises from its C++ core."""
 
 

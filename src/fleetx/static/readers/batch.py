@@ -8,7 +8,9 @@ from typing import Any
 Reader = Callable[[], Iterable[Any]]
 
 
-def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Callable[[], Iterator[list[Any]]]:
+def batch(
+    reader: Reader, batch_size: int, drop_last: bool = False
+) -> Callable[[], Iterator[list[Any]]]:
     """Return a reader of lists of `batch_size` samples.
 
     The last list may be shorter; with `drop_last` it is left out then.

@@ -19,7 +19,7 @@ from fleetx.static.readers.batch import Reader
 _MISSING = object()
 
 
-class ComposeNotAligned(ValueError):  # noqa: N818 - the name is part of the Fluid interface
+class ComposeNotAligned(ValueError):
     """Readers that should give equally many samples do not."""
 
 
@@ -34,7 +34,7 @@ def cache(reader: Reader) -> Reader:
 
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
-    """Return a reader of `func(a, b, ...)`, one argument from each reader, to the shortest's end."""
+    """Return a reader of `func(a, b, ...)`, an argument per reader; ends with the shortest."""
 
     def mapped() -> Iterator[Any]:
         yield from map(func, *(reader() for reader in readers))

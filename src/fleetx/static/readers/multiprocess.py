@@ -23,7 +23,9 @@ from fleetx.static.readers.batch import Reader
 _SAMPLE, _END, _ERROR = "sample", "end", "error"
 
 
-def multiprocess_reader(readers: list[Reader], use_pipe: bool = True, queue_size: int = 1000) -> Reader:
+def multiprocess_reader(
+    readers: list[Reader], use_pipe: bool = True, queue_size: int = 1000
+) -> Reader:
     """Return a reader that runs each of `readers` in a process and merges their samples.
 
     With `use_pipe` the samples come from each reader in turn, as long as it has some; without, in
@@ -69,7 +71,7 @@ class _Worker:
         if kind == _ERROR:
             error, text = value
             raise ReaderProcessError(
-                f"multiprocess_reader: reader {self.index} raised an exception in its process:\n{text}"
+                f"multiprocess_reader: reader {self.index} raised in its process:\n{text}"
             ) from error
         return kind, value
 
