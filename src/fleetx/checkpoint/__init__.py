@@ -1,0 +1,5 @@
+"""Files: atomic, checksummed, safe to load; and Paddle's own formats."""
+
+from fleetx.checkpoint.errors import FormatError
+
+__all__ = ["FormatError"]

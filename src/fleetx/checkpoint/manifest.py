@@ -1,0 +1,159 @@
+"""FleetX's own checkpoints: one safetensors file, and a JSON manifest with a checksum per tensor.
+
+The manifest is renamed last, after the tensors are on the disk under a name of their own, so a
+crash between the two leaves the previous checkpoint whole. Loading checks everything against the
+manifest before it returns anything. No pickle is involved in either direction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from fleetx.checkpoint.atomic import atomic_write, inside, write_bytes
+from fleetx.checkpoint.errors import FormatError
+
+MANIFEST = "manifest.json"
+_FORMAT = "fleetx-state"
+_VERSION = 1
+
+_TYPE_NAMES = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.int32: "I32",
+    torch.int64: "I64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+}
+
+
+def _raw(tensor: torch.Tensor) -> memoryview:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+
+
+def _checksum(tensor: torch.Tensor) -> str:
+    return hashlib.blake2b(_raw(tensor), digest_size=16).hexdigest()
+
+
+def _describe(tensor: torch.Tensor) -> dict[str, Any]:
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "blake2b": _checksum(tensor),
+    }
+
+
+def _write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write the safetensors format tensor by tensor; the library would copy all of it first."""
+    header: dict[str, Any] = {}
+    offset = 0
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _TYPE_NAMES:
+            raise TypeError(f"Tensor {name!r} has type {tensor.dtype}, which cannot be saved.")
+        end = offset + tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": _TYPE_NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    stream.write(struct.pack("<Q", len(text)) + text)
+    for tensor in tensors.values():
+        stream.write(_raw(tensor))
+
+
+def save_state(
+    dirname: str | os.PathLike[str],
+    tensors: Mapping[str, torch.Tensor],
+    meta: Mapping[str, Any] | None = None,
+) -> None:
+    """Write ``tensors`` and the JSON-serializable ``meta`` as the checkpoint in folder ``dirname``.
+
+    An existing checkpoint there is replaced as a whole, or not at all.
+    """
+    folder = Path(dirname)
+    entries = {name: _describe(tensor) for name, tensor in tensors.items()}
+    digest = hashlib.blake2b(
+        json.dumps(entries, sort_keys=True).encode(), digest_size=8
+    ).hexdigest()
+    data_name = f"tensors-{digest}.safetensors"
+    manifest = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "file": data_name,
+        "tensors": entries,
+        "meta": dict(meta or {}),
+    }
+    text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=True)
+    # Wide types first: safetensors wants every tensor aligned to its own element size.
+    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+    with atomic_write(folder / data_name) as stream:
+        _write_safetensors(stream, ordered)
+    write_bytes(folder / MANIFEST, text.encode())
+    for old in folder.glob("tensors-*.safetensors"):
+        if old.name != data_name:
+            old.unlink()
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    source = str(path)
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FormatError(source, f"is not valid JSON or is cut short ({error}).") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        raise FormatError(source, "is not the manifest of a FleetX checkpoint.")
+    if manifest.get("version") != _VERSION:
+        raise FormatError(
+            source, f"has version {manifest.get('version')}; this FleetX reads {_VERSION}."
+        )
+    if not isinstance(manifest.get("tensors"), dict) or not isinstance(manifest.get("file"), str):
+        raise FormatError(source, "does not list its tensors.")
+    return manifest
+
+
+def _verify(source: str, tensors: Mapping[str, torch.Tensor], entries: Mapping[str, Any]) -> None:
+    for name in entries.keys() ^ tensors.keys():
+        where = "the manifest lists it" if name in entries else "the manifest does not list it"
+        raise FormatError(source, f"tensor {name!r} is only on one side: {where}.")
+    for name, tensor in tensors.items():
+        found = _describe(tensor)
+        if found != entries[name]:
+            wrong = next(key for key in found if found[key] != entries[name].get(key))
+            raise FormatError(
+                source,
+                f"tensor {name!r} has {wrong} {found[wrong]}, the manifest says "
+                f"{entries[name].get(wrong)}; the file was damaged or replaced.",
+            )
+
+
+def load_state(dirname: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read the checkpoint in ``dirname``: ``(tensors, meta)``, every tensor verified."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    folder = Path(dirname)
+    manifest = _read_manifest(folder / MANIFEST)
+    path = inside(folder, manifest["file"])
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise FormatError(
+            str(path), f"is truncated or not a safetensors file ({error})."
+        ) from error
+    _verify(str(path), tensors, manifest["tensors"])
+    return tensors, manifest["meta"]

@@ -1,0 +1,227 @@
+"""Paddle's binary tensor records: one variable in a file, or many in a combined file.
+
+A record is: uint32 version (0); uint64 number of LoD levels and per level a uint64 byte length with
+that many bytes of uint64 offsets; uint32 version (0); int32 length of a TensorDesc protobuf, the
+protobuf; the elements, little-endian. NumPy has no bfloat16, so BF16 records are uint16 arrays of
+the same bits here (as in Paddle's own Python), and uint16 arrays are written as BF16. Nothing is
+returned before all is checked.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.program_desc import VarKind, message, parse
+
+LoD = list[list[int]]
+
+_DTYPES: dict[VarKind, np.dtype] = {
+    VarKind.BOOL: np.dtype("?"),
+    VarKind.INT16: np.dtype("<i2"),
+    VarKind.INT32: np.dtype("<i4"),
+    VarKind.INT64: np.dtype("<i8"),
+    VarKind.FP16: np.dtype("<f2"),
+    VarKind.FP32: np.dtype("<f4"),
+    VarKind.FP64: np.dtype("<f8"),
+    VarKind.UINT8: np.dtype("u1"),
+    VarKind.INT8: np.dtype("i1"),
+    VarKind.BF16: np.dtype("<u2"),
+    VarKind.COMPLEX64: np.dtype("<c8"),
+    VarKind.COMPLEX128: np.dtype("<c16"),
+}
+_KINDS = {dtype: kind for kind, dtype in _DTYPES.items()}
+
+
+class Record(NamedTuple):
+    """One stored tensor: its array and its LoD (offsets per level, empty for ordinary tensors)."""
+
+    array: np.ndarray
+    lod: LoD
+
+
+def kind_of(dtype: np.dtype) -> VarKind:
+    """Return the element type under which Paddle stores arrays of ``dtype``."""
+    try:
+        return _KINDS[dtype.newbyteorder("<")]
+    except KeyError:
+        raise TypeError(
+            f"Arrays of type {dtype} cannot be stored in Paddle's format; convert to one of "
+            f"{', '.join(sorted({str(known) for known in _KINDS}))}."
+        ) from None
+
+
+def dtype_of(kind: int) -> np.dtype:
+    """Return the NumPy type of one of Paddle's element types (uint16 for BF16)."""
+    try:
+        return _DTYPES[VarKind(kind)]
+    except (ValueError, KeyError):
+        raise ValueError(f"{kind} is not an element type of a tensor.") from None
+
+
+def write_tensor(
+    stream: BinaryIO, array: np.ndarray, lod: Sequence[Sequence[int]] | None = None
+) -> None:
+    """Append one record to ``stream``."""
+    array = np.asarray(array)
+    kind = kind_of(array.dtype)
+    array = np.asarray(array, dtype=_DTYPES[kind], order="C")
+    header = [struct.pack("<IQ", 0, len(lod or ()))]
+    for level in lod or ():
+        offsets = np.asarray(level, dtype="<u8").tobytes()
+        header += [struct.pack("<Q", len(offsets)), offsets]
+    description = message("VarType.TensorDesc")(
+        data_type=int(kind), dims=array.shape
+    ).SerializeToString()
+    header += [struct.pack("<Ii", 0, len(description)), description]
+    stream.write(b"".join(header))
+    # The raw buffer goes to the stream as it is: no second copy of a large array.
+    stream.write(array.reshape(-1).view(np.uint8).data)
+
+
+class _Reader:
+    """Reads a seekable stream and knows how much is left: no length is believed unchecked."""
+
+    def __init__(self, stream: BinaryIO, source: str) -> None:
+        self._stream = stream
+        self.source = source
+        start = stream.tell()
+        self.left = stream.seek(0, os.SEEK_END) - start
+        stream.seek(start)
+
+    def fail(self, problem: str) -> FormatError:
+        return FormatError(self.source, problem)
+
+    def fill(self, buffer: memoryview, what: str) -> None:
+        wanted, done = len(buffer), 0
+        while done < wanted:
+            count = self._stream.readinto(buffer[done:])  # type: ignore[attr-defined]
+            if not count:
+                raise self.fail(f"became shorter while {what} was being read.")
+            done += count
+        self.left -= wanted
+
+    def take(self, size: int, what: str) -> bytes:
+        if size > self.left:
+            raise self.fail(
+                f"ends in the middle of {what}: {size} bytes are needed and {self.left} are left; "
+                "the file is truncated or is not a Paddle tensor file."
+            )
+        data = bytearray(size)
+        self.fill(memoryview(data), what)
+        return bytes(data)
+
+    def number(self, code: str, what: str) -> int:
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
+
+
+def _read_version(reader: _Reader, what: str) -> None:
+    version = reader.number("I", f"the {what} version")
+    if version != 0:
+        raise reader.fail(
+            f"has {what} version {version} where only 0 exists; it is not a Paddle tensor file, "
+            "or a combined file read as a single one."
+        )
+
+
+def _read_lod(reader: _Reader) -> LoD:
+    levels = reader.number("Q", "the number of LoD levels")
+    if levels * 8 > reader.left:
+        raise reader.fail(
+            f"claims {levels} LoD levels, more than its {reader.left} bytes can hold."
+        )
+    lod: LoD = []
+    for level in range(levels):
+        size = reader.number("Q", f"the length of LoD level {level}")
+        if size % 8:
+            raise reader.fail(f"LoD level {level} has {size} bytes, which is not a multiple of 8.")
+        lod.append(np.frombuffer(reader.take(size, f"LoD level {level}"), "<u8").tolist())
+    return lod
+
+
+def _check_lod(reader: _Reader, lod: LoD, shape: tuple[int, ...]) -> None:
+    for level, offsets in enumerate(lod):
+        below = len(lod[level + 1]) - 1 if level + 1 < len(lod) else (shape[0] if shape else 0)
+        ascending = all(a <= b for a, b in zip(offsets, offsets[1:], strict=False))
+        if not offsets or offsets[0] != 0 or not ascending or offsets[-1] != below:
+            raise reader.fail(
+                f"LoD level {level} must rise from 0 to {below}, but is {offsets[:8]}"
+                f"{'…' if len(offsets) > 8 else ''}."
+            )
+
+
+def _read_array(reader: _Reader) -> np.ndarray:
+    _read_version(reader, "tensor")
+    size = reader.number("i", "the length of the tensor description")
+    if size < 0:
+        raise reader.fail(f"gives its tensor description the length {size}.")
+    description = parse(
+        "VarType.TensorDesc", reader.take(size, "the tensor description"), source=reader.source
+    )
+    try:
+        dtype = dtype_of(description.data_type)
+    except ValueError as error:
+        raise reader.fail(f"stores elements of an unknown type: {error}") from error
+    shape = tuple(description.dims)
+    count = 1
+    for dim in shape:
+        if dim < 0:
+            raise reader.fail(f"has a tensor with the impossible shape {list(shape)}.")
+        count *= dim
+    if count * dtype.itemsize > reader.left:
+        raise reader.fail(
+            f"a tensor of shape {list(shape)} and type {dtype} needs {count * dtype.itemsize} "
+            f"bytes, and {reader.left} are left; the file is truncated or damaged."
+        )
+    try:
+        array = np.empty(shape, dtype)
+    except ValueError as error:  # more dimensions than NumPy has, or one beyond its index type
+        raise reader.fail(f"has a tensor of the shape {list(shape)}: {error}.") from error
+    reader.fill(
+        array.reshape(-1).view(np.uint8).data, f"the data of a tensor of shape {list(shape)}"
+    )
+    return array
+
+
+def read_tensor(stream: BinaryIO, *, source: str) -> Record:
+    """Read the record at the position of ``stream``, which must be seekable.
+
+    ``source`` is the name that a :class:`FormatError` gives to the file. Elements are read straight
+    into the array that is returned.
+    """
+    reader = _Reader(stream, source)
+    _read_version(reader, "LoD")
+    lod = _read_lod(reader)
+    array = _read_array(reader)
+    _check_lod(reader, lod, array.shape)
+    return Record(array, lod)
+
+
+def _read_all(stream: BinaryIO, names: Sequence[str], source: str) -> dict[str, Record]:
+    records: dict[str, Record] = {}
+    for name in names:
+        records[name] = read_tensor(stream, source=f"{source} (variable {name!r})")
+    if rest := _Reader(stream, source).left:
+        raise FormatError(
+            source,
+            f"goes on for {rest} bytes after the {len(names)} variable(s) it should hold; "
+            "it was saved from another program or for other variables.",
+        )
+    return records
+
+
+def read_tensors(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Record]:
+    """Read a file that holds exactly the variables ``names``, in this order."""
+    with open(path, "rb") as stream:
+        return _read_all(stream, names, os.fspath(path))
+
+
+def parse_tensors(data: bytes, names: Sequence[str], *, source: str) -> dict[str, Record]:
+    """Like :func:`read_tensors`, from bytes in memory."""
+    return _read_all(io.BytesIO(data), names, source)

@@ -1,0 +1,105 @@
+import json
+
+import pytest
+import torch
+
+from fleetx.checkpoint import FormatError
+from fleetx.checkpoint.manifest import MANIFEST, load_state, save_state
+
+TENSORS = {
+    "w": torch.arange(12.0).reshape(3, 4),
+    "b": torch.tensor([1, 2**40]),
+    "flag": torch.tensor(True),
+    "half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
+    "empty": torch.zeros(0, 3),
+    "turned": torch.arange(6.0).reshape(2, 3).T,
+}
+
+
+def test_round_trip(tmp_path):
+    save_state(tmp_path, TENSORS, {"step": 3, "names": ["a"]})
+    tensors, meta = load_state(tmp_path)
+    assert meta == {"step": 3, "names": ["a"]}
+    assert tensors.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert tensors[name].dtype == tensor.dtype
+        assert torch.equal(tensors[name], tensor)
+
+
+def test_new_state_replaces_the_old_one(tmp_path):
+    save_state(tmp_path, TENSORS, {"step": 1})
+    save_state(tmp_path, {"w": torch.zeros(2)}, {"step": 2})
+    tensors, meta = load_state(tmp_path)
+    assert meta == {"step": 2}
+    assert list(tensors) == ["w"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_failed_save_keeps_the_old_state(tmp_path):
+    save_state(tmp_path, TENSORS, {"step": 1})
+    with pytest.raises(TypeError, match="'w' has type"):
+        save_state(tmp_path, {"w": torch.zeros(2, dtype=torch.complex64)}, {})
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        save_state(tmp_path, {"w": torch.zeros(2)}, {"bad": object()})
+    assert load_state(tmp_path)[1] == {"step": 1}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def data_file(folder):
+    return next(folder.glob("*.safetensors"))
+
+
+def test_one_flipped_bit_is_found(tmp_path):
+    save_state(tmp_path, TENSORS)
+    path = data_file(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"safetensors: tensor '\w+' has blake2b .* damaged"):
+        load_state(tmp_path)
+
+
+def test_truncated_and_foreign_files_are_refused(tmp_path):
+    save_state(tmp_path, TENSORS)
+    path = data_file(tmp_path)
+    whole = path.read_bytes()
+    for data in (b"", whole[:5], whole[:-1], whole + b"x", b"PK" * 100):
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match="safetensors"):
+            load_state(tmp_path)
+
+
+def change(folder, **values):
+    path = folder / MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"format": "other"}, "not the manifest"),
+        ({"version": 2}, "version 2"),
+        ({"tensors": []}, "does not list"),
+        ({"tensors": {}}, "only on one side"),
+    ],
+)
+def test_damaged_manifest_is_refused(tmp_path, values, problem):
+    save_state(tmp_path, TENSORS)
+    change(tmp_path, **values)
+    with pytest.raises(FormatError, match=problem):
+        load_state(tmp_path)
+
+
+def test_manifest_cannot_point_outside(tmp_path):
+    save_state(tmp_path, TENSORS)
+    change(tmp_path, file="../../etc/passwd")
+    with pytest.raises(ValueError, match="cannot be the name of a file"):
+        load_state(tmp_path)
+
+
+def test_cut_manifest_is_refused(tmp_path):
+    save_state(tmp_path, TENSORS)
+    path = tmp_path / MANIFEST
+    path.write_text(path.read_text()[:-5])
+    with pytest.raises(FormatError, match="not valid JSON"):
+        load_state(tmp_path)
