@@ -1,0 +1,42 @@
+"""Table look-up: rows of W by integer ids."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from fleetx.static.op_registry import Attr, op
+
+_ATTRS = {
+    "is_sparse": False,
+    "is_distributed": False,
+    "padding_idx": Attr("LONG", -1),
+    "remote_prefetch": False,
+    "trainer_id": 0,
+    "height_sections": Attr("LONGS", []),
+    "epmap": Attr("STRINGS", []),
+    "table_names": Attr("STRINGS", []),
+}
+
+
+@op("lookup_table_v2", inputs="W Ids", outputs="Out", attrs=_ATTRS, no_grad="Ids")
+def _lookup_table_v2(weight: torch.Tensor, ids: torch.Tensor, *, padding_idx: int) -> torch.Tensor:
+    if padding_idx < 0:
+        return F.embedding(ids, weight)
+    # The row of the padding id reads as zeros, whatever it holds, and gets no gradient.
+    return F.embedding(ids, weight) * (ids != padding_idx).unsqueeze(-1)
+
+
+@op(
+    "lookup_table",
+    inputs="W Ids",
+    outputs="Out",
+    attrs={**_ATTRS, "grad_inplace": False},
+    no_grad="Ids",
+)
+def _lookup_table(weight: torch.Tensor, ids: torch.Tensor, *, padding_idx: int) -> torch.Tensor:
+    if ids.shape[-1] != 1:
+        raise ValueError(
+            f"the last dimension of the ids must be 1, but their shape is {tuple(ids.shape)}."
+        )
+    return _lookup_table_v2(weight, ids.squeeze(-1), padding_idx=padding_idx)

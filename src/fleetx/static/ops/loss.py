@@ -1,0 +1,212 @@
+"""Cross entropies: of probabilities, of logits, with class numbers or distributions as labels."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from fleetx.static.op_registry import Attr, op
+
+
+@op(
+    "softmax",
+    attrs={"axis": -1, "use_cudnn": False, "data_format": "AnyLayout", "is_test": False},
+)
+def _softmax(x: torch.Tensor, *, axis: int) -> torch.Tensor:
+    return torch.softmax(x, axis)
+
+
+def _pick(x: torch.Tensor, label: torch.Tensor, ignore_index: int) -> torch.Tensor:
+    """Return each row's probability of its class, and one where the label is to be ignored."""
+    if label.dim() == x.dim() - 1:
+        label = label.unsqueeze(-1)
+    if label.dtype != torch.int64:
+        label = label.to(torch.int64)
+    if ignore_index < 0 and x.device.type == "cpu" and not torch.compiler.is_compiling():
+        # Ignored labels are rare, and the CPU notices them itself: three ops less per step without.
+        try:
+            return x.gather(-1, label)
+        except (RuntimeError, IndexError):
+            if not bool((label == ignore_index).any()):
+                raise
+    ignored = label == ignore_index
+    return x.gather(-1, label.masked_fill(ignored, 0)).masked_fill(ignored, 1.0)
+
+
+@op(
+    "cross_entropy2",
+    inputs="X Label",
+    outputs="Y XShape? MatchX?",
+    attrs={"ignore_index": -100},
+    no_grad="Label",
+)
+def _cross_entropy2(
+    x: torch.Tensor, label: torch.Tensor, *, ignore_index: int
+) -> tuple[torch.Tensor, None, torch.Tensor]:
+    picked = _pick(x, label, ignore_index)
+    return picked.log().neg_(), None, picked.detach()
+
+
+@op(
+    "cross_entropy",
+    inputs="X Label",
+    outputs="Y",
+    attrs={"soft_label": False, "ignore_index": -100},
+    no_grad="Label",
+)
+def _cross_entropy(
+    x: torch.Tensor, label: torch.Tensor, *, soft_label: bool, ignore_index: int
+) -> torch.Tensor:
+    if soft_label:
+        # log(0) counts as a very large number, so that 0 * log(0) is 0
+        return -(label * x.log().clamp_min(-1e20)).sum(-1, keepdim=True)
+    return _pick(x, label, ignore_index).log().neg_()
+
+
+@op(
+    "softmax_with_cross_entropy",
+    inputs="Logits Label",
+    outputs="Softmax? Loss",
+    attrs={
+        "soft_label": False,
+        "use_softmax": True,
+        "numeric_stable_mode": True,
+        "ignore_index": -100,
+        "axis": -1,
+    },
+    no_grad="Label",
+)
+def _softmax_with_cross_entropy(
+    logits: torch.Tensor,
+    label: torch.Tensor,
+    *,
+    soft_label: bool,
+    use_softmax: bool,
+    ignore_index: int,
+    axis: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    log_prob = torch.log_softmax(logits, axis) if use_softmax else logits.log()
+    softmax = log_prob.exp() if use_softmax else logits
+    if soft_label:
+        return softmax, -(label * log_prob).sum(axis, keepdim=True)
+    axis = axis % logits.dim()
+    if label.dim() == logits.dim():
+        label = label.squeeze(axis)
+    if label.dtype != torch.int64:
+        label = label.to(torch.int64)
+    if axis == 1 or logits.dim() == 1:
+        loss = F.nll_loss(log_prob, label, reduction="none", ignore_index=ignore_index)
+    else:
+        classes = logits.shape[axis]
+        rows = log_prob.movedim(axis, -1).reshape(-1, classes)
+        loss = F.nll_loss(rows, label.reshape(-1), reduction="none", ignore_index=ignore_index)
+    return softmax, loss.reshape([1 if i == axis else n for i, n in enumerate(logits.shape)])
+
+
+@op(
+    "sigmoid_cross_entropy_with_logits",
+    inputs="X Label pos_weight?",
+    outputs="Out",
+    attrs={"normalize": False, "ignore_index": -100},
+    no_grad="Label pos_weight",
+)
+def _sigmoid_cross_entropy_with_logits(
+    x: torch.Tensor,
+    label: torch.Tensor,
+    pos_weight: torch.Tensor | None,
+    *,
+    normalize: bool,
+    ignore_index: int,
+) -> torch.Tensor:
+    loss = F.binary_cross_entropy_with_logits(x, label, reduction="none", pos_weight=pos_weight)
+    kept = label != ignore_index
+    loss = loss * kept
+    return loss / kept.sum().clamp_min(1) if normalize else loss
+
+
+@op("bce_loss", inputs="X Label", outputs="Out", no_grad="Label")
+def _bce_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    return F.binary_cross_entropy(x, label, reduction="none")
+
+
+@op(
+    "nll_loss",
+    inputs="X Label Weight?",
+    outputs="Out Total_weight?",
+    attrs={"ignore_index": Attr("LONG", -100), "reduction": "mean"},
+    no_grad="Label Weight",
+)
+def _nll_loss(
+    x: torch.Tensor,
+    label: torch.Tensor,
+    weight: torch.Tensor | None,
+    *,
+    ignore_index: int,
+    reduction: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    loss = F.nll_loss(x, label, weight, ignore_index=ignore_index, reduction="none")
+    kept = label != ignore_index
+    weights = kept.to(x.dtype)
+    if weight is not None:
+        weights = weights * weight[label.masked_fill(~kept, 0)]
+    total = weights.sum().reshape(1)
+    if reduction == "none":
+        return loss, total
+    out = loss.sum().reshape(1)
+    return (out if reduction == "sum" else out / total), total
+
+
+@op(
+    "kldiv_loss",
+    inputs="X Target",
+    outputs="Loss",
+    attrs={"reduction": "mean"},
+    no_grad="Target",
+)
+def _kldiv_loss(x: torch.Tensor, target: torch.Tensor, *, reduction: str) -> torch.Tensor:
+    loss = torch.where(target > 0, torch.xlogy(target, target) - target * x, 0.0 * x)
+    if reduction == "none":
+        return loss
+    if reduction == "batchmean":
+        return (loss.sum() / x.shape[0]).reshape(1)
+    return (loss.mean() if reduction == "mean" else loss.sum()).reshape(1)
+
+
+@op(
+    "log_loss", inputs="Predicted Labels", outputs="Loss", attrs={"epsilon": 1e-4}, no_grad="Labels"
+)
+def _log_loss(x: torch.Tensor, label: torch.Tensor, *, epsilon: float) -> torch.Tensor:
+    return -label * torch.log(x + epsilon) - (1 - label) * torch.log(1 - x + epsilon)
+
+
+@op(
+    "label_smooth",
+    inputs="X PriorDist?",
+    outputs="Out",
+    attrs={"epsilon": 0.0},
+    no_grad="PriorDist",
+)
+def _label_smooth(x: torch.Tensor, prior: torch.Tensor | None, *, epsilon: float) -> torch.Tensor:
+    if prior is None:
+        return x * (1 - epsilon) + epsilon / x.shape[-1]
+    return x * (1 - epsilon) + epsilon * prior.reshape(-1)
+
+
+@op(
+    "teacher_student_sigmoid_loss",
+    inputs="X Label",
+    outputs="Y",
+    attrs={"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0},
+    no_grad="Label",
+)
+def _teacher_student_sigmoid_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    """Cross entropy with a click and with a teacher's score, both packed into one label.
+
+    label < -1: no click, no score; < 0: click, no score; < 1: no click, the label is the score;
+    else a click, and the score is label - 1.
+    """
+    click = ((label >= -1) & (label < 0)) | (label >= 1)
+    base = x.clamp_min(0) + torch.log1p(torch.exp(-x.abs()))
+    loss = base - torch.where(click, x, 0.0)
+    score = torch.where(label >= 1, label - 1, label)
+    return loss + torch.where(label >= 0, base - x * score, 0.0)

@@ -1,0 +1,251 @@
+"""Normalisations over the batch, a layer, groups of channels, images, neighbouring channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from fleetx.static.op_registry import Attr, op
+from fleetx.static.ops.windows import to_channels_first, to_channels_last
+
+_BATCH_NORM_ATTRS: dict[str, Any] = {
+    "is_test": False,
+    "momentum": 0.9,
+    "epsilon": 1e-5,
+    "data_layout": "NCHW",
+    "fuse_with_relu": False,
+    "use_global_stats": False,
+    "trainable_statistics": False,
+}
+
+
+def _batch_norm(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    momentum_tensor: torch.Tensor | None,
+    *,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_layout: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+) -> tuple[Any, ...]:
+    """Normalise over all axes but the channels; while training, move Mean and Variance in place.
+
+    Unlike torch, the running variance follows the biased variance of the batch, and momentum is the
+    share of the old value.
+    """
+    last = data_layout == "NHWC" and x.dim() > 2
+    if last:
+        x = to_channels_first(x)
+    if use_global_stats or (is_test and not trainable_statistics):
+        y = torch.batch_norm(x, scale, bias, mean, variance, False, 0.0, epsilon, True)
+        return (to_channels_last(y) if last else y), mean, variance, None, None, None
+    y, saved_mean, saved_inv_std, _, _ = torch._batch_norm_impl_index(
+        x, scale, bias, None, None, True, 0.0, epsilon, True
+    )
+    with torch.no_grad():
+        if momentum_tensor is None:
+            step: Any = 1.0 - momentum
+        else:
+            step = 1.0 - momentum_tensor.to(mean.dtype).reshape(())
+        mean.lerp_(saved_mean, step)
+        variance.lerp_(saved_inv_std.pow(-2).sub_(epsilon), step)
+    return (to_channels_last(y) if last else y), mean, variance, saved_mean, saved_inv_std, None
+
+
+for _type in ("batch_norm", "sync_batch_norm"):
+    op(
+        _type,
+        inputs="X Scale Bias Mean Variance MomentumTensor?",
+        outputs="Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
+        attrs=_BATCH_NORM_ATTRS,
+        no_grad="Mean Variance MomentumTensor",
+        inplace={"MeanOut": "Mean", "VarianceOut": "Variance"},
+    )(_batch_norm)
+
+
+@op(
+    "layer_norm",
+    inputs="X Scale? Bias?",
+    outputs="Y Mean? Variance?",
+    attrs={"epsilon": 1e-5, "begin_norm_axis": 1, "is_test": False},
+)
+def _layer_norm(
+    x: torch.Tensor,
+    scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    *,
+    epsilon: float,
+    begin_norm_axis: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    shape = x.shape[begin_norm_axis:]
+    if len(shape) > 1:
+        scale = None if scale is None else scale.reshape(shape)
+        bias = None if bias is None else bias.reshape(shape)
+    y, mean, inv_std = torch.native_layer_norm(x, shape, scale, bias, epsilon)
+    return y, mean.reshape(-1), inv_std.reshape(-1).pow(-2).sub_(epsilon)
+
+
+@op(
+    "group_norm",
+    inputs="X Scale? Bias?",
+    outputs="Y Mean? Variance?",
+    attrs={"epsilon": 1e-5, "groups": Attr("INT", 1), "data_layout": "NCHW"},
+)
+def _group_norm(
+    x: torch.Tensor,
+    scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    *,
+    epsilon: float,
+    groups: int,
+    data_layout: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    last = data_layout == "NHWC"
+    if last:
+        x = to_channels_first(x)
+    batch, channels = x.shape[:2]
+    if channels % groups:
+        raise ValueError(f"{channels} channels cannot be divided into {groups} groups.")
+    y, mean, inv_std = torch.native_group_norm(
+        x.contiguous(), scale, bias, batch, channels, x.shape[2:].numel(), groups, epsilon
+    )
+    y = y.reshape(x.shape)
+    return (to_channels_last(y) if last else y), mean, inv_std.pow(-2) - epsilon
+
+
+@op(
+    "instance_norm",
+    inputs="X Scale? Bias?",
+    outputs="Y SavedMean? SavedVariance?",
+    attrs={"epsilon": 1e-5},
+)
+def _instance_norm(
+    x: torch.Tensor, scale: torch.Tensor | None, bias: torch.Tensor | None, *, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    batch, channels = x.shape[:2]
+    y, mean, inv_std = torch.native_group_norm(
+        x.contiguous(), scale, bias, batch, channels, x.shape[2:].numel(), channels, epsilon
+    )
+    return y.reshape(x.shape), mean.reshape(-1), inv_std.reshape(-1)
+
+
+class _DataNorm(torch.autograd.Function):
+    """Scaling by running sums whose 'gradients' are the sums of the batch.
+
+    A parameter server adds those to its totals, which is how the statistics are learnt.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        size: torch.Tensor,
+        total: torch.Tensor,
+        square: torch.Tensor,
+        epsilon: float,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the normalised data, the means and the scales."""
+        means, scales = total / size, (size / square).sqrt()
+        ctx.save_for_backward(x, means, scales)
+        ctx.epsilon = epsilon
+        ctx.mark_non_differentiable(means, scales)
+        return (x - means) * scales, means, scales
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        """Return the gradient of x and the sums of this batch."""
+        x, means, scales = ctx.saved_tensors
+        rows = torch.full_like(means, x.shape[0])
+        squares = (x - means).square().sum(0) + rows * ctx.epsilon
+        return grads[0] * scales, rows, x.sum(0), squares, None
+
+
+@op(
+    "data_norm",
+    inputs="X BatchSize BatchSum BatchSquareSum scale_w? bias?",
+    outputs="Y Means Scales",
+    attrs={
+        "epsilon": 1e-4,
+        "slot_dim": -1,
+        "summary_decay_rate": 0.9999999,
+        "enable_scale_and_shift": False,
+        "data_layout": "NCHW",
+        "sync_stats": False,
+    },
+)
+def _data_norm(
+    x: torch.Tensor,
+    size: torch.Tensor,
+    total: torch.Tensor,
+    square: torch.Tensor,
+    scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    *,
+    epsilon: float,
+    enable_scale_and_shift: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    y, means, scales = _DataNorm.apply(x, size, total, square, epsilon)
+    if enable_scale_and_shift and scale is not None and bias is not None:
+        y = y * scale + bias
+    return y, means, scales
+
+
+@op(
+    "spectral_norm",
+    inputs="Weight U V",
+    outputs="Out",
+    attrs={"dim": 0, "power_iters": 1, "eps": 1e-12},
+    no_grad="U V",
+)
+def _spectral_norm(
+    weight: torch.Tensor,
+    u: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    dim: int,
+    power_iters: int,
+    eps: float,
+) -> torch.Tensor:
+    """Divide a weight by its largest singular value, found by power iteration from U and V."""
+    matrix = weight.movedim(dim, 0).reshape(weight.shape[dim], -1)
+    with torch.no_grad():
+        for _ in range(power_iters):
+            v = matrix.t().mv(u)
+            v = v / (v.norm() + eps)
+            u = matrix.mv(v)
+            u = u / (u.norm() + eps)
+    return weight / u.dot(matrix.mv(v))
+
+
+@op(
+    "lrn",
+    outputs="Out MidOut",
+    attrs={
+        "n": 5,
+        "k": 2.0,
+        "alpha": 1e-4,
+        "beta": 0.75,
+        "data_format": "AnyLayout",
+        "is_test": False,
+    },
+)
+def _lrn(
+    x: torch.Tensor, *, n: int, k: float, alpha: float, beta: float, data_format: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Divide by the squares of the n neighbouring channels."""
+    last = data_format == "NHWC"
+    squares = (to_channels_first(x) if last else x).square()
+    before = (n - 1) // 2
+    padded = F.pad(squares, [0, 0] * (x.dim() - 2) + [before, n - 1 - before])
+    mid = k + alpha * padded.unfold(1, n, 1).sum(-1)
+    if last:
+        mid = to_channels_last(mid)
+    return x * mid.pow(-beta), mid

@@ -1,0 +1,137 @@
+"""Poolings in two and three dimensions: max, average, global and adaptive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from fleetx.static.op_registry import Attr, op
+from fleetx.static.ops.windows import pad, resolve, to_channels_first, to_channels_last
+
+_MAX: dict[int, Callable[..., Any]] = {2: F.max_pool2d, 3: F.max_pool3d}
+_AVG: dict[int, Callable[..., Any]] = {2: F.avg_pool2d, 3: F.avg_pool3d}
+_ADAPTIVE_MAX: dict[int, Callable[..., Any]] = {2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+_ADAPTIVE_AVG: dict[int, Callable[..., Any]] = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+
+
+def _attrs(n: int, data_format: str) -> dict[str, Any]:
+    return {
+        "pooling_type": Attr("STRING", "max"),
+        "ksize": Attr("INTS", []),
+        "global_pooling": False,
+        "strides": [1] * n,
+        "paddings": [0] * n,
+        "exclusive": True,
+        "adaptive": False,
+        "use_cudnn": False,
+        "ceil_mode": False,
+        "data_format": data_format,
+        "is_test": False,
+        "padding_algorithm": "EXPLICIT",
+    }
+
+
+def _ceil_excess(size: int, k: int, s: int, before: int, after: int) -> int:
+    """Return how much must be added at the end for the last, partial window to count."""
+    span = size + before + after - k
+    return -(-span // s) * s - span
+
+
+def _pool_any(
+    x: torch.Tensor,
+    pooling_type: str,
+    ksize: list[int],
+    strides: list[int],
+    before: list[int],
+    after: list[int],
+    exclusive: bool,
+    ceil_mode: bool,
+) -> torch.Tensor:
+    """Pool with explicit padding, for the cases torch's own poolings define differently."""
+    n = len(ksize)
+    if ceil_mode:
+        excess = zip(x.shape[2:], ksize, strides, before, after, strict=True)
+        after = [a + _ceil_excess(*row) for a, row in zip(after, list(excess), strict=True)]
+    if pooling_type == "max":
+        return _MAX[n](pad(x, before, after, float("-inf")), ksize, strides)
+    sums = _AVG[n](pad(x, before, after), ksize, strides, divisor_override=1)
+    if exclusive:
+        ones = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
+        return sums / _AVG[n](pad(ones, before, after), ksize, strides, divisor_override=1)
+    return sums / torch.Size(ksize).numel()
+
+
+def _pool(
+    x: torch.Tensor,
+    *,
+    pooling_type: str,
+    ksize: list[int],
+    global_pooling: bool,
+    strides: list[int],
+    paddings: list[int],
+    exclusive: bool,
+    adaptive: bool,
+    ceil_mode: bool,
+    data_format: str,
+    padding_algorithm: str,
+) -> torch.Tensor:
+    last = data_format in ("NHWC", "NDHWC")
+    if last:
+        x = to_channels_first(x)
+    n = x.dim() - 2
+    if adaptive or global_pooling:
+        size = [1] * n if global_pooling else ksize
+        out = (_ADAPTIVE_MAX if pooling_type == "max" else _ADAPTIVE_AVG)[n](x, size)
+    else:
+        before, after = resolve(x.shape[2:], ksize, strides, paddings, padding_algorithm)
+        plain = (
+            before == after
+            and not ceil_mode
+            and all(2 * b <= k for b, k in zip(before, ksize, strict=True))
+        )
+        if plain and pooling_type == "max":
+            out = _MAX[n](x, ksize, strides, before)
+        elif plain:
+            out = _AVG[n](x, ksize, strides, before, False, not exclusive)
+        else:
+            out = _pool_any(x, pooling_type, ksize, strides, before, after, exclusive, ceil_mode)
+    return to_channels_last(out) if last else out
+
+
+op("pool2d", attrs=_attrs(2, "NCHW"))(_pool)
+op("pool3d", attrs=_attrs(3, "NCDHW"))(_pool)
+
+
+def _max_pool_with_index(
+    x: torch.Tensor,
+    *,
+    ksize: list[int],
+    global_pooling: bool,
+    adaptive: bool,
+    strides: list[int],
+    paddings: list[int],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    n = x.dim() - 2
+    if adaptive or global_pooling:
+        size = [1] * n if global_pooling else ksize
+        out, index = _ADAPTIVE_MAX[n](x, size, return_indices=True)
+    else:
+        out, index = _MAX[n](x, ksize, strides, paddings, return_indices=True)
+    return out, index.to(torch.int32)
+
+
+for _n in (2, 3):
+    op(
+        f"max_pool{_n}d_with_index",
+        outputs="Out Mask",
+        attrs={
+            "ksize": Attr("INTS", []),
+            "global_pooling": False,
+            "adaptive": False,
+            "strides": [1] * _n,
+            "paddings": [0] * _n,
+        },
+    )(_max_pool_with_index)

@@ -1,0 +1,55 @@
+"""Padding rules that convolutions and poolings share.
+
+A program gives paddings as one number per axis, as a begin and an end per axis, or as the words
+SAME and VALID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+
+def resolve(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    algorithm: str,
+) -> tuple[list[int], list[int]]:
+    """Return what to add before and after each spatial axis."""
+    n = len(size)
+    if algorithm == "VALID":
+        return [0] * n, [0] * n
+    if algorithm == "SAME":
+        before, after = [], []
+        for length, k, s in zip(size, kernel, strides, strict=True):
+            total = max((-(-length // s) - 1) * s + k - length, 0)
+            before.append(total // 2)
+            after.append(total - total // 2)
+        return before, after
+    if len(paddings) == n:
+        return list(paddings), list(paddings)
+    return list(paddings[0::2]), list(paddings[1::2])
+
+
+def pad(
+    x: torch.Tensor, before: Sequence[int], after: Sequence[int], value: float = 0.0
+) -> torch.Tensor:
+    """Pad the last axes of `x`; `before` and `after` are in the order of the axes."""
+    flat: list[int] = []
+    for b, a in zip(reversed(before), reversed(after), strict=True):
+        flat += [b, a]
+    return F.pad(x, flat, value=value) if any(flat) else x
+
+
+def to_channels_first(x: torch.Tensor) -> torch.Tensor:
+    """Return N...C data as a view NC...."""
+    return x.movedim(-1, 1)
+
+
+def to_channels_last(x: torch.Tensor) -> torch.Tensor:
+    """Return NC... data as a view N...C."""
+    return x.movedim(1, -1)
