@@ -103,7 +103,7 @@ class _BackwardPass:
     ) -> Operator:
         attrs = {**attrs, "op_role": OpRole.Backward}
         op = Operator(self.block, type, inputs, outputs, attrs)
-        op.backward_id = self.id  # type: ignore[attr-defined]  # see lowering/backward_call.py
+        op.backward_id = self.id
         self.block.program._stamp(op)
         self.block.ops.append(op)
         for name in op.output_arg_names:

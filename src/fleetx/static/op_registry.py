@@ -144,7 +144,7 @@ def op(
         parameters = inspect.signature(fn).parameters.values() if callable(fn) else ()
         keywords = frozenset(p.name for p in parameters if p.kind == p.KEYWORD_ONLY)
         if type in _REGISTRY:
-            raise ValueError(f"op {type!r} is registered twice.")
+            raise ValueError(f"op {type!r} is registered twice: see {_REGISTRY[type].fn.__module__}.")
         _REGISTRY[type] = OpDef(
             type,
             _parse_slots(inputs),

@@ -50,10 +50,17 @@ class Operator:
         self.type = type
         self.uid = next(_uids)
         self.forward_uid: int | None = None  # of a gradient op: the op it belongs to
+        self._attr_kinds: dict[str, str] = {}  # of undeclared attributes, as the file had them
+        self.backward_id: int | None = None  # of an op of a backward pass: which pass
         op_def = get_op(type)
         self._inputs = {slot: names_of(v) for slot, v in (inputs or {}).items() if v is not None}
         self._outputs = {slot: names_of(v) for slot, v in (outputs or {}).items() if v is not None}
         for slot in op_def.inputs:
+            # An op that may leave an output as it was (a branch not taken, an array that grows) declares it
+            # as an optional input of the same name too: the old value comes in without being listed.
+            if slot.optional and slot.name in self._outputs and slot.name not in self._inputs:
+                listed = set(self.input_arg_names)
+                self._inputs[slot.name] = [n for n in self._outputs[slot.name] if n not in listed]
             if not slot.optional and not self._inputs.get(slot.name):
                 raise ValueError(f"op {type!r} needs input {slot.name!r}, which was not given.")
         for group, slots, word in (
@@ -194,16 +201,17 @@ def names_of(value: Any) -> list[str]:
     raise TypeError(f"a Variable or its name was expected, not {type(value).__name__}: {value!r}.")
 
 
-_HIDDEN = frozenset({"op_callstack", "op_namescope", "op_device", "op_role_var", "use_mkldnn"})
+_HIDDEN = frozenset({"op_callstack", "op_namescope", "op_device", "op_role_var", "op_role"})
 
 
 def format_operator(op: Operator) -> str:
-    """Return `{Out=['y']} = relu(inputs={X=['x']}, axis = 1)`."""
+    """Return `{Out=['y']} = relu(inputs={X=['x']}, axis = 1)`; attributes that differ from defaults only."""
+    declared = get_op(op.type).attrs
     outs = ", ".join(f"{slot}={names}" for slot, names in op._outputs.items())
     ins = ", ".join(f"{slot}={names}" for slot, names in op._inputs.items())
     attrs = []
     for name, value in sorted(op._attrs.items()):
-        if name in _HIDDEN:
+        if name in _HIDDEN or (name in declared and declared[name].default == value):
             continue
         shown = f"block[{value.idx}]" if hasattr(value, "idx") else value
         attrs.append(f"{name} = {shown}")

@@ -1,0 +1,77 @@
+"""A small static-graph front end on torch: layers build a Program, an Executor runs it.
+
+Read `program.py` for what a program is, `op_registry.py` for how an op is defined, `lowering/` for how a program
+becomes a torch function.
+"""
+
+from fleetx.static import ops, unique_name
+from fleetx.static.backward import append_backward, gradients
+from fleetx.static.block import Block
+from fleetx.static.compiled_program import (
+    BuildStrategy,
+    CompiledProgram,
+    ExecutionStrategy,
+    ParallelExecutor,
+)
+from fleetx.static.dtypes import VarType, convert_dtype
+from fleetx.static.errors import EOFException
+from fleetx.static.executor import ExecutionError, Executor
+from fleetx.static.infer_shape import ShapeError
+from fleetx.static.operator import Operator
+from fleetx.static.param_attr import ParamAttr, WeightNormParamAttr
+from fleetx.static.place import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    cpu_places,
+    cuda_places,
+    is_compiled_with_cuda,
+)
+from fleetx.static.program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    name_scope,
+    program_guard,
+)
+from fleetx.static.scope import Scope, global_scope, scope_guard
+from fleetx.static.variable import Parameter, Variable
+
+__all__ = [
+    "Block",
+    "BuildStrategy",
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "CompiledProgram",
+    "EOFException",
+    "ExecutionError",
+    "ExecutionStrategy",
+    "Executor",
+    "Operator",
+    "ParallelExecutor",
+    "ParamAttr",
+    "Parameter",
+    "Program",
+    "Scope",
+    "ShapeError",
+    "VarType",
+    "Variable",
+    "WeightNormParamAttr",
+    "append_backward",
+    "convert_dtype",
+    "cpu_places",
+    "cuda_places",
+    "default_main_program",
+    "default_startup_program",
+    "device_guard",
+    "global_scope",
+    "gradients",
+    "is_compiled_with_cuda",
+    "name_scope",
+    "ops",
+    "program_guard",
+    "scope_guard",
+    "unique_name",
+]

@@ -1,0 +1,436 @@
+"""Executor: runs programs. The first run of a (program, feeds, fetches) lowers it; later runs only call the result."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fleetx.static.dtypes import dtype_name, to_numpy, to_torch
+from fleetx.static.errors import EOFException
+from fleetx.static.fetched import as_fetched
+from fleetx.static.lowering import LoweredStep, lower
+from fleetx.static.op_registry import EMPTY_NAME
+from fleetx.static.place import CPUPlace, Place
+from fleetx.static.program import Program, default_main_program
+from fleetx.static.scope import Scope, global_scope
+from fleetx.static.variable import Variable
+
+
+class ExecutionError(RuntimeError):
+    """An op failed while a program ran; the message names the op and its variables."""
+
+
+class Executor:
+    """Runs programs on a place.
+
+    Args:
+        place: where to run; the CPU by default.
+        unknown_feed: "error" refuses a feed of a name that the program does not have; "warn" warns and ignores it.
+    """
+
+    def __init__(self, place: Place | None = None, *, unknown_feed: str = "error") -> None:
+        self.place = CPUPlace() if place is None else place
+        self._device = self.place.device()
+        self._unknown_feed = unknown_feed
+        self._steps: weakref.WeakKeyDictionary[Program, dict[Any, _Prepared]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._closed = False
+
+    def run(
+        self,
+        program: Any = None,
+        feed: Any = None,
+        fetch_list: Any = None,
+        feed_var_name: str = "feed",
+        fetch_var_name: str = "fetch",
+        scope: Scope | None = None,
+        return_numpy: bool = True,
+        use_program_cache: bool = False,
+        return_merged: bool = True,
+        use_prune: bool = False,
+    ) -> Any:
+        """Run a program once and return the fetched values.
+
+        Args:
+            program: a Program or CompiledProgram; the default main program if None.
+            feed: values by variable name (arrays, LoDTensors, numbers), or a list with one such dict.
+            fetch_list: Variables or names to return.
+            scope: where persistable variables live; the global scope by default.
+            return_numpy: arrays if true, else LoDTensors.
+            use_program_cache: accepted; lowered programs are always kept.
+
+        The remaining arguments are accepted for compatibility and change nothing.
+        """
+        if self._closed:
+            raise RuntimeError("This Executor is closed; make a new one to run programs.")
+        scope = global_scope() if scope is None else scope
+        program, build = _unwrap(default_main_program() if program is None else program)
+        if isinstance(feed, list | tuple):
+            feed = _merge_feeds(feed)
+        feed = {} if feed is None else feed
+        if not isinstance(feed, Mapping):
+            raise TypeError(
+                f"feed of Executor.run must be a dict of values by variable name, not {type(feed).__name__}."
+            )
+        if program._readers:
+            feed = _with_readers(program, feed)
+        fetches = _fetch_names(fetch_list)
+        for hook in program._before_run:
+            hook(scope)
+        key = (tuple(feed), tuple(fetches), id(scope), program._version, id(build))
+        cache = self._steps.get(program)
+        if cache is None:
+            cache = self._steps[program] = {}
+        prepared = cache.get(key)
+        if prepared is None:
+            stale = [k for k in cache if k[3] != program._version]
+            for k in stale:
+                del cache[k]
+            prepared = cache[key] = self._prepare(program, list(feed), fetches, scope, build)
+        return prepared.run(feed, return_numpy)
+
+    def _prepare(
+        self, program: Program, feeds: list[str], fetches: list[str], scope: Scope, build: Any
+    ) -> _Prepared:
+        block = program.global_block()
+        for name in fetches:
+            if block._find_var_recursive(name) is None and scope.find_var(name) is None:
+                raise ValueError(
+                    f"fetch_list names {name!r}, but the program has no variable of that name."
+                )
+        unknown = [n for n in feeds if not block.has_var(n)]
+        if unknown:
+            if self._unknown_feed == "error":
+                raise ValueError(
+                    f"feed has a value for {unknown[0]!r}, but the program has no variable of that name; "
+                    f"its data variables are {_data_names(program)}."
+                )
+            warnings.warn(
+                f"The variable {unknown[0]} is not found in program. It is not declared or is pruned.",
+                stacklevel=3,
+            )
+        return _Prepared(program, feeds, fetches, scope, self._device, build)
+
+    def train_from_dataset(
+        self,
+        program: Any = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: Any = None,
+    ) -> None:
+        """Run the program once for every batch of a dataset, printing fetched values now and then."""
+        self._run_dataset(
+            program, dataset, scope, debug, fetch_list, fetch_info, print_period, fetch_handler
+        )
+
+    def infer_from_dataset(
+        self,
+        program: Any = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: Any = None,
+    ) -> None:
+        """Run the program, without backward and update, once for every batch of a dataset."""
+        program, _ = _unwrap(default_main_program() if program is None else program)
+        self._run_dataset(
+            program.clone(for_test=True),
+            dataset,
+            scope,
+            debug,
+            fetch_list,
+            fetch_info,
+            print_period,
+            fetch_handler,
+        )
+
+    def _run_dataset(
+        self,
+        program: Any,
+        dataset: Any,
+        scope: Scope | None,
+        debug: bool,
+        fetch_list: Any,
+        fetch_info: Sequence[str] | None,
+        print_period: int,
+        fetch_handler: Any,
+    ) -> None:
+        if dataset is None:
+            raise RuntimeError("dataset is need and should be initialized")
+        names = _fetch_names(fetch_list)
+        labels = list(fetch_info) if fetch_info else names
+        for step, feed in enumerate(dataset):
+            values = self.run(program, feed=feed, fetch_list=names, scope=scope)
+            if names and step % print_period == 0:
+                shown = ", ".join(f"{k}={v}" for k, v in zip(labels, values, strict=True))
+                print(f"[step {step}] {shown}", flush=True)
+                if fetch_handler is not None:
+                    fetch_handler.handler(dict(zip(names, values, strict=True)))
+
+    def close(self) -> None:
+        """Forget all lowered programs; the Executor cannot run any more."""
+        self._steps.clear()
+        self._closed = True
+
+
+class _Prepared:
+    """A program lowered for one executor, scope and set of names, with the checks of its feeds."""
+
+    def __init__(
+        self,
+        program: Program,
+        feeds: list[str],
+        fetches: list[str],
+        scope: Scope,
+        device: torch.device,
+        build: Any,
+    ) -> None:
+        block = program.global_block()
+        self.program = weakref.ref(program)
+        self.scope, self.device, self.build = scope, device, build
+        self.feeds = [n for n in feeds if block.has_var(n)]
+        self.fetches = fetches
+        self.checks = [_FeedCheck(block.var(n)) for n in self.feeds]
+        self._lowered: dict[bool, LoweredStep] = {}
+        self._compiled: dict[Any, Callable[..., list[Any]]] = {}
+        self.may_have_lod = any(v.lod_level > 0 for v in program.list_vars())
+
+    def step(self, with_lod: bool) -> LoweredStep:
+        found = self._lowered.get(with_lod)
+        if found is None:
+            program = self.program()
+            assert program is not None  # the caller holds it
+            found = lower(
+                program, self.feeds, self.fetches, self.scope, self.device, with_lod=with_lod
+            )
+            if found.required:
+                name = found.required[0]
+                if found.op_of_line:
+                    raise ValueError(
+                        f"variable {name!r} is needed by this run, but feed has no value for it"
+                        f" (feed has {self.feeds or 'nothing'})."
+                    )
+            self._lowered[with_lod] = found
+        return found
+
+    def run(self, feed: Mapping[str, Any], return_numpy: bool) -> Any:
+        lods: dict[str, Any] = {}
+        tensors = []
+        for check in self.checks:
+            value = feed[check.name]
+            lod = getattr(value, "lod", None)
+            if lod is not None and callable(lod):
+                offsets = lod()
+                if offsets:
+                    lods[check.name] = [list(level) for level in offsets]
+            tensors.append(check.convert(value, self.device))
+        step = self.step(bool(lods) or self.may_have_lod)
+        step.context.lods = lods
+        was_enabled = torch.is_grad_enabled()
+        try:
+            run = step.run if not self._wants_compile(lods) else self._compile(step, tensors)
+            values = run(*tensors)
+        except EOFException:
+            raise
+        except Exception as error:
+            raise _explain(error, step) from error
+        finally:
+            torch._C._set_grad_enabled(was_enabled)
+        if return_numpy:
+            return [
+                as_fetched(value, copy=i in step.persistable_fetches) for i, value in enumerate(values)
+            ]
+        return [
+            _as_lod_tensor(value, lods.get(name), copy=i in step.persistable_fetches)
+            for i, (value, name) in enumerate(zip(values, self.fetches, strict=True))
+        ]
+
+    def _wants_compile(self, lods: dict[str, Any]) -> bool:
+        return self.build is not None and self.build.enable_auto_fusion and not lods
+
+    def _compile(self, step: LoweredStep, tensors: list[torch.Tensor]) -> Callable[..., list[Any]]:
+        key = tuple((t.shape, t.dtype) for t in tensors)
+        found = self._compiled.get(key)
+        if found is None:
+            from fleetx.static.lowering.compiled import compile_step
+
+            found = self._compiled[key] = compile_step(step, tensors)
+        return found
+
+
+class _FeedCheck:
+    """What a fed value must look like."""
+
+    def __init__(self, var: Variable) -> None:
+        self.name = var.name
+        self.checked = var.need_check_feed or var.is_data
+        self.shape = var.shape
+        self.lod_level = var.lod_level
+        self.dtype = None if var.dtype is None else to_torch(var.dtype)
+        self.numpy_dtype = None if var.dtype is None else to_numpy(var.dtype)
+
+    def convert(self, value: Any, device: torch.device) -> torch.Tensor:
+        """Return the value as a tensor on the device, or raise one sentence that names the variable."""
+        if isinstance(value, np.ndarray):
+            array: Any = value
+        elif isinstance(value, torch.Tensor):
+            array = None
+        elif isinstance(value, bool | int | float | list | tuple | np.generic):
+            array = self._from_python(value)
+        elif hasattr(value, "__array__"):
+            array = np.asarray(value)
+        else:
+            raise TypeError(
+                f"feed of {self.name!r} must be an array, a tensor or a number, not {type(value).__name__}."
+            )
+        if array is None:
+            tensor = value
+        else:
+            if array.dtype == object:
+                raise TypeError(
+                    f"feed of {self.name!r} holds rows of different lengths; pad them, or declare the variable "
+                    "with lod_level=1 and feed a LoDTensor."
+                )
+            if not array.flags.writeable or any(s < 0 for s in array.strides):
+                array = array.copy()
+            if array.dtype == np.uint16 and self.dtype == torch.bfloat16:
+                tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+            else:
+                tensor = torch.from_numpy(array)
+        if tensor.dtype != self.dtype and self.dtype is not None and self.checked:
+            raise ValueError(
+                f"The data type of fed Variable {self.name!r} must be {dtype_name(self.dtype)!r}, "
+                f"but received {dtype_name(tensor.dtype)!r}."
+            )
+        if self.checked and not self.lod_level:
+            self._check_shape(tensor)
+        return tensor if tensor.device == device else tensor.to(device)
+
+    def _from_python(self, value: Any) -> np.ndarray[Any, Any]:
+        try:
+            return np.array(value, dtype=self.numpy_dtype)
+        except (ValueError, TypeError) as error:
+            raise TypeError(
+                f"feed of {self.name!r} cannot be made an array of {self.numpy_dtype}: {error}."
+            ) from error
+
+    def _check_shape(self, tensor: torch.Tensor) -> None:
+        wanted, given = self.shape, tensor.shape
+        if len(wanted) != len(given) or any(
+            w != g and w >= 0 for w, g in zip(wanted, given, strict=True)
+        ):
+            raise ValueError(
+                f"The fed Variable {self.name!r} should have dimensions = {len(wanted)}, shape = {wanted}, "
+                f"but received fed shape {list(given)}."
+            )
+
+
+def _explain(error: Exception, step: LoweredStep) -> Exception:
+    """Return an error that says which op failed, on which variables, and why."""
+    empty = [n for n, h in step.holders.items() if h.value is None]
+    line = next(
+        (
+            frame.lineno
+            for frame in reversed(traceback.extract_tb(sys.exc_info()[2]))
+            if frame.filename == step.filename
+        ),
+        None,
+    )
+    op = step.op_of_line.get(line or -1)
+    if empty and (op is None or any(n in empty for n in op.input_arg_names)):
+        return ExecutionError(
+            f"variable {empty[0]!r} has no value yet: run the startup program first, "
+            "or load the variable, in the scope you run in."
+        )
+    if op is None:
+        return error if isinstance(error, RuntimeError) else ExecutionError(str(error))
+    ins = ", ".join(n for n in op.input_arg_names if n != EMPTY_NAME)
+    outs = ", ".join(n for n in op.output_arg_names if n != EMPTY_NAME)
+    return ExecutionError(f"op {op.type!r} ({ins} -> {outs}) failed: {error}")
+
+
+def _unwrap(program: Any) -> tuple[Program, Any]:
+    """Return the Program behind a program or CompiledProgram, and its BuildStrategy if any."""
+    if isinstance(program, Program):
+        graph = program._graph
+        return program, None if graph is None else graph._build_strategy
+    inner = getattr(program, "_program", None)
+    if isinstance(inner, Program):
+        return inner, program._build_strategy
+    raise TypeError(
+        f"Executor.run takes a Program or CompiledProgram, not {type(program).__name__}: {program!r}."
+    )
+
+
+def _fetch_names(fetch_list: Any) -> list[str]:
+    if fetch_list is None:
+        return []
+    if isinstance(fetch_list, Variable | str):
+        fetch_list = [fetch_list]
+    names = []
+    for item in fetch_list:
+        if isinstance(item, str):
+            names.append(item)
+        elif isinstance(item, Variable):
+            names.append(item.name)
+        elif isinstance(item, list | tuple):
+            names.extend(_fetch_names(item))
+        else:
+            raise TypeError(
+                f"fetch_list takes Variables or their names, not {type(item).__name__}: {item!r}."
+            )
+    return names
+
+
+def _merge_feeds(feeds: Sequence[Any]) -> dict[str, Any]:
+    """Return one feed for the list of feeds that a DataLoader yields for several devices."""
+    if not all(isinstance(f, Mapping) for f in feeds):
+        raise TypeError("feed of Executor.run must be a dict, or a list of dicts.")
+    if len(feeds) == 1:
+        return dict(feeds[0])
+    merged: dict[str, Any] = {}
+    for name in feeds[0]:
+        merged[name] = np.concatenate([np.asarray(f[name]) for f in feeds])
+    return merged
+
+
+def _with_readers(program: Program, feed: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(feed)
+    for reader in program._readers:
+        if not all(n in merged for n in reader.output_names):
+            merged.update(reader.next_feed())
+    return merged
+
+
+def _data_names(program: Program) -> list[str]:
+    return [v.name for v in program.global_block().vars.values() if v.is_data]
+
+
+def _as_lod_tensor(value: Any, lod: Any, *, copy: bool) -> Any:
+    from fleetx.static.readers.lod_tensor import LoDTensor
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    tensor = LoDTensor()
+    tensor.set(value.clone() if copy else value, CPUPlace())
+    if lod:
+        tensor.set_lod(lod)
+    return tensor

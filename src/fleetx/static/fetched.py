@@ -1,0 +1,43 @@
+"""Fetched values: NumPy arrays that may be printed with `%f` when they hold one number.
+
+Fluid programs print a loss of shape [1] with `"%f" % loss`. NumPy from 2.4 on refuses to turn an array with
+dimensions into a number; an array of one element fetched from a program still allows it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fleetx.static.scope import tensor_to_numpy
+
+
+class OneValueArray(np.ndarray):
+    """An array that converts to a number while it holds exactly one."""
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        value = self.item()
+        if not isinstance(value, int):
+            raise TypeError("only integer arrays of one element can be used as an index")
+        return value
+
+
+def as_fetched(value: Any, *, copy: bool) -> Any:
+    """Return what `Executor.run` gives for a value: an array, copied if the value may change later."""
+    if not isinstance(value, torch.Tensor):
+        if isinstance(value, list):
+            return [as_fetched(v, copy=copy) for v in value]
+        return value
+    if copy or value._base is not None:
+        array = tensor_to_numpy(value.detach().clone())
+    else:
+        array = tensor_to_numpy(value)
+    return array.view(OneValueArray) if array.size == 1 else array

@@ -1,0 +1,117 @@
+"""A backward pass as one call of autograd.
+
+The gradient ops of one `append_backward` describe exactly what torch's autograd would compute, if the forward ops ran
+under autograd with gradients flowing where gradient ops exist. Then the whole pass is one `torch.autograd.grad`. Where the
+program does something that autograd cannot know (an op changes a gradient half-way, gradients of gradients, parameters
+updated between two passes), the pass is left as it is and its gradient ops run one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fleetx.static.lowering.analysis import count_writes
+from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op
+from fleetx.static.operator import Operator
+from fleetx.static.program import reads_of, writes_of
+
+
+@dataclass
+class BackwardCall:
+    """One call of autograd: differentiate `roots` and bind the results to gradient names."""
+
+    members: set[int] = field(default_factory=set)  # uids of the gradient ops it replaces
+    roots: list[tuple[str, str]] = field(default_factory=list)  # (variable, name of its seed)
+    results: list[tuple[str, str]] = field(default_factory=list)  # (variable, gradient name)
+    # forward op uid -> its (slot, index) inputs that a gradient flows into
+    flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    first: int = 0
+    last: int = 0
+
+
+def find_backward_calls(
+    ops: list[Operator], fetches: list[str], keep: set[str]
+) -> list[BackwardCall] | None:
+    """Return a BackwardCall per backward pass, or None if the gradient ops must run one by one.
+
+    `keep` are further names whose values are needed afterwards.
+    """
+    passes: dict[int, list[int]] = {}
+    for i, op in enumerate(ops):
+        if op.backward_id is not None:
+            passes.setdefault(op.backward_id, []).append(i)
+    calls = []
+    for indices in passes.values():
+        call = _one_call(ops, indices, set(fetches) | keep)
+        if call is None:
+            return None
+        calls.append(call)
+    calls.sort(key=lambda c: c.first)
+    # An update in place before a later pass would change values that autograd has saved.
+    if len(calls) > 1 and any(
+        get_op(op.type).inplace for op in ops[calls[0].last : calls[-1].first]
+    ):
+        return None
+    return calls
+
+
+def _one_call(ops: list[Operator], indices: list[int], fetched: set[str]) -> BackwardCall | None:
+    forward = {op.uid: op for op in ops[: indices[0]] if op.backward_id is None}
+    members = [ops[i] for i in indices]
+    call = BackwardCall({op.uid for op in members}, first=indices[0], last=indices[-1])
+    variable_of: dict[str, str] = {}  # gradient name -> variable
+    produced: set[str] = set()
+    for op in members:
+        if op.type == "sum":
+            sources = {variable_of.get(n) for n in op.input("X")}
+            if len(sources) != 1 or None in sources:
+                return None
+            variable_of[op.output("Out")[0]] = str(sources.pop())
+        else:
+            source = forward.get(op.forward_uid or -1)
+            if source is None or get_op(source.type).grad != "auto":
+                return None
+            flow = call.flows.setdefault(source.uid, set())
+            for slot, names in op._outputs.items():
+                plain = slot[: -len(GRAD_SUFFIX)]
+                for i, (grad, name) in enumerate(zip(names, source.input(plain), strict=True)):
+                    if grad != EMPTY_NAME:
+                        variable_of[grad] = name
+                        flow.add((plain, i))
+            for slot_def in get_op(source.type).outputs:
+                seeds = op.input(slot_def.name + GRAD_SUFFIX)
+                for name, seed in zip(source.output(slot_def.name), seeds, strict=False):
+                    if seed != EMPTY_NAME and seed not in produced and (name, seed) not in call.roots:
+                        call.roots.append((name, seed))
+        produced.update(op.output_arg_names)
+    produced.discard(EMPTY_NAME)
+    return call if _is_self_contained(call, ops, members, produced, variable_of, fetched) else None
+
+
+def _is_self_contained(
+    call: BackwardCall,
+    ops: list[Operator],
+    members: list[Operator],
+    produced: set[str],
+    variable_of: dict[str, str],
+    fetched: set[str],
+) -> bool:
+    """Check that nothing interferes with the pass, and note which results are needed outside it."""
+    inner_reads = {n for op in members for n in op.input_arg_names}
+    outside_reads = set(fetched)
+    for i, op in enumerate(ops):
+        if op.uid in call.members:
+            continue
+        outside_reads.update(reads_of(op))
+        if call.first < i < call.last and set(writes_of(op)) & inner_reads:
+            return False
+    if any(seed in produced for _, seed in call.roots):
+        return False
+    writes = count_writes([op for op in ops[: call.first]])
+    for grad in sorted(produced & outside_reads):
+        name = variable_of.get(grad)
+        if name is None or "@RENAME@" in grad or writes[name] > 1:
+            return False
+        call.results.append((name, grad))
+    roots = {name for name, _ in call.roots}
+    return not any(writes[name] > 1 for name in roots)

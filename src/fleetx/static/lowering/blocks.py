@@ -1,0 +1,141 @@
+"""Running the bodies of control flow, op by op, and the context that ops see while a program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fleetx.static.block import Block
+from fleetx.static.lowering.analysis import MARKERS
+from fleetx.static.op_registry import EMPTY_NAME, get_op
+from fleetx.static.operator import Operator
+from fleetx.static.scope import Scope
+
+
+class OpContext:
+    """What an op may ask of the run it takes part in."""
+
+    is_meta = False
+
+    def __init__(self, device: torch.device, scope: Scope) -> None:
+        self.device = device
+        self.scope = scope
+        self.lods: dict[str, Any] = {}  # offsets of variable-length values in this run, by name
+        self._runners: dict[tuple[int, int], list[_BoundOp]] = {}
+
+    def run_block(self, block: Block, values: dict[str, Any]) -> dict[str, Any]:
+        """Run a block with the given outer values; return everything it wrote, by name."""
+        key = (id(block), block.program._version)
+        bound = self._runners.get(key)
+        if bound is None:
+            bound = self._runners[key] = [
+                _BoundOp(op, self) for op in block.ops if op.type not in MARKERS
+            ]
+        known = dict(values)
+        written: dict[str, Any] = {}
+        for item in bound:
+            item.run(known, written, self)
+        return written
+
+
+class _BoundOp:
+    """An op of an inner block, ready to be called with values by name."""
+
+    def __init__(self, op: Operator, ctx: OpContext) -> None:
+        self.op = op
+        self.op_def = get_op(op.type)
+        self.call = bind_op(op, ctx)
+        self.inputs = [(s.many, op.input(s.name)) for s in self.op_def.inputs]
+        self.outputs = [(s.many, op.output(s.name)) for s in self.op_def.outputs]
+        self.persistable: set[str] = set()
+        self.stopped: set[str] = set()
+        for name in op.output_arg_names:
+            var = op.block._find_var_recursive(name)
+            if var is not None and var.persistable:
+                self.persistable.add(name)
+            if var is not None and var.stop_gradient:
+                self.stopped.add(name)
+
+    def run(self, known: dict[str, Any], written: dict[str, Any], ctx: OpContext) -> None:
+        args: list[Any] = []
+        for many, names in self.inputs:
+            row = [None if n == EMPTY_NAME else self._value(n, known, ctx) for n in names]
+            args.append(row if many else (row[0] if row else None))
+        result = call_with_lod(self.op, self.op_def, self.call, args, ctx)
+        rows = (result,) if len(self.outputs) == 1 else result
+        for (many, names), row in zip(self.outputs, rows, strict=True):
+            values = row if many and isinstance(row, list) else [row]
+            for name, value in zip(names, values, strict=False):
+                if value is None or name == EMPTY_NAME:
+                    continue
+                if name in self.stopped and isinstance(value, torch.Tensor):
+                    value = value.detach()
+                known[name] = written[name] = value
+                if name in self.persistable:
+                    keep = value.detach() if isinstance(value, torch.Tensor) else value
+                    ctx.scope.var(name).value = keep
+
+    def _value(self, name: str, known: dict[str, Any], ctx: OpContext) -> Any:
+        if name in known:
+            return known[name]
+        holder = ctx.scope.find_var(name)
+        if holder is None or holder.value is None:
+            var = self.op.block._find_var_recursive(name)
+            if var is not None and var.dtype is None:
+                return None  # an array or the like that is made by its first write
+            if any(name == n for slot in self.op_def.inputs if slot.optional for n in self.op.input(slot.name)):
+                return None
+            raise RuntimeError(
+                f"op {self.op.type!r} in an inner block reads {name!r}, which has no value yet."
+            )
+        return holder.value
+
+
+def bind_op(op: Operator, ctx: OpContext) -> Callable[..., Any]:
+    """Return the op's function with attributes, context and names filled in, all but offsets."""
+    op_def = get_op(op.type)
+    attrs = dict(op._attrs)
+    if op_def.needs_ctx:
+        attrs["ctx"] = ctx
+    if "names" in op_def.names:
+        attrs["names"] = {"inputs": op._inputs, "outputs": op._outputs}
+    if op_def.needs_lod:
+        attrs.pop("lod", None)
+    return op_def.bind(attrs)
+
+
+def call_with_lod(
+    op: Operator, op_def: Any, call: Callable[..., Any], args: list[Any], ctx: OpContext
+) -> Any:
+    """Call an op and keep the books of variable-length values: which result has which offsets."""
+    lods = ctx.lods
+    if op_def.needs_lod:
+        given = {s.name: [lods.get(n) for n in op.input(s.name)] for s in op_def.inputs}
+        result = call(*args, lod=given)
+    elif not lods:
+        return call(*args)
+    else:
+        result = call(*args)
+    shared = None
+    if op_def.lod == "share":
+        shared = next((lods[n] for n in op.input_arg_names if lods.get(n)), None)
+    rows = [result] if len(op_def.outputs) == 1 else list(result)
+    for i, (slot, row) in enumerate(zip(op_def.outputs, rows, strict=True)):
+        many = isinstance(row, list) and slot.many
+        values = list(row) if many else [row]
+        for j, (name, value) in enumerate(zip(op.output(slot.name), values, strict=False)):
+            if hasattr(value, "lod") and hasattr(value, "tensor"):  # WithLod
+                lods[name] = value.lod
+                values[j] = value.tensor
+            elif shared and isinstance(value, torch.Tensor) and _fits(value, shared):
+                lods[name] = shared
+            else:
+                lods.pop(name, None)
+        rows[i] = values if many else values[0]
+    return rows[0] if len(op_def.outputs) == 1 else tuple(rows)
+
+
+def _fits(value: torch.Tensor, lod: Any) -> bool:
+    return value.dim() > 0 and value.shape[0] == lod[-1][-1]

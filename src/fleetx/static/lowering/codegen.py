@@ -1,0 +1,414 @@
+"""Write the straight-line torch function of a program.
+
+The function's locals are the program's variables; each line is one call; a local is deleted after its last use, so
+memory is freed as early as in hand-written code. Line numbers lead from an exception back to the op that raised it.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fleetx.static.block import Block
+from fleetx.static.lowering.analysis import is_persistable, needed_ops
+from fleetx.static.lowering.backward_call import BackwardCall, find_backward_calls
+from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
+from fleetx.static.lowering.fusion import FusedOp, fuse_neighbours, group_updates
+from fleetx.static.op_registry import EMPTY_NAME, get_op
+from fleetx.static.operator import Operator
+from fleetx.static.program import Program, reads_of, sub_blocks, writes_of
+from fleetx.static.scope import Scope, ScopeVariable
+
+
+@dataclass
+class LoweredStep:
+    """A program lowered for fixed feeds, fetches and scope: call it with the feed tensors."""
+
+    run: Callable[..., list[Any]]
+    source: str
+    feed_names: list[str]
+    required: list[str]  # data variables that must be fed
+    context: OpContext
+    op_of_line: dict[int, Operator]
+    holders: dict[str, ScopeVariable]
+    filename: str
+    persistable_fetches: frozenset[int] = frozenset()
+
+
+@dataclass
+class _Writer:
+    """The function being written."""
+
+    lines: list[str] = field(default_factory=list)
+    op_of_line: dict[int, Operator] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=dict)  # globals of the function
+    locals: dict[str, str] = field(default_factory=dict)  # variable name -> Python name
+
+    def emit(self, text: str, op: Operator | None = None) -> None:
+        self.lines.append("    " + text)
+        if op is not None:
+            self.op_of_line[len(self.lines) + 1] = op  # line 1 is the def
+
+    def constant(self, value: Any, hint: str) -> str:
+        name = f"{hint}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def local(self, name: str) -> str:
+        if name not in self.locals:
+            self.locals[name] = f"v{len(self.locals)}"
+        return self.locals[name]
+
+
+Instruction = Operator | FusedOp | BackwardCall | list  # a list is a group for one fused call
+
+
+class _Lowering:
+    """Everything known while one program is lowered."""
+
+    def __init__(
+        self,
+        program: Program,
+        feeds: list[str],
+        fetches: list[str],
+        scope: Scope,
+        ctx: OpContext,
+        with_lod: bool,
+    ) -> None:
+        self.block: Block = program.global_block()
+        self.feeds = feeds
+        self.fetches = fetches
+        self.scope = scope
+        self.ctx = ctx
+        self.with_lod = with_lod
+        self.writer = _Writer()
+        self.holders: dict[str, ScopeVariable] = {}
+        self.holder_names: dict[str, str] = {}
+        self.tracked: set[str] = set()  # variables that autograd follows now
+        self.flows: dict[int, set[tuple[str, int]]] = {}
+        self.leaves: set[str] = set()  # variables to differentiate that no tracked op makes
+        self.required: list[str] = []
+
+    # -- what to run ----------------------------------------------------------------------------------
+    def instructions(self) -> list[Instruction]:
+        """Return the instructions in order: ops, fused ops, groups and backward calls."""
+        ops = needed_ops(self.block, set(self.feeds), self.fetches)
+        persistable = {n for op in ops for n in writes_of(op) if is_persistable(self.block, n)}
+        calls = find_backward_calls(ops, self.fetches, persistable) or []
+        members = {uid for call in calls for uid in call.members}
+        for call in calls:
+            for uid, flow in call.flows.items():
+                self.flows.setdefault(uid, set()).update(flow)
+        made = {
+            n for op in ops if op.uid in self.flows for n in op.output_arg_names if n != EMPTY_NAME
+        }
+        for call in calls:
+            self.leaves.update(name for name, _ in call.results if name not in made)
+        sequence: list[Instruction] = []
+        starts = {call.first: call for call in calls}
+        for i, op in enumerate(ops):
+            if i in starts:
+                sequence.append(starts[i])
+            if op.uid not in members:
+                sequence.append(op)
+        if self.with_lod:
+            return sequence
+        keep = set(self.fetches) | persistable | {n for c in calls for n, _ in c.results + c.roots}
+        sequence = fuse_neighbours(sequence, self.block, keep, self.flows)
+        last = max((i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)), default=-1)
+        return sequence[: last + 1] + group_updates(sequence[last + 1 :])
+
+    # -- values ---------------------------------------------------------------------------------------
+    def holder(self, name: str) -> str:
+        """Return the Python name of a scope variable."""
+        if name not in self.holder_names:
+            self.holders[name] = self.scope.var(name)
+            self.holder_names[name] = self.writer.constant(self.holders[name], "H")
+        return self.holder_names[name]
+
+    def in_scope(self, name: str) -> bool:
+        return is_persistable(self.block, name) or self.scope.find_var(name) is not None
+
+    def read(self, name: str, *, flows: bool, base: bool) -> str:
+        """Return the expression for a variable's value, loading it from the scope at first use."""
+        if name == EMPTY_NAME:
+            return "None"
+        writer = self.writer
+        if base and is_persistable(self.block, name):
+            return f"{self.holder(name)}.value"
+        if name not in writer.locals:
+            if not self.in_scope(name):
+                var = self.block._find_var_recursive(name)
+                if var is not None and (var.is_data or var.need_check_feed):
+                    self.required.append(name)
+                    writer.emit(f"{writer.local(name)} = None")
+                    return writer.local(name)
+                if var is not None and var.dtype is None:
+                    return "None"  # an array that its first write makes
+                self.required.append(name)
+                return "None"
+            if name in self.leaves:
+                writer.emit(f"{writer.local(name)} = {self.holder(name)}.leaf()")
+                self.tracked.add(name)
+            else:
+                writer.emit(f"{writer.local(name)} = {self.holder(name)}.value")
+        if name in self.tracked and not flows:
+            if is_persistable(self.block, name):
+                return f"{self.holder(name)}.value"
+            return f"{writer.local(name)}.detach()"
+        return writer.local(name)
+
+    def arguments(self, op: Operator) -> str:
+        """Return the argument list of an op's call."""
+        op_def = get_op(op.type)
+        flow = self.flows.get(op.uid)
+        changed = set(op_def.inplace.values())
+        parts = []
+        for slot in op_def.inputs:
+            row = [
+                self.read(
+                    name,
+                    flows=flow is not None and (slot.name, i) in flow,
+                    base=slot.name in changed,
+                )
+                for i, name in enumerate(op.input(slot.name))
+            ]
+            if slot.many:
+                parts.append("[" + ", ".join(row) + "]")
+            else:
+                parts.append(row[0] if row else "None")
+        while parts and parts[-1] == "None" and not op_def.inputs[len(parts) - 1].many:
+            break
+        return ", ".join(parts)
+
+    def bind_outputs(self, op: Operator) -> tuple[str, list[str]]:
+        """Return the assignment target of a call and the names it binds."""
+        op_def = get_op(op.type)
+        targets, bound = [], []
+        for slot in op_def.outputs:
+            names = op.output(slot.name)
+            source = op_def.inplace.get(slot.name)
+            if source is not None and names == op.input(source):
+                targets.append("_")  # changed in place: the scope's tensor is already new
+                continue
+            row = []
+            for name in names:
+                if name == EMPTY_NAME:
+                    row.append("_")
+                else:
+                    row.append(self.writer.local(name))
+                    bound.append(name)
+            if slot.many:
+                targets.append("(" + ", ".join(row) + ("," if len(row) == 1 else "") + ")" if row else "_")
+            else:
+                targets.append(row[0] if row else "_")
+        if all(t == "_" for t in targets):
+            return "", bound
+        return ", ".join(targets), bound
+
+    def after_write(self, op: Operator, bound: list[str]) -> None:
+        """Keep the books after an op wrote variables: autograd's and the scope's."""
+        follows = op.uid in self.flows
+        for name in bound:
+            if follows:
+                self.tracked.add(name)
+            else:
+                self.tracked.discard(name)
+            if name in self.leaves and not follows:
+                local = self.writer.local(name)
+                self.writer.emit(f"{local} = {local}.detach().requires_grad_()")
+                self.tracked.add(name)
+            if is_persistable(self.block, name):
+                local = self.writer.local(name)
+                value = f"keep({local})"
+                self.writer.emit(f"{self.holder(name)}.value = {value}", op)
+
+    # -- instructions ---------------------------------------------------------------------------------
+    def write_op(self, op: Operator) -> None:
+        writer = self.writer
+        op_def = get_op(op.type)
+        if op_def.needs_lod or self.with_lod:
+            call = writer.constant(bind_op(op, self.ctx), "f")
+            op_name, def_name = writer.constant(op, "op"), writer.constant(op_def, "d")
+            text = f"lod_call({op_name}, {def_name}, {call}, [{self.arguments(op)}], ctx)"
+        else:
+            call = writer.constant(bind_op(op, self.ctx), "f")
+            text = f"{call}({self.arguments(op)})"
+        if sub_blocks(op):
+            for name in reads_of(op):
+                if name not in op.input_arg_names and name in self.leaves:
+                    self.read(name, flows=True, base=False)
+        targets, bound = self.bind_outputs(op)
+        writer.emit(f"{targets} = {text}" if targets else text, op)
+        self.after_write(op, bound)
+
+    def write_fused(self, item: FusedOp) -> None:
+        flow = item.flows(self.flows)
+        args = ", ".join(
+            self.read(name, flows=(i in flow), base=False) for i, name in enumerate(item.inputs)
+        )
+        call = self.writer.constant(item.fn, "f")
+        target = self.writer.local(item.output)
+        self.writer.emit(f"{target} = {call}({args})", item.ops[-1])
+        self.after_write(item.ops[-1], [item.output])
+
+    def write_group(self, group: list[Operator]) -> None:
+        op_def = get_op(group[0].type)
+        assert op_def.fused is not None
+        attrs = {k: v for k, v in group[0]._attrs.items() if k in op_def.names}
+        call = self.writer.constant(
+            (lambda rows, fused=op_def.fused, attrs=attrs: fused(rows, **attrs)), "f"
+        )
+        rows = ", ".join(f"({self.arguments(op)},)" for op in group)
+        all_bound: list[tuple[Operator, list[str]]] = []
+        targets = []
+        for op in group:
+            target, bound = self.bind_outputs(op)
+            if target and len(get_op(op.type).outputs) > 1:
+                target = f"({target})"
+            targets.append(target or "_")
+            all_bound.append((op, bound))
+        left = ", ".join(targets) + ("," if len(targets) == 1 else "")
+        if all(t == "_" for t in targets):
+            self.writer.emit(f"{call}(({rows},))", group[0])
+        else:
+            self.writer.emit(f"{left} = {call}(({rows},))", group[0])
+        for op, bound in all_bound:
+            self.after_write(op, bound)
+
+    def write_backward(self, call: BackwardCall, is_last: bool) -> None:
+        roots = ", ".join(self.read(n, flows=True, base=False) for n, _ in call.roots)
+        seeds = ", ".join(self.read(g, flows=True, base=False) for _, g in call.roots)
+        inputs = ", ".join(self.read(n, flows=True, base=False) for n, _ in call.results)
+        outputs = ", ".join(self.writer.local(g) for _, g in call.results)
+        retain = "" if is_last else ", retain_graph=True"
+        self.writer.emit(f"{outputs}, = autograd_grad(({roots},), ({inputs},), ({seeds},){retain})")
+        if is_last:
+            self.writer.emit("set_grad(False)")
+
+    def write(self) -> None:
+        """Write the whole function."""
+        sequence = self.instructions()
+        writer = self.writer
+        for name in self.feeds:
+            writer.local(name)
+        backward = [i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)]
+        writer.emit(f"set_grad({bool(backward)})")
+        for name in self.feeds:
+            if name in self.leaves:
+                local = writer.local(name)
+                writer.emit(f"{local} = {local}.detach().requires_grad_()")
+                self.tracked.add(name)
+            if is_persistable(self.block, name):
+                writer.emit(f"{self.holder(name)}.value = {writer.local(name)}")
+        for i, item in enumerate(sequence):
+            if isinstance(item, BackwardCall):
+                self.write_backward(item, is_last=i == backward[-1])
+            elif isinstance(item, list):
+                self.write_group(item)
+            elif isinstance(item, FusedOp):
+                self.write_fused(item)
+            else:
+                self.write_op(item)
+        fetched = ", ".join(self.read(n, flows=False, base=True) for n in self.fetches)
+        writer.emit(f"return [{fetched}]")
+
+
+def keep_value(value: Any) -> Any:
+    """Return a value fit to stay in a scope: no graph behind it, no memory shared with another."""
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            value = value.detach()
+        if value._base is not None:
+            value = value.clone()
+    return value
+
+
+def _free_early(lines: list[str], local_names: set[str]) -> list[str]:
+    """Insert `del` after the last line that mentions a local."""
+    import re
+
+    last: dict[str, int] = {}
+    word = re.compile(r"\bv\d+\b")
+    for i, line in enumerate(lines):
+        for name in word.findall(line):
+            last[name] = i
+    ends: dict[int, list[str]] = {}
+    for name, i in last.items():
+        if name in local_names and i < len(lines) - 1:
+            ends.setdefault(i, []).append(name)
+    return [
+        line + (f"; del {', '.join(ends[i])}" if i in ends else "") for i, line in enumerate(lines)
+    ]
+
+
+def differentiate(
+    outputs: tuple[torch.Tensor, ...],
+    inputs: tuple[torch.Tensor, ...],
+    seeds: tuple[torch.Tensor, ...],
+    retain_graph: bool = False,
+) -> tuple[torch.Tensor, ...]:
+    """Return the gradients of outputs in inputs; zeros where there is no path."""
+    seeds = tuple(
+        s if s.shape == o.shape else s.reshape(o.shape) for s, o in zip(seeds, outputs, strict=True)
+    )
+    pairs = [(o, s) for o, s in zip(outputs, seeds, strict=True) if o.requires_grad]
+    if not pairs:
+        return tuple(torch.zeros_like(i) for i in inputs)
+    outs, weights = zip(*pairs, strict=True)
+    return torch.autograd.grad(
+        outs, inputs, weights, retain_graph=retain_graph, materialize_grads=True
+    )
+
+
+_counter = 0
+
+
+def lower(
+    program: Program,
+    feeds: list[str],
+    fetches: list[str],
+    scope: Scope,
+    device: torch.device,
+    *,
+    with_lod: bool = False,
+) -> LoweredStep:
+    """Lower a program for these feeds and fetches to a function over torch tensors."""
+    global _counter
+    ctx = OpContext(device, scope)
+    work = _Lowering(program, feeds, fetches, scope, ctx, with_lod)
+    work.write()
+    writer = work.writer
+    arguments = ", ".join(writer.local(n) for n in feeds)
+    body = _free_early(writer.lines, set(writer.locals.values()))
+    source = "\n".join([f"def step({arguments}):", *body, ""])
+    _counter += 1
+    filename = f"<fleetx step {_counter}>"
+    namespace: dict[str, Any] = {
+        **writer.names,
+        "ctx": ctx,
+        "lod_call": call_with_lod,
+        "keep": keep_value,
+        "autograd_grad": differentiate,
+        "set_grad": torch._C._set_grad_enabled,
+    }
+    exec(compile(source, filename, "exec"), namespace)  # the source is written above, from op definitions
+    # So that tracebacks and profilers can show the lines of the generated function.
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    return LoweredStep(
+        run=namespace["step"],
+        source=source,
+        feed_names=feeds,
+        required=work.required,
+        context=ctx,
+        op_of_line=writer.op_of_line,
+        holders=work.holders,
+        filename=filename,
+        persistable_fetches=frozenset(
+            i for i, n in enumerate(fetches) if is_persistable(work.block, n) or n in feeds
+        ),
+    )

@@ -1,0 +1,226 @@
+"""Joining ops that torch has one call for.
+
+`fuse_neighbours` finds a producer whose only reader is the next link of a known chain (mul + elementwise_add is addmm,
+softmax + cross_entropy is one numerically safe loss). `group_updates` collects ops of one type that do the same
+to different variables (the update ops of all parameters) into one call over lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from fleetx.static.block import Block
+from fleetx.static.lowering.analysis import count_reads, count_writes
+from fleetx.static.op_registry import get_op
+from fleetx.static.operator import Operator
+from fleetx.static.program import reads_of, sub_blocks, writes_of
+
+
+@dataclass
+class FusedOp:
+    """Several ops as one call: positional inputs by name, one output."""
+
+    ops: list[Operator]
+    fn: Callable[..., torch.Tensor]
+    inputs: list[str]
+    output: str
+    # which (op, slot, index) each input was, to know whether a gradient flows into it
+    sources: list[tuple[int, str, int]] = field(default_factory=list)
+
+    def flows(self, flows: dict[int, set[tuple[str, int]]]) -> set[int]:
+        """Return the positions of the inputs that gradients flow into."""
+        return {
+            i
+            for i, (uid, slot, index) in enumerate(self.sources)
+            if (slot, index) in flows.get(uid, set())
+        }
+
+
+def _rank(block: Block, name: str) -> int:
+    var = block._find_var_recursive(name)
+    return -1 if var is None else len(var.shape)
+
+
+def _linear(a: Operator, b: Operator, block: Block) -> FusedOp | None:
+    """Return mul + elementwise_add(bias) as torch.addmm."""
+    x, w, bias = a.input("X")[0], a.input("Y")[0], b.input("Y")[0]
+    if b.input("X") != a.output("Out") or _rank(block, bias) != 1 or _rank(block, w) != 2:
+        return None
+    if a.type == "mul":
+        if a.attr("x_num_col_dims") != 1 or a.attr("y_num_col_dims") != 1:
+            return None
+    elif a.attr("trans_x") or a.attr("trans_y"):
+        return None
+    if b.attr("axis") not in (-1, 1) or _rank(block, x) != 2:
+        return None
+    return FusedOp(
+        [a, b],
+        lambda x, w, bias: torch.addmm(bias, x, w),
+        [x, w, bias],
+        b.output("Out")[0],
+        [(a.uid, "X", 0), (a.uid, "Y", 0), (b.uid, "Y", 0)],
+    )
+
+
+def _conv_bias(a: Operator, b: Operator, block: Block) -> FusedOp | None:
+    """Return conv2d + elementwise_add(bias over channels) as one convolution."""
+    bias = b.input("Y")[0]
+    if b.input("X") != a.output("Output") or _rank(block, bias) != 1 or b.attr("axis") != 1:
+        return None
+    if a.attr("data_format") not in ("NCHW", "AnyLayout") or a.input("Bias"):
+        return None
+    algorithm, paddings = a.attr("padding_algorithm"), list(a.attr("paddings"))
+    if algorithm != "EXPLICIT" or len(paddings) != 2:
+        return None
+    strides, dilations, groups = list(a.attr("strides")), list(a.attr("dilations")), a.attr("groups")
+
+    def fn(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.conv2d(x, w, bias, strides, paddings, dilations, groups)
+
+    return FusedOp(
+        [a, b],
+        fn,
+        [a.input("Input")[0], a.input("Filter")[0], bias],
+        b.output("Out")[0],
+        [(a.uid, "Input", 0), (a.uid, "Filter", 0), (b.uid, "Y", 0)],
+    )
+
+
+def _softmax_loss(a: Operator, b: Operator, block: Block) -> FusedOp | None:
+    """Return softmax + cross_entropy with class labels as one loss, safe for small probabilities."""
+    logits, label = a.input("X")[0], b.input("Label")[0]
+    if b.input("X") != a.output("Out") or _rank(block, logits) != 2 or a.attr("axis") not in (-1, 1):
+        return None
+    if b.has_attr("soft_label") and b.attr("soft_label"):
+        return None
+    ignore = b.attr("ignore_index")
+
+    def fn(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(
+            logits, label.reshape(-1), ignore_index=ignore, reduction="none"
+        ).unsqueeze(1)
+
+    return FusedOp(
+        [a, b],
+        fn,
+        [logits, label],
+        b.output("Y")[0],
+        [(a.uid, "X", 0), (b.uid, "Label", 0)],
+    )
+
+
+_RULES: dict[tuple[str, str], Callable[[Operator, Operator, Block], FusedOp | None]] = {
+    ("mul", "elementwise_add"): _linear,
+    ("matmul_v2", "elementwise_add"): _linear,
+    ("conv2d", "elementwise_add"): _conv_bias,
+    ("softmax", "cross_entropy2"): _softmax_loss,
+    ("softmax", "cross_entropy"): _softmax_loss,
+}
+
+
+def _main_output(op: Operator) -> str | None:
+    for slot in ("Out", "Output", "Y"):
+        if op.output(slot):
+            return op.output(slot)[0]
+    return None
+
+
+def fuse_neighbours(
+    sequence: list[Any], block: Block, keep: set[str], flows: dict[int, set[tuple[str, int]]]
+) -> list[Any]:
+    """Replace known pairs by one call where the value between them is read by nobody else.
+
+    `keep` are names whose values are needed elsewhere; `flows` says which forward ops have gradient ops, and both
+    ops of a pair must agree on that.
+    """
+    ops = [x for x in sequence if isinstance(x, Operator)]
+    reads, writes = count_reads(ops, []), count_writes(ops)
+    made_by = {_main_output(op): op for op in ops if _main_output(op)}
+    fused: dict[int, FusedOp] = {}
+    gone: set[int] = set()
+    for b in ops:
+        source = b.input("X")
+        a = made_by.get(source[0]) if source else None
+        if a is None or a is b or a.uid in gone or a.uid in fused:
+            continue
+        rule = _RULES.get((a.type, b.type))
+        between = source[0]
+        if rule is None or between in keep or reads[between] != 1 or writes[between] != 1:
+            continue
+        if (a.uid in flows) != (b.uid in flows):
+            continue
+        spare = [n for o in (a, b) for n in o.output_arg_names if n not in (between, _main_output(b))]
+        if any(reads[n] or n in keep for n in spare):
+            continue
+        if any(writes[n] for n in a.input_arg_names if _is_written_between(ops, a, b, n)):
+            continue
+        item = rule(a, b, block)
+        if item is not None:
+            fused[b.uid] = item
+            gone.add(a.uid)
+    result = []
+    for x in sequence:
+        if isinstance(x, Operator) and x.uid in gone:
+            continue
+        result.append(fused.get(x.uid, x) if isinstance(x, Operator) else x)
+    return result
+
+
+def _is_written_between(ops: list[Operator], a: Operator, b: Operator, name: str) -> bool:
+    inside = False
+    for op in ops:
+        if op is b:
+            return False
+        if inside and name in writes_of(op):
+            return True
+        inside = inside or op is a
+    return False
+
+
+def _group_key(op: Operator) -> Any:
+    """Return what must be equal for ops to share a fused call, or None if they cannot."""
+    op_def = get_op(op.type)
+    if op_def.fused is None:
+        return None
+    attrs = tuple(sorted((k, str(v)) for k, v in op._attrs.items() if k in op_def.names))
+    slots = tuple(sorted((s, len(n)) for s, n in op._inputs.items()))
+    rate = tuple(op.input("LearningRate"))
+    return (op.type, attrs, slots, rate)
+
+
+def group_updates(sequence: list[Any]) -> list[Any]:
+    """Collect ops of one kind that do not depend on each other into lists for one fused call."""
+    if not all(isinstance(x, Operator) for x in sequence):
+        return sequence
+    pending: list[Operator] = list(sequence)
+    result: list[Any] = []
+    while pending:
+        head = pending.pop(0)
+        key = _group_key(head)
+        if key is None or sub_blocks(head):
+            result.append(head)
+            continue
+        group = [head]
+        rest: list[Operator] = []
+        # What the ops left behind read and write: a later op may only move before them if it is independent.
+        blocked_reads: set[str] = set()
+        blocked_writes: set[str] = set()
+        done: set[str] = set(writes_of(head))
+        for op in pending:
+            ins, outs = set(reads_of(op)), set(writes_of(op))
+            free = not (ins & blocked_writes or outs & blocked_writes or outs & blocked_reads)
+            if free and _group_key(op) == key and not ((ins | outs) & done):
+                group.append(op)
+                done |= outs
+            else:
+                rest.append(op)
+                blocked_reads |= ins
+                blocked_writes |= outs
+        result.append(group if len(group) > 1 else head)
+        pending = rest
+    return result

@@ -1,0 +1,29 @@
+"""Ops that mark where data enters and leaves a program; the executor does what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.op_registry import op
+
+
+def _nothing(op: Any, block: Any) -> None:
+    """Shapes are set by whoever appends a marker."""
+
+
+@op("feed", attrs={"col": 0}, infer=_nothing, grad=None, side_effect=True)
+def feed(x: Any) -> Any:
+    """Mark a variable as fed; column `col` of the feed list."""
+    return x
+
+
+@op("fetch", attrs={"col": 0}, infer=_nothing, grad=None, side_effect=True)
+def fetch(x: Any) -> Any:
+    """Mark a variable as fetched; column `col` of the fetch list."""
+    return x
+
+
+@op("read", inputs="Reader", outputs="Out*", infer=_nothing, grad=None, side_effect=True)
+def read(reader: Any) -> Any:
+    """Mark variables as coming from a reader."""
+    return reader
