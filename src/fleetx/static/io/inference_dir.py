@@ -1,0 +1,116 @@
+"""Inference models in a folder, as in Paddle 1.x: `__model__` beside its parameters."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.checkpoint.atomic import AtomicFiles, atomic_files
+from fleetx.checkpoint.paddle_tensor import write_tensor
+from fleetx.static.io.inference import deserialize_persistables, load_from_file
+from fleetx.static.io.inference_program import describe, fetch_names_of, inference_program
+from fleetx.static.io.scope_values import device_of, valid_program, value_of
+from fleetx.static.io.variables import (
+    get_program_persistable_vars,
+    load_vars,
+    write_combined,
+)
+from fleetx.static.program import Program
+from fleetx.static.serialize import program_from_bytes, program_to_bytes
+from fleetx.static.variable import Variable
+
+_NAME = "__model__"
+
+
+def _check(feeds: Any, targets: Any) -> tuple[list[str], list[Variable]]:
+    feeds = [feeds] if isinstance(feeds, str) else feeds
+    targets = [targets] if isinstance(targets, Variable) else targets
+    if not isinstance(feeds, list | tuple) or not all(isinstance(name, str) for name in feeds):
+        raise ValueError("feeded_var_names must be a list of names (str).")
+    if not isinstance(targets, list | tuple) or not targets:
+        raise ValueError("target_vars must be a list of at least one Variable.")
+    if not all(isinstance(var, Variable) for var in targets):
+        raise ValueError("target_vars must be a list of Variables.")
+    return list(feeds), list(targets)
+
+
+def _write_variables(files: AtomicFiles, program: Program, filename: str | None) -> None:
+    records = {var.name: value_of(var.name) for var in get_program_persistable_vars(program)}
+    if not records:
+        warnings.warn("The model has no variables; only the program was saved.", stacklevel=3)
+    elif filename is not None:
+        with files.open(os.path.basename(filename)) as stream:
+            write_combined(stream, records)
+    else:
+        for name, record in records.items():
+            with files.open(name) as stream:
+                write_tensor(stream, *record)
+
+
+def save_inference_dir(
+    dirname: str | os.PathLike[str],
+    feeded_var_names: str | Sequence[str],
+    target_vars: Variable | Sequence[Variable],
+    executor: Any,
+    main_program: Program | None = None,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    export_for_deployment: bool = True,
+    program_only: bool = False,
+) -> list[str]:
+    """Save what computes ``target_vars`` from the feeds; returns the names of the outputs.
+
+    ``export_for_deployment=False`` writes the whole program as `__model__.main_program` instead;
+    ``program_only`` leaves the parameters out.
+    """
+    program = valid_program(main_program)
+    device_of(executor)
+    model_name = os.path.basename(model_filename) if model_filename is not None else _NAME
+    if export_for_deployment:
+        feeds, targets = _check(feeded_var_names, target_vars)
+        program = inference_program(program, feeds, targets)
+        names = fetch_names_of(program)
+    else:
+        wanted = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
+        names = [var.name for var in wanted]
+        model_name += ".main_program"
+    with atomic_files(dirname) as files:
+        if program_only:
+            warnings.warn("program_only is set: the parameters are not saved.", stacklevel=2)
+        else:
+            _write_variables(files, program, params_filename)
+        files.write(model_name, program_to_bytes(program))
+    return names
+
+
+def load_inference_dir(
+    dirname: str | os.PathLike[str] | None,
+    executor: Any,
+    model_filename: str | bytes | None = None,
+    params_filename: str | bytes | None = None,
+    pserver_endpoints: Sequence[str] | None = None,
+) -> list[Any]:
+    """Load a model from a folder; returns ``[program, names of the feeds, fetch variables]``.
+
+    With ``dirname`` None, the two filenames are the bytes of the program and of the variables.
+    ``pserver_endpoints`` replaces the endpoints that ops of the program talk to.
+    """
+    if dirname is None:
+        if not isinstance(model_filename, bytes) or not isinstance(params_filename, bytes):
+            raise ValueError("Without dirname, give model_filename and params_filename as bytes.")
+        program = program_from_bytes(model_filename, source="the given bytes")
+        deserialize_persistables(program, params_filename, executor)
+    else:
+        if not os.path.isdir(dirname):
+            raise ValueError(f"There is no folder {os.fspath(dirname)!r} to load a model from.")
+        path = os.path.join(dirname, os.path.basename(os.fsdecode(model_filename or _NAME)))
+        program = program_from_bytes(load_from_file(path), source=path)
+        params = os.path.basename(os.fsdecode(params_filename)) if params_filename else None
+        variables = get_program_persistable_vars(program)
+        load_vars(executor, dirname, program, variables, filename=params)
+    for op in program.global_block().ops if pserver_endpoints else ():
+        if op.has_attr("epmap"):
+            op._set_attr("epmap", list(pserver_endpoints or ()))
+    return describe(program)

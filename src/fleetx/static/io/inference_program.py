@@ -1,0 +1,95 @@
+"""From a training program to one that only computes given targets from given feeds, and back.
+
+The feeds and targets are written into the program as `feed` and `fetch` ops, which is how a saved
+model tells its inputs and outputs. The program that is passed in is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetx.static.block import Block
+from fleetx.static.dtypes import VarType
+from fleetx.static.operator import Operator
+from fleetx.static.program import Program, reads_of
+from fleetx.static.variable import Variable
+
+_MARKERS = ("feed", "fetch")
+
+
+def _rename_target(block: Block, var: Variable, index: int) -> Variable:
+    """Copy a target to a variable with the name by which saved models know their outputs."""
+    number = 0
+    while block.has_var(name := f"save_infer_model/scale_{index}.tmp_{number}"):
+        number += 1
+    out = block.create_var(name=name, dtype=var.dtype, shape=var.shape, lod_level=var.lod_level)
+    attrs = {"scale": 1.0, "bias": 0.0, "bias_after_scale": True}
+    block.append_op(type="scale", inputs={"X": [var]}, outputs={"Out": [out]}, attrs=attrs)
+    return out
+
+
+def _check_feeds(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> None:
+    root = program.global_block()
+    used = {name for op in root.ops for name in reads_of(op)} | set(targets)
+    for name in feeds:
+        if not root.has_var(name) or name not in used:
+            raise ValueError(
+                f"Feed variable {name!r} has no part in computing {', '.join(targets)}: leave it "
+                "out of the feeds, or check its name."
+            )
+
+
+def inference_program(
+    program: Program, feeds: Sequence[str], targets: Sequence[Variable], *, prune: bool = True
+) -> Program:
+    """Return a copy of ``program`` that computes ``targets`` from ``feeds``, in test mode."""
+    program = program.clone()
+    root = program.global_block()
+    root.ops = [op for op in root.ops if op.type not in _MARKERS]
+    for op in root.ops:
+        if op.has_attr("op_device"):
+            op._set_attr("op_device", "")
+    renamed = [
+        var if var.dtype == VarType.BOOL else _rename_target(root, root.var(var.name), i)
+        for i, var in enumerate(targets)
+    ]
+    names = [var.name for var in renamed]
+    if prune:
+        program = program._prune_with_input(list(feeds), names)
+        _check_feeds(program, feeds, names)
+    program = program._inference_optimize(prune_read_op=True)
+    _add_markers(program.global_block(), feeds, names)
+    return program
+
+
+def _add_markers(block: Block, feeds: Sequence[str], targets: Sequence[str]) -> None:
+    if feeds:
+        block.create_var(name="feed", type=VarType.FEED_MINIBATCH, persistable=True)
+    for column, name in enumerate(feeds):
+        slots = {"inputs": {"X": ["feed"]}, "outputs": {"Out": [name]}}
+        block._prepend_op(type="feed", attrs={"col": column}, **slots)
+    block.create_var(name="fetch", type=VarType.FETCH_LIST, persistable=True)
+    for column, name in enumerate(targets):
+        slots = {"inputs": {"X": [name]}, "outputs": {"Out": ["fetch"]}}
+        block.append_op(type="fetch", attrs={"col": column}, **slots)
+
+
+def _marked(program: Program, kind: str) -> list[Operator]:
+    ops = [op for op in program.global_block().ops if op.type == kind]
+    return sorted(ops, key=lambda op: op.attr("col"))
+
+
+def feed_names_of(program: Program) -> list[str]:
+    """Return the names of the variables that an inference program wants fed, in order."""
+    return [op.output("Out")[0] for op in _marked(program, "feed")]
+
+
+def fetch_names_of(program: Program) -> list[str]:
+    """Return the names of the variables that an inference program computes, in order."""
+    return [op.input("X")[0] for op in _marked(program, "fetch")]
+
+
+def describe(program: Program) -> list[object]:
+    """Return ``[program, feed names, fetch variables]``, which is what loading a model returns."""
+    block = program.global_block()
+    return [program, feed_names_of(program), [block.var(n) for n in fetch_names_of(program)]]

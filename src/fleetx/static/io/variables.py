@@ -1,0 +1,217 @@
+"""save_vars, save_params, save_persistables and their counterparts, in Paddle's tensor format.
+
+Without `filename` every variable is a file of its own in `dirname`; with it, one combined file
+holds them in the order of their names. With neither, saving returns bytes and loading takes them in
+place of `filename`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fleetx.checkpoint.atomic import atomic_files, atomic_write, inside
+from fleetx.checkpoint.paddle_tensor import Record, parse_tensors, read_tensors, write_tensor
+from fleetx.static.dtypes import VarType
+from fleetx.static.errors import ArgumentError
+from fleetx.static.io.scope_values import (
+    check_value,
+    device_of,
+    put_values,
+    savable,
+    valid_program,
+    value_of,
+)
+from fleetx.static.program import Program
+from fleetx.static.variable import Parameter, Variable
+
+_NOT_DATA = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER)
+
+
+def is_parameter(var: Variable) -> bool:
+    """Tell whether a variable is a Parameter."""
+    return isinstance(var, Parameter)
+
+
+def is_persistable(var: Variable) -> bool:
+    """Tell whether a variable keeps its value between runs and can be saved."""
+    return var.persistable and var.type not in _NOT_DATA
+
+
+def is_belong_to_optimizer(var: Variable) -> bool:
+    """Tell whether a variable is part of the training state without being a Parameter."""
+    return not is_parameter(var) and not var.need_check_feed and is_persistable(var)
+
+
+def get_program_parameter(program: Program) -> list[Variable]:
+    """Return the Parameters of a program."""
+    return [var for var in program.list_vars() if is_parameter(var)]
+
+
+def get_program_persistable_vars(program: Program) -> list[Variable]:
+    """Return the variables of a program that keep their values between runs."""
+    return [var for var in program.list_vars() if is_persistable(var)]
+
+
+def get_parameter_value(para: Variable, executor: Any) -> np.ndarray:
+    """Return the value of a Parameter."""
+    if not is_parameter(para):
+        raise ArgumentError(f"{getattr(para, 'name', para)!r} is not a Parameter.")
+    return value_of(para.name).array.copy()
+
+
+def get_parameter_value_by_name(
+    name: str, executor: Any, program: Program | None = None
+) -> np.ndarray:
+    """Return the value of the Parameter with this name."""
+    return get_parameter_value(valid_program(program).global_block().var(name), executor)
+
+
+def _chosen(
+    main_program: Any,
+    variables: Iterable[Variable] | None,
+    predicate: Callable[[Variable], bool] | None,
+) -> dict[str, Variable]:
+    if variables is None:
+        program = valid_program(main_program)
+        variables = [v for v in program.list_vars() if predicate is None or predicate(v)]
+    return savable(variables)
+
+
+# -- saving
+# -------------------------------------------------------------------------------------------
+def write_combined(stream: BinaryIO, records: Mapping[str, Record]) -> None:
+    """Write the content of a combined file: the records in the order of their names."""
+    for name in sorted(records):
+        write_tensor(stream, *records[name])
+
+
+def save_vars(
+    executor: Any,
+    dirname: str | os.PathLike[str] | None,
+    main_program: Program | None = None,
+    vars: Iterable[Variable] | None = None,
+    predicate: Callable[[Variable], bool] | None = None,
+    filename: str | None = None,
+) -> bytes | None:
+    """Save variables: those in ``vars``, else those of the program that ``predicate`` accepts.
+
+    Returns the bytes of a combined file if neither ``dirname`` nor ``filename`` is given.
+    """
+    chosen = _chosen(main_program, vars, predicate)
+    if not chosen:
+        warnings.warn("There is no variable to save; nothing was written.", stacklevel=2)
+        return None
+    records = {name: value_of(name) for name in chosen}
+    if dirname is None and filename is None:
+        memory = io.BytesIO()
+        write_combined(memory, records)
+        return memory.getvalue()
+    if filename is not None:
+        with atomic_write(os.path.join(dirname or "", filename)) as stream:
+            write_combined(stream, records)
+        return None
+    assert dirname is not None
+    with atomic_files(dirname) as files:
+        for name, record in records.items():
+            with files.open(name) as stream:
+                write_tensor(stream, *record)
+    return None
+
+
+def save_params(
+    executor: Any,
+    dirname: str | os.PathLike[str] | None,
+    main_program: Program | None = None,
+    filename: str | None = None,
+) -> bytes | None:
+    """Save the Parameters of a program; see :func:`save_vars`."""
+    return save_vars(executor, dirname, main_program, None, is_parameter, filename)
+
+
+def save_persistables(
+    executor: Any,
+    dirname: str | os.PathLike[str] | None,
+    main_program: Program | None = None,
+    filename: str | None = None,
+) -> bytes | None:
+    """Save all variables that keep their values: Parameters, optimizer state, learning rates."""
+    return save_vars(executor, dirname, main_program, None, is_persistable, filename)
+
+
+# -- loading
+# ------------------------------------------------------------------------------------------
+def read_folder(
+    dirname: str | os.PathLike[str], names: Iterable[str]
+) -> tuple[dict[str, Record], dict[str, str]]:
+    """Read one file per variable; returns the records and the path of each."""
+    paths = {name: str(inside(dirname, name)) for name in names}
+    missing = [name for name, path in paths.items() if not os.path.isfile(path)]
+    if missing:
+        shown = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        raise FileNotFoundError(
+            f"{os.fspath(dirname)} has no file for {len(missing)} variable(s): {shown}."
+        )
+    return {name: read_tensors(path, [name])[name] for name, path in paths.items()}, paths
+
+
+def _read(
+    dirname: str | os.PathLike[str] | None, filename: str | bytes | None, names: list[str]
+) -> tuple[dict[str, Record], dict[str, str]]:
+    if filename is None or filename == "":
+        if dirname is None:
+            raise ValueError("Give dirname, or filename, or both: there is nothing to load from.")
+        return read_folder(dirname, names)
+    if dirname is None and isinstance(filename, bytes):
+        source = "the given bytes"
+        return parse_tensors(filename, names, source=source), dict.fromkeys(names, source)
+    path = os.path.join(dirname or "", os.fsdecode(filename))
+    return read_tensors(path, names), dict.fromkeys(names, path)
+
+
+def load_vars(
+    executor: Any,
+    dirname: str | os.PathLike[str] | None,
+    main_program: Program | None = None,
+    vars: Iterable[Variable] | None = None,
+    predicate: Callable[[Variable], bool] | None = None,
+    filename: str | bytes | None = None,
+) -> None:
+    """Load variables saved by :func:`save_vars`: ``vars``, or those that ``predicate`` accepts.
+
+    Everything is read and compared with the program before the first variable changes. With
+    ``dirname=None``, ``filename`` may be the bytes of a combined file.
+    """
+    device = device_of(executor)
+    chosen = _chosen(main_program, vars, predicate)
+    if not chosen:
+        return
+    records, sources = _read(dirname, filename, sorted(chosen))
+    for name, var in chosen.items():
+        check_value(records[name].array, var, sources[name])
+    put_values(records, device=device)
+
+
+def load_params(
+    executor: Any,
+    dirname: str | os.PathLike[str] | None,
+    main_program: Program | None = None,
+    filename: str | bytes | None = None,
+) -> None:
+    """Load the Parameters of a program; see :func:`load_vars`."""
+    load_vars(executor, dirname, main_program, None, is_parameter, filename)
+
+
+def load_persistables(
+    executor: Any,
+    dirname: str | os.PathLike[str] | None,
+    main_program: Program | None = None,
+    filename: str | bytes | None = None,
+) -> None:
+    """Load all variables of a program that keep their values; see :func:`load_vars`."""
+    load_vars(executor, dirname, main_program, None, is_persistable, filename)
