@@ -1,0 +1,307 @@
+"""Recurrent ops: LSTM and GRU over a batch of sequences, and single steps of both.
+
+The sequences are stepped through longest first, so that at each time step those still going on are the
+first rows of the state; the only loop is the one over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from fleetx.static.lod import LoD, as_tensor, lod_of
+from fleetx.static.lod_infer import input_var, set_output
+from fleetx.static.op_registry import op
+
+Lods = dict[str, list[LoD | None]]
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "identity": lambda x: x,
+}
+_NUMBERED = ("identity", "sigmoid", "tanh", "relu")  # gru_unit names activations by number
+
+
+def _activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    if name not in _ACTIVATIONS:
+        raise ValueError(f"{name!r} is not one of the activations {', '.join(_ACTIVATIONS)}.")
+    return _ACTIVATIONS[name]
+
+
+class _Steps:
+    """The rows of a batch of sequences by time step."""
+
+    def __init__(self, offsets: list[int], reverse: bool, device: torch.device) -> None:
+        lengths = np.diff(offsets)
+        rank = np.argsort(-lengths, kind="stable")
+        starts, lengths = np.asarray(offsets[:-1])[rank], lengths[rank]
+        self.count = len(rank)
+        self.rank = as_tensor(rank, device)
+        rows = []
+        for step in range(int(lengths.max(initial=0))):
+            active = int((lengths > step).sum())
+            place = lengths[:active] - 1 - step if reverse else step
+            rows.append(starts[:active] + place)
+        self.sizes = [len(r) for r in rows]
+        order = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+        self.order = as_tensor(order, device)
+        self.back = as_tensor(np.argsort(order), device)
+
+    def cut(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the rows of each time step."""
+        return x[self.order].split(self.sizes)
+
+    def join(self, parts: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+        """Return the results of all steps in the order of the batch."""
+        return torch.cat(parts)[self.back] if parts else like
+
+    def first(self, given: Any, width: int, like: torch.Tensor) -> torch.Tensor:
+        """Return the first state: the given one in the order of ranks, or zeros."""
+        return like.new_zeros(self.count, width) if given is None else given[self.rank]
+
+
+def _infer_lstm(op: Any, block: Any) -> None:
+    x = input_var(op, block, "Input")
+    width = input_var(op, block, "Weight").shape[1] // 4
+    for slot in ("Hidden", "Cell"):
+        set_output(op, block, slot, (x.shape[0], width), x.dtype, x.lod_level)
+
+
+_LSTM_ATTRS = {
+    "use_peepholes": True,
+    "is_reverse": False,
+    "gate_activation": "sigmoid",
+    "cell_activation": "tanh",
+    "candidate_activation": "tanh",
+}
+
+
+def _lstm_step(
+    gates: torch.Tensor,
+    cell: torch.Tensor,
+    peepholes: tuple[torch.Tensor, ...] | None,
+    act: dict[str, Callable[[torch.Tensor], torch.Tensor]],
+    clip: float = 0.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return hidden state and cell; the gates are candidate, input, forget, output."""
+    new, take, keep, show = gates.chunk(4, dim=1)
+    if peepholes is not None:
+        take, keep = take + peepholes[0] * cell, keep + peepholes[1] * cell
+    cell = act["candidate"](new) * act["gate"](take) + act["gate"](keep) * cell
+    if clip > 0:
+        cell = cell.clamp(-clip, clip)
+    if peepholes is not None:
+        show = show + peepholes[2] * cell
+    return act["gate"](show) * act["cell"](cell), cell
+
+
+def _split_bias(
+    bias: torch.Tensor, width: int, use_peepholes: bool
+) -> tuple[torch.Tensor, tuple[torch.Tensor, ...] | None]:
+    flat = bias.reshape(-1)
+    peepholes = flat[4 * width :].split(width) if use_peepholes else None
+    return flat[: 4 * width], peepholes
+
+
+@op(
+    "lstm",
+    inputs="Input H0? C0? Weight Bias",
+    outputs="Hidden Cell BatchGate? BatchCellPreAct?",
+    attrs=_LSTM_ATTRS,
+    infer=_infer_lstm,
+)
+def lstm(
+    x: Any,
+    h0: Any,
+    c0: Any,
+    weight: Any,
+    bias: Any,
+    *,
+    use_peepholes: bool,
+    is_reverse: bool,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+    lod: Lods,
+) -> Any:
+    """LSTM over sequences of projected inputs; returns all hidden states and cells."""
+    steps = _Steps(lod_of(lod, "Input", "lstm")[-1], is_reverse, x.device)
+    width = weight.shape[0]
+    act = {
+        "gate": _activation(gate_activation),
+        "cell": _activation(cell_activation),
+        "candidate": _activation(candidate_activation),
+    }
+    shift, peepholes = _split_bias(bias, width, use_peepholes)
+    hidden, cell = steps.first(h0, width, x), steps.first(c0, width, x)
+    hiddens, cells = [], []
+    for part in steps.cut(x + shift):
+        gates = torch.addmm(part, hidden[: len(part)], weight)
+        hidden, cell = _lstm_step(gates, cell[: len(part)], peepholes, act)
+        hiddens.append(hidden)
+        cells.append(cell)
+    empty = x[:, :width]
+    return steps.join(hiddens, empty), steps.join(cells, empty), None, None
+
+
+def _infer_lstmp(op: Any, block: Any) -> None:
+    x = input_var(op, block, "Input")
+    width, projected = input_var(op, block, "ProjWeight").shape
+    set_output(op, block, "Projection", (x.shape[0], projected), x.dtype, x.lod_level)
+    set_output(op, block, "Cell", (x.shape[0], width), x.dtype, x.lod_level)
+
+
+@op(
+    "lstmp",
+    inputs="Input H0? C0? Weight ProjWeight Bias",
+    outputs="Projection Cell BatchGate? BatchCellPreAct? BatchHidden?",
+    attrs={**_LSTM_ATTRS, "cell_clip": 0.0, "proj_clip": 0.0, "proj_activation": "tanh"},
+    infer=_infer_lstmp,
+)
+def lstmp(
+    x: Any,
+    h0: Any,
+    c0: Any,
+    weight: Any,
+    proj_weight: Any,
+    bias: Any,
+    *,
+    use_peepholes: bool,
+    is_reverse: bool,
+    cell_clip: float,
+    proj_clip: float,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+    proj_activation: str,
+    lod: Lods,
+) -> Any:
+    """LSTM whose hidden state is projected to another width before it goes to the next step."""
+    steps = _Steps(lod_of(lod, "Input", "lstmp")[-1], is_reverse, x.device)
+    width, projected = proj_weight.shape
+    act = {
+        "gate": _activation(gate_activation),
+        "cell": _activation(cell_activation),
+        "candidate": _activation(candidate_activation),
+    }
+    act_projection = _activation(proj_activation)
+    shift, peepholes = _split_bias(bias, width, use_peepholes)
+    state, cell = steps.first(h0, projected, x), steps.first(c0, width, x)
+    states, cells = [], []
+    for part in steps.cut(x + shift):
+        gates = torch.addmm(part, state[: len(part)], weight)
+        hidden, cell = _lstm_step(gates, cell[: len(part)], peepholes, act, cell_clip)
+        state = act_projection(hidden @ proj_weight)
+        if proj_clip > 0:
+            state = state.clamp(-proj_clip, proj_clip)
+        states.append(state)
+        cells.append(cell)
+    empty = x[:, :projected], x[:, :width]
+    return steps.join(states, empty[0]), steps.join(cells, empty[1]), None, None, None
+
+
+def _gru_weights(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weights of gates [D, 2D] and candidate [D, D], stored one after the other."""
+    width = weight.shape[0]
+    flat = weight.reshape(-1)
+    return flat[: 2 * width * width].view(width, -1), flat[2 * width * width :].view(width, width)
+
+
+def _gru_step(
+    x: torch.Tensor,
+    hidden: torch.Tensor,
+    weights: tuple[torch.Tensor, torch.Tensor],
+    act: Callable[[torch.Tensor], torch.Tensor],
+    act_gate: Callable[[torch.Tensor], torch.Tensor],
+    origin_mode: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gates (update, reset, candidate), the reset state, and the new state."""
+    width = hidden.shape[1]
+    gates = act_gate(torch.addmm(x[:, : 2 * width], hidden, weights[0]))
+    update, reset = gates.chunk(2, dim=1)
+    kept = reset * hidden
+    new = act(torch.addmm(x[:, 2 * width :], kept, weights[1]))
+    change = 1 - update if origin_mode else update
+    return torch.cat([gates, new], dim=1), kept, torch.lerp(hidden, new, change)
+
+
+def _infer_gru(op: Any, block: Any) -> None:
+    x = input_var(op, block, "Input")
+    width = input_var(op, block, "Weight").shape[0]
+    set_output(op, block, "Hidden", (x.shape[0], width), x.dtype, x.lod_level)
+
+
+@op(
+    "gru",
+    inputs="Input H0? Weight Bias?",
+    outputs="BatchGate? BatchResetHiddenPrev? BatchHidden? Hidden",
+    attrs={
+        "activation": "tanh",
+        "gate_activation": "sigmoid",
+        "is_reverse": False,
+        "origin_mode": False,
+    },
+    infer=_infer_gru,
+)
+def gru(
+    x: Any,
+    h0: Any,
+    weight: Any,
+    bias: Any,
+    *,
+    activation: str,
+    gate_activation: str,
+    is_reverse: bool,
+    origin_mode: bool,
+    lod: Lods,
+) -> Any:
+    """GRU over sequences whose input projections are given; returns all hidden states."""
+    steps = _Steps(lod_of(lod, "Input", "gru")[-1], is_reverse, x.device)
+    width = weight.shape[0]
+    weights = _gru_weights(weight)
+    act, act_gate = _activation(activation), _activation(gate_activation)
+    hidden = steps.first(h0, width, x)
+    hiddens = []
+    for part in steps.cut(x if bias is None else x + bias):
+        _, _, hidden = _gru_step(part, hidden[: len(part)], weights, act, act_gate, origin_mode)
+        hiddens.append(hidden)
+    return None, None, None, steps.join(hiddens, x[:, :width])
+
+
+@op(
+    "gru_unit",
+    inputs="Input HiddenPrev Weight Bias?",
+    outputs="Gate ResetHiddenPrev Hidden",
+    attrs={"activation": 2, "gate_activation": 1, "origin_mode": False},
+)
+def gru_unit(
+    x: Any,
+    hidden: Any,
+    weight: Any,
+    bias: Any,
+    *,
+    activation: int,
+    gate_activation: int,
+    origin_mode: bool,
+) -> Any:
+    """One step of a GRU on a plain batch."""
+    return _gru_step(
+        x if bias is None else x + bias,
+        hidden,
+        _gru_weights(weight),
+        _ACTIVATIONS[_NUMBERED[activation]],
+        _ACTIVATIONS[_NUMBERED[gate_activation]],
+        origin_mode,
+    )
+
+
+@op("lstm_unit", inputs="X C_prev", outputs="C H", attrs={"forget_bias": 0.0})
+def lstm_unit(x: Any, cell: Any, *, forget_bias: float) -> Any:
+    """One step of an LSTM on a plain batch; X holds input, forget, output gate and candidate."""
+    take, keep, show, new = x.chunk(4, dim=1)
+    cell = torch.sigmoid(keep + forget_bias) * cell + torch.sigmoid(take) * torch.tanh(new)
+    return cell, torch.sigmoid(show) * torch.tanh(cell)

@@ -1,0 +1,205 @@
+"""Ops on arrays of tensors, and the rank table with which recurrent layers step through sequences.
+
+An array is a Python list that is copied when written. An element with sequences of its own is a
+`WithLod`. A rank table lists the sequences of a batch by falling length, so that at every time step
+those still going on come first: `lod_tensor_to_array` cuts a batch into time steps in that order,
+`array_to_lod_tensor` puts it together again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fleetx.static.dtypes import VarType
+from fleetx.static.lod import LoD, WithLod, as_tensor, lod_of, offsets_of, optional_lod, runs
+from fleetx.static.lod_infer import input_var, no_infer, set_output
+from fleetx.static.op_registry import op
+
+Lods = dict[str, list[LoD | None]]
+Array = list[Any]
+
+
+def _infer_like(slot: str) -> Any:
+    def infer(op: Any, block: Any) -> None:
+        x = input_var(op, block, slot)
+        if x._shape is not None:
+            set_output(op, block, "Out", x.shape, x.dtype, x.lod_level)
+
+    return infer
+
+
+def _infer_number(op: Any, block: Any) -> None:
+    set_output(op, block, "Out", (1,), VarType.INT64)
+
+
+def _infer_rows(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x._shape is not None:
+        set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype, x.lod_level)
+
+
+# -- arrays ------------------------------------------------------------------------------------
+@op("write_to_array", inputs="X I Out?", no_grad="I", infer=_infer_like("X"), lod="none")
+def write_to_array(x: Any, i: Any, old: Array | None, *, lod: Lods) -> Array:
+    """Put X at place I of the array; places in between, if any, stay empty."""
+    array = list(old or [])
+    place = int(i)
+    array += [None] * (place + 1 - len(array))
+    levels = optional_lod(lod, "X")
+    array[place] = WithLod(x, levels) if levels else x
+    return array
+
+
+@op("read_from_array", inputs="X I X_W?", no_grad="I X_W", infer=_infer_like("X"), lod="none")
+def read_from_array(array: Array | None, i: Any, sizes: Any) -> Any:
+    """Return the element at place I."""
+    place = int(i)
+    if array is None or not 0 <= place < len(array) or array[place] is None:
+        raise IndexError(
+            f"an array of {len(array or [])} elements was read at place {place}, "
+            "where nothing was written."
+        )
+    return array[place]
+
+
+@op("lod_array_length", inputs="X?", grad=None, infer=_infer_number, lod="none")
+def lod_array_length(array: Array | None) -> Any:
+    """Return the number of places in the array."""
+    return torch.tensor([len(array or [])])
+
+
+@op(
+    "tensor_array_to_tensor",
+    outputs="Out OutIndex",
+    attrs={"axis": 0, "use_stack": False},
+    infer=no_infer,
+    lod="none",
+)
+def tensor_array_to_tensor(array: Array, *, axis: int, use_stack: bool) -> Any:
+    """Join the elements along an axis, or stack them along a new one; also return their sizes."""
+    values = [_tensor(v) for v in array]
+    sizes = [1 if use_stack else v.shape[axis] for v in values]
+    joined = torch.stack(values, axis) if use_stack else torch.cat(values, axis)
+    return joined, torch.tensor(sizes, dtype=torch.int32, device=joined.device)
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    return value.tensor if isinstance(value, WithLod) else value
+
+
+def _offsets(value: Any, count: int) -> np.ndarray[Any, Any]:
+    """Return the row offsets of an element's units: its sequences, or its rows."""
+    lod = value.lod if isinstance(value, WithLod) else None
+    return np.asarray(lod[0]) if lod else np.arange(count + 1)
+
+
+# -- the rank table ----------------------------------------------------------------------------
+class RankTable:
+    """The sequences of one level of a batch, longest first; equal ones in their own order."""
+
+    def __init__(self, offsets: list[int], level: int) -> None:
+        lengths = np.diff(offsets)
+        self.level = level
+        self.index = np.argsort(-lengths, kind="stable")
+        self.lengths = lengths[self.index]
+
+    @property
+    def longest(self) -> int:
+        """The number of time steps."""
+        return int(self.lengths.max(initial=0))
+
+    def going_on(self, step: int) -> int:
+        """Return how many sequences have a row at this time step."""
+        return int((self.lengths > step).sum())
+
+
+@op("lod_rank_table", attrs={"level": 0}, grad=None, infer=no_infer, lod="none")
+def lod_rank_table(x: Any, *, level: int, lod: Lods) -> RankTable:
+    """Rank the sequences of X."""
+    return RankTable(lod_of(lod, "X", "lod_rank_table")[level], level)
+
+
+@op("max_sequence_len", inputs="RankTable", grad=None, infer=_infer_number, lod="none")
+def max_sequence_len(table: RankTable) -> Any:
+    """Return the number of time steps of the longest sequence."""
+    return torch.tensor([table.longest])
+
+
+@op("lod_tensor_to_array", inputs="X RankTable", no_grad="RankTable", infer=_infer_rows, lod="none")
+def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
+    """Cut a batch of sequences into time steps; step t holds the t-th row of each that has one."""
+    levels = lod_of(lod, "X", "lod_tensor_to_array")
+    starts = np.asarray(levels[table.level])[table.index]
+    deeper = levels[table.level + 1 :]
+    if len(deeper) > 1:
+        raise ValueError("lod_tensor_to_array steps through at most two levels of sequences.")
+    array: Array = []
+    for step in range(table.longest):
+        units = starts[: table.going_on(step)] + step
+        if not deeper:
+            array.append(x[as_tensor(units, x.device)])
+            continue
+        offsets = np.asarray(deeper[0])
+        sizes = offsets[units + 1] - offsets[units]
+        rows = runs(offsets[units], sizes, x.device)
+        array.append(WithLod(x[rows], [offsets_of(sizes.tolist())]))
+    return array
+
+
+@op("array_to_lod_tensor", inputs="X RankTable", no_grad="RankTable", infer=_infer_rows, lod="none")
+def array_to_lod_tensor(array: Array, table: RankTable) -> Any:
+    """Put time steps together to sequences again, in the order of the batch."""
+    tensors = [_tensor(v) for v in array]
+    step_rows = offsets_of(len(t) for t in tensors)
+    offsets = [_offsets(v, len(t)) for v, t in zip(array, tensors, strict=True)]
+    # Units of all steps in one list: where each begins, how many rows, where its step begins.
+    begins = np.concatenate([o[:-1] + base for o, base in zip(offsets, step_rows, strict=False)])
+    sizes = np.concatenate([np.diff(o) for o in offsets])
+    step_units = np.asarray(offsets_of(len(o) - 1 for o in offsets))
+    rank = np.argsort(table.index)
+    lengths = table.lengths[rank]
+    step = np.concatenate([np.arange(n) for n in lengths])
+    units = step_units[step] + np.repeat(rank, lengths)
+    joined = torch.cat(tensors)
+    rows = runs(begins[units], sizes[units], joined.device)
+    levels = [offsets_of(lengths.tolist())]
+    if any(isinstance(v, WithLod) and v.lod for v in array):
+        levels.append(offsets_of(sizes[units].tolist()))
+    return WithLod(joined[rows], levels)
+
+
+@op(
+    "shrink_rnn_memory",
+    inputs="X RankTable I",
+    no_grad="RankTable I",
+    infer=_infer_rows,
+    lod="none",
+)
+def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
+    """Keep the rows (or sequences) of those that go on at time step I."""
+    count = table.going_on(int(i))
+    levels = optional_lod(lod, "X")
+    if levels is None:
+        return x[:count]
+    return WithLod(x[: levels[0][count]], [levels[0][: count + 1]])
+
+
+@op(
+    "reorder_lod_tensor_by_rank",
+    inputs="X RankTable",
+    no_grad="RankTable",
+    infer=_infer_rows,
+    lod="none",
+)
+def reorder_lod_tensor_by_rank(x: Any, table: RankTable, *, lod: Lods) -> Any:
+    """Bring rows (or sequences) into the order of the rank table."""
+    levels = optional_lod(lod, "X")
+    if levels is None:
+        return x[as_tensor(table.index, x.device)]
+    offsets = np.asarray(levels[0])
+    sizes = np.diff(offsets)[table.index]
+    rows = runs(offsets[:-1][table.index], sizes, x.device)
+    return WithLod(x[rows], [offsets_of(sizes.tolist())])
