@@ -1,0 +1,286 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.initializer import Normal
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.window_args import (
+    check_choice,
+    check_use_cudnn,
+    convert_to_list,
+    resolve_padding,
+)
+from fleetx.static.variable import Variable
+
+__all__ = ["conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose"]
+
+_FLOATS = ["float16", "float32", "float64"]
+
+
+def _channels(input: Variable, channel_last: bool, layer: str) -> int:
+    count = input.shape[-1] if channel_last else input.shape[1]
+    if count < 0:
+        raise ValueError(
+            f"{layer} must know the number of channels, but its input has shape {input.shape}."
+        )
+    return count
+
+
+def _check_attr(param_attr: Any, layer: str) -> None:
+    if param_attr is False:
+        raise ValueError(f"param_attr of {layer} must not be False: a convolution needs weights.")
+
+
+def _conv(
+    n: int,
+    input: Variable,
+    num_filters: int,
+    filter_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int | None,
+    param_attr: Any,
+    bias_attr: Any,
+    use_cudnn: bool,
+    act: Any,
+    name: str | None,
+    data_format: str,
+) -> Variable:
+    layer = f"conv{n}d"
+    check_variable_and_dtype(input, "input", _FLOATS, layer)
+    check_use_cudnn(use_cudnn, layer)
+    check_choice(
+        data_format, "data_format", ("NCHW", "NHWC") if n == 2 else ("NCDHW", "NDHWC"), layer
+    )
+    _check_attr(param_attr, layer)
+    last = data_format.endswith("C")
+    channels = _channels(input, last, layer)
+    if groups is not None and (groups <= 0 or channels % groups):
+        raise ValueError(
+            f"the channels of the input of {layer} must be divisible by groups, but there are "
+            f"{channels} channels (input shape {input.shape}) and groups is {groups}."
+        )
+    op_type = layer
+    if n == 2 and channels == groups and num_filters % channels == 0 and not use_cudnn:
+        op_type = "depthwise_conv2d"
+    helper = LayerHelper(
+        op_type, input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
+    )
+    filter_size = convert_to_list(filter_size, n, "filter_size")
+    stride = convert_to_list(stride, n, "stride")
+    dilation = convert_to_list(dilation, n, "dilation")
+    padding, algorithm = resolve_padding(padding, n, last, layer)
+    elements = channels
+    for size in filter_size:
+        elements *= size
+    weight = helper.create_parameter(
+        attr=helper.param_attr,
+        shape=[num_filters, channels // (groups or 1), *filter_size],
+        dtype=input.dtype,
+        default_initializer=Normal(0.0, (2.0 / elements) ** 0.5, 0),
+    )
+    out = helper.create_variable_for_type_inference(input.dtype)
+    attrs = {
+        "strides": stride,
+        "paddings": padding,
+        "dilations": dilation,
+        "groups": groups,
+        "use_cudnn": use_cudnn,
+        "padding_algorithm": algorithm,
+        "data_format": data_format,
+    }
+    helper.append_op(
+        type=op_type,
+        inputs={"Input": input, "Filter": weight},
+        outputs={"Output": out},
+        attrs=attrs,
+    )
+    axis = n + 1 if last else 1
+    return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
+
+
+def conv2d(
+    input: Variable,
+    num_filters: int,
+    filter_size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Convolve images with learnt filters; with `use_cudnn=False` and one group per channel, depthwise."""
+    return _conv(
+        2, input, num_filters, filter_size, stride, padding, dilation, groups, param_attr,
+        bias_attr, use_cudnn, act, name, data_format,
+    )  # fmt: skip
+
+
+def conv3d(
+    input: Variable,
+    num_filters: int,
+    filter_size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """Convolve volumes with learnt filters."""
+    return _conv(
+        3, input, num_filters, filter_size, stride, padding, dilation, groups, param_attr,
+        bias_attr, use_cudnn, act, name, data_format,
+    )  # fmt: skip
+
+
+def _filter_size_from_output(
+    input: Variable,
+    output_size: Any,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    last: bool,
+    layer: str,
+) -> list[int]:
+    """Return the filter size with which a transposed convolution gives `output_size`."""
+    if output_size is None:
+        raise ValueError(f"{layer} needs output_size where filter_size is not given.")
+    n = len(stride)
+    wanted = convert_to_list(output_size, n, "output_size")
+    sizes = input.shape[1:-1] if last else input.shape[2:]
+    return [
+        (wanted[i] - (sizes[i] - 1) * stride[i] + padding[2 * i] + padding[2 * i + 1] - 1)
+        // dilation[i]
+        + 1
+        for i in range(n)
+    ]
+
+
+def _conv_transpose(
+    n: int,
+    input: Variable,
+    num_filters: int,
+    output_size: Any,
+    filter_size: Any,
+    padding: Any,
+    stride: Any,
+    dilation: Any,
+    groups: int | None,
+    param_attr: Any,
+    bias_attr: Any,
+    use_cudnn: bool,
+    act: Any,
+    name: str | None,
+    data_format: str,
+) -> Variable:
+    layer = f"conv{n}d_transpose"
+    _check_attr(param_attr, layer)
+    check_choice(
+        data_format, "data_format", ("NCHW", "NHWC") if n == 2 else ("NCDHW", "NDHWC"), layer
+    )
+    check_type(input, "input", Variable, layer)
+    check_use_cudnn(use_cudnn, layer)
+    last = data_format.endswith("C")
+    channels = _channels(input, last, layer)
+    op_type = layer
+    if n == 2 and channels == groups and num_filters == channels and not use_cudnn:
+        op_type = "depthwise_conv2d_transpose"
+    helper = LayerHelper(
+        op_type, input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
+    )
+    stride = convert_to_list(stride, n, "stride")
+    dilation = convert_to_list(dilation, n, "dilation")
+    pairs, algorithm = resolve_padding(padding, n, last, layer, pairs=True)
+    if filter_size is None:
+        filter_size = _filter_size_from_output(
+            input, output_size, stride, pairs, dilation, last, layer
+        )
+    else:
+        filter_size = convert_to_list(filter_size, n, f"{layer}.filter_size")
+    groups = groups or 1
+    weight = helper.create_parameter(
+        attr=helper.param_attr,
+        shape=[channels, num_filters // groups, *filter_size],
+        dtype=input.dtype,
+    )
+    out = helper.create_variable_for_type_inference(input.dtype)
+    attrs = {
+        "output_size": []
+        if output_size is None
+        else convert_to_list(output_size, n, "output_size"),
+        "strides": stride,
+        "paddings": pairs[0::2] if pairs[0::2] == pairs[1::2] else pairs,
+        "padding_algorithm": algorithm,
+        "dilations": dilation,
+        "groups": groups,
+        "use_cudnn": use_cudnn,
+        "data_format": "NHWC" if last else "NCHW",
+    }
+    helper.append_op(
+        type=op_type,
+        inputs={"Input": [input], "Filter": [weight]},
+        outputs={"Output": out},
+        attrs=attrs,
+    )
+    axis = n + 1 if last else 1
+    return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
+
+
+def conv2d_transpose(
+    input: Variable,
+    num_filters: int,
+    output_size: Any = None,
+    filter_size: Any = None,
+    padding: Any = 0,
+    stride: Any = 1,
+    dilation: Any = 1,
+    groups: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Transposed convolution of images; either `filter_size` or `output_size` may be left out."""
+    return _conv_transpose(
+        2, input, num_filters, output_size, filter_size, padding, stride, dilation, groups,
+        param_attr, bias_attr, use_cudnn, act, name, data_format,
+    )  # fmt: skip
+
+
+def conv3d_transpose(
+    input: Variable,
+    num_filters: int,
+    output_size: Any = None,
+    filter_size: Any = None,
+    padding: Any = 0,
+    stride: Any = 1,
+    dilation: Any = 1,
+    groups: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """Transposed convolution of volumes; either `filter_size` or `output_size` may be left out."""
+    return _conv_transpose(
+        3, input, num_filters, output_size, filter_size, padding, stride, dilation, groups,
+        param_attr, bias_attr, use_cudnn, act, name, data_format,
+    )  # fmt: skip

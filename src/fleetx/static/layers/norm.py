@@ -1,0 +1,351 @@
+"""Normalisation layers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.dtypes import VarType
+from fleetx.static.initializer import Constant, Normal
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.window_args import check_choice
+from fleetx.static.param_attr import ParamAttr
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "batch_norm",
+    "data_norm",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "lrn",
+    "spectral_norm",
+]
+
+
+def _refuse_false(attr: Any, name: str, layer: str) -> None:
+    if attr is False:
+        raise ValueError(f"{name} of {layer} must not be False.")
+
+
+def batch_norm(
+    input: Variable,
+    act: str | None = None,
+    is_test: bool = False,
+    momentum: Any = 0.9,
+    epsilon: float = 1e-05,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    data_layout: str = "NCHW",
+    in_place: bool = False,
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+    use_global_stats: bool = False,
+) -> Variable:
+    """Normalise each channel over the batch, then scale and shift it.
+
+    The mean and the variance used for inference are persistable variables; each training step moves them
+    towards those of the batch: new = momentum * old + (1 - momentum) * batch.
+    """
+    _refuse_false(bias_attr, "bias_attr", "batch_norm")
+    helper = LayerHelper(
+        "batch_norm", input=input, act=act, param_attr=param_attr, bias_attr=bias_attr, name=name
+    )
+    check_variable_and_dtype(input, "input", ["float16", "float32", "float64"], "batch_norm")
+    check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "batch_norm")
+    dtype = VarType.FP32 if input.dtype == VarType.FP16 else input.dtype
+    shape = [input.shape[1 if data_layout == "NCHW" else -1]]
+    scale = helper.create_parameter(
+        attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
+    )
+    bias = helper.create_parameter(attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True)
+    statistics = []
+    for stat_name, value in ((moving_mean_name, 0.0), (moving_variance_name, 1.0)):
+        attr = ParamAttr(
+            name=stat_name,
+            initializer=Constant(value),
+            trainable=False,
+            do_model_average=do_model_average_for_mean_and_var,
+        )
+        statistic = helper.create_parameter(attr=attr, shape=shape, dtype=dtype)
+        statistic.stop_gradient = True
+        statistics.append(statistic)
+    mean, variance = statistics
+    saved_mean = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    saved_variance = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    out = input if in_place else helper.create_variable_for_type_inference(dtype)
+    inputs = {"X": input, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance}
+    attrs = {
+        "epsilon": epsilon,
+        "is_test": is_test,
+        "data_layout": data_layout,
+        "fuse_with_relu": False,
+        "use_global_stats": use_global_stats,
+    }
+    if isinstance(momentum, Variable):
+        inputs["MomentumTensor"] = momentum
+    else:
+        attrs["momentum"] = momentum
+    helper.append_op(
+        type="batch_norm",
+        inputs=inputs,
+        outputs={
+            "Y": out,
+            "MeanOut": mean,
+            "VarianceOut": variance,
+            "SavedMean": saved_mean,
+            "SavedVariance": saved_variance,
+        },
+        attrs=attrs,
+    )
+    return helper.append_activation(out)
+
+
+def layer_norm(
+    input: Variable,
+    scale: bool = True,
+    shift: bool = True,
+    begin_norm_axis: int = 1,
+    epsilon: float = 1e-05,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Normalise each row over the dimensions from `begin_norm_axis` on, then scale and shift."""
+    helper = LayerHelper(
+        "layer_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
+    )
+    check_variable_and_dtype(input, "input", ["float32", "float64"], "layer_norm")
+    dtype = input.dtype
+    shape = [math.prod(input.shape[begin_norm_axis:])]
+    inputs = {"X": input}
+    if scale:
+        _refuse_false(param_attr, "param_attr", "layer_norm with scale")
+        inputs["Scale"] = helper.create_parameter(
+            attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
+        )
+    elif param_attr:
+        warnings.warn("param_attr of layer_norm has no effect without scale.", stacklevel=2)
+    if shift:
+        _refuse_false(bias_attr, "bias_attr", "layer_norm with shift")
+        inputs["Bias"] = helper.create_parameter(
+            attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True
+        )
+    elif bias_attr:
+        warnings.warn("bias_attr of layer_norm has no effect without shift.", stacklevel=2)
+    mean = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    variance = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    out = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(
+        type="layer_norm",
+        inputs=inputs,
+        outputs={"Y": out, "Mean": mean, "Variance": variance},
+        attrs={"epsilon": epsilon, "begin_norm_axis": begin_norm_axis},
+    )
+    return helper.append_activation(out)
+
+
+def group_norm(
+    input: Variable,
+    groups: int,
+    epsilon: float = 1e-05,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    act: str | None = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Normalise groups of channels of each image; scaled and shifted only where the attributes say so."""
+    helper = LayerHelper(
+        "group_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
+    )
+    check_variable_and_dtype(input, "input", ["float32", "float64"], "group_norm")
+    check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "group_norm")
+    dtype = input.dtype
+    shape = [input.shape[1 if data_layout == "NCHW" else -1]]
+    inputs = {"X": input}
+    if param_attr:
+        inputs["Scale"] = helper.create_parameter(
+            attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
+        )
+    if bias_attr:
+        inputs["Bias"] = helper.create_parameter(
+            attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True
+        )
+    mean = helper.create_variable(dtype=dtype, stop_gradient=True)
+    variance = helper.create_variable(dtype=dtype, stop_gradient=True)
+    out = helper.create_variable(dtype=dtype)
+    helper.append_op(
+        type="group_norm",
+        inputs=inputs,
+        outputs={"Y": out, "Mean": mean, "Variance": variance},
+        attrs={"epsilon": epsilon, "groups": groups, "data_layout": data_layout},
+    )
+    return helper.append_activation(out)
+
+
+def instance_norm(
+    input: Variable,
+    epsilon: float = 1e-05,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    name: str | None = None,
+) -> Variable:
+    """Normalise each channel of each image, then scale and shift it."""
+    check_variable_and_dtype(input, "input", ["float32", "float64"], "instance_norm")
+    _refuse_false(bias_attr, "bias_attr", "instance_norm")
+    helper = LayerHelper(
+        "instance_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
+    )
+    dtype, shape = input.dtype, [input.shape[1]]
+    scale = helper.create_parameter(
+        attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
+    )
+    bias = helper.create_parameter(attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True)
+    mean = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    variance = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    out = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(
+        type="instance_norm",
+        inputs={"X": input, "Scale": scale, "Bias": bias},
+        outputs={"Y": out, "SavedMean": mean, "SavedVariance": variance},
+        attrs={"epsilon": epsilon},
+    )
+    return out
+
+
+def data_norm(
+    input: Variable,
+    act: str | None = None,
+    epsilon: float = 1e-05,
+    param_attr: Any = None,
+    data_layout: str = "NCHW",
+    in_place: bool = False,
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+    slot_dim: int = -1,
+    sync_stats: bool = False,
+    summary_decay_rate: float = 0.9999999,
+    enable_scale_and_shift: bool = False,
+) -> Variable:
+    """Normalise by sums over all data seen so far, which are kept like parameters.
+
+    Args:
+        input: data of shape [batch, channels].
+        param_attr: a dict with first values: batch_size, batch_sum, batch_square, scale_w, bias.
+        epsilon: added to the sum of squares.
+        name: the prefix of the parameters' names, 'dn' by default.
+        enable_scale_and_shift: whether to scale and shift the result with learnt values.
+        act: the name of an activation.
+        data_layout: 'NCHW' or 'NHWC'.
+        in_place: whether the result replaces the input.
+        moving_mean_name: accepted, without effect.
+        moving_variance_name: accepted, without effect.
+        do_model_average_for_mean_and_var: accepted, without effect.
+        slot_dim: kept in the program.
+        sync_stats: kept in the program.
+        summary_decay_rate: kept in the program.
+    """
+    helper = LayerHelper("data_norm", input=input, act=act, name=name)
+    check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "data_norm")
+    shape = [input.shape[1 if data_layout == "NCHW" else -1]]
+    given = param_attr if isinstance(param_attr, dict) else {}
+    prefix = "dn" if name is None else name
+
+    def parameter(suffix: str, key: str, default: float) -> Variable:
+        initializer = Constant(float(given.get(key, default)))
+        attr = ParamAttr(name=f"{prefix}.{suffix}", initializer=initializer, trainable=True)
+        return helper.create_parameter(attr=attr, shape=shape, dtype=input.dtype)
+
+    inputs = {"X": input}
+    if enable_scale_and_shift:
+        inputs["scale_w"] = parameter("scale_w", "scale_w", 1.0)
+        inputs["bias"] = parameter("bias", "bias", 0.0)
+    inputs["BatchSize"] = parameter("batch_size", "batch_size", 1e4)
+    inputs["BatchSum"] = parameter("batch_sum", "batch_sum", 0.0)
+    inputs["BatchSquareSum"] = parameter("batch_square_sum", "batch_square", 1e4)
+    means = helper.create_variable(dtype=input.dtype, stop_gradient=True)
+    scales = helper.create_variable(dtype=input.dtype, stop_gradient=True)
+    out = input if in_place else helper.create_variable(dtype=input.dtype)
+    attrs: dict[str, Any] = {
+        "epsilon": epsilon,
+        "sync_stats": sync_stats,
+        "summary_decay_rate": summary_decay_rate,
+        "enable_scale_and_shift": enable_scale_and_shift,
+    }
+    if slot_dim > 0:
+        attrs["slot_dim"] = slot_dim
+    helper.append_op(
+        type="data_norm",
+        inputs=inputs,
+        outputs={"Y": out, "Means": means, "Scales": scales},
+        attrs=attrs,
+    )
+    return helper.append_activation(out)
+
+
+def spectral_norm(
+    weight: Variable,
+    dim: int = 0,
+    power_iters: int = 1,
+    eps: float = 1e-12,
+    name: str | None = None,
+) -> Variable:
+    """Divide a weight by its largest singular value."""
+    helper = LayerHelper("spectral_norm", name=name)
+    check_variable_and_dtype(weight, "weight", ["float32", "float64"], "spectral_norm")
+    check_type(dim, "dim", int, "spectral_norm")
+    check_type(power_iters, "power_iters", int, "spectral_norm")
+    check_type(eps, "eps", float, "spectral_norm")
+    rows = weight.shape[dim]
+    vectors = []
+    for length in (rows, math.prod(weight.shape) // rows):
+        vector = helper.create_parameter(
+            attr=ParamAttr(),
+            shape=[length],
+            dtype=weight.dtype,
+            default_initializer=Normal(0.0, 1.0),
+        )
+        vector.stop_gradient = True
+        vectors.append(vector)
+    out = helper.create_variable(dtype=weight.dtype)
+    helper.append_op(
+        type="spectral_norm",
+        inputs={"Weight": weight, "U": vectors[0], "V": vectors[1]},
+        outputs={"Out": out},
+        attrs={"dim": dim, "power_iters": power_iters, "eps": eps},
+    )
+    return out
+
+
+def lrn(
+    input: Variable,
+    n: int = 5,
+    k: float = 1.0,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    name: str | None = None,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Divide by the squares of the n neighbouring channels: x / (k + alpha * sum) ** beta."""
+    helper = LayerHelper("lrn", input=input, name=name)
+    check_variable_and_dtype(input, "input", ["float32"], "lrn")
+    if len(input.shape) != 4:
+        raise ValueError(f"the input of lrn must have 4 dimensions, but has shape {input.shape}.")
+    check_choice(data_format, "data_format", ("NCHW", "NHWC"), "lrn")
+    mid = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="lrn",
+        inputs={"X": input},
+        outputs={"Out": out, "MidOut": mid},
+        attrs={"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format},
+    )
+    return out

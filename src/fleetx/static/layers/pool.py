@@ -1,0 +1,156 @@
+"""Pooling layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.window_args import (
+    check_choice,
+    check_use_cudnn,
+    convert_to_list,
+    resolve_padding,
+)
+from fleetx.static.variable import Variable
+
+__all__ = ["adaptive_pool2d", "adaptive_pool3d", "pool2d", "pool3d"]
+
+
+def _pool(
+    n: int,
+    input: Variable,
+    pool_size: Any,
+    pool_type: str,
+    pool_stride: Any,
+    pool_padding: Any,
+    global_pooling: bool,
+    use_cudnn: bool,
+    ceil_mode: bool,
+    name: str | None,
+    exclusive: bool,
+    data_format: str,
+) -> Variable:
+    layer = f"pool{n}d"
+    check_choice(pool_type, "pool_type", ("max", "avg"), layer)
+    if global_pooling is False and pool_size == -1:
+        raise ValueError(
+            f"pool_size of {layer} must be given unless global_pooling is True, but is {pool_size}."
+        )
+    check_use_cudnn(use_cudnn, layer, TypeError)
+    check_choice(
+        data_format, "data_format", ("NCHW", "NHWC") if n == 2 else ("NCDHW", "NDHWC"), layer
+    )
+    pool_size = convert_to_list(pool_size, n, "pool_size")
+    pool_stride = convert_to_list(pool_stride, n, "pool_stride")
+    padding, algorithm = resolve_padding(pool_padding, n, data_format.endswith("C"), layer)
+    if algorithm == "VALID" and ceil_mode:
+        raise ValueError(f"ceil_mode of {layer} must be False where pool_padding is 'VALID'.")
+    helper = LayerHelper(layer, input=input, name=name)
+    out = helper.create_variable_for_type_inference(helper.input_dtype())
+    helper.append_op(
+        type=layer,
+        inputs={"X": input},
+        outputs={"Out": out},
+        attrs={
+            "pooling_type": pool_type,
+            "ksize": pool_size,
+            "global_pooling": global_pooling,
+            "strides": pool_stride,
+            "paddings": padding,
+            "padding_algorithm": algorithm,
+            "use_cudnn": use_cudnn,
+            "ceil_mode": ceil_mode,
+            "exclusive": exclusive,
+            "data_format": data_format,
+        },
+    )
+    return out
+
+
+def pool2d(
+    input: Variable,
+    pool_size: Any = -1,
+    pool_type: str = "max",
+    pool_stride: Any = 1,
+    pool_padding: Any = 0,
+    global_pooling: bool = False,
+    use_cudnn: bool = True,
+    ceil_mode: bool = False,
+    name: str | None = None,
+    exclusive: bool = True,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Take the maximum or the mean of windows of images; `exclusive` leaves padding out of a mean."""
+    return _pool(
+        2, input, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn,
+        ceil_mode, name, exclusive, data_format,
+    )  # fmt: skip
+
+
+def pool3d(
+    input: Variable,
+    pool_size: Any = -1,
+    pool_type: str = "max",
+    pool_stride: Any = 1,
+    pool_padding: Any = 0,
+    global_pooling: bool = False,
+    use_cudnn: bool = True,
+    ceil_mode: bool = False,
+    name: str | None = None,
+    exclusive: bool = True,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """Take the maximum or the mean of windows of volumes; `exclusive` leaves padding out of a mean."""
+    return _pool(
+        3, input, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn,
+        ceil_mode, name, exclusive, data_format,
+    )  # fmt: skip
+
+
+def _adaptive(
+    n: int, input: Variable, pool_size: Any, pool_type: str, require_index: bool, name: str | None
+) -> Any:
+    layer = f"adaptive_pool{n}d"
+    allowed = ["float16", "float32", "float64", "int32", "int64"]
+    check_variable_and_dtype(input, "input", allowed, layer)
+    check_type(pool_type, "pool_type", str, layer)
+    check_type(pool_size, "pool_size", (int, list, tuple), layer)
+    check_type(require_index, "require_index", bool, layer)
+    check_choice(pool_type, "pool_type", ("max", "avg"), layer)
+    if pool_type == "avg" and require_index:
+        raise ValueError(f"require_index of {layer} needs pool_type 'max': a mean has no index.")
+    pool_size = convert_to_list(pool_size, n, "pool_size")
+    op_type = f"max_pool{n}d_with_index" if pool_type == "max" else f"pool{n}d"
+    helper = LayerHelper(op_type, input=input, name=name)
+    out = helper.create_variable_for_type_inference(helper.input_dtype())
+    outputs = {"Out": out}
+    if pool_type == "max":
+        outputs["Mask"] = helper.create_variable_for_type_inference(helper.input_dtype())
+    attrs = {"ksize": pool_size, "adaptive": True}
+    if pool_type == "avg":
+        attrs["pooling_type"] = pool_type
+    helper.append_op(type=op_type, inputs={"X": input}, outputs=outputs, attrs=attrs)
+    return (out, outputs["Mask"]) if require_index else out
+
+
+def adaptive_pool2d(
+    input: Variable,
+    pool_size: Any,
+    pool_type: str = "max",
+    require_index: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Pool images to a given size; with `require_index`, also return where each maximum was."""
+    return _adaptive(2, input, pool_size, pool_type, require_index, name)
+
+
+def adaptive_pool3d(
+    input: Variable,
+    pool_size: Any,
+    pool_type: str = "max",
+    require_index: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Pool volumes to a given size; with `require_index`, also return where each maximum was."""
+    return _adaptive(3, input, pool_size, pool_type, require_index, name)

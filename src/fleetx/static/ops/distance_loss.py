@@ -1,0 +1,137 @@
+"""Losses on distances and orderings: smooth L1, Huber, hinge, pairwise ranking, centres."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from fleetx.static.op_registry import Attr, op
+
+
+@op(
+    "smooth_l1_loss",
+    inputs="X Y InsideWeight? OutsideWeight?",
+    outputs="Diff Out",
+    attrs={"sigma": 1.0},
+    no_grad="InsideWeight OutsideWeight",
+)
+def _smooth_l1_loss(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    inside: torch.Tensor | None,
+    outside: torch.Tensor | None,
+    *,
+    sigma: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    difference = x - y
+    if inside is not None:
+        difference = difference * inside
+    errors = F.smooth_l1_loss(
+        difference, torch.zeros_like(difference), reduction="none", beta=1.0 / sigma**2
+    )
+    if outside is not None:
+        errors = errors * outside
+    return difference, errors.reshape(x.shape[0], -1).sum(1, keepdim=True)
+
+
+@op("huber_loss", inputs="X Y", outputs="Residual Out", attrs={"delta": 1.0})
+def _huber_loss(
+    x: torch.Tensor, y: torch.Tensor, *, delta: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    residual = y - x
+    return residual, F.huber_loss(x, y, reduction="none", delta=delta)
+
+
+@op("hinge_loss", inputs="Logits Labels", outputs="Loss", no_grad="Labels")
+def _hinge_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return (1.0 - (2.0 * labels - 1.0) * logits).clamp_min(0.0)
+
+
+@op("modified_huber_loss", inputs="X Y", outputs="IntermediateVal Out", no_grad="Y")
+def _modified_huber_loss(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    margin = (2.0 * y - 1.0) * x
+    return margin, torch.where(margin < -1.0, -4.0 * margin, (1.0 - margin).clamp_min(0.0).square())
+
+
+@op("squared_l2_distance", inputs="X Y", outputs="sub_result Out")
+def _squared_l2_distance(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    difference = x - y
+    return difference, difference.square().reshape(x.shape[0], -1).sum(1, keepdim=True)
+
+
+@op("bpr_loss", inputs="X Label", outputs="Y", no_grad="Label")
+def _bpr_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    label = label.reshape(-1, 1)
+    chosen = x.gather(1, label)
+    others = F.softplus(x - chosen).scatter(1, label, 0.0)
+    return others.sum(1, keepdim=True) / (x.shape[1] - 1)
+
+
+@op("rank_loss", inputs="Label Left Right", outputs="Out", no_grad="Label")
+def _rank_loss(label: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    difference = left - right
+    return F.softplus(difference) - label * difference
+
+
+@op(
+    "margin_rank_loss",
+    inputs="X1 X2 Label",
+    outputs="Activated Out",
+    attrs={"margin": 0.0},
+    no_grad="Label",
+)
+def _margin_rank_loss(
+    x1: torch.Tensor, x2: torch.Tensor, label: torch.Tensor, *, margin: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out = (margin - label * (x1 - x2)).clamp_min(0.0)
+    return (out.detach() > 0).to(out.dtype), out
+
+
+@op(
+    "center_loss",
+    inputs="X Label Centers CenterUpdateRate",
+    outputs="CentersOut SampleCenterDiff Loss",
+    attrs={"cluster_num": Attr("INT", 0), "need_update": Attr("BOOLEAN", True)},
+    no_grad="Label Centers CenterUpdateRate",
+    inplace={"CentersOut": "Centers"},
+)
+def _center_loss(
+    x: torch.Tensor,
+    label: torch.Tensor,
+    centers: torch.Tensor,
+    rate: torch.Tensor,
+    *,
+    need_update: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return half the squared distance to the centre of each row's class; move centres towards rows."""
+    rows = label.reshape(-1)
+    difference = x - centers[rows]
+    if need_update:
+        with torch.no_grad():
+            pull = torch.zeros_like(centers).index_add_(0, rows, difference.detach())
+            ones = torch.ones_like(rows, dtype=x.dtype)
+            count = torch.ones_like(centers[:, 0]).index_add_(0, rows, ones)
+            centers.add_(pull / count.unsqueeze(1) * rate)
+    return centers, difference, difference.square().sum(1, keepdim=True) / 2
+
+
+@op("cos_sim", inputs="X Y", outputs="Out XNorm YNorm")
+def _cos_sim(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    dims = tuple(range(1, x.dim()))
+    x_norm = x.square().sum(dims).sqrt().unsqueeze(-1)
+    y_norm = y.square().sum(dims).sqrt().unsqueeze(-1)
+    return (x * y).sum(dims).unsqueeze(-1) / (x_norm * y_norm), x_norm, y_norm
+
+
+@op("bilinear_tensor_product", inputs="X Y Weight Bias?", outputs="Out")
+def _bilinear_tensor_product(
+    x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    out = F.bilinear(x, y, weight)
+    return out if bias is None else out + bias
+
+
+@op("fsp", inputs="X Y", outputs="Out")
+def _fsp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x, y = x.flatten(2), y.flatten(2)
+    return torch.bmm(x, y.transpose(1, 2)) / x.shape[2]
