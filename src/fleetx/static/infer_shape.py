@@ -116,7 +116,13 @@ def infer_shape(op: Operator, block: Block) -> None:
     op_def = get_op(op.type)
     if op_def.infer is not None:
         op_def.infer(op, block)
-        return
+    else:
+        infer_by_running(op, block)
+
+
+def infer_by_running(op: Operator, block: Block) -> None:
+    """Infer by running the op's function on meta tensors; an `infer` function may fall back on it."""
+    op_def = get_op(op.type)
     slots = _gather(op, block)
     if not slots and op_def.inputs:
         return  # an input has no shape of its own (arrays, readers): known only when it runs

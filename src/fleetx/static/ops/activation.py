@@ -1,0 +1,205 @@
+"""Functions of one tensor, element by element: activations, powers, roots, trigonometry, rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fleetx.static.infer_rules import same_as
+from fleetx.static.op_registry import get_op, op
+
+_hardtanh = torch._C._nn.hardtanh
+
+
+def _unary(name: str, function: Callable[..., Tensor], **options: Any) -> None:
+    op(name, infer=same_as(), **options)(lambda x: function(x))
+
+
+def _with(name: str, function: Callable[..., Tensor], **attrs: Any) -> None:
+    """Register a function whose keyword arguments are the op's attributes."""
+    op(name, attrs=attrs, infer=same_as())(function)
+
+
+def _round(x: Tensor) -> Tensor:
+    # Halves go away from zero, as C rounds; torch.round would take the even neighbour.
+    whole = torch.trunc(x)
+    return torch.where((x - whole).abs() >= 0.5, whole + torch.sign(x), whole)
+
+
+for _name, _function in {
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "exp": torch.exp,
+    "expm1": torch.expm1,
+    "log": torch.log,
+    "log1p": torch.log1p,
+    "log2": torch.log2,
+    "log10": torch.log10,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "square": torch.square,
+    "abs": torch.abs,
+    "reciprocal": torch.reciprocal,
+    "ceil": torch.ceil,
+    "floor": torch.floor,
+    "round": _round,
+    "trunc": torch.trunc,
+    "sign": torch.sign,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "tan": torch.tan,
+    "asin": torch.asin,
+    "acos": torch.acos,
+    "atan": torch.atan,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "asinh": torch.asinh,
+    "acosh": torch.acosh,
+    "atanh": torch.atanh,
+    "erf": torch.erf,
+    "erfinv": torch.erfinv,
+    "lgamma": torch.lgamma,
+    "digamma": torch.digamma,
+    "logsigmoid": F.logsigmoid,
+    "softsign": F.softsign,
+    "tanh_shrink": F.tanhshrink,
+    "silu": F.silu,
+}.items():
+    _unary(_name, _function, **({"attrs": {"use_cudnn": False}} if _name == "relu" else {}))
+
+
+def _gelu(x: Tensor, *, approximate: bool) -> Tensor:
+    return F.gelu(x, approximate="tanh" if approximate else "none")
+
+
+def _leaky_relu(x: Tensor, *, alpha: float) -> Tensor:
+    return F.leaky_relu(x, alpha)
+
+
+def _elu(x: Tensor, *, alpha: float) -> Tensor:
+    return F.elu(x, alpha)
+
+
+def _celu(x: Tensor, *, alpha: float) -> Tensor:
+    return F.celu(x, alpha)
+
+
+def _selu(x: Tensor, *, scale: float, alpha: float) -> Tensor:
+    return torch._C._nn.elu(x, alpha, scale)
+
+
+def _relu6(x: Tensor, *, threshold: float) -> Tensor:
+    return _hardtanh(x, 0.0, threshold)
+
+
+def _brelu(x: Tensor, *, t_min: float, t_max: float) -> Tensor:
+    return _hardtanh(x, t_min, t_max)
+
+
+def _soft_relu(x: Tensor, *, threshold: float) -> Tensor:
+    return torch.log1p(torch.exp(_hardtanh(x, -threshold, threshold)))
+
+
+def _softplus(x: Tensor, *, beta: float, threshold: float) -> Tensor:
+    return F.softplus(x, beta, threshold)
+
+
+def _hard_shrink(x: Tensor, *, threshold: float) -> Tensor:
+    return F.hardshrink(x, threshold)
+
+
+def _hard_sigmoid(x: Tensor, *, slope: float, offset: float) -> Tensor:
+    return _hardtanh(x * slope + offset, 0.0, 1.0)
+
+
+def _hard_swish(x: Tensor, *, threshold: float, scale: float, offset: float) -> Tensor:
+    if threshold == 6.0 and scale == 6.0 and offset == 3.0:
+        return F.hardswish(x)
+    return x * _hardtanh(x + offset, 0.0, threshold) / scale
+
+
+def _swish(x: Tensor, *, beta: float) -> Tensor:
+    return F.silu(x) if beta == 1.0 else x * torch.sigmoid(x * beta)
+
+
+def _mish(x: Tensor, *, threshold: float) -> Tensor:
+    return x * torch.tanh(F.softplus(x, 1.0, threshold))
+
+
+def _stanh(x: Tensor, *, scale_a: float, scale_b: float) -> Tensor:
+    return torch.tanh(x * scale_a) * scale_b
+
+
+def _thresholded_relu(x: Tensor, *, threshold: float) -> Tensor:
+    return F.threshold(x, threshold, 0.0)
+
+
+def _logit(x: Tensor, *, eps: float) -> Tensor:
+    return torch.logit(x, eps or None)
+
+
+_with("gelu", _gelu, approximate=False)
+_with("leaky_relu", _leaky_relu, alpha=0.02)
+_with("elu", _elu, alpha=1.0)
+_with("celu", _celu, alpha=1.0)
+_with("selu", _selu, scale=1.0507009873554805, alpha=1.6732632423543772)
+_with("relu6", _relu6, threshold=6.0)
+_with("brelu", _brelu, t_min=0.0, t_max=24.0)
+_with("soft_relu", _soft_relu, threshold=40.0)
+_with("softplus", _softplus, beta=1.0, threshold=20.0)
+_with("hard_shrink", _hard_shrink, threshold=0.5)
+_with("hard_sigmoid", _hard_sigmoid, slope=0.2, offset=0.5)
+_with("hard_swish", _hard_swish, threshold=6.0, scale=6.0, offset=3.0)
+_with("swish", _swish, beta=1.0)
+_with("mish", _mish, threshold=20.0)
+_with("stanh", _stanh, scale_a=0.67, scale_b=1.7159)
+_with("thresholded_relu", _thresholded_relu, threshold=1.0)
+_with("logit", _logit, eps=1e-6)
+
+
+@op("softshrink", attrs={"lambda": 0.5}, infer=same_as())
+def softshrink(x: Tensor, **attrs: float) -> Tensor:
+    """X moved towards zero by lambda, zero within it."""
+    return F.softshrink(x, attrs["lambda"])
+
+
+# `lambda` is a word of the language and cannot be a parameter, so it is named here.
+get_op("softshrink").names = frozenset({"lambda"})
+
+
+@op("pow", inputs="X FactorTensor?", attrs={"factor": 1.0}, no_grad="FactorTensor", infer=same_as())
+def pow_(x: Tensor, factor_tensor: Tensor | None, *, factor: float) -> Tensor:
+    """X to the power of `factor`."""
+    if factor_tensor is not None:
+        return torch.pow(x, factor_tensor.to(x.dtype))
+    return torch.pow(x, factor if x.is_floating_point() else int(factor))
+
+
+@op(
+    "prelu",
+    inputs="X Alpha",
+    attrs={"mode": "all", "data_format": "NCHW"},
+    infer=same_as(),
+)
+def prelu(x: Tensor, alpha: Tensor, *, mode: str, data_format: str) -> Tensor:
+    """X where positive, Alpha * X elsewhere; one Alpha for all, per channel or per element."""
+    if mode == "all":
+        slope = alpha.reshape((1,) * x.dim())
+    elif mode == "channel":
+        slope = alpha.reshape(-1)
+        if data_format != "NHWC":
+            slope = slope.reshape((1, -1) + (1,) * (x.dim() - 2))
+    else:
+        slope = alpha.reshape((1, *x.shape[1:]))
+    return torch.where(x > 0, x, slope * x)
+
+
+@op("maxout", attrs={"groups": 1, "axis": 1})
+def maxout(x: Tensor, *, groups: int, axis: int) -> Tensor:
+    """The largest of each `groups` neighbouring channels."""
+    return x.unflatten(axis, (-1, groups)).amax(axis % x.dim() + 1)

@@ -1,0 +1,124 @@
+"""Comparisons, logic and bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.dtypes import VarType
+from fleetx.static.infer_rules import broadcast, same_as, set_output
+from fleetx.static.op_registry import Attr, op
+from fleetx.static.ops.elementwise import align
+
+
+def _comparison(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def compute(x: Tensor, y: Tensor, *, axis: int) -> Tensor:
+        if axis != -1:
+            x, y = align(x, y, axis)
+        return function(x, y)
+
+    attrs = {"axis": -1, "force_cpu": False}
+    op(name, inputs="X Y", attrs=attrs, grad=None, infer=broadcast(VarType.BOOL))(compute)
+
+
+for _name, _function in {
+    "equal": torch.eq,
+    "not_equal": torch.ne,
+    "less_than": torch.lt,
+    "less_equal": torch.le,
+    "greater_than": torch.gt,
+    "greater_equal": torch.ge,
+}.items():
+    _comparison(_name, _function)
+
+
+for _name, _function in {
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+}.items():
+    op(_name, inputs="X Y", grad=None, infer=broadcast(VarType.BOOL))(
+        lambda x, y, f=_function: f(x, y)
+    )
+
+
+for _name, _function in {
+    "bitwise_and": torch.bitwise_and,
+    "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor,
+}.items():
+    op(_name, inputs="X Y", grad=None, infer=broadcast())(lambda x, y, f=_function: f(x, y))
+
+
+@op("logical_not", grad=None, infer=same_as(dtype=VarType.BOOL))
+def logical_not(x: Tensor) -> Tensor:
+    """True where X is not."""
+    return torch.logical_not(x)
+
+
+@op("bitwise_not", grad=None, infer=same_as())
+def bitwise_not(x: Tensor) -> Tensor:
+    """All bits turned over."""
+    return torch.bitwise_not(x)
+
+
+def _flag(op: Any, block: Any) -> None:
+    set_output(op, block, "Out", (1,), VarType.BOOL)
+
+
+@op("equal_all", inputs="X Y", grad=None, lod="none", infer=_flag)
+def equal_all(x: Tensor, y: Tensor) -> Tensor:
+    """Whether both are the same tensor."""
+    return torch.tensor([torch.equal(x, y)], device=x.device)
+
+
+@op("equal_reduce", inputs="X Y", attrs={"axis": -1}, grad=None, lod="none", infer=_flag)
+def equal_reduce(x: Tensor, y: Tensor) -> Tensor:
+    """Whether all elements are equal."""
+    return torch.eq(x, y).all().reshape(1)
+
+
+def _tolerance(attr: Any, tensor: Tensor | None) -> float:
+    return float(attr) if tensor is None else float(tensor.item())
+
+
+_CLOSE: dict[str, Any] = {
+    "rtol": Attr("FLOAT", 1e-5),
+    "atol": Attr("FLOAT", 1e-8),
+    "equal_nan": False,
+}
+
+
+@op("isclose", inputs="Input Other Rtol? Atol?", attrs=_CLOSE, grad=None)
+def isclose(
+    x: Tensor,
+    y: Tensor,
+    rtol_tensor: Tensor | None,
+    atol_tensor: Tensor | None,
+    *,
+    rtol: Any,
+    atol: Any,
+    equal_nan: bool,
+) -> Tensor:
+    """Where |Input - Other| <= atol + rtol * |Other|."""
+    relative, absolute = _tolerance(rtol, rtol_tensor), _tolerance(atol, atol_tensor)
+    return torch.isclose(x, y, relative, absolute, equal_nan)
+
+
+@op("allclose", inputs="Input Other Rtol? Atol?", attrs=_CLOSE, grad=None, lod="none", infer=_flag)
+def allclose(
+    x: Tensor,
+    y: Tensor,
+    rtol_tensor: Tensor | None,
+    atol_tensor: Tensor | None,
+    *,
+    rtol: Any,
+    atol: Any,
+    equal_nan: bool,
+) -> Tensor:
+    """Whether that holds everywhere."""
+    relative, absolute = _tolerance(rtol, rtol_tensor), _tolerance(atol, atol_tensor)
+    return torch.isclose(x, y, relative, absolute, equal_nan).all().reshape(1)

@@ -1,0 +1,309 @@
+"""Ops that create tensors from attributes: constants, values, ranges, identity and diagonal matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.dtypes import to_torch
+from fleetx.static.infer_rules import input_var, same_as, set_output, shape_from_attr
+from fleetx.static.op_registry import Attr, op
+
+_SHAPE_SLOTS = "ShapeTensor? ShapeTensorList*?"
+
+
+def resolve_shape(shape: list[int], whole: Tensor | None, parts: list[Tensor] | None) -> list[int]:
+    """Return the shape to create: the tensor's values, those of a list of tensors, or the attribute's."""
+    if whole is not None:
+        return [int(d) for d in whole.tolist()]
+    if parts:
+        return [int(t.item()) for t in parts]
+    return shape
+
+
+def number(value: float, str_value: str, dtype: torch.dtype) -> Any:
+    """Return the fill value, exact for whole numbers that a float attribute cannot hold."""
+    if dtype == torch.bool:
+        return bool(float(str_value or value))
+    if dtype.is_floating_point:
+        return float(str_value or value)
+    if str_value:
+        return int(str_value) if str_value.lstrip("+-").isdigit() else int(float(str_value))
+    return int(value)
+
+
+@op(
+    "fill_constant",
+    inputs=f"ValueTensor? {_SHAPE_SLOTS}",
+    attrs={
+        "dtype": 5,
+        "shape": Attr("LONGS", []),
+        "value": 0.0,
+        "str_value": "",
+        "force_cpu": False,
+    },
+    grad=None,
+    infer=shape_from_attr(),
+)
+def fill_constant(
+    value_tensor: Tensor | None,
+    shape_tensor: Tensor | None,
+    shape_list: list[Tensor],
+    *,
+    dtype: int,
+    shape: list[int],
+    value: float,
+    str_value: str,
+    ctx: Any,
+) -> Tensor:
+    """A tensor of one value."""
+    kind = to_torch(dtype)
+    if shape_tensor is not None or shape_list:
+        shape = resolve_shape(shape, shape_tensor, shape_list)
+    if value_tensor is not None:
+        return value_tensor.reshape(()).to(kind).expand(shape).clone()
+    return torch.full(shape, number(value, str_value, kind), dtype=kind, device=ctx.device)
+
+
+def batch_rule(op: Any, block: Any) -> None:
+    """Rule of the `*_batch_size_like` ops: attribute `shape` with one dimension of Input."""
+    ref = input_var(op, block, "Input")
+    shape = list(op._attrs["shape"])
+    if ref is not None:
+        shape[op._attrs["output_dim_idx"]] = ref.shape[op._attrs["input_dim_idx"]]
+    set_output(op, block, "Out", shape, op._attrs["dtype"])
+
+
+def like_batch(
+    ref: Tensor, shape: list[int], from_dim: int, to_dim: int, lod: dict[str, list[Any]] | None
+) -> list[int]:
+    """Return `shape` with one dimension taken from `ref`; for sequences that is their number."""
+    shape = list(shape)
+    offsets = (lod or {}).get("Input", [None])[0]
+    shape[to_dim] = len(offsets[-1]) - 1 if offsets and from_dim == 0 else ref.shape[from_dim]
+    return shape
+
+
+BATCH_ATTRS: dict[str, Any] = {
+    "shape": Attr("INTS", []),
+    "input_dim_idx": 0,
+    "output_dim_idx": 0,
+    "dtype": 5,
+}
+
+
+@op(
+    "fill_constant_batch_size_like",
+    inputs="Input",
+    attrs={**BATCH_ATTRS, "value": 0.0, "str_value": "", "force_cpu": False},
+    grad=None,
+    lod="none",
+    infer=batch_rule,
+)
+def fill_constant_batch_size_like(
+    ref: Tensor,
+    *,
+    shape: list[int],
+    input_dim_idx: int,
+    output_dim_idx: int,
+    dtype: int,
+    value: float,
+    str_value: str,
+    lod: Any,
+) -> Tensor:
+    """A tensor of one value with the batch size of another."""
+    kind = to_torch(dtype)
+    size = like_batch(ref, shape, input_dim_idx, output_dim_idx, lod)
+    return torch.full(size, number(value, str_value, kind), dtype=kind, device=ref.device)
+
+
+def _like_rule(op: Any, block: Any) -> None:
+    ref = input_var(op, block, "X")
+    if ref is not None:
+        dtype = op._attrs.get("dtype", -1)
+        set_output(op, block, "Out", ref.shape, ref.dtype if dtype in (-1, None) else dtype)
+
+
+@op("fill_any_like", attrs={"value": 0.0, "dtype": -1}, grad=None, infer=_like_rule)
+def fill_any_like(x: Tensor, *, value: float, dtype: int) -> Tensor:
+    """One value in the shape of X."""
+    kind = x.dtype if dtype in (-1, None) else to_torch(dtype)
+    return torch.full_like(x, number(value, "", kind), dtype=kind)
+
+
+@op("fill_zeros_like", grad=None, infer=same_as())
+def fill_zeros_like(x: Tensor) -> Tensor:
+    """Zeros in the shape of X."""
+    return torch.zeros_like(x)
+
+
+@op("fill_zeros_like2", attrs={"dtype": 5}, grad=None, infer=_like_rule)
+def fill_zeros_like2(x: Tensor, *, dtype: int) -> Tensor:
+    """Zeros in the shape of X, of another type."""
+    return torch.zeros_like(x, dtype=to_torch(dtype))
+
+
+@op(
+    "fill",
+    inputs="",
+    attrs={"value": Attr("FLOATS", []), "shape": Attr("INTS", []), "dtype": 5, "force_cpu": False},
+    grad=None,
+    infer=shape_from_attr(),
+)
+def fill(*, value: list[float], shape: list[int], dtype: int, ctx: Any) -> Tensor:
+    """The given values in the given shape."""
+    return torch.tensor(value, dtype=to_torch(dtype), device=ctx.device).reshape(shape)
+
+
+@op(
+    "assign_value",
+    inputs="",
+    attrs={
+        "shape": Attr("INTS", []),
+        "dtype": 5,
+        "bool_values": Attr("INTS", []),
+        "fp32_values": Attr("FLOATS", []),
+        "int32_values": Attr("INTS", []),
+        "int64_values": Attr("LONGS", []),
+    },
+    grad=None,
+    infer=shape_from_attr(),
+)
+def assign_value(
+    *,
+    shape: list[int],
+    dtype: int,
+    bool_values: list[int],
+    fp32_values: list[float],
+    int32_values: list[int],
+    int64_values: list[int],
+    values: Any = None,
+    ctx: Any,
+) -> Tensor:
+    """The values kept in the program; newer programs keep them all in `values`."""
+    found = fp32_values or int64_values or int32_values or bool_values or values or []
+    return torch.tensor(found, dtype=to_torch(dtype), device=ctx.device).reshape(shape)
+
+
+@op("assign", inputs="X?", infer=same_as())
+def assign(x: Tensor) -> Tensor:
+    """A copy of X."""
+    return x.clone()
+
+
+@op("share_data", infer=same_as())
+def share_data(x: Tensor) -> Tensor:
+    """X under another name."""
+    return x
+
+
+@op("memcpy", attrs={"dst_place_type": 0}, infer=same_as())
+def memcpy(x: Tensor) -> Tensor:
+    """A copy of X; the place is the executor's."""
+    return x.clone()
+
+
+@op("shape", inputs="Input", grad=None, lod="none")
+def shape_(x: Tensor) -> Tensor:
+    """The dimensions of a tensor."""
+    return torch.tensor(x.shape, dtype=torch.int32, device=x.device)
+
+
+@op("size", inputs="Input", grad=None, lod="none")
+def size(x: Tensor) -> Tensor:
+    """The number of elements."""
+    return torch.tensor([x.numel()], dtype=torch.int64, device=x.device)
+
+
+@op(
+    "eye",
+    inputs="",
+    attrs={"dtype": 5, "num_rows": Attr("LONG", 0), "num_columns": Attr("LONG", -1)},
+    grad=None,
+)
+def eye(*, dtype: int, num_rows: int, num_columns: int, ctx: Any) -> Tensor:
+    """The identity matrix."""
+    columns = num_rows if num_columns < 0 else num_columns
+    return torch.eye(num_rows, columns, dtype=to_torch(dtype), device=ctx.device)
+
+
+def _unknown_length(slot: str) -> Any:
+    def rule(op: Any, block: Any) -> None:
+        ref = input_var(op, block, slot)
+        if ref is not None:
+            set_output(op, block, "Out", (-1,), ref.dtype)
+
+    return rule
+
+
+@op("range", inputs="Start End Step", grad=None, lod="none", infer=_unknown_length("Start"))
+def range_(start: Tensor, end: Tensor, step: Tensor) -> Tensor:
+    """Start, start + step, ... below end."""
+    values = (start.item(), end.item(), step.item())
+    return torch.arange(*values, dtype=start.dtype, device=start.device)
+
+
+@op(
+    "linspace",
+    inputs="Start Stop Num",
+    attrs={"dtype": -1},
+    grad=None,
+    lod="none",
+    infer=_unknown_length("Start"),
+)
+def linspace(start: Tensor, stop: Tensor, num: Tensor, *, dtype: int) -> Tensor:
+    """Num evenly spaced values from start to stop."""
+    kind = start.dtype if dtype in (-1, None) else to_torch(dtype)
+    steps = int(num.item())
+    return torch.linspace(start.item(), stop.item(), steps, dtype=kind, device=start.device)
+
+
+@op("diag", inputs="Diagonal", grad=None)
+def diag(diagonal: Tensor) -> Tensor:
+    """The matrix with this diagonal."""
+    return torch.diag(diagonal)
+
+
+@op("diag_v2", attrs={"offset": 0, "padding_value": 0.0})
+def diag_v2(x: Tensor, *, offset: int, padding_value: float) -> Tensor:
+    """The matrix with diagonal X, or the diagonal of matrix X."""
+    out = torch.diag(x, offset)
+    if x.dim() == 1 and padding_value:
+        keep = torch.diag(torch.ones_like(x, dtype=torch.bool), offset)
+        out = torch.where(keep, out, padding_value)
+    return out
+
+
+@op("diag_embed", inputs="Input", attrs={"offset": 0, "dim1": -2, "dim2": -1})
+def diag_embed(x: Tensor, *, offset: int, dim1: int, dim2: int) -> Tensor:
+    """Matrices whose diagonals are the last dimension of X."""
+    return torch.diag_embed(x, offset, dim1, dim2)
+
+
+@op("tril_triu", attrs={"diagonal": 0, "lower": True})
+def tril_triu(x: Tensor, *, diagonal: int, lower: bool) -> Tensor:
+    """The lower or upper triangle of X."""
+    return torch.tril(x, diagonal) if lower else torch.triu(x, diagonal)
+
+
+@op(
+    "empty",
+    inputs=_SHAPE_SLOTS,
+    attrs={"shape": Attr("LONGS", []), "dtype": 5},
+    grad=None,
+    infer=shape_from_attr(),
+)
+def empty(
+    shape_tensor: Tensor | None, shape_list: list[Tensor], *, shape: list[int], dtype: int, ctx: Any
+) -> Tensor:
+    """A tensor of any values; here zeros, so that runs can be repeated."""
+    size = resolve_shape(shape, shape_tensor, shape_list)
+    return torch.zeros(size, dtype=to_torch(dtype), device=ctx.device)
+
+
+@op("meshgrid", inputs="X*", outputs="Out*")
+def meshgrid(xs: list[Tensor]) -> list[Tensor]:
+    """The coordinates of the grid spanned by vectors."""
+    return list(torch.meshgrid(*[x.reshape(-1) for x in xs], indexing="ij"))

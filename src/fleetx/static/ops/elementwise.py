@@ -1,0 +1,182 @@
+"""Arithmetic of two tensors with Fluid's `axis` broadcasting, and of a tensor and numbers.
+
+Y's dimensions are laid on X's beginning at `axis`; -1 means the last ones, as NumPy does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.dtypes import to_torch
+from fleetx.static.infer_rules import (
+    Rule,
+    broadcast,
+    broadcast_shape,
+    input_var,
+    refuse,
+    same_as,
+    set_output,
+)
+from fleetx.static.op_registry import op
+
+
+def _lay(small: Tensor, dims: int, axis: int) -> Tensor:
+    """Return the smaller operand with 1s after its dimensions, so that plain broadcasting does the rest."""
+    tail = dims - axis - small.dim()
+    if tail > 0:
+        return small.reshape(small.shape + (1,) * tail)
+    return small.reshape(small.shape[:tail]) if tail < 0 else small
+
+
+def align(x: Tensor, y: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Reshape the operand with fewer dimensions so that it broadcasts from `axis` on."""
+    if x.dim() >= y.dim():
+        return x, _lay(y, x.dim(), axis)
+    return _lay(x, y.dim(), axis), y
+
+
+def _binary(name: str, function: Callable[[Tensor, Tensor], Tensor], **options: Any) -> None:
+    def compute(x: Tensor, y: Tensor, *, axis: int) -> Tensor:
+        if axis != -1:
+            x, y = align(x, y, axis)
+        return function(x, y)
+
+    attrs = {"axis": -1, "x_data_format": "", "y_data_format": ""}
+    op(name, inputs="X Y", attrs=attrs, infer=broadcast(), **options)(compute)
+
+
+def _divide(x: Tensor, y: Tensor) -> Tensor:
+    # Whole numbers stay whole, as in C.
+    if x.is_floating_point() or y.is_floating_point():
+        return torch.div(x, y)
+    return torch.div(x, y, rounding_mode="trunc")
+
+
+def _maximum(x: Tensor, y: Tensor) -> Tensor:
+    # Where both are equal the gradient goes to Y alone; torch.maximum would share it out.
+    return torch.where(x > y, x, y) if x.requires_grad or y.requires_grad else torch.maximum(x, y)
+
+
+def _minimum(x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(x < y, x, y) if x.requires_grad or y.requires_grad else torch.minimum(x, y)
+
+
+_binary("elementwise_add", torch.add)
+_binary("elementwise_sub", torch.sub)
+_binary("elementwise_mul", torch.mul)
+_binary("elementwise_div", _divide)
+_binary("elementwise_max", _maximum)
+_binary("elementwise_min", _minimum)
+_binary("elementwise_pow", torch.pow)
+_binary("elementwise_mod", torch.remainder, grad=None)
+_binary("elementwise_floordiv", torch.floor_divide, grad=None)
+_binary("elementwise_fmax", torch.fmax)
+_binary("elementwise_fmin", torch.fmin)
+
+
+@op("minus", inputs="X Y", infer=broadcast())
+def minus(x: Tensor, y: Tensor) -> Tensor:
+    """X - Y of equal shapes."""
+    return x - y
+
+
+@op(
+    "scale",
+    inputs="X ScaleTensor?",
+    attrs={"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
+    no_grad="ScaleTensor",
+    infer=same_as(),
+)
+def scale(
+    x: Tensor, factor: Tensor | None, *, scale: float, bias: float, bias_after_scale: bool
+) -> Tensor:
+    """X * scale + bias, or (X + bias) * scale; whole numbers stay whole."""
+    by: Any = scale if factor is None else factor.to(x.dtype)
+    if not x.is_floating_point():
+        by = int(by) if factor is None else by
+        bias = int(bias)
+    if not bias:
+        return x * by
+    return x * by + bias if bias_after_scale else (x + bias) * by
+
+
+@op("increment", attrs={"step": 1.0}, infer=same_as(), grad=None)
+def increment(x: Tensor, *, step: float) -> Tensor:
+    """X + step, in X's type."""
+    return x + (step if x.is_floating_point() else int(step))
+
+
+@op("cast", attrs={"out_dtype": 5, "in_dtype": 5}, infer=None)
+def cast(x: Tensor, *, out_dtype: int) -> Tensor:
+    """X with another element type."""
+    return x.to(to_torch(out_dtype))
+
+
+def _sum_rule() -> Rule:
+    def rule(op: Any, block: Any) -> None:
+        found = [input_var(op, block, "X", i) for i in range(len(op.input("X")))]
+        known = [v for v in found if v is not None]
+        if not known:
+            return
+        shape = known[0].shape
+        for var in known[1:]:
+            merged = broadcast_shape(shape, var.shape) if len(shape) == len(var.shape) else None
+            if merged is None:
+                raise refuse(op, block, "all summands must have the same shape.")
+            shape = merged
+        set_output(op, block, "Out", shape, known[0].dtype)
+
+    return rule
+
+
+@op("sum", inputs="X*", infer=_sum_rule())
+def sum_(xs: list[Tensor]) -> Tensor:
+    """The sum of equal tensors."""
+    if len(xs) == 1:
+        return xs[0].clone()
+    total = xs[0] + xs[1]
+    for x in xs[2:]:
+        total = total + x
+    return total
+
+
+@op("clip", inputs="X Min? Max?", attrs={"min": 0.0, "max": 0.0}, no_grad="Min Max", infer=same_as())
+def clip(
+    x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max: float
+) -> Tensor:
+    """X limited to min..max; at the limits themselves no gradient passes."""
+    if low is not None:
+        min = low.item()
+    if high is not None:
+        max = high.item()
+    if not x.is_floating_point():
+        return torch.clamp(x, int(min), int(max))
+    return torch._C._nn.hardtanh(x, min, max)
+
+
+@op("clip_by_norm", attrs={"max_norm": 1.0}, infer=same_as())
+def clip_by_norm(x: Tensor, *, max_norm: float) -> Tensor:
+    """X scaled down to the norm `max_norm` if its own is greater."""
+    return x * (max_norm / x.square().sum().sqrt()).clamp(max=1.0)
+
+
+@op("lerp", inputs="X Y Weight")
+def lerp(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """X + Weight * (Y - X)."""
+    return torch.lerp(x, y, weight)
+
+
+@op("atan2", inputs="X1 X2")
+def atan2(x1: Tensor, x2: Tensor) -> Tensor:
+    """The angle of the point (X2, X1)."""
+    return torch.atan2(x1, x2)
+
+
+@op("elementwise_heaviside", inputs="X Y", attrs={"axis": -1}, grad=None)
+def heaviside(x: Tensor, y: Tensor) -> Tensor:
+    """0 below zero, 1 above, Y at zero."""
+    return torch.heaviside(x, y)

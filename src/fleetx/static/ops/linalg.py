@@ -1,0 +1,284 @@
+"""Products of matrices, norms and decompositions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fleetx.static.infer_rules import (
+    broadcast_shape,
+    input_var,
+    refuse,
+    same_as,
+    set_output,
+)
+from fleetx.static.op_registry import op
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    return -1 if any(d < 0 for d in shape) else math.prod(shape)
+
+
+def _mul_rule(op: Any, block: Any) -> None:
+    x, y = input_var(op, block, "X"), input_var(op, block, "Y")
+    if x is None or y is None:
+        return
+    xn, yn = op._attrs["x_num_col_dims"], op._attrs["y_num_col_dims"]
+    if len(x.shape) <= xn or len(y.shape) <= yn:
+        raise refuse(op, block, f"they need more than {xn} and {yn} dimensions.")
+    inner, rows = _product(x.shape[xn:]), _product(y.shape[:yn])
+    if inner != rows and inner >= 0 and rows >= 0:
+        raise refuse(op, block, f"X has {inner} columns, but Y has {rows} rows.")
+    set_output(op, block, "Out", x.shape[:xn] + y.shape[yn:], x.dtype)
+
+
+@op(
+    "mul",
+    inputs="X Y",
+    attrs={
+        "x_num_col_dims": 1,
+        "y_num_col_dims": 1,
+        "scale_x": 1.0,
+        "scale_y": [1.0],
+        "scale_out": 1.0,
+        "force_fp32_output": False,
+    },
+    infer=_mul_rule,
+)
+def mul(x: Tensor, y: Tensor, *, x_num_col_dims: int, y_num_col_dims: int) -> Tensor:
+    """The product of two tensors read as matrices: the first `num_col_dims` dimensions are the rows."""
+    if x.dim() == 2 and y.dim() == 2 and x_num_col_dims == 1:
+        return torch.mm(x, y)
+    head, tail = x.shape[:x_num_col_dims], y.shape[y_num_col_dims:]
+    left = x.reshape(math.prod(head), -1)
+    right = y.reshape(-1, math.prod(tail))
+    return torch.mm(left, right).reshape(head + tail)
+
+
+def _matmul_rule(x_flag: str, y_flag: str) -> Any:
+    def rule(op: Any, block: Any) -> None:
+        x, y = input_var(op, block, "X"), input_var(op, block, "Y")
+        if x is None or y is None:
+            return
+        left, right = x.shape, y.shape
+        if not left or not right:
+            raise refuse(op, block, "both need at least one dimension.")
+        keep = op.type == "matmul"  # the older op keeps a transposed vector as a matrix
+        tx, ty = op._attrs[x_flag], op._attrs[y_flag]
+        drop_row = drop_column = False
+        if len(left) == 1:
+            drop_row = not (tx and keep)
+            left = (left[0], 1) if tx and keep else (1, left[0])
+        elif tx:
+            left = (*left[:-2], left[-1], left[-2])
+        if len(right) == 1:
+            drop_column = not (ty and keep)
+            right = (1, right[0]) if ty and keep else (right[0], 1)
+        elif ty:
+            right = (*right[:-2], right[-1], right[-2])
+        if left[-1] != right[-2] and left[-1] >= 0 and right[-2] >= 0:
+            raise refuse(op, block, f"X has {left[-1]} columns, but Y has {right[-2]} rows.")
+        batch = broadcast_shape(left[:-2], right[:-2])
+        if batch is None:
+            raise refuse(op, block, "their leading dimensions cannot be broadcast together.")
+        tail = (() if drop_row else (left[-2],)) + (() if drop_column else (right[-1],))
+        set_output(op, block, "Out", (batch + tail) or (1,), x.dtype)
+
+    return rule
+
+
+@op(
+    "matmul",
+    inputs="X Y",
+    attrs={
+        "transpose_X": False,
+        "transpose_Y": False,
+        "alpha": 1.0,
+        "Scale_x": 1.0,
+        "Scale_y": 1.0,
+        "Scale_out": 1.0,
+        "force_fp32_output": False,
+        "head_number": 1,
+    },
+    infer=_matmul_rule("transpose_X", "transpose_Y"),
+)
+def matmul(
+    x: Tensor, y: Tensor, *, transpose_X: bool, transpose_Y: bool, alpha: float
+) -> Tensor:
+    """alpha * X @ Y over the last two dimensions; a transposed vector is a column (X) or a row (Y)."""
+    if transpose_X:
+        x = x.mT if x.dim() > 1 else x.unsqueeze(1)
+    if transpose_Y:
+        y = y.mT if y.dim() > 1 else y.unsqueeze(0)
+    out = torch.matmul(x, y)
+    if alpha != 1.0:
+        out = out * alpha
+    return out if out.dim() else out.reshape(1)
+
+
+@op(
+    "matmul_v2",
+    inputs="X Y",
+    attrs={"trans_x": False, "trans_y": False},
+    infer=_matmul_rule("trans_x", "trans_y"),
+)
+def matmul_v2(x: Tensor, y: Tensor, *, trans_x: bool, trans_y: bool) -> Tensor:
+    """X @ Y over the last two dimensions."""
+    if trans_x and x.dim() > 1:
+        x = x.mT
+    if trans_y and y.dim() > 1:
+        y = y.mT
+    out = torch.matmul(x, y)
+    return out if out.dim() else out.reshape(1)
+
+
+@op("bmm", inputs="X Y")
+def bmm(x: Tensor, y: Tensor) -> Tensor:
+    """Products of matrices, batch by batch."""
+    return torch.bmm(x, y)
+
+
+@op("mv", inputs="X Vec")
+def mv(x: Tensor, vec: Tensor) -> Tensor:
+    """Matrix times vector."""
+    return torch.mv(x, vec)
+
+
+@op("dot", inputs="X Y")
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """Inner products over the last dimension, which stays with size 1."""
+    return (x * y).sum(-1, keepdim=True)
+
+
+@op("addmm", inputs="Input X Y", attrs={"Alpha": 1.0, "Beta": 1.0})
+def addmm(given: Tensor, x: Tensor, y: Tensor, *, Alpha: float, Beta: float) -> Tensor:
+    """Beta * Input + Alpha * X @ Y."""
+    return torch.addmm(given, x, y, beta=Beta, alpha=Alpha)
+
+
+@op("kron", inputs="X Y")
+def kron(x: Tensor, y: Tensor) -> Tensor:
+    """The Kronecker product."""
+    return torch.kron(x, y)
+
+
+@op("cross", inputs="X Y", attrs={"dim": 9})
+def cross(x: Tensor, y: Tensor, *, dim: int) -> Tensor:
+    """Vector products along a dimension of size 3; 9 means the first such one."""
+    if dim == 9:
+        dim = next((i for i, size in enumerate(x.shape) if size == 3), -1)
+    return torch.linalg.cross(x, y, dim=dim)
+
+
+@op("dist", inputs="X Y", attrs={"p": 2.0})
+def dist(x: Tensor, y: Tensor, *, p: float) -> Tensor:
+    """The p-norm of X - Y."""
+    return torch.linalg.vector_norm(x - y, p).reshape(1)
+
+
+@op("norm", outputs="Norm Out", attrs={"axis": 1, "epsilon": 1e-10, "is_test": False})
+def norm(x: Tensor, *, axis: int, epsilon: float) -> tuple[Tensor, Tensor]:
+    """X divided by its length along an axis, and that length."""
+    length = (x.square().sum(axis, keepdim=True) + epsilon).sqrt()
+    return length, x / length
+
+
+@op(
+    "p_norm",
+    attrs={"porder": 2.0, "axis": -1, "epsilon": 1e-12, "keepdim": False, "asvector": False},
+)
+def p_norm(x: Tensor, *, porder: float, axis: int, keepdim: bool, asvector: bool) -> Tensor:
+    """The p-norm along an axis, or of all elements."""
+    out = torch.linalg.vector_norm(x, porder, None if asvector else axis, keepdim)
+    return out if out.dim() else out.reshape(1)
+
+
+@op("cos_sim", inputs="X Y", outputs="Out XNorm YNorm")
+def cos_sim(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The cosine of the angle between rows; Y may be one row for all."""
+    x_norm = x.square().sum(1, keepdim=True).sqrt()
+    y_norm = y.square().sum(1, keepdim=True).sqrt()
+    return (x * y).sum(1, keepdim=True) / x_norm / y_norm, x_norm, y_norm
+
+
+@op("squared_l2_distance", inputs="X Y", outputs="sub_result Out")
+def squared_l2_distance(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """X - Y, and its squared length per row."""
+    difference = x - y
+    return difference, difference.flatten(1).square().sum(1, keepdim=True)
+
+
+@op("trace", inputs="Input", attrs={"offset": 0, "dim1": -2, "dim2": -1})
+def trace(
+    x: Tensor,
+    *,
+    offset: int,
+    dim1: int,
+    dim2: int,
+    axis1: int | None = None,
+    axis2: int | None = None,
+) -> Tensor:
+    """Sums of diagonals; newer programs name the dimensions axis1 and axis2."""
+    first, second = (dim1 if axis1 is None else axis1), (dim2 if axis2 is None else axis2)
+    out = torch.diagonal(x, offset, first, second).sum(-1)
+    return out if out.dim() else out.reshape(1)
+
+
+@op("diagonal", inputs="Input", attrs={"offset": 0, "axis1": 0, "axis2": 1})
+def diagonal(x: Tensor, *, offset: int, axis1: int, axis2: int) -> Tensor:
+    """Diagonals over two dimensions."""
+    return torch.diagonal(x, offset, axis1, axis2)
+
+
+@op("cholesky", attrs={"upper": False}, infer=same_as())
+def cholesky(x: Tensor, *, upper: bool) -> Tensor:
+    """The triangular factor of positive definite matrices."""
+    return torch.linalg.cholesky(x, upper=upper)
+
+
+@op("inverse", inputs="Input", outputs="Output", infer=same_as("Input", "Output"))
+def inverse(x: Tensor) -> Tensor:
+    """Inverse matrices."""
+    return torch.linalg.inv(x)
+
+
+@op("matrix_power", attrs={"n": 1}, infer=same_as())
+def matrix_power(x: Tensor, *, n: int) -> Tensor:
+    """Matrices to a whole power."""
+    return torch.linalg.matrix_power(x, n)
+
+
+@op("solve", inputs="X Y")
+def solve(x: Tensor, y: Tensor) -> Tensor:
+    """The solution of X @ Out = Y."""
+    return torch.linalg.solve(x, y)
+
+
+@op("determinant", inputs="Input")
+def determinant(x: Tensor) -> Tensor:
+    """Determinants."""
+    out = torch.linalg.det(x)
+    return out if out.dim() else out.reshape(1)
+
+
+@op("einsum", inputs="Operands*", outputs="Out InnerCache*? XShape*?", attrs={"equation": ""})
+def einsum(operands: list[Tensor], *, equation: str) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """A sum of products in Einstein's notation."""
+    out = torch.einsum(equation, *operands)
+    return (out if out.dim() else out.reshape(1)), [], []
+
+
+@op("bilinear_tensor_product", inputs="X Y Weight Bias?")
+def bilinear_tensor_product(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W_i y for each of the matrices W_i, plus a bias."""
+    return F.bilinear(x, y, weight, None if bias is None else bias.reshape(-1))
+
+
+@op("fsp", inputs="X Y")
+def fsp(x: Tensor, y: Tensor) -> Tensor:
+    """Products of feature maps of two layers, averaged over positions."""
+    return torch.einsum("nchw,ndhw->ncd", x, y) / (x.shape[2] * x.shape[3])

@@ -1,0 +1,239 @@
+"""Ops that draw random numbers. A seed other than 0 gives the same numbers in every run of the op."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.dtypes import to_torch
+from fleetx.static.infer_rules import same_as, shape_from_attr
+from fleetx.static.op_registry import Attr, op
+from fleetx.static.ops.creation import BATCH_ATTRS, batch_rule, like_batch, resolve_shape
+
+_SHAPE_SLOTS = "ShapeTensor? ShapeTensorList*?"
+_UNIFORM = {"min": -1.0, "max": 1.0, "seed": 0, "diag_num": 0, "diag_step": 0, "diag_val": 1.0}
+_NORMAL = {"mean": 0.0, "std": 1.0, "seed": 0}
+# A standard normal value lies within two standard deviations with this probability.
+_TWO_SIGMA = math.erf(math.sqrt(2.0))
+
+
+def generator(seed: int, device: torch.device) -> torch.Generator | None:
+    """Return a generator for an op's own seed, or None for torch's default one."""
+    if seed == 0 or device.type == "meta":
+        return None
+    return torch.Generator(device).manual_seed(seed)
+
+
+def _empty(shape: list[int], dtype: int, device: torch.device) -> Tensor:
+    return torch.empty(shape, dtype=to_torch(dtype), device=device)
+
+
+def _set_diagonal(out: Tensor, num: int, step: int, value: float) -> Tensor:
+    if num:
+        out.view(-1)[torch.arange(num, device=out.device) * (step + 1)] = value
+    return out
+
+
+@op(
+    "uniform_random",
+    inputs=_SHAPE_SLOTS,
+    attrs={"shape": Attr("LONGS", []), **_UNIFORM, "dtype": 5},
+    grad=None,
+    random=True,
+    infer=shape_from_attr(),
+)
+def uniform_random(
+    shape_tensor: Tensor | None,
+    shape_list: list[Tensor],
+    *,
+    shape: list[int],
+    min: float,
+    max: float,
+    seed: int,
+    diag_num: int,
+    diag_step: int,
+    diag_val: float,
+    dtype: int,
+    ctx: Any,
+) -> Tensor:
+    """Values between min and max."""
+    out = _empty(resolve_shape(shape, shape_tensor, shape_list), dtype, ctx.device)
+    out.uniform_(min, max, generator=generator(seed, out.device))
+    return _set_diagonal(out, diag_num, diag_step, diag_val)
+
+
+@op(
+    "uniform_random_batch_size_like",
+    inputs="Input",
+    attrs={**BATCH_ATTRS, **_UNIFORM},
+    grad=None,
+    random=True,
+    lod="none",
+    infer=batch_rule,
+)
+def uniform_random_batch_size_like(
+    ref: Tensor,
+    *,
+    shape: list[int],
+    input_dim_idx: int,
+    output_dim_idx: int,
+    min: float,
+    max: float,
+    seed: int,
+    diag_num: int,
+    diag_step: int,
+    diag_val: float,
+    dtype: int,
+    lod: Any,
+) -> Tensor:
+    """Uniform values with the batch size of another tensor."""
+    size = like_batch(ref, shape, input_dim_idx, output_dim_idx, lod)
+    out = _empty(size, dtype, ref.device)
+    out.uniform_(min, max, generator=generator(seed, out.device))
+    return _set_diagonal(out, diag_num, diag_step, diag_val)
+
+
+@op(
+    "gaussian_random",
+    inputs=_SHAPE_SLOTS,
+    attrs={"shape": Attr("LONGS", []), **_NORMAL, "dtype": 5},
+    grad=None,
+    random=True,
+    infer=shape_from_attr(),
+)
+def gaussian_random(
+    shape_tensor: Tensor | None,
+    shape_list: list[Tensor],
+    *,
+    shape: list[int],
+    mean: float,
+    std: float,
+    seed: int,
+    dtype: int,
+    ctx: Any,
+) -> Tensor:
+    """Normally distributed values."""
+    out = _empty(resolve_shape(shape, shape_tensor, shape_list), dtype, ctx.device)
+    return out.normal_(mean, std, generator=generator(seed, out.device))
+
+
+@op(
+    "gaussian_random_batch_size_like",
+    inputs="Input",
+    attrs={**BATCH_ATTRS, **_NORMAL},
+    grad=None,
+    random=True,
+    lod="none",
+    infer=batch_rule,
+)
+def gaussian_random_batch_size_like(
+    ref: Tensor,
+    *,
+    shape: list[int],
+    input_dim_idx: int,
+    output_dim_idx: int,
+    mean: float,
+    std: float,
+    seed: int,
+    dtype: int,
+    lod: Any,
+) -> Tensor:
+    """Normally distributed values with the batch size of another tensor."""
+    size = like_batch(ref, shape, input_dim_idx, output_dim_idx, lod)
+    out = _empty(size, dtype, ref.device)
+    return out.normal_(mean, std, generator=generator(seed, out.device))
+
+
+@op(
+    "truncated_gaussian_random",
+    inputs="",
+    attrs={"shape": Attr("INTS", []), **_NORMAL, "dtype": 5},
+    grad=None,
+    random=True,
+    infer=shape_from_attr(),
+)
+def truncated_gaussian_random(
+    *, shape: list[int], mean: float, std: float, seed: int, dtype: int, ctx: Any
+) -> Tensor:
+    """Normal values within two standard deviations of the mean, by inverting the distribution."""
+    out = _empty(shape, dtype, ctx.device)
+    out.uniform_(-_TWO_SIGMA, _TWO_SIGMA, generator=generator(seed, out.device))
+    # The last rounding error of erfinv must not leave the interval.
+    out.erfinv_().mul_(math.sqrt(2.0)).clamp_(-2.0, 2.0)
+    return out.mul_(std).add_(mean)
+
+
+@op(
+    "randint",
+    inputs=_SHAPE_SLOTS,
+    attrs={"shape": Attr("LONGS", []), "low": 0, "high": 0, "dtype": 3, "seed": 0},
+    grad=None,
+    random=True,
+    infer=shape_from_attr(),
+)
+def randint(
+    shape_tensor: Tensor | None,
+    shape_list: list[Tensor],
+    *,
+    shape: list[int],
+    low: int,
+    high: int,
+    dtype: int,
+    seed: int,
+    ctx: Any,
+) -> Tensor:
+    """Whole numbers from low to high - 1."""
+    out = _empty(resolve_shape(shape, shape_tensor, shape_list), dtype, ctx.device)
+    return out.random_(low, high, generator=generator(seed, out.device))
+
+
+@op("randperm", inputs="", attrs={"n": 0, "dtype": 3, "seed": 0}, grad=None, random=True)
+def randperm(*, n: int, dtype: int, seed: int, ctx: Any) -> Tensor:
+    """The numbers 0 to n - 1 in random order."""
+    own = generator(seed, ctx.device)
+    if dtype in (2, 3):
+        return torch.randperm(n, generator=own, dtype=to_torch(dtype), device=ctx.device)
+    return torch.randperm(n, generator=own, device=ctx.device).to(to_torch(dtype))
+
+
+@op("bernoulli", attrs={"seed": 0}, grad=None, random=True, infer=same_as())
+def bernoulli(x: Tensor, *, seed: int) -> Tensor:
+    """1 with probability X, else 0."""
+    return torch.bernoulli(x, generator=generator(seed, x.device))
+
+
+@op(
+    "multinomial",
+    attrs={"num_samples": 1, "replacement": False, "seed": 0},
+    grad=None,
+    random=True,
+)
+def multinomial(x: Tensor, *, num_samples: int, replacement: bool, seed: int) -> Tensor:
+    """Indices drawn with the weights in the last dimension of X."""
+    return torch.multinomial(x, num_samples, replacement, generator=generator(seed, x.device))
+
+
+@op(
+    "sampling_id",
+    attrs={"min": 0.0, "max": 1.0, "seed": 0},
+    grad=None,
+    random=True,
+    lod="none",
+)
+def sampling_id(x: Tensor, *, min: float, max: float, seed: int) -> Tensor:
+    """One column per row, drawn with the row's probabilities."""
+    draw = torch.empty(x.shape[:1], dtype=x.dtype, device=x.device)
+    draw.uniform_(min, max, generator=generator(seed, x.device))
+    found = torch.searchsorted(x.cumsum(1), draw.unsqueeze(1), right=True).squeeze(1)
+    return found.clamp(max=x.shape[1] - 1)
+
+
+@op("seed", inputs="", attrs={"seed": 0}, grad=None, random=True)
+def seed_(*, seed: int, ctx: Any) -> Tensor:
+    """The seed itself, or a fresh one where it is 0."""
+    if seed or ctx.is_meta:
+        return torch.full((1,), seed, dtype=torch.int32, device=ctx.device)
+    return torch.randint(1, 2**31 - 1, (1,), dtype=torch.int32, device=ctx.device)

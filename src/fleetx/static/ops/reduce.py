@@ -1,0 +1,217 @@
+"""Reductions over dimensions or the whole tensor, and running sums. A full reduction has shape [1]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.dtypes import VarType, to_torch
+from fleetx.static.infer_rules import input_var, refuse, same_as, set_output
+from fleetx.static.op_registry import Attr, op
+
+_ATTRS: dict[str, Any] = {
+    "dim": Attr("INTS", [0]),
+    "keep_dim": False,
+    "reduce_all": False,
+    "in_dtype": -1,
+    "out_dtype": -1,
+}
+
+
+def _dims(dim: Any, count: int, reduce_all: bool) -> tuple[int, ...]:
+    dims = dim if isinstance(dim, list | tuple) else (dim,)
+    if reduce_all or not dims:
+        return tuple(range(count))
+    return tuple(sorted(d % count if -count <= d < count else d for d in dims))
+
+
+class _Extreme(torch.autograd.Function):
+    """Largest or smallest value over dimensions; every element that equals it gets the whole gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], largest: bool) -> Tensor:
+        """Return the kept-dimension result."""
+        out = torch.amax(x, dims, True) if largest else torch.amin(x, dims, True)
+        ctx.save_for_backward(x, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient where the input equals the result."""
+        x, out = ctx.saved_tensors
+        return torch.where(x == out, grads[0], 0.0), None, None
+
+
+def _max(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
+    if not x.requires_grad:
+        return torch.amax(x, dims, keep)
+    out: Tensor = _Extreme.apply(x, dims, True)
+    return out if keep else out.squeeze(dims)
+
+
+def _min(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
+    if not x.requires_grad:
+        return torch.amin(x, dims, keep)
+    out: Tensor = _Extreme.apply(x, dims, False)
+    return out if keep else out.squeeze(dims)
+
+
+def _sum(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
+    return torch.sum(x, dims, keep, dtype=x.dtype)
+
+
+def _mean(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
+    if x.is_floating_point():
+        return torch.mean(x, dims, keep)
+    count = 1
+    for d in dims:
+        count *= x.shape[d]
+    return torch.div(_sum(x, dims, keep), count, rounding_mode="trunc")
+
+
+def _prod(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
+    for d in reversed(dims):
+        x = torch.prod(x, d, keep, dtype=x.dtype)
+    return x
+
+
+def _frobenius(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
+    return torch.linalg.vector_norm(x, 2.0, dims, keep)
+
+
+def _reduce_rule(dtype: VarType | None) -> Callable[[Any, Any], None]:
+    def rule(op: Any, block: Any) -> None:
+        x = input_var(op, block, "X")
+        if x is None:
+            return
+        attrs = op._attrs
+        count = len(x.shape)
+        dims = _dims(attrs.get("dim"), count, attrs["reduce_all"])
+        if any(not 0 <= d < count for d in dims):
+            raise refuse(op, block, f"dim {attrs.get('dim')} is not within its {count} dimensions.")
+        if attrs["keep_dim"]:
+            shape = [1 if i in dims else d for i, d in enumerate(x.shape)]
+        else:
+            shape = [d for i, d in enumerate(x.shape) if i not in dims] or [1]
+        out = attrs.get("out_dtype", -1)
+        if dtype is not None:
+            out = dtype
+        set_output(op, block, "Out", shape, x.dtype if out in (-1, None) else out)
+
+    return rule
+
+
+def _reduction(
+    name: str,
+    function: Callable[[Tensor, tuple[int, ...], bool], Tensor],
+    dtype: VarType | None = None,
+    **options: Any,
+) -> None:
+    def compute(
+        x: Tensor, *, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype: int
+    ) -> Tensor:
+        if out_dtype not in (-1, None):
+            x = x.to(to_torch(out_dtype))
+        dims = _dims(dim, x.dim(), reduce_all)
+        out = function(x, dims, keep_dim)
+        return out if out.dim() else out.reshape(1)
+
+    op(name, attrs=_ATTRS, infer=_reduce_rule(dtype), **options)(compute)
+
+
+_reduction("reduce_sum", _sum)
+_reduction("reduce_mean", _mean)
+_reduction("reduce_max", _max)
+_reduction("reduce_min", _min)
+_reduction("reduce_prod", _prod)
+_reduction("reduce_all", lambda x, d, k: torch.all(x, d, k), VarType.BOOL, grad=None)
+_reduction("reduce_any", lambda x, d, k: torch.any(x, d, k), VarType.BOOL, grad=None)
+_reduction("reduce_amax", lambda x, d, k: torch.amax(x, d, k))
+_reduction("reduce_amin", lambda x, d, k: torch.amin(x, d, k))
+_reduction("frobenius_norm", _frobenius)
+
+
+def _one_element(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is not None:
+        set_output(op, block, "Out", (1,), x.dtype)
+
+
+@op("mean", lod="none", infer=_one_element)
+def mean(x: Tensor) -> Tensor:
+    """The mean of all elements."""
+    return x.mean().reshape(1)
+
+
+@op("squared_l2_norm", lod="none", infer=_one_element)
+def squared_l2_norm(x: Tensor) -> Tensor:
+    """The sum of squares."""
+    return x.square().sum().reshape(1)
+
+
+@op("l1_norm", lod="none", infer=_one_element)
+def l1_norm(x: Tensor) -> Tensor:
+    """The sum of absolute values."""
+    return x.abs().sum().reshape(1)
+
+
+@op("logsumexp", attrs={"axis": Attr("INTS", [0]), "keepdim": False, "reduce_all": False})
+def logsumexp(x: Tensor, *, axis: list[int], keepdim: bool, reduce_all: bool) -> Tensor:
+    """log(sum(exp(X))) over dimensions."""
+    out = torch.logsumexp(x, _dims(axis, x.dim(), reduce_all), keepdim)
+    return out if out.dim() else out.reshape(1)
+
+
+_CUM = {"axis": -1, "exclusive": False, "reverse": False, "flatten": False}
+
+
+@op("cumsum", attrs=_CUM)
+def cumsum(x: Tensor, *, axis: int, exclusive: bool, reverse: bool, flatten: bool) -> Tensor:
+    """Running sums along an axis; `exclusive` leaves each element itself out."""
+    if flatten:
+        x, axis = x.reshape(-1), 0
+    out = torch.cumsum(x.flip(axis) if reverse else x, axis, dtype=x.dtype)
+    if reverse:
+        out = out.flip(axis)
+    return out - x if exclusive else out
+
+
+@op("cumprod", attrs={"dim": -1}, infer=same_as())
+def cumprod(x: Tensor, *, dim: int) -> Tensor:
+    """Running products along an axis."""
+    return torch.cumprod(x, dim)
+
+
+@op("logcumsumexp", attrs=_CUM)
+def logcumsumexp(x: Tensor, *, axis: int, exclusive: bool, reverse: bool, flatten: bool) -> Tensor:
+    """Logarithm of running sums of exponentials."""
+    if flatten:
+        x, axis = x.reshape(-1), 0
+    y = x.flip(axis) if reverse else x
+    if exclusive:
+        first = torch.full_like(y.narrow(axis, 0, 1), -float("inf"))
+        y = torch.cat([first, y.narrow(axis, 0, y.shape[axis] - 1)], axis)
+    out = torch.logcumsumexp(y, axis)
+    return out.flip(axis) if reverse else out
+
+
+def _flag(op: Any, block: Any) -> None:
+    set_output(op, block, "Out", (1,), VarType.BOOL)
+
+
+for _name, _function in {
+    "isfinite": lambda x: torch.isfinite(x).all().reshape(1),
+    "isinf": lambda x: torch.isinf(x).any().reshape(1),
+    "isnan": lambda x: torch.isnan(x).any().reshape(1),
+}.items():
+    op(_name, grad=None, lod="none", infer=_flag)(_function)
+
+for _name, _function in {
+    "isfinite_v2": torch.isfinite,
+    "isinf_v2": torch.isinf,
+    "isnan_v2": torch.isnan,
+}.items():
+    op(_name, grad=None, infer=same_as(dtype=VarType.BOOL))(lambda x, f=_function: f(x))

@@ -1,0 +1,377 @@
+"""Ops that lay the same elements out differently: reshape, transpose, squeeze, flatten, expand, flip.
+
+Some have a second output, XShape: an empty tensor that carries the input's shape in the program. Nothing
+reads it when a program runs, so it is only made for shape inference.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.infer_rules import (
+    by_running_unless,
+    input_var,
+    refuse,
+    same_as,
+    set_output,
+)
+from fleetx.static.op_registry import Attr, op
+from fleetx.static.ops.creation import resolve_shape
+
+
+def x_shape(x: Tensor) -> Tensor | None:
+    """Return the XShape output: only its dimensions matter, and only while a program is built."""
+    return x.new_empty((0, *x.shape)) if x.is_meta else None
+
+
+def _set_x_shape(op: Any, block: Any, x: Any) -> None:
+    set_output(op, block, "XShape", (0, *x.shape), x.dtype)
+
+
+# -- reshape ------------------------------------------------------------------------------------------
+def _reshape_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is None:
+        return
+    _set_x_shape(op, block, x)
+    if op.input("ShapeTensor"):
+        shape = op._attrs["shape"] or [-1] * len(op.input("ShapeTensor"))
+        set_output(op, block, "Out", [d if d > 0 else -1 for d in shape], x.dtype)
+        return
+    whole = input_var(op, block, "Shape")
+    if whole is not None and not (op._attrs["shape"] and all(d > 0 for d in op._attrs["shape"])):
+        set_output(op, block, "Out", (-1,) * whole.shape[0], x.dtype)
+        return
+    shape = list(op._attrs["shape"])
+    for i, d in enumerate(shape):
+        if d == 0:
+            if i >= len(x.shape):
+                raise refuse(op, block, f"shape[{i}] is 0, but X has no dimension {i} to copy.")
+            shape[i] = x.shape[i]
+    if min(x.shape, default=0) >= 0:
+        _fill_in(op, block, x, shape)
+    set_output(op, block, "Out", shape, x.dtype)
+
+
+def _fill_in(op: Any, block: Any, x: Any, shape: list[int]) -> None:
+    """Replace -1 by the size that is left over, or refuse a shape of another size."""
+    size, known = math.prod(x.shape), math.prod(d for d in shape if d >= 0)
+    if -1 in shape:
+        if known == 0 or size % known:
+            raise refuse(op, block, f"{size} elements cannot be reshaped to {tuple(shape)}.")
+        shape[shape.index(-1)] = size // known
+    elif known != size:
+        raise refuse(op, block, f"{size} elements cannot be reshaped to {tuple(shape)}.")
+
+
+def _reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], shape: list[int]) -> Tensor:
+    if whole is not None or parts:
+        shape = resolve_shape(shape, None if parts else whole, parts)
+    if 0 in shape:
+        shape = [x.shape[i] if d == 0 else d for i, d in enumerate(shape)]
+    return x.reshape(shape)
+
+
+_RESHAPE = {"shape": Attr("INTS", [])}
+
+
+@op(
+    "reshape2",
+    inputs="X Shape? ShapeTensor*?",
+    outputs="Out XShape?",
+    attrs=_RESHAPE,
+    no_grad="Shape ShapeTensor",
+    infer=_reshape_rule,
+)
+def reshape2(
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]
+) -> tuple[Tensor, None]:
+    """X in another shape: 0 copies a dimension, -1 takes what is left."""
+    return _reshape(x, whole, parts, shape), None
+
+
+@op(
+    "reshape",
+    inputs="X Shape? ShapeTensor*?",
+    attrs=_RESHAPE,
+    no_grad="Shape ShapeTensor",
+    infer=_reshape_rule,
+)
+def reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]) -> Tensor:
+    """X in another shape, the older op."""
+    return _reshape(x, whole, parts, shape)
+
+
+# -- transpose ----------------------------------------------------------------------------------------
+def _transpose_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is None:
+        return
+    axis = op._attrs["axis"]
+    count = len(x.shape)
+    if sorted(a % count for a in axis) != list(range(count)):
+        raise refuse(op, block, f"perm {list(axis)} is not an order of its {count} dimensions.")
+    set_output(op, block, "Out", [x.shape[a] for a in axis], x.dtype)
+    _set_x_shape(op, block, x)
+
+
+_TRANSPOSE = {"axis": Attr("INTS", []), "data_format": "AnyLayout"}
+
+
+@op("transpose2", outputs="Out XShape?", attrs=_TRANSPOSE, infer=_transpose_rule)
+def transpose2(x: Tensor, *, axis: list[int]) -> tuple[Tensor, None]:
+    """X with its dimensions in another order."""
+    return x.permute(axis), None
+
+
+@op("transpose", attrs=_TRANSPOSE, infer=_transpose_rule)
+def transpose(x: Tensor, *, axis: list[int]) -> Tensor:
+    """X with its dimensions in another order, the older op."""
+    return x.permute(axis)
+
+
+# -- squeeze and unsqueeze ----------------------------------------------------------------------------
+def _squeezed(shape: tuple[int, ...], axes: list[int]) -> list[int]:
+    if axes:
+        chosen = {a % len(shape) for a in axes if shape[a] == 1}
+    else:
+        chosen = {i for i, d in enumerate(shape) if d == 1}
+    return [d for i, d in enumerate(shape) if i not in chosen] or [1]
+
+
+def _squeeze_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is None:
+        return
+    axes, count = op._attrs["axes"], len(x.shape)
+    if any(not -count <= a < count for a in axes):
+        raise refuse(op, block, f"axes {list(axes)} are not within its {count} dimensions.")
+    set_output(op, block, "Out", _squeezed(x.shape, axes), x.dtype)
+    _set_x_shape(op, block, x)
+
+
+def _squeeze(x: Tensor, axes: list[int]) -> Tensor:
+    out = x.squeeze(tuple(axes)) if axes else x.squeeze()
+    return out if out.dim() else out.reshape(1)
+
+
+@op("squeeze2", outputs="Out XShape?", attrs={"axes": Attr("INTS", [])}, infer=_squeeze_rule)
+def squeeze2(x: Tensor, *, axes: list[int]) -> tuple[Tensor, None]:
+    """X without the given dimensions of size 1, or without all of them."""
+    return _squeeze(x, axes), None
+
+
+@op("squeeze", attrs={"axes": Attr("INTS", [])}, infer=_squeeze_rule)
+def squeeze(x: Tensor, *, axes: list[int]) -> Tensor:
+    """X without dimensions of size 1, the older op."""
+    return _squeeze(x, axes)
+
+
+def _unsqueeze_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is None:
+        return
+    _set_x_shape(op, block, x)
+    if op.input("AxesTensor") or op.input("AxesTensorList"):
+        whole = input_var(op, block, "AxesTensor")
+        count = len(op.input("AxesTensorList")) if whole is None else whole.shape[0]
+        set_output(op, block, "Out", (-1,) * (len(x.shape) + count), x.dtype)
+        return
+    shape = list(x.shape)
+    for axis in op._attrs["axes"]:
+        if not -len(shape) - 1 <= axis <= len(shape):
+            raise refuse(op, block, f"axis {axis} is not within its {len(shape) + 1} new dimensions.")
+        shape.insert(axis if axis >= 0 else axis + len(shape) + 1, 1)
+    set_output(op, block, "Out", shape, x.dtype)
+
+
+def _unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], axes: list[int]) -> Tensor:
+    for axis in resolve_shape(axes, whole, parts):
+        x = x.unsqueeze(axis)
+    return x
+
+
+_UNSQUEEZE: dict[str, Any] = {
+    "inputs": "X AxesTensor? AxesTensorList*?",
+    "attrs": {"axes": Attr("INTS", [])},
+    "no_grad": "AxesTensor AxesTensorList",
+    "infer": _unsqueeze_rule,
+}
+
+
+@op("unsqueeze2", outputs="Out XShape?", **_UNSQUEEZE)
+def unsqueeze2(
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int]
+) -> tuple[Tensor, None]:
+    """X with new dimensions of size 1, inserted one after the other."""
+    return _unsqueeze(x, whole, parts, axes), None
+
+
+@op("unsqueeze", **_UNSQUEEZE)
+def unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int]) -> Tensor:
+    """X with new dimensions of size 1, the older op."""
+    return _unsqueeze(x, whole, parts, axes)
+
+
+# -- flatten ------------------------------------------------------------------------------------------
+def _known_product(dims: tuple[int, ...]) -> int:
+    return -1 if any(d < 0 for d in dims) else math.prod(dims)
+
+
+def _flatten_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is not None:
+        axis = op._attrs["axis"]
+        shape = (_known_product(x.shape[:axis]), _known_product(x.shape[axis:]))
+        set_output(op, block, "Out", shape, x.dtype)
+        _set_x_shape(op, block, x)
+
+
+@op("flatten2", outputs="Out XShape?", attrs={"axis": 1}, infer=_flatten_rule)
+def flatten2(x: Tensor, *, axis: int) -> tuple[Tensor, None]:
+    """X as a matrix: dimensions before `axis` are rows."""
+    return x.reshape(math.prod(x.shape[:axis]), -1), None
+
+
+@op("flatten", attrs={"axis": 1}, infer=_flatten_rule)
+def flatten(x: Tensor, *, axis: int) -> Tensor:
+    """X as a matrix, the older op."""
+    return x.reshape(math.prod(x.shape[:axis]), -1)
+
+
+@op("flatten_contiguous_range", outputs="Out XShape?", attrs={"start_axis": 1, "stop_axis": 1})
+def flatten_contiguous_range(
+    x: Tensor, *, start_axis: int, stop_axis: int
+) -> tuple[Tensor, Tensor | None]:
+    """X with neighbouring dimensions merged."""
+    return x.flatten(start_axis, stop_axis), x_shape(x)
+
+
+# -- repetition ---------------------------------------------------------------------------------------
+def _expand_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is not None:
+        times = op._attrs.get("expand_times") or [-1] * len(x.shape)
+        shape = [-1 if t < 0 or d < 0 else t * d for d, t in zip(x.shape, times, strict=False)]
+        set_output(op, block, "Out", shape, x.dtype)
+
+
+@op(
+    "expand",
+    inputs="X ExpandTimes? expand_times_tensor*?",
+    attrs={"expand_times": Attr("INTS", [])},
+    no_grad="ExpandTimes expand_times_tensor",
+    infer=by_running_unless("ExpandTimes", "expand_times_tensor", fallback=_expand_rule),
+)
+def expand(
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, expand_times: list[int]
+) -> Tensor:
+    """X repeated along its dimensions."""
+    return x.repeat(resolve_shape(expand_times, whole, parts))
+
+
+@op("expand_as", inputs="X target_tensor", no_grad="target_tensor")
+def expand_as(x: Tensor, target: Tensor) -> Tensor:
+    """X repeated to the size of another tensor."""
+    return x.repeat([t // d for d, t in zip(x.shape, target.shape, strict=True)])
+
+
+def _tile_rule(op: Any, block: Any) -> None:
+    x, whole = input_var(op, block, "X"), input_var(op, block, "RepeatTimes")
+    if x is not None:
+        count = len(op.input("repeat_times_tensor")) if whole is None else whole.shape[0]
+        set_output(op, block, "Out", (-1,) * max(len(x.shape), count), x.dtype)
+
+
+@op(
+    "tile",
+    inputs="X RepeatTimes? repeat_times_tensor*?",
+    attrs={"repeat_times": Attr("INTS", [])},
+    no_grad="RepeatTimes repeat_times_tensor",
+    infer=by_running_unless("RepeatTimes", "repeat_times_tensor", fallback=_tile_rule),
+)
+def tile(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, repeat_times: list[int]) -> Tensor:
+    """X repeated, with NumPy's rules for fewer or more dimensions."""
+    return torch.tile(x, tuple(resolve_shape(repeat_times, whole, parts)))
+
+
+def _expand_v2_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is None:
+        return
+    whole = input_var(op, block, "Shape")
+    shape = list(op._attrs["shape"])
+    if whole is not None:
+        shape = [-1] * whole.shape[0]
+    elif op.input("expand_shapes_tensor"):
+        shape = shape or [-1] * len(op.input("expand_shapes_tensor"))
+    else:
+        offset = len(shape) - len(x.shape)
+        for i, d in enumerate(x.shape):
+            if shape[i + offset] == -1:
+                shape[i + offset] = d
+            elif d > 1 and shape[i + offset] != d:
+                raise refuse(op, block, f"it cannot be expanded to {tuple(shape)}.")
+    set_output(op, block, "Out", shape, x.dtype)
+
+
+@op(
+    "expand_v2",
+    inputs="X Shape? expand_shapes_tensor*?",
+    attrs={"shape": Attr("INTS", [])},
+    no_grad="Shape expand_shapes_tensor",
+    infer=_expand_v2_rule,
+)
+def expand_v2(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]) -> Tensor:
+    """X broadcast to a shape; -1 keeps a dimension."""
+    return x.expand(resolve_shape(shape, whole, parts))
+
+
+@op("expand_as_v2", inputs="X Y?", attrs={"target_shape": Attr("INTS", [])}, no_grad="Y")
+def expand_as_v2(x: Tensor, y: Tensor | None, *, target_shape: list[int]) -> Tensor:
+    """X broadcast to the shape of another tensor."""
+    return x.expand(target_shape if y is None else y.shape)
+
+
+@op("broadcast_tensors", inputs="X*", outputs="Out*")
+def broadcast_tensors(xs: list[Tensor]) -> list[Tensor]:
+    """All tensors in their common shape."""
+    return list(torch.broadcast_tensors(*xs))
+
+
+# -- order --------------------------------------------------------------------------------------------
+@op("reverse", attrs={"axis": Attr("INTS", [0])}, infer=same_as())
+def reverse(x: Tensor, *, axis: list[int]) -> Tensor:
+    """X backwards along dimensions."""
+    return x.flip(tuple(axis))
+
+
+@op("flip", attrs={"axis": Attr("INTS", [])}, infer=same_as())
+def flip(x: Tensor, *, axis: list[int], dims: list[int] | None = None) -> Tensor:
+    """X backwards along dimensions; older programs name them `dims`."""
+    return x.flip(tuple(dims if dims is not None else axis))
+
+
+@op(
+    "roll",
+    inputs="X ShiftsTensor?",
+    attrs={"shifts": Attr("LONGS", []), "axis": Attr("LONGS", [])},
+    no_grad="ShiftsTensor",
+    infer=same_as(),
+)
+def roll(
+    x: Tensor,
+    shifts_tensor: Tensor | None,
+    *,
+    shifts: list[int],
+    axis: list[int],
+    dims: list[int] | None = None,
+) -> Tensor:
+    """X moved around along dimensions; older programs name them `dims`."""
+    by = resolve_shape(shifts, shifts_tensor, None)
+    along = list(dims if dims is not None else axis)
+    return torch.roll(x, by, along) if along else torch.roll(x, by)

@@ -1,0 +1,286 @@
+"""Searching and sorting: positions of extremes, top k, unique values, conditions, one-hot codes, shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fleetx.static.dtypes import VarType, to_torch
+from fleetx.static.infer_rules import broadcast_shape, input_var, refuse, same_as, set_output
+from fleetx.static.op_registry import Attr, op
+
+_ARG: dict[str, Any] = {
+    "axis": Attr("LONG", 0),
+    "keepdims": False,
+    "dtype": -1,
+    "flatten": False,
+}
+
+
+def _index_type(dtype: int) -> torch.dtype:
+    return torch.int64 if dtype in (-1, None) else to_torch(dtype)
+
+
+@op("arg_max", attrs=_ARG, grad=None)
+def arg_max(x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool) -> Tensor:
+    """The position of the largest element along an axis."""
+    out = torch.argmax(x.reshape(-1), 0) if flatten else torch.argmax(x, axis, keepdims)
+    return out.to(_index_type(dtype))
+
+
+@op("arg_min", attrs=_ARG, grad=None)
+def arg_min(x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool) -> Tensor:
+    """The position of the smallest element along an axis."""
+    out = torch.argmin(x.reshape(-1), 0) if flatten else torch.argmin(x, axis, keepdims)
+    return out.to(_index_type(dtype))
+
+
+@op("argsort", outputs="Out Indices", attrs={"axis": -1, "descending": False})
+def argsort(x: Tensor, *, axis: int, descending: bool) -> tuple[Tensor, Tensor]:
+    """X sorted along an axis, and where the elements came from."""
+    values, indices = torch.sort(x, axis, descending, stable=True)
+    return values, indices
+
+
+def _top_k_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is None:
+        return
+    axis = op._attrs.get("axis", -1)
+    shape, k = list(x.shape), -1 if op.input("K") else op._attrs["k"]
+    if 0 <= shape[axis] < k:
+        raise refuse(op, block, f"k is {k}, but there are only {shape[axis]} elements.")
+    shape[axis] = k
+    set_output(op, block, "Out", shape, x.dtype)
+    set_output(op, block, "Indices", shape, VarType.INT64)
+
+
+@op(
+    "top_k", inputs="X K?", outputs="Out Indices", attrs={"k": 1}, no_grad="K", infer=_top_k_rule
+)
+def top_k(x: Tensor, k_tensor: Tensor | None, *, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest elements of the last dimension, and their positions."""
+    values, indices = torch.topk(x, k if k_tensor is None else int(k_tensor.item()), -1)
+    return values, indices
+
+
+@op(
+    "top_k_v2",
+    inputs="X K?",
+    outputs="Out Indices",
+    attrs={"k": 1, "axis": -1, "largest": True, "sorted": True},
+    no_grad="K",
+    infer=_top_k_rule,
+)
+def top_k_v2(
+    x: Tensor, k_tensor: Tensor | None, *, k: int, axis: int, largest: bool, sorted: bool
+) -> tuple[Tensor, Tensor]:
+    """The k largest or smallest elements along an axis, and their positions."""
+    count = k if k_tensor is None else int(k_tensor.item())
+    values, indices = torch.topk(x, count, axis, largest, sorted)
+    return values, indices
+
+
+@op("kthvalue", outputs="Out Indices", attrs={"k": 1, "axis": -1, "keepdim": False})
+def kthvalue(x: Tensor, *, k: int, axis: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The k-th smallest element along an axis, and its position."""
+    values, indices = torch.kthvalue(x, k, axis, keepdim)
+    return values, indices
+
+
+# -- conditions ---------------------------------------------------------------------------------------
+def _where_rule(op: Any, block: Any) -> None:
+    found = [input_var(op, block, s) for s in ("Condition", "X", "Y")]
+    if any(v is None for v in found):
+        return
+    shape = found[1].shape
+    for other in (found[2].shape, found[0].shape):
+        merged = broadcast_shape(shape, other)
+        if merged is None:
+            raise refuse(op, block, "the shapes cannot be broadcast together.")
+        shape = merged
+    set_output(op, block, "Out", shape, found[1].dtype)
+
+
+@op("where", inputs="Condition X Y", no_grad="Condition", infer=_where_rule)
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """X where the condition holds, Y elsewhere."""
+    return torch.where(condition, x, y)
+
+
+def _where_index_rule(op: Any, block: Any) -> None:
+    condition = input_var(op, block, "Condition")
+    if condition is not None:
+        set_output(op, block, "Out", (-1, len(condition.shape)), VarType.INT64)
+
+
+@op("where_index", inputs="Condition", grad=None, lod="none", infer=_where_index_rule)
+def where_index(condition: Tensor) -> Tensor:
+    """The coordinates of all elements that are true, one per row."""
+    return torch.nonzero(condition)
+
+
+def _masked_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is not None:
+        set_output(op, block, "Y", (-1,), x.dtype)
+
+
+@op("masked_select", inputs="X Mask", outputs="Y", no_grad="Mask", lod="none", infer=_masked_rule)
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """The elements of X where the mask is true."""
+    return torch.masked_select(x, mask)
+
+
+@op("searchsorted", inputs="SortedSequence Values", attrs={"out_int32": False, "right": False})
+def searchsorted(given: Tensor, values: Tensor, *, out_int32: bool, right: bool) -> Tensor:
+    """Where values would be inserted into sorted rows."""
+    return torch.searchsorted(given, values, out_int32=out_int32, right=right)
+
+
+# -- unique values ------------------------------------------------------------------------------------
+def _unique_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is None:
+        return
+    axis = op._attrs.get("axis") or []
+    shape = list(x.shape) if axis else [-1]
+    for a in axis:
+        shape[a] = -1
+    set_output(op, block, "Out", shape, x.dtype)
+    sorted_form = op._attrs.get("is_sorted", False)
+    inverse = (-1,) if sorted_form else x.shape
+    set_output(op, block, "Index", inverse, op._attrs["dtype"])
+    for slot in ("Indices", "Counts", "Count"):
+        set_output(op, block, slot, (-1,), op._attrs["dtype"])
+
+
+def _in_order_of_appearance(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return unique values in the order they first appear, first positions, inverse and counts."""
+    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
+    positions = torch.arange(x.numel(), device=x.device)
+    first = torch.full_like(counts, x.numel()).scatter_reduce(0, inverse, positions, "amin")
+    order = torch.argsort(first)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(order.numel(), device=x.device)
+    return values[order], first[order], rank[inverse], counts[order]
+
+
+@op(
+    "unique",
+    outputs="Out Indices? Index? Counts?",
+    attrs={
+        "dtype": 2,
+        "return_index": False,
+        "return_inverse": False,
+        "return_counts": False,
+        "axis": Attr("INTS", []),
+        "is_sorted": False,
+    },
+    grad=None,
+    lod="none",
+    infer=_unique_rule,
+)
+def unique(
+    x: Tensor, *, dtype: int, axis: list[int], is_sorted: bool
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """The different values: sorted, or (the older form) in the order they first appear."""
+    kind = to_torch(dtype)
+    if not is_sorted:
+        values, first, inverse, counts = _in_order_of_appearance(x.reshape(-1))
+        return values, first.to(kind), inverse.to(kind), counts.to(kind)
+    dim = axis[0] if axis else None
+    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True, dim=dim)
+    flat = inverse.reshape(-1)
+    positions = torch.arange(flat.numel(), device=x.device)
+    first = torch.full_like(counts, flat.numel()).scatter_reduce(0, flat, positions, "amin")
+    return values, first.to(kind), flat.to(kind), counts.to(kind)
+
+
+@op(
+    "unique_with_counts",
+    outputs="Out Index Count",
+    attrs={"dtype": 2},
+    grad=None,
+    lod="none",
+    infer=_unique_rule,
+)
+def unique_with_counts(x: Tensor, *, dtype: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The different values in the order they first appear, where they went, and how often they occur."""
+    kind = to_torch(dtype)
+    values, _, inverse, counts = _in_order_of_appearance(x.reshape(-1))
+    return values, inverse.to(kind), counts.to(kind)
+
+
+@op("histogram", attrs={"bins": Attr("LONG", 100), "min": 0, "max": 0}, grad=None, lod="none")
+def histogram(x: Tensor, *, bins: int, min: int, max: int) -> Tensor:
+    """How many elements fall into each of `bins` equal ranges."""
+    if x.is_meta:
+        return torch.empty((bins,), dtype=torch.int64, device="meta")
+    return torch.histc(x.double(), bins, min, max).to(torch.int64)
+
+
+# -- codes --------------------------------------------------------------------------------------------
+def _one_hot_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is None:
+        return
+    depth = -1 if op.input("depth_tensor") else op._attrs["depth"]
+    head = x.shape[:-1] if op.type == "one_hot" else x.shape
+    if op.type == "one_hot" and x.shape[-1:] != (1,):
+        raise refuse(op, block, "the last dimension must be 1.")
+    set_output(op, block, "Out", (*head, depth), op._attrs["dtype"])
+
+
+def _one_hot(x: Tensor, depth: int, dtype: int, allow_out_of_range: bool) -> Tensor:
+    index = x.long()
+    if allow_out_of_range:
+        # A code of its own for everything outside, cut off again.
+        outside = (index < 0) | (index >= depth)
+        index = torch.where(outside, depth, index)
+        return F.one_hot(index, depth + 1)[..., :depth].to(to_torch(dtype))
+    return F.one_hot(index, depth).to(to_torch(dtype))
+
+
+_ONE_HOT: dict[str, Any] = {
+    "inputs": "X depth_tensor?",
+    "attrs": {"depth": -1, "dtype": 5, "allow_out_of_range": False},
+    "grad": None,
+    "infer": _one_hot_rule,
+}
+
+
+@op("one_hot", **_ONE_HOT)
+def one_hot(
+    x: Tensor, depth_tensor: Tensor | None, *, depth: int, dtype: int, allow_out_of_range: bool
+) -> Tensor:
+    """Codes in place of the last dimension, which has size 1."""
+    count = depth if depth_tensor is None else int(depth_tensor.item())
+    return _one_hot(x.squeeze(-1), count, dtype, allow_out_of_range)
+
+
+@op("one_hot_v2", **_ONE_HOT)
+def one_hot_v2(
+    x: Tensor, depth_tensor: Tensor | None, *, depth: int, dtype: int, allow_out_of_range: bool
+) -> Tensor:
+    """Codes in a new last dimension."""
+    count = depth if depth_tensor is None else int(depth_tensor.item())
+    return _one_hot(x, count, dtype, allow_out_of_range)
+
+
+@op(
+    "shard_index",
+    attrs={"index_num": 0, "nshards": 1, "shard_id": 0, "ignore_value": -1},
+    grad=None,
+    infer=same_as(),
+)
+def shard_index(
+    x: Tensor, *, index_num: int, nshards: int, shard_id: int, ignore_value: int
+) -> Tensor:
+    """The position within the shard, or `ignore_value` for what other shards hold."""
+    size = (index_num + nshards - 1) // nshards
+    mine = torch.div(x, size, rounding_mode="floor") == shard_id
+    return torch.where(mine, x % size, ignore_value)

@@ -1,0 +1,309 @@
+"""Ops that read or write parts of a tensor: slices, gathering and scattering by index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.dtypes import to_torch
+from fleetx.static.infer_rules import input_var, same_as, set_output
+from fleetx.static.op_registry import Attr, op
+from fleetx.static.ops.creation import resolve_shape
+
+_INF = 2**31 - 1
+
+
+# -- slices -------------------------------------------------------------------------------------------
+def _length(size: int, start: int, end: int, step: int = 1) -> int:
+    """Return how many elements start:end:step takes from a dimension (-1 where it is unknown)."""
+    if size < 0:
+        if step == 1 and 0 <= start <= end < _INF:
+            return -1
+        if step == 1 and start < 0 and (end < 0 or end >= _INF):
+            return (end if end < 0 else 0) - start
+        return -1
+    return len(range(*slice(start, end if end > -_INF else None, step).indices(size)))
+
+
+def _slice_rule(op: Any, block: Any) -> None:
+    x = input_var(op, block, "Input")
+    if x is None:
+        return
+    attrs = op._attrs
+    shape, flags = list(x.shape), attrs.get("infer_flags") or []
+    steps = attrs.get("strides") or [1] * len(attrs["axes"])
+    dynamic = any(op.input(f"{s}Tensor") for s in ("Starts", "Ends", "Strides"))
+    lists = any(op.input(f"{s}TensorList") for s in ("Starts", "Ends", "Strides"))
+    for i, axis in enumerate(attrs["axes"]):
+        unknown = dynamic or (lists and (not flags or flags[i] == -1))
+        if unknown or i >= len(attrs["starts"]) or i >= len(attrs["ends"]):
+            shape[axis] = -1
+        else:
+            shape[axis] = _length(x.shape[axis], attrs["starts"][i], attrs["ends"][i], steps[i])
+    drop = {a % len(shape) for a in attrs.get("decrease_axis") or []}
+    shape = [d for i, d in enumerate(shape) if i not in drop]
+    set_output(op, block, "Out", shape or [1], x.dtype)
+
+
+def _drop(out: Tensor, axes: list[int]) -> Tensor:
+    if axes:
+        out = out.squeeze(tuple(axes))
+        if out.dim() == 0:
+            return out.reshape(1)
+    return out
+
+
+@op(
+    "slice",
+    inputs="Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*?",
+    attrs={
+        "axes": Attr("INTS", []),
+        "starts": Attr("INTS", []),
+        "ends": Attr("INTS", []),
+        "infer_flags": Attr("INTS", []),
+        "decrease_axis": Attr("INTS", []),
+    },
+    no_grad="StartsTensor EndsTensor StartsTensorList EndsTensorList",
+    infer=_slice_rule,
+)
+def slice_(
+    x: Any,
+    starts_whole: Tensor | None,
+    ends_whole: Tensor | None,
+    starts_parts: list[Tensor],
+    ends_parts: list[Tensor],
+    *,
+    axes: list[int],
+    starts: list[int],
+    ends: list[int],
+    decrease_axis: list[int],
+) -> Any:
+    """starts:ends of some dimensions; those in `decrease_axis`, of size 1, go away."""
+    starts = resolve_shape(starts, starts_whole, starts_parts)
+    ends = resolve_shape(ends, ends_whole, ends_parts)
+    if isinstance(x, list):  # an array of tensors
+        return x[starts[0]] if decrease_axis else x[starts[0] : ends[0]]
+    index: list[Any] = [slice(None)] * x.dim()
+    for axis, start, end in zip(axes, starts, ends, strict=True):
+        # A single element from the end, [-1:0], is meant as the last one.
+        index[axis] = slice(start, None if start == -1 and end == 0 and decrease_axis else end)
+    return _drop(x[tuple(index)], decrease_axis)
+
+
+@op(
+    "strided_slice",
+    inputs="Input StartsTensor? EndsTensor? StridesTensor? StartsTensorList*? EndsTensorList*? "
+    "StridesTensorList*?",
+    attrs={
+        "axes": Attr("INTS", []),
+        "starts": Attr("INTS", []),
+        "ends": Attr("INTS", []),
+        "strides": Attr("INTS", []),
+        "infer_flags": Attr("INTS", []),
+        "decrease_axis": Attr("INTS", []),
+    },
+    no_grad="StartsTensor EndsTensor StridesTensor StartsTensorList EndsTensorList "
+    "StridesTensorList",
+    infer=_slice_rule,
+)
+def strided_slice(
+    x: Tensor,
+    starts_whole: Tensor | None,
+    ends_whole: Tensor | None,
+    strides_whole: Tensor | None,
+    starts_parts: list[Tensor],
+    ends_parts: list[Tensor],
+    strides_parts: list[Tensor],
+    *,
+    axes: list[int],
+    starts: list[int],
+    ends: list[int],
+    strides: list[int],
+    decrease_axis: list[int],
+) -> Tensor:
+    """starts:ends:strides of some dimensions; a negative stride goes backwards."""
+    starts = resolve_shape(starts, starts_whole, starts_parts)
+    ends = resolve_shape(ends, ends_whole, ends_parts)
+    strides = resolve_shape(strides, strides_whole, strides_parts)
+    for axis, start, end, step in zip(axes, starts, ends, strides, strict=True):
+        x = take_range(x, axis, start, end, step)
+    return _drop(x, decrease_axis)
+
+
+def take_range(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
+    """Return x[start:end:step] along one axis, for negative steps too."""
+    size = x.shape[axis]
+    # NumPy reads an end of -1 as the last element; going backwards, -size-1 is before the first.
+    stop = None if step < 0 and end < -size else end
+    first, last, by = slice(start, stop, step).indices(size)
+    if by > 0:
+        index: list[Any] = [slice(None)] * x.dim()
+        index[axis] = slice(first, last, by)
+        return x[tuple(index)]
+    return x.index_select(axis, torch.arange(first, last, by, device=x.device))
+
+
+_SET_VALUE_VALUES = {
+    "bool_values": Attr("INTS", []),
+    "int32_values": Attr("INTS", []),
+    "int64_values": Attr("LONGS", []),
+    "fp32_values": Attr("FLOATS", []),
+    "fp64_values": Attr("FLOATS", []),
+}
+
+
+@op(
+    "set_value",
+    inputs="Input ValueTensor? StartsTensorList*? EndsTensorList*? StepsTensorList*?",
+    attrs={
+        "dtype": 5,
+        "axes": Attr("LONGS", []),
+        "starts": Attr("LONGS", []),
+        "ends": Attr("LONGS", []),
+        "steps": Attr("LONGS", []),
+        "decrease_axes": Attr("LONGS", []),
+        "none_axes": Attr("LONGS", []),
+        "shape": Attr("LONGS", []),
+        **_SET_VALUE_VALUES,
+    },
+    no_grad="StartsTensorList EndsTensorList StepsTensorList",
+    infer=same_as("Input"),
+)
+def set_value(
+    x: Tensor,
+    value: Tensor | None,
+    starts_parts: list[Tensor],
+    ends_parts: list[Tensor],
+    steps_parts: list[Tensor],
+    *,
+    dtype: int,
+    axes: list[int],
+    starts: list[int],
+    ends: list[int],
+    steps: list[int],
+    decrease_axes: list[int],
+    shape: list[int],
+    fp32_values: list[float],
+    fp64_values: list[float],
+    int32_values: list[int],
+    int64_values: list[int],
+    bool_values: list[int],
+    values: Any = None,
+) -> Tensor:
+    """Input with a slice replaced by a tensor or by the values kept in the program."""
+    if value is None:
+        kept = fp32_values or fp64_values or int64_values or int32_values or bool_values or values
+        value = torch.tensor(kept, dtype=to_torch(dtype), device=x.device).reshape(shape)
+    index: list[Any] = [slice(None)] * x.dim()
+    for axis, start, end, step in zip(
+        axes,
+        resolve_shape(starts, None, starts_parts),
+        resolve_shape(ends, None, ends_parts),
+        resolve_shape(steps, None, steps_parts),
+        strict=True,
+    ):
+        span = range(*slice(start, end, step).indices(x.shape[axis]))
+        index[axis] = span[0] if axis in decrease_axes else slice(start, end, step)
+        if step < 0:
+            raise ValueError("set_value does not go backwards; give a positive step.")
+    out = x.clone()
+    out[tuple(index)] = value.to(x.dtype)
+    return out
+
+
+# -- gathering ----------------------------------------------------------------------------------------
+@op(
+    "gather",
+    inputs="X Index Axis?",
+    attrs={"overwrite": True, "axis": 0},
+    no_grad="Index Axis",
+    lod="none",
+)
+def gather(x: Tensor, index: Tensor, axis_tensor: Tensor | None, *, axis: int) -> Tensor:
+    """The rows (or other slices) of X at the positions of Index."""
+    if axis_tensor is not None and not axis_tensor.is_meta:
+        axis = int(axis_tensor.item())
+    return x.index_select(axis, index.reshape(-1))
+
+
+@op("gather_nd", inputs="X Index", no_grad="Index")
+def gather_nd(x: Tensor, index: Tensor) -> Tensor:
+    """The elements or slices of X at the coordinates in Index's last dimension."""
+    depth = index.shape[-1]
+    if depth == 0:
+        return x.expand(index.shape[:-1] + x.shape)
+    return x[tuple(index.long().unbind(-1))] if depth else x
+
+
+@op("index_select", inputs="X Index", attrs={"dim": 0}, no_grad="Index")
+def index_select(x: Tensor, index: Tensor, *, dim: int) -> Tensor:
+    """The slices of X along a dimension at the positions of Index."""
+    return x.index_select(dim, index)
+
+
+@op("index_sample", inputs="X Index", no_grad="Index")
+def index_sample(x: Tensor, index: Tensor) -> Tensor:
+    """Per row of X, the elements at the positions in the row of Index."""
+    return x.gather(1, index.long())
+
+
+@op("take_along_axis", inputs="Input Index", outputs="Result", attrs={"Axis": 0}, no_grad="Index")
+def take_along_axis(x: Tensor, index: Tensor, *, Axis: int) -> Tensor:
+    """Elements of Input along an axis at the positions of Index."""
+    return torch.take_along_dim(x, index.long(), Axis)
+
+
+@op("multiplex", inputs="Ids X*", no_grad="Ids")
+def multiplex(ids: Tensor, xs: list[Tensor]) -> Tensor:
+    """Row i of the Ids[i]-th tensor."""
+    rows = torch.arange(xs[0].shape[0], device=ids.device)
+    return torch.stack(xs)[ids.reshape(-1).long(), rows]
+
+
+# -- scattering ---------------------------------------------------------------------------------------
+@op("scatter", inputs="X Ids Updates", attrs={"overwrite": True}, no_grad="Ids", infer=same_as())
+def scatter(x: Tensor, ids: Tensor, updates: Tensor, *, overwrite: bool) -> Tensor:
+    """X with rows replaced by Updates, or by the sum of the updates of a row."""
+    ids = ids.reshape(-1).long()
+    if overwrite:
+        return x.index_copy(0, ids, updates)
+    return x.index_fill(0, ids, 0.0).index_add(0, ids, updates)
+
+
+@op("scatter_nd_add", inputs="X Index Updates", no_grad="Index", infer=same_as())
+def scatter_nd_add(x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
+    """X with Updates added at the coordinates in Index's last dimension."""
+    if index.shape[-1] == 0:
+        return x + updates.reshape(-1, *x.shape).sum(0)
+    return x.index_put(tuple(index.long().unbind(-1)), updates, accumulate=True)
+
+
+_REDUCE = {"add": "sum", "mul": "prod", "multiply": "prod", "amin": "amin", "amax": "amax"}
+
+
+@op(
+    "put_along_axis",
+    inputs="Input Index Value",
+    outputs="Result",
+    attrs={"Axis": 0, "Reduce": "assign", "Include_self": True},
+    no_grad="Index",
+    infer=same_as("Input", "Result"),
+)
+def put_along_axis(
+    x: Tensor, index: Tensor, value: Tensor, *, Axis: int, Reduce: str, Include_self: bool
+) -> Tensor:
+    """Input with Value written, or combined, along an axis at the positions of Index."""
+    index = index.long()
+    value = value.to(x.dtype).expand(index.shape)
+    if Reduce == "assign":
+        return x.scatter(Axis, index, value)
+    kind = _REDUCE.get(Reduce, Reduce)
+    return x.scatter_reduce(Axis, index, value, kind, include_self=Include_self)
+
+
+@op("index_add", inputs="X Index AddValue", attrs={"axis": 0}, no_grad="Index", infer=same_as())
+def index_add(x: Tensor, index: Tensor, value: Tensor, *, axis: int) -> Tensor:
+    """X with slices added along an axis."""
+    return x.index_add(axis, index, value)
