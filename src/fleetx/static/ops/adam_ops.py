@@ -1,0 +1,262 @@
+"""Adam and its relatives: adam, adamw, adamax, lamb.
+
+`Beta1Pow` and `Beta2Pow` hold the powers of the betas for the step at hand; adam, adamw and 2.x's
+lamb multiply them for the next one. Paddle 1.8.5 and 2.x differ in two formulas; an op takes the
+2.x one if it has the attribute that 2.x introduced (`use_global_beta_pow`; lamb: `always_adapt`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.op_registry import Attr, op
+from fleetx.static.ops.optimizer_ops import Row, by_learning_rate, fusible, infer_update, scalar
+
+# A step count for which torch's own bias correction vanishes; Paddle's is put into the rate.
+_LATE = torch.full((), math.inf)
+_PAIRS = {
+    "ParamOut": "Param",
+    "Moment1Out": "Moment1",
+    "Moment2Out": "Moment2",
+    "Beta1PowOut": "Beta1Pow",
+    "Beta2PowOut": "Beta2Pow",
+}
+_ADAM: dict[str, Any] = {
+    "inputs": "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor?",
+    "outputs": " ".join(_PAIRS),
+    "grad": None,
+    "inplace": _PAIRS,
+    "infer": infer_update,
+}
+_ADAM_ATTRS: dict[str, Any] = {
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-8,
+    "lazy_mode": False,
+    "min_row_size_to_use_multithread": Attr("LONG", 1000),
+}
+
+
+def _same_powers(rows: Sequence[Row]) -> list[tuple[float, float, list[Row]]]:
+    """Split argument tuples by the values of their beta powers; nearly always all are equal."""
+    count = len(rows)
+    values = torch.cat([r[5] for r in rows] + [r[6] for r in rows]).tolist()
+    if values.count(values[0]) >= count and values.count(values[count]) >= count:
+        return [(values[0], values[count], list(rows))]
+    groups: dict[tuple[float, float], list[Row]] = {}
+    for row, first, second in zip(rows, values[:count], values[count:], strict=True):
+        groups.setdefault((first, second), []).append(row)
+    return [(*powers, group) for powers, group in groups.items()]
+
+
+def _adam_rows(
+    rows: Sequence[Row],
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    scale_epsilon: bool,
+    decay: float = 0.0,
+    lr_ratio: float = 1.0,
+) -> list[Any]:
+    """Update parameters that share betas; `decay` shrinks them first, by lr * decay."""
+    for rate, group in by_learning_rate(rows, 2):
+        columns = list(zip(*group, strict=True))
+        one_beta = columns[7][0] is None and columns[8][0] is None
+        if not (one_beta and fusible(columns[0], columns[1], columns[3], columns[4])):
+            for row in group:
+                _adam_by_steps(row, beta1, beta2, epsilon, scale_epsilon, decay, lr_ratio)
+            continue
+        lr = rate.item() * lr_ratio
+        for power1, power2, members in _same_powers(group):
+            root = math.sqrt(1 - power2)
+            step = lr * root / (1 - power1)
+            params, grads, _, moments1, moments2, *_ = zip(*members, strict=True)
+            kernel = torch._fused_adamw_ if decay and step else torch._fused_adam_
+            kernel(
+                params,
+                grads,
+                moments1,
+                moments2,
+                [],
+                [_LATE] * len(members),
+                lr=step,
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=decay * lr / step if decay and step else 0.0,
+                eps=epsilon * root if scale_epsilon else epsilon,
+                amsgrad=False,
+                maximize=False,
+            )
+        torch._foreach_mul_(columns[5], beta1)
+        torch._foreach_mul_(columns[6], beta2)
+    return [(r[0], r[3], r[4], r[5], r[6]) for r in rows]
+
+
+def _adam_by_steps(
+    row: Row,
+    beta1: Any,
+    beta2: Any,
+    epsilon: float,
+    scale_epsilon: bool,
+    decay: float,
+    lr_ratio: float,
+) -> None:
+    param, grad, rate, moment1, moment2, power1, power2, tensor1, tensor2 = row
+    beta1 = beta1 if tensor1 is None else scalar(tensor1)
+    beta2 = beta2 if tensor2 is None else scalar(tensor2)
+    rate = rate * lr_ratio
+    if decay:
+        param.mul_(1 - rate * decay)
+    moment1.mul_(beta1).add_(grad * (1 - beta1))
+    moment2.mul_(beta2).add_(grad * grad * (1 - beta2))
+    root = (1 - power2).sqrt_()
+    denominator = moment2.sqrt().add_(root * epsilon if scale_epsilon else epsilon)
+    param.sub_(moment1.div(denominator).mul_(rate * root / (1 - power1)))
+    power1.mul_(beta1)
+    power2.mul_(beta2)
+
+
+# -- adam ------------------------------------------------------------------------------------------
+def _adam_fused(
+    rows: Sequence[Row],
+    *,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    use_global_beta_pow: bool | None = None,
+) -> list[Any]:
+    return _adam_rows(rows, beta1, beta2, epsilon, use_global_beta_pow is not None)
+
+
+@op("adam", attrs=_ADAM_ATTRS, fused=_adam_fused, **_ADAM)
+def adam(
+    *row: Tensor,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    use_global_beta_pow: bool | None = None,
+) -> Any:
+    """p -= lr_t * m / (sqrt(v) + eps), lr_t = lr * sqrt(1 - beta2^t) / (1 - beta1^t).
+
+    2.x multiplies eps by sqrt(1 - beta2^t) as well.
+    """
+    return _adam_rows([row], beta1, beta2, epsilon, use_global_beta_pow is not None)[0]
+
+
+def _adamw_fused(
+    rows: Sequence[Row],
+    *,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    coeff: float,
+    with_decay: bool,
+    lr_ratio: float,
+) -> list[Any]:
+    return _adam_rows(rows, beta1, beta2, epsilon, True, coeff if with_decay else 0.0, lr_ratio)
+
+
+@op(
+    "adamw",
+    attrs={
+        **_ADAM_ATTRS,
+        "lr_ratio": 1.0,
+        "coeff": 0.01,
+        "with_decay": False,
+        "multi_precision": False,
+        "use_global_beta_pow": False,
+    },
+    fused=_adamw_fused,
+    **_ADAM,
+)
+def adamw(
+    *row: Tensor,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    coeff: float,
+    with_decay: bool,
+    lr_ratio: float,
+) -> Any:
+    """Shrink the parameter by lr * coeff, then Adam; `lr_ratio` scales the learning rate."""
+    decay = coeff if with_decay else 0.0
+    return _adam_rows([row], beta1, beta2, epsilon, True, decay, lr_ratio)[0]
+
+
+# -- adamax, lamb ----------------------------------------------------------------------------------
+@op(
+    "adamax",
+    inputs="Param Grad LearningRate Moment InfNorm Beta1Pow",
+    outputs="ParamOut MomentOut InfNormOut",
+    attrs={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    grad=None,
+    inplace={"ParamOut": "Param", "MomentOut": "Moment", "InfNormOut": "InfNorm"},
+    infer=infer_update,
+)
+def adamax(
+    param: Tensor,
+    grad: Tensor,
+    rate: Tensor,
+    moment: Tensor,
+    inf_norm: Tensor,
+    power: Tensor,
+    *,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Adam with the infinity norm; `Beta1Pow` is multiplied by a scale op of its own."""
+    moment.mul_(beta1).add_(grad, alpha=1 - beta1)
+    torch.maximum(grad.abs(), inf_norm.mul_(beta2).add_(epsilon), out=inf_norm)
+    param.sub_(moment.div(inf_norm).mul_(rate / (1 - power)))
+    return param, moment, inf_norm
+
+
+@op(
+    "lamb",
+    inputs="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow",
+    outputs="ParamOut Moment1Out Moment2Out Beta1PowOut? Beta2PowOut?",
+    attrs={"weight_decay": 0.0, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
+    grad=None,
+    inplace=_PAIRS,
+    infer=infer_update,
+)
+def lamb(
+    param: Tensor,
+    grad: Tensor,
+    rate: Tensor,
+    moment1: Tensor,
+    moment2: Tensor,
+    power1: Tensor,
+    power2: Tensor,
+    *,
+    weight_decay: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    always_adapt: bool | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Adam's direction plus decay, scaled by the ratio of the norms of parameter and direction.
+
+    1.8.5 has no bias correction. 2.x has it, and scales by the ratio only where there is decay,
+    unless `always_adapt` is set.
+    """
+    moment1.mul_(beta1).add_(grad, alpha=1 - beta1)
+    moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    mean, square, adapt = moment1, moment2, True
+    if always_adapt is not None:
+        mean, square = moment1 / (1 - power1), moment2 / (1 - power2)
+        adapt = always_adapt or weight_decay > 0
+        power1.mul_(beta1)
+        power2.mul_(beta2)
+    direction = mean.div(square.sqrt().add_(epsilon)).add_(param, alpha=weight_decay)
+    if adapt:
+        p_norm, d_norm = param.norm(), direction.norm()
+        ratio = torch.where((p_norm > 0) & (d_norm > 0), p_norm / d_norm, torch.ones_like(p_norm))
+        rate = rate * ratio
+    return param.sub_(direction.mul_(rate)), moment1, moment2, power1, power2

@@ -1,0 +1,304 @@
+"""Updates of parameters: sgd, momentum, lars_momentum, the proximal ones, dpsgd; helpers for all.
+
+Every op writes into the tensors it is given: `ParamOut` is the same variable as `Param`. The
+formulas are Paddle 1.8.5's; where 2.x has another, an input or attribute of 2.x selects it.
+On the CPU torch's fused kernels read and write each tensor once, which is several times faster than
+a chain of elementwise calls; they take memory as it lies, so other layouts go the elementwise way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.infer_shape import ShapeError, describe_inputs
+from fleetx.static.op_registry import get_op, op
+
+Row = tuple[Any, ...]
+
+
+def infer_update(op: Any, block: Any) -> None:
+    """Check that gradient and parameter have one shape; give outputs the shape of their inputs."""
+    param, grad = (block._find_var_recursive(n) for n in (op.input("Param") + op.input("Grad"))[:2])
+    known = param is not None and grad is not None and param.shape and grad.shape
+    if known and -1 not in grad.shape and param.shape != grad.shape:
+        raise ShapeError(f"op {op.type!r} does not accept {describe_inputs(op, block)}.")
+    infer_inplace(op, block)
+
+
+def infer_inplace(op: Any, block: Any) -> None:
+    """Give outputs under a name of their own the shape of the input they are updated from."""
+    for out_slot, in_slot in get_op(op.type).inplace.items():
+        for new, old in zip(op.output(out_slot), op.input(in_slot), strict=False):
+            if new != old:
+                source, target = block._find_var_recursive(old), block._find_var_recursive(new)
+                if source is not None and target is not None:
+                    target._set_inferred(source.shape, source.dtype)
+
+
+def scalar(value: Tensor) -> Any:
+    """Return a one-element tensor as a number where reading it is free, else as it is."""
+    return value.item() if value.is_cpu else value
+
+
+def fusible(*groups: Sequence[Tensor]) -> bool:
+    """Tell whether torch's fused CPU kernels may take these: all contiguous and of one type."""
+    first = groups[0][0]
+    dtype = first.dtype
+    if not first.is_cpu:
+        return False
+    return all(t.is_contiguous() and t.dtype is dtype for group in groups for t in group)
+
+
+def by_learning_rate(rows: Sequence[Row], index: int) -> list[tuple[Tensor, Sequence[Row]]]:
+    """Split argument tuples into those that share one learning rate tensor."""
+    rate = rows[0][index]
+    if all(row[index] is rate for row in rows):
+        return [(rate, rows)]
+    groups: dict[int, tuple[Tensor, list[Row]]] = {}
+    for row in rows:
+        groups.setdefault(id(row[index]), (row[index], []))[1].append(row)
+    return [(shared, members) for shared, members in groups.values()]
+
+
+def _kernel_sgd(
+    params: tuple[Tensor, ...],
+    grads: tuple[Tensor, ...],
+    velocities: tuple[Tensor, ...],
+    *,
+    lr: float,
+    mu: float = 0.0,
+    decay: float = 0.0,
+    nesterov: bool = False,
+) -> None:
+    torch._fused_sgd_(
+        params,
+        grads,
+        velocities,
+        weight_decay=decay,
+        momentum=mu,
+        lr=lr,
+        dampening=0.0,
+        nesterov=nesterov,
+        maximize=False,
+        is_first_step=False,
+    )
+
+
+# -- sgd -------------------------------------------------------------------------------------------
+def _sgd_fused(rows: Sequence[Row]) -> list[Any]:
+    for rate, group in by_learning_rate(rows, 1):
+        params, _, grads = zip(*group, strict=True)
+        if fusible(params, grads):
+            _kernel_sgd(params, grads, (), lr=rate.item())
+        else:
+            for row in group:
+                sgd(*row)
+    return [row[0] for row in rows]
+
+
+@op(
+    "sgd",
+    inputs="Param LearningRate Grad",
+    outputs="ParamOut",
+    grad=None,
+    inplace={"ParamOut": "Param"},
+    infer=infer_update,
+    fused=_sgd_fused,
+)
+def sgd(param: Tensor, rate: Tensor, grad: Tensor) -> Tensor:
+    """p -= lr * g."""
+    if param.is_cpu:
+        return param.add_(grad, alpha=-rate.item())
+    return param.sub_(grad * rate)
+
+
+# -- momentum --------------------------------------------------------------------------------------
+def _momentum_fused(
+    rows: Sequence[Row],
+    *,
+    mu: float,
+    use_nesterov: bool,
+    regularization_method: str,
+    regularization_coeff: float,
+    rescale_grad: float,
+) -> list[Any]:
+    decay = regularization_coeff if regularization_method == "l2_decay" else 0.0
+    for rate, group in by_learning_rate(rows, 3):
+        params, grads, velocities, _ = zip(*group, strict=True)
+        if rescale_grad == 1.0 and fusible(params, grads, velocities):
+            _kernel_sgd(
+                params,
+                grads,
+                velocities,
+                lr=rate.item(),
+                mu=mu,
+                decay=decay,
+                nesterov=use_nesterov,
+            )
+        else:
+            for row in group:
+                _momentum_by_steps(row, mu, use_nesterov, decay, rescale_grad)
+    return [(row[0], row[2]) for row in rows]
+
+
+def _momentum_by_steps(
+    row: Row, mu: float, use_nesterov: bool, decay: float, rescale_grad: float
+) -> None:
+    param, grad, velocity, rate = row
+    if rescale_grad != 1.0:
+        grad = grad * rescale_grad
+    if decay:
+        grad = grad.add(param, alpha=decay)
+    velocity.mul_(mu).add_(grad)
+    step = grad.add(velocity, alpha=mu) if use_nesterov else velocity
+    param.sub_(step * scalar(rate))
+
+
+@op(
+    "momentum",
+    inputs="Param Grad Velocity LearningRate",
+    outputs="ParamOut VelocityOut",
+    attrs={
+        "mu": 0.0,
+        "use_nesterov": False,
+        "regularization_method": "",
+        "regularization_coeff": 0.0,
+        "rescale_grad": 1.0,
+    },
+    grad=None,
+    inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
+    infer=infer_update,
+    fused=_momentum_fused,
+)
+def momentum(
+    param: Tensor,
+    grad: Tensor,
+    velocity: Tensor,
+    rate: Tensor,
+    *,
+    mu: float,
+    use_nesterov: bool,
+    regularization_method: str,
+    regularization_coeff: float,
+    rescale_grad: float,
+) -> tuple[Tensor, Tensor]:
+    """v = mu * v + g; p -= lr * v, or lr * (g + mu * v) with Nesterov."""
+    return _momentum_fused(
+        [(param, grad, velocity, rate)],
+        mu=mu,
+        use_nesterov=use_nesterov,
+        regularization_method=regularization_method,
+        regularization_coeff=regularization_coeff,
+        rescale_grad=rescale_grad,
+    )[0]
+
+
+@op(
+    "lars_momentum",
+    inputs="Param Grad Velocity LearningRate",
+    outputs="ParamOut VelocityOut",
+    attrs={
+        "mu": 0.0,
+        "lars_coeff": 0.001,
+        "lars_weight_decay": 0.0005,
+    },
+    grad=None,
+    inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
+    infer=infer_update,
+)
+def lars_momentum(
+    param: Tensor,
+    grad: Tensor,
+    velocity: Tensor,
+    rate: Tensor,
+    *,
+    mu: float,
+    lars_coeff: float,
+    lars_weight_decay: Any,
+    epsilon: float | None = None,
+    rescale_grad: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Momentum whose rate follows the ratio of the norms of parameter and gradient.
+
+    2.x, which has `epsilon`, leaves the rate of a parameter without decay as it is; 1.8.5 does not.
+    """
+    decay = lars_weight_decay[0] if isinstance(lars_weight_decay, list) else lars_weight_decay
+    if rescale_grad != 1.0:
+        grad = grad * rescale_grad
+    local = rate
+    if decay > 0 or epsilon is None:
+        p_norm, g_norm = param.norm(), grad.norm()
+        scaled = rate * lars_coeff * p_norm / (g_norm + decay * p_norm + (epsilon or 0.0))
+        local = torch.where((p_norm > 0) & (g_norm > 0), scaled, rate)
+    velocity.mul_(mu).add_(grad.add(param, alpha=decay).mul_(local))
+    return param.sub_(velocity), velocity
+
+
+# -- proximal and private --------------------------------------------------------------------------
+def _shrink(value: Tensor, lr: Any, l1: float, l2: float) -> Tensor:
+    size = value.abs().sub_(lr * l1).clamp_(min=0.0)
+    return value.sign().mul_(size).div_(1 + lr * l2)
+
+
+@op(
+    "proximal_gd",
+    inputs="Param Grad LearningRate",
+    outputs="ParamOut",
+    attrs={"l1": 0.0, "l2": 0.0},
+    grad=None,
+    inplace={"ParamOut": "Param"},
+    infer=infer_update,
+)
+def proximal_gd(param: Tensor, grad: Tensor, rate: Tensor, *, l1: float, l2: float) -> Tensor:
+    """Gradient descent, then the proximal step of the L1 and L2 penalties."""
+    lr = scalar(rate)
+    return param.copy_(_shrink(param - grad * lr, lr, l1, l2))
+
+
+@op(
+    "proximal_adagrad",
+    inputs="Param Moment Grad LearningRate",
+    outputs="ParamOut MomentOut",
+    attrs={"l1": 0.0, "l2": 0.0},
+    grad=None,
+    inplace={"ParamOut": "Param", "MomentOut": "Moment"},
+    infer=infer_update,
+)
+def proximal_adagrad(
+    param: Tensor, moment: Tensor, grad: Tensor, rate: Tensor, *, l1: float, l2: float
+) -> tuple[Tensor, Tensor]:
+    """Adagrad, then the proximal step of the L1 and L2 penalties."""
+    lr = scalar(rate)
+    moment.addcmul_(grad, grad)
+    return param.copy_(_shrink(param - grad * lr / moment.sqrt(), lr, l1, l2)), moment
+
+
+@op(
+    "dpsgd",
+    inputs="Param Grad LearningRate",
+    outputs="ParamOut",
+    attrs={"clip": 10.0, "batch_size": 16.0, "sigma": 1.0, "seed": 0},
+    grad=None,
+    inplace={"ParamOut": "Param"},
+    infer=infer_update,
+    random=True,
+)
+def dpsgd(
+    param: Tensor,
+    grad: Tensor,
+    rate: Tensor,
+    *,
+    clip: float,
+    batch_size: float,
+    sigma: float,
+    seed: int,
+) -> Tensor:
+    """Differentially private descent: the gradient clipped by norm, with noise on every element."""
+    generator = torch.Generator(param.device).manual_seed(seed) if seed else None
+    noise = torch.empty_like(grad).normal_(0.0, 1.0, generator=generator).mul_(sigma / batch_size)
+    scale = (grad.norm() / clip).clamp_(min=1.0)
+    return param.sub_((grad / scale + noise).mul_(scalar(rate)))
