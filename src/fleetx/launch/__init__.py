@@ -1,0 +1,1 @@
+"""Starting processes, and what a started process knows about the others."""

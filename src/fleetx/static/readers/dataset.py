@@ -1,0 +1,149 @@
+"""Datasets: samples by number (`Dataset`) or in a stream (`IterableDataset`), and combinations.
+
+They are torch datasets too, so torch's and this package's loaders both take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import torch.utils.data
+from torch.utils.data import get_worker_info
+
+from fleetx.static.errors import ArgumentError
+
+__all__ = [
+    "ChainDataset",
+    "ComposeDataset",
+    "Dataset",
+    "IterableDataset",
+    "Subset",
+    "TensorDataset",
+    "get_worker_info",
+    "random_split",
+]
+
+
+class Dataset(torch.utils.data.Dataset[Any]):
+    """Samples by number: subclasses define `__getitem__` and `__len__`."""
+
+    def __getitem__(self, idx: int) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define __getitem__(idx).")
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} must define __len__().")
+
+
+class _NoLengthError(RuntimeError, TypeError):
+    """Python takes a TypeError for "has no length", so that `list(dataset)` works."""
+
+
+class IterableDataset(Dataset, torch.utils.data.IterableDataset[Any]):
+    """Samples in a stream: subclasses define `__iter__`.
+
+    With several loader processes each has a copy; `get_worker_info()` says which part to give.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__().")
+
+    def __getitem__(self, idx: int) -> Any:
+        raise RuntimeError(f"{type(self).__name__} is an IterableDataset: it has no numbers.")
+
+    def __len__(self) -> int:
+        raise _NoLengthError(f"{type(self).__name__} is an IterableDataset: it has no length.")
+
+
+class TensorDataset(Dataset):
+    """Samples are rows of arrays or tensors with the same first dimension."""
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        rows = {int(tensor.shape[0]) for tensor in tensors}
+        if len(rows) != 1:
+            raise ArgumentError(
+                f"TensorDataset takes tensors with the same first dimension, not {sorted(rows)}."
+            )
+        self.tensors = list(tensors)
+
+    def __getitem__(self, idx: int) -> tuple[Any, ...]:
+        return tuple(tensor[idx] for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        return int(self.tensors[0].shape[0])
+
+
+class ComposeDataset(Dataset):
+    """Joins the fields of datasets of the same length: sample i has those of every sample i."""
+
+    def __init__(self, datasets: Iterable[Dataset]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ArgumentError("ComposeDataset takes at least one dataset.")
+        for dataset in self.datasets:
+            if not isinstance(dataset, Dataset) or isinstance(dataset, IterableDataset):
+                raise ArgumentError(
+                    "ComposeDataset takes datasets with samples by number, not "
+                    f"{type(dataset).__name__}."
+                )
+        lengths = [len(dataset) for dataset in self.datasets]
+        if len(set(lengths)) != 1:
+            raise ArgumentError(f"ComposeDataset takes datasets of one length, not {lengths}.")
+
+    def __len__(self) -> int:
+        return len(self.datasets[0])
+
+    def __getitem__(self, idx: int) -> tuple[Any, ...]:
+        fields: list[Any] = []
+        for dataset in self.datasets:
+            sample = dataset[idx]
+            fields.extend(sample if isinstance(sample, (list, tuple)) else [sample])
+        return tuple(fields)
+
+
+class ChainDataset(IterableDataset):
+    """Gives the streams of several IterableDatasets one after the other."""
+
+    def __init__(self, datasets: Iterable[IterableDataset]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ArgumentError("ChainDataset takes at least one dataset.")
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise ArgumentError(
+                    f"ChainDataset takes IterableDatasets, not {type(dataset).__name__}."
+                )
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            yield from dataset
+
+
+class Subset(Dataset):
+    """The samples of a dataset with the given numbers."""
+
+    def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
+        self.dataset = dataset
+        self.indices = indices
+
+    def __getitem__(self, idx: int) -> Any:
+        return self.dataset[self.indices[idx]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def random_split(
+    dataset: Dataset, lengths: Sequence[int], generator: np.random.Generator | None = None
+) -> list[Subset]:
+    """Split a dataset at random into parts of the given lengths."""
+    if sum(lengths) != len(dataset):
+        raise ValueError(
+            f"random_split() got lengths {list(lengths)} with sum {sum(lengths)}, but the dataset "
+            f"has {len(dataset)} samples."
+        )
+    permutation = (generator or np.random).permutation(len(dataset)).tolist()
+    bounds = accumulate(lengths, initial=0)
+    return [Subset(dataset, permutation[start:end]) for start, end in pairwise(bounds)]

@@ -1,0 +1,205 @@
+"""Loaders over user-written generators: `DataLoader.from_generator` and `PyReader`.
+
+An iterable loader gives feeds: a list with one dict (or list) of tensors per place. One that is
+not iterable belongs to the program: between `start()` and `reset()` every `exe.run` without feed
+takes the next batch, until EOFException says that the pass is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from fleetx.static import unique_name
+from fleetx.static.errors import ArgumentError
+from fleetx.static.place import Place
+from fleetx.static.program import default_main_program
+from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.batch import Reader
+from fleetx.static.readers.data_feeder import slot_of
+from fleetx.static.readers.generator_source import GeneratorSource
+from fleetx.static.readers.lod_tensor import LoDTensor
+from fleetx.static.readers.program_reader import ProgramReader, ReadPort
+
+Batch = list[Any]
+
+# Loaders are numbered apart from layers: making one must not change the names of parameters.
+_loader_names = unique_name.UniqueNameGenerator()
+
+
+class DataLoaderBase:
+    """What all loaders share: calling one gives something to iterate."""
+
+    def __call__(self) -> Any:
+        """Return the loader itself: `for batch in loader():`."""
+        return self
+
+    def next(self) -> Any:
+        """Return the next item."""
+        return self.__next__()
+
+    def __iter__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not say how to iterate.")
+
+    def __next__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not say how to iterate.")
+
+
+class GeneratorLoader(DataLoaderBase):
+    """Batches from a generator, read up to `capacity` ahead in a background thread."""
+
+    def __init__(
+        self,
+        feed_list: Sequence[Any] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        use_multiprocess: bool = False,
+        drop_last: bool = True,
+    ) -> None:
+        if not capacity:
+            raise ValueError("A generator loader needs a capacity: how many batches to read ahead.")
+        if not feed_list:
+            raise ArgumentError("A generator loader of a program needs feed_list: its variables.")
+        slots = [slot_of(variable) for variable in feed_list]
+        self.capacity = capacity
+        self.iterable = iterable
+        self.use_double_buffer = use_double_buffer
+        self._return_list = return_list
+        self._drop_last = drop_last
+        self._source = GeneratorSource(slots, use_multiprocess)
+        self._places: list[Place] = []
+        self._own_pass: Iterator[Batch] | None = None
+        self._reader: ProgramReader | None = None
+        if not iterable:
+            name = _loader_names("create_py_reader")
+            self._reader = ProgramReader(name, slots, capacity, self._source)
+            ReadPort(self._reader, [slot.name for slot in slots]).attach(default_main_program())
+
+    # -- data source -----------------------------------------------------------------------------
+    def set_sample_generator(
+        self, reader: Reader, batch_size: int, drop_last: bool = True, places: Any = None
+    ) -> GeneratorLoader:
+        """Take single samples from `reader` and group them."""
+        self._source.set_samples(reader, batch_size, drop_last)
+        return self._set_places(places)
+
+    def set_sample_list_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
+        """Take mini-batches (lists of samples) from `reader`."""
+        self._source.set_sample_lists(reader)
+        return self._set_places(places)
+
+    def set_batch_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
+        """Take ready arrays or LoDTensors, one per variable, from `reader`."""
+        self._source.set_batches(reader)
+        return self._set_places(places)
+
+    def _set_places(self, places: Any) -> GeneratorLoader:
+        if self.iterable:
+            if places is None:
+                raise ArgumentError(
+                    "An iterable loader needs places: where its batches go, such as CPUPlace()."
+                )
+            self._places = as_places(places)
+        return self
+
+    # -- iterable --------------------------------------------------------------------------------
+    def __iter__(self) -> Iterator[Batch]:
+        """Begin a pass of its own; its thread ends with it, or when it is dropped."""
+        if not self.iterable:
+            raise ArgumentError(
+                "This loader was made with iterable=False: use start(), exe.run() and reset()."
+            )
+        if not self._source.is_set:
+            raise ArgumentError("The loader has no data source: call one of its set_* methods.")
+        batches = BackgroundIterator(self._source.batches, self.capacity, name="fleetx-loader")
+        names = None if self._return_list else [slot.name for slot in self._source.slots]
+        return group_by_place(batches, self._places, names, self._drop_last)
+
+    def __next__(self) -> Batch:
+        """Return the next batch of a pass that the loader keeps for such calls."""
+        if self._own_pass is None:
+            self._own_pass = iter(self)
+        try:
+            return next(self._own_pass)
+        except StopIteration:
+            self._own_pass = None
+            raise
+
+    # -- part of a program -----------------------------------------------------------------------
+    def start(self) -> None:
+        """Begin a pass of a loader that is not iterable."""
+        self._program_reader("start").start()
+
+    def reset(self) -> None:
+        """End the pass of a loader that is not iterable."""
+        self._program_reader("reset").reset()
+
+    def _program_reader(self, method: str) -> ProgramReader:
+        if self._reader is None:
+            raise ArgumentError(f"{method}() is for loaders with iterable=False; iterate this one.")
+        return self._reader
+
+
+class PyReader(GeneratorLoader):
+    """A GeneratorLoader under the names of `fluid.io.PyReader`."""
+
+    def __init__(
+        self,
+        feed_list: Sequence[Any] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+    ) -> None:
+        super().__init__(feed_list, capacity, use_double_buffer, iterable, return_list)
+
+    def decorate_sample_generator(
+        self,
+        sample_generator: Reader,
+        batch_size: int,
+        drop_last: bool = True,
+        places: Any = None,
+    ) -> None:
+        """Take single samples and group them."""
+        self.set_sample_generator(sample_generator, batch_size, drop_last, places)
+
+    def decorate_sample_list_generator(self, reader: Reader, places: Any = None) -> None:
+        """Take mini-batches (lists of samples)."""
+        self.set_sample_list_generator(reader, places)
+
+    def decorate_batch_generator(self, reader: Reader, places: Any = None) -> None:
+        """Take ready arrays or LoDTensors, one per variable."""
+        self.set_batch_generator(reader, places)
+
+
+def as_places(places: Any) -> list[Place]:
+    """Return a list of places for one place or several."""
+    items = list(places) if isinstance(places, (list, tuple)) else [places]
+    for item in items:
+        if not isinstance(item, Place):
+            raise TypeError(f"places must hold CPUPlace() or CUDAPlace(i), not {item!r}.")
+    if not items:
+        raise ValueError("places is empty; give at least CPUPlace().")
+    return items
+
+
+def group_by_place(
+    batches: Iterable[Sequence[LoDTensor]],
+    places: Sequence[Place],
+    names: Sequence[str] | None,
+    drop_last: bool,
+) -> Iterator[Batch]:
+    """Give lists with one batch per place: dicts by name, or lists where there are no names."""
+    group: Batch = []
+    for batch in batches:
+        place = places[len(group)]
+        for tensor in batch:
+            tensor.set(tensor.value, place, zero_copy=True)
+        group.append(list(batch) if names is None else dict(zip(names, batch, strict=True)))
+        if len(group) == len(places):
+            yield group
+            group = []
+    if group and not drop_last:
+        yield group

@@ -1,0 +1,99 @@
+"""ProgramReader: data that a program takes by itself, without a feed.
+
+The reader runs ahead in a background thread between `start()` and `reset()`. Each place in a
+program that reads from it is a `ReadPort`, listed in `program._readers`; `Executor.run` takes one
+batch from every port whose variables it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.static.errors import EOFException
+from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.batch import Reader
+from fleetx.static.readers.data_feeder import Feed, Slot
+from fleetx.static.readers.generator_source import GeneratorSource
+from fleetx.static.readers.lod_tensor import LoDTensor
+
+
+class ProgramReader:
+    """A named source of batches with passes: `start()`, batches, EOFException, `reset()`."""
+
+    def __init__(
+        self, name: str, slots: Sequence[Slot], capacity: int, source: GeneratorSource | None = None
+    ) -> None:
+        if not isinstance(capacity, int) or capacity <= 0:
+            raise ValueError(f"Reader {name!r} needs a capacity of at least 1, not {capacity!r}.")
+        self.name = name
+        self.slots = list(slots)
+        self.capacity = capacity
+        self._source = source if source is not None else GeneratorSource(slots)
+        self._running: BackgroundIterator[list[LoDTensor]] | None = None
+        self._ended = False
+
+    # -- data source, under Fluid's names --------------------------------------------------------
+    def decorate_paddle_reader(self, reader: Reader) -> None:
+        """Take mini-batches (lists of samples) from `reader`."""
+        self._source.set_sample_lists(reader)
+
+    def decorate_batch_generator(self, reader: Reader) -> None:
+        """Take ready arrays or LoDTensors, one per variable, from `reader`."""
+        self._source.set_batches(reader)
+
+    decorate_sample_list_generator = decorate_paddle_reader
+    decorate_tensor_provider = decorate_batch_generator
+
+    # -- passes ----------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Begin a pass: read ahead, up to `capacity` batches."""
+        if not self._source.is_set:
+            raise RuntimeError(
+                f"Reader {self.name!r} has no data source: decorate it with a generator first."
+            )
+        if self._running is not None and not self._ended:
+            raise RuntimeError(
+                f"Reader {self.name!r} has been started already: call reset() before start()."
+            )
+        self.reset()
+        self._running = BackgroundIterator(
+            self._source.batches, self.capacity, name=f"fleetx-reader-{self.name}"
+        )
+
+    def reset(self) -> None:
+        """End the pass; the next `start()` begins with the first batch."""
+        running, self._running, self._ended = self._running, None, False
+        if running is not None:
+            running.close()
+
+    def next_batch(self) -> list[LoDTensor]:
+        """Return the next batch; EOFException at the end of the data."""
+        if self._running is None:
+            raise RuntimeError(
+                f"Reader {self.name!r} is not started: call its start() before running the "
+                "program, or feed its variables."
+            )
+        try:
+            return next(self._running)
+        except StopIteration:
+            self._ended = True
+            raise EOFException(
+                f"There is no next data: reader {self.name!r} is at its end; call its reset()."
+            ) from None
+
+
+class ReadPort:
+    """One place in a program that reads: the names that a batch's tensors get there."""
+
+    def __init__(self, reader: ProgramReader, output_names: Sequence[str]) -> None:
+        self.reader = reader
+        self.output_names = list(output_names)
+
+    def next_feed(self) -> Feed:
+        """Return the next batch by variable name; see `ProgramReader.next_batch`."""
+        return dict(zip(self.output_names, self.reader.next_batch(), strict=True))
+
+    def attach(self, program: Any) -> None:
+        """Let a program read here."""
+        program._readers.append(self)
