@@ -99,13 +99,18 @@ def load(
     if not os.path.exists(parameters):
         _load_variables(program, model_path, executor, var_list)
         return
-    records = _pick(load_arrays(parameters), filter(is_parameter, program.list_vars()), parameters)
-    optimizer = list(filter(is_belong_to_optimizer, program.list_vars()))
-    if optimizer:
+    values = load_arrays(parameters)
+    records = _pick(values, filter(is_parameter, program.list_vars()), parameters)
+    others = list(filter(is_belong_to_optimizer, program.list_vars()))
+    # In a program that Paddle 1.x saved, nothing says which variables are Parameters: those are
+    # here too.
+    records |= _pick(values, [var for var in others if var.name in values], parameters)
+    others = [var for var in others if var.name not in values]
+    if others:
         path = prefix + ".pdopt"
         if not os.path.exists(path):
             raise ArgumentError(f"There is no file {path}, but the program has optimizer state.")
-        records |= _pick(load_arrays(path), optimizer, path)
+        records |= _pick(load_arrays(path), others, path)
     put_values(records, device=device)
 
 
