@@ -285,10 +285,21 @@ class _FeedCheck:
         self.lod_level = var.lod_level
         self.dtype = None if var.dtype is None else to_torch(var.dtype)
         self.numpy_dtype = None if var.dtype is None else to_numpy(var.dtype)
+        # Most values need no more than a look at type and shape.
+        self._plain = not self.lod_level and self.dtype not in (None, torch.bfloat16)
 
     def convert(self, value: Any, device: torch.device) -> torch.Tensor:
         """Return the value as a tensor on the device, or raise one sentence that names the variable."""
-        if isinstance(value, np.ndarray):
+        if type(value) is np.ndarray:
+            if value.dtype == self.numpy_dtype and value.flags.writeable and self._plain:
+                try:
+                    tensor = torch.from_numpy(value)
+                except ValueError:  # negative strides: taken below, with a copy
+                    pass
+                else:
+                    if self.checked:
+                        self._check_shape(tensor)
+                    return tensor if device.type == "cpu" else tensor.to(device)
             array: Any = value
         elif isinstance(value, torch.Tensor):
             array = None
@@ -333,6 +344,8 @@ class _FeedCheck:
 
     def _check_shape(self, tensor: torch.Tensor) -> None:
         wanted, given = self.shape, tensor.shape
+        if len(wanted) == len(given) and wanted[1:] == given[1:] and wanted[:1] == (-1,):
+            return
         if len(wanted) != len(given) or any(
             w != g and w >= 0 for w, g in zip(wanted, given, strict=True)
         ):

@@ -37,7 +37,6 @@ def as_fetched(value: Any, *, copy: bool) -> Any:
             return [as_fetched(v, copy=copy) for v in value]
         return value
     if copy or value._base is not None:
-        array = tensor_to_numpy(value.detach().clone())
-    else:
-        array = tensor_to_numpy(value)
+        value = value.detach().clone()
+    array = tensor_to_numpy(value)
     return array.view(OneValueArray) if array.size == 1 else array

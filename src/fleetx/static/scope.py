@@ -19,21 +19,21 @@ from fleetx.static.dtypes import VarType, convert_dtype
 class ScopeVariable:
     """The value of one name in a scope, with its offsets (LoD) if it has some."""
 
-    __slots__ = ("name", "value", "lod", "_leaf")
+    __slots__ = ("name", "value", "lod", "_leaf", "_leaf_of")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.value: Any = None
         self.lod: list[list[int]] = []
-        self._leaf: torch.Tensor | None = None
+        self._leaf: Any = None
+        self._leaf_of: Any = None
 
     def leaf(self) -> torch.Tensor:
         """Return the value as a tensor that autograd tracks, sharing memory with it."""
-        value = self.value
-        leaf = self._leaf
-        if leaf is None or leaf.data_ptr() != value.data_ptr() or leaf.shape != value.shape:
-            leaf = self._leaf = value.detach().requires_grad_()
-        return leaf
+        if self._leaf_of is not self.value:
+            self._leaf = self.value.detach().requires_grad_()
+            self._leaf_of = self.value
+        return self._leaf
 
     def get_tensor(self) -> ScopeTensor:
         """Return a handle to read and set the value."""

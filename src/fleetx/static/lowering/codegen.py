@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd.graph import _engine_run_backward
 
 from fleetx.static.block import Block
-from fleetx.static.lowering.analysis import is_persistable, needed_ops
+from fleetx.static.dtypes import to_torch
+from fleetx.static.lowering.analysis import count_reads, is_persistable, needed_ops
 from fleetx.static.lowering.backward_call import BackwardCall, find_backward_calls
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
-from fleetx.static.lowering.fusion import FusedOp, fuse_neighbours, group_updates
+from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
 from fleetx.static.op_registry import EMPTY_NAME, get_op
 from fleetx.static.operator import Operator
 from fleetx.static.program import Program, reads_of, sub_blocks, writes_of
@@ -90,6 +92,8 @@ class _Lowering:
         self.holder_names: dict[str, str] = {}
         self.tracked: set[str] = set()  # variables that autograd follows now
         self.flows: dict[int, set[tuple[str, int]]] = {}
+        self.scalars: dict[str, str] = {}  # loss -> the local that holds it as a 0-d root of autograd
+        self.ones: dict[str, Operator] = {}  # gradient names that are just ones, and the ops saying so
         self.leaves: set[str] = set()  # variables to differentiate that no tracked op makes
         self.required: list[str] = []
 
@@ -108,6 +112,8 @@ class _Lowering:
         }
         for call in calls:
             self.leaves.update(name for name, _ in call.results if name not in made)
+        self._find_constant_seeds(ops, calls)
+        members.update(op.uid for op in self.ones.values())
         sequence: list[Instruction] = []
         starts = {call.first: call for call in calls}
         for i, op in enumerate(ops):
@@ -117,10 +123,23 @@ class _Lowering:
                 sequence.append(op)
         if self.with_lod:
             return sequence
-        keep = set(self.fetches) | persistable | {n for c in calls for n, _ in c.results + c.roots}
+        results = {n for c in calls for n, _ in c.results}
+        keep = set(self.fetches) | persistable | results | {n for c in calls for n, _ in c.roots}
         sequence = fuse_neighbours(sequence, self.block, keep, self.flows)
+        losses = {n for c in calls for n, _ in c.roots} - results - persistable
+        sequence = fuse_losses(sequence, self.block, keep, losses, self.flows)
         last = max((i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)), default=-1)
         return sequence[: last + 1] + group_updates(sequence[last + 1 :])
+
+    def _find_constant_seeds(self, ops: list[Operator], calls: list[BackwardCall]) -> None:
+        seeds = {seed for call in calls for _, seed in call.roots}
+        members = {uid for call in calls for uid in call.members}
+        read = count_reads([op for op in ops if op.uid not in members], self.fetches)
+        for op in ops:
+            if op.type == "fill_constant" and op.attr("value") == 1.0 and not op.input_arg_names:
+                name = op.output("Out")[0]
+                if name in seeds and not read[name]:
+                    self.ones[name] = op
 
     # -- values ---------------------------------------------------------------------------------------
     def holder(self, name: str) -> str:
@@ -253,6 +272,12 @@ class _Lowering:
         )
         call = self.writer.constant(item.fn, "f")
         target = self.writer.local(item.output)
+        if item.is_loss:
+            # Kept as a 0-d root for autograd; everybody else sees a plain value of shape [1].
+            root = self.scalars[item.output] = self.writer.local(item.output + "@ROOT")
+            self.writer.emit(f"{root} = {call}({args})", item.ops[-1])
+            self.writer.emit(f"{target} = {root}.detach().reshape(1)")
+            return
         self.writer.emit(f"{target} = {call}({args})", item.ops[-1])
         self.after_write(item.ops[-1], [item.output])
 
@@ -280,9 +305,21 @@ class _Lowering:
         for op, bound in all_bound:
             self.after_write(op, bound)
 
+    def seed(self, name: str, grad: str) -> str:
+        """Return the expression for a root's gradient; ones are made once, not in every step."""
+        op = self.ones.get(grad)
+        if op is None:
+            return self.read(grad, flows=True, base=False)
+        shape = [] if name in self.scalars else list(op.attr("shape"))
+        var = self.block._var_recursive(grad)
+        value = torch.ones(shape, dtype=to_torch(var.dtype), device=self.ctx.device)
+        return self.writer.constant(value, "ones")
+
     def write_backward(self, call: BackwardCall, is_last: bool) -> None:
-        roots = ", ".join(self.read(n, flows=True, base=False) for n, _ in call.roots)
-        seeds = ", ".join(self.read(g, flows=True, base=False) for _, g in call.roots)
+        roots = ", ".join(
+            self.scalars.get(n) or self.read(n, flows=True, base=False) for n, _ in call.roots
+        )
+        seeds = ", ".join(self.seed(n, g) for n, g in call.roots)
         inputs = ", ".join(self.read(n, flows=True, base=False) for n, _ in call.results)
         outputs = ", ".join(self.writer.local(g) for _, g in call.results)
         retain = "" if is_last else ", retain_graph=True"
@@ -353,16 +390,23 @@ def differentiate(
     retain_graph: bool = False,
 ) -> tuple[torch.Tensor, ...]:
     """Return the gradients of outputs in inputs; zeros where there is no path."""
-    seeds = tuple(
-        s if s.shape == o.shape else s.reshape(o.shape) for s, o in zip(seeds, outputs, strict=True)
-    )
-    pairs = [(o, s) for o, s in zip(outputs, seeds, strict=True) if o.requires_grad]
+    pairs = [
+        (o, s if s.shape == o.shape else s.reshape(o.shape))
+        for o, s in zip(outputs, seeds, strict=True)
+        if o.requires_grad
+    ]
     if not pairs:
         return tuple(torch.zeros_like(i) for i in inputs)
     outs, weights = zip(*pairs, strict=True)
-    return torch.autograd.grad(
-        outs, inputs, weights, retain_graph=retain_graph, materialize_grads=True
+    # What torch.autograd.grad calls, without its checks of arguments that the lowering has made itself.
+    grads = _engine_run_backward(
+        outs, weights, retain_graph, False, inputs, allow_unreachable=True, accumulate_grad=False
     )
+    if any(g is None for g in grads):
+        grads = tuple(
+            torch.zeros_like(i) if g is None else g for g, i in zip(grads, inputs, strict=True)
+        )
+    return grads
 
 
 _counter = 0

@@ -31,6 +31,7 @@ class FusedOp:
     output: str
     # which (op, slot, index) each input was, to know whether a gradient flows into it
     sources: list[tuple[int, str, int]] = field(default_factory=list)
+    is_loss: bool = False  # `fn` returns a 0-d tensor that autograd starts from
 
     def flows(self, flows: dict[int, set[tuple[str, int]]]) -> set[int]:
         """Return the positions of the inputs that gradients flow into."""
@@ -169,6 +170,48 @@ def fuse_neighbours(
             continue
         result.append(fused.get(x.uid, x) if isinstance(x, Operator) else x)
     return result
+
+
+def fuse_losses(
+    sequence: list[Any],
+    block: Block,
+    keep: set[str],
+    losses: set[str],
+    flows: dict[int, set[tuple[str, int]]],
+) -> list[Any]:
+    """Join softmax + cross_entropy with the mean behind it, where the mean is what is differentiated."""
+    ops = [o for x in sequence for o in (x.ops if isinstance(x, FusedOp) else [x])]
+    reads = count_reads([o for o in ops if isinstance(o, Operator)], [])
+    made = {x.output: x for x in sequence if isinstance(x, FusedOp)}
+    result = list(sequence)
+    for i, op in enumerate(sequence):
+        if not isinstance(op, Operator) or op.type != "mean" or op.uid not in flows:
+            continue
+        item, loss = made.get(op.input("X")[0]), op.output("Out")[0]
+        if item is None or item.ops[0].type != "softmax" or loss not in losses:
+            continue
+        # Other ops that gradients flow into would need the loss itself, not only its value.
+        used = any(
+            loss in o.input_arg_names and o.uid in flows for o in ops if isinstance(o, Operator)
+        )
+        if item.output in keep or reads[item.output] != 1 or used:
+            continue
+        ignore = item.ops[1].attr("ignore_index")
+
+        def mean_loss(
+            logits: torch.Tensor, label: torch.Tensor, ignore: int = ignore
+        ) -> torch.Tensor:
+            # The mean counts ignored rows too, so it is not cross_entropy's own mean.
+            total = F.cross_entropy(
+                logits, label.reshape(-1), ignore_index=ignore, reduction="sum"
+            )
+            return total / logits.shape[0]
+
+        result[i] = FusedOp(
+            [*item.ops, op], mean_loss, item.inputs, loss, item.sources, is_loss=True
+        )
+        result[result.index(item)] = None
+    return [x for x in result if x is not None]
 
 
 def _is_written_between(ops: list[Operator], a: Operator, b: Operator, name: str) -> bool:
