@@ -90,6 +90,20 @@ def program_to_bytes(program: Program) -> bytes:
     return program_to_desc(program).SerializeToString(deterministic=True)
 
 
+def op_to_bytes(op: Operator) -> bytes:
+    """Return one op as an OpDesc message."""
+    desc = message("OpDesc")()
+    _write_op(desc, op)
+    return desc.SerializeToString(deterministic=True)
+
+
+def var_to_bytes(var: Variable) -> bytes:
+    """Return one variable as a VarDesc message."""
+    desc = message("VarDesc")()
+    _write_variable(desc, var)
+    return desc.SerializeToString(deterministic=True)
+
+
 # -- reading
 # ------------------------------------------------------------------------------------------
 class _ProgramReader:
