@@ -110,7 +110,7 @@ class BlockDescView(_View):
     def _set_forward_block_idx(self, index: int) -> None:
         self._target.forward_block_idx = index
 
-    # -- variables ----------------------------------------------------------------------------------
+    # -- variables ---------------------------------------------------------------------------------
     def var(self, name: str | bytes) -> VarDescView:
         """Return the variable of this name, added if there is none."""
         return VarDescView(self._target.create_var(name=_text(name)))
@@ -143,7 +143,7 @@ class BlockDescView(_View):
     def _rename_var(self, name: str | bytes, new_name: str | bytes) -> None:
         self._target._rename_var(_text(name), _text(new_name))
 
-    # -- ops ----------------------------------------------------------------------------------------
+    # -- ops ---------------------------------------------------------------------------------------
     def append_op(self) -> OpDescView:
         """Add an empty op at the end, to be filled in by `set_type`, `set_input`, ..."""
         return self._insert_op(len(self._target.ops))
@@ -189,7 +189,7 @@ class OpDescView(_View):
         """Return the block that the op is in."""
         return BlockDescView(self._target.block)
 
-    # -- variables ----------------------------------------------------------------------------------
+    # -- variables ---------------------------------------------------------------------------------
     def input(self, slot: str) -> list[str]:
         """Return the names in an input slot."""
         return list(self._target.input(slot))
@@ -238,7 +238,7 @@ class OpDescView(_View):
     def _rename_output(self, old: str, new: str) -> None:
         self._target._rename_output(old, new)
 
-    # -- attributes ---------------------------------------------------------------------------------
+    # -- attributes --------------------------------------------------------------------------------
     def attr_names(self) -> list[str]:
         """Return the names of all attributes."""
         return self._target.attr_names
@@ -286,7 +286,7 @@ class OpDescView(_View):
         for name, attr in {} if definition is None else definition.attrs.items():
             self._target._attrs.setdefault(name, attr.default)
 
-    # -- the rest -----------------------------------------------------------------------------------
+    # -- the rest ----------------------------------------------------------------------------------
     def infer_shape(self, block: BlockDescView) -> None:
         """Set the outputs' shapes from the inputs' and the attributes."""
         self.check_attrs()
@@ -378,7 +378,7 @@ class VarDescView(_View):
         """Set whether fed values are compared with shape and type."""
         self._target.need_check_feed = need
 
-    # -- what a READER variable yields --------------------------------------------------------------
+    # -- what a READER variable yields -------------------------------------------------------------
     def shapes(self) -> list[list[int]]:
         """Return the shapes of what a reader yields."""
         return list(self._target.__dict__.get("_reader_shapes", []))
