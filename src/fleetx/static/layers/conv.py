@@ -118,7 +118,10 @@ def conv2d(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Convolve images with learnt filters; with `use_cudnn=False` and one group per channel, depthwise."""
+    """Convolve images with learnt filters.
+
+    With `use_cudnn=False` and one group per channel the op is depthwise_conv2d.
+    """
     return _conv(
         2, input, num_filters, filter_size, stride, padding, dilation, groups, param_attr,
         bias_attr, use_cudnn, act, name, data_format,

@@ -42,7 +42,7 @@ def cross_entropy(
 
     Args:
         input: probabilities, classes in the last dimension.
-        label: class numbers of shape [..., 1], or with `soft_label` a distribution of the input's shape.
+        label: class numbers of shape [..., 1], or with `soft_label` distributions.
         soft_label: whether labels are distributions.
         ignore_index: a class number whose rows do not count.
     """
@@ -99,7 +99,7 @@ def softmax_with_cross_entropy(
     return_softmax: bool = False,
     axis: int = -1,
 ) -> Any:
-    """Return the cross entropy of the softmax of `logits`; with `return_softmax`, (loss, softmax)."""
+    """Return the cross entropy of softmax(logits); with `return_softmax`, (loss, softmax)."""
     helper = LayerHelper("softmax_with_cross_entropy")
     softmax = helper.create_variable_for_type_inference(logits.dtype)
     loss = helper.create_variable_for_type_inference(logits.dtype)
@@ -124,7 +124,7 @@ def sigmoid_cross_entropy_with_logits(
     name: str | None = None,
     normalize: bool = False,
 ) -> Variable:
-    """Return the cross entropy of independent yes/no decisions; `normalize` divides by their number."""
+    """Return the cross entropy of yes/no decisions; `normalize` divides by their number."""
     check_variable_and_dtype(x, "input", _FLOATS, "sigmoid_cross_entropy_with_logits")
     helper = LayerHelper("sigmoid_cross_entropy_with_logits", name=name)
     out = helper.create_variable_for_type_inference(x.dtype)
@@ -226,7 +226,7 @@ def label_smooth(
     dtype: Any = "float32",
     name: str | None = None,
 ) -> Variable:
-    """Mix labels with a prior distribution, uniform by default: (1 - epsilon) label + epsilon prior."""
+    """Mix labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
     if not 0.0 <= epsilon <= 1.0:
         raise ValueError(f"epsilon of label_smooth must be between 0 and 1, but is {epsilon}.")
     check_variable_and_dtype(label, "label", _WIDE, "label_smooth")
@@ -293,7 +293,7 @@ def center_loss(
     param_attr: Any,
     update_center: bool = True,
 ) -> Variable:
-    """Return half the squared distance of each row from its class's centre, and move the centres."""
+    """Return half the squared distance of rows from their class's centre; move the centres."""
     helper = LayerHelper("center_loss", input=input)
     centers = helper.create_parameter(
         attr=param_attr, shape=[num_classes, input.shape[1]], dtype=input.dtype

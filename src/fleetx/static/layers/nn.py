@@ -159,8 +159,8 @@ def dropout(
 ) -> Variable:
     """Set elements to zero with probability `dropout_prob` while training.
 
-    'downgrade_in_infer' multiplies by the share that is kept when the program is used for inference;
-    'upscale_in_train' divides by it while training.
+    'downgrade_in_infer' multiplies by the share that is kept when the program is used for
+    inference; 'upscale_in_train' divides by it while training.
     """
     helper = LayerHelper("dropout", x=x, name=name)
     check_variable_and_dtype(x, "x", _FLOATS, "dropout")

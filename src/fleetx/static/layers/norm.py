@@ -48,8 +48,8 @@ def batch_norm(
 ) -> Variable:
     """Normalise each channel over the batch, then scale and shift it.
 
-    The mean and the variance used for inference are persistable variables; each training step moves them
-    towards those of the batch: new = momentum * old + (1 - momentum) * batch.
+    The mean and the variance used for inference are persistable variables; each training step moves
+    them towards those of the batch: new = momentum * old + (1 - momentum) * batch.
     """
     _refuse_false(bias_attr, "bias_attr", "batch_norm")
     helper = LayerHelper(
@@ -160,7 +160,7 @@ def group_norm(
     data_layout: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Normalise groups of channels of each image; scaled and shifted only where the attributes say so."""
+    """Normalise groups of channels of each image; scale and shift where attributes are given."""
     helper = LayerHelper(
         "group_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
     )

@@ -81,7 +81,7 @@ def pool2d(
     exclusive: bool = True,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Take the maximum or the mean of windows of images; `exclusive` leaves padding out of a mean."""
+    """Take the maximum or mean of windows of images; `exclusive` leaves padding out of means."""
     return _pool(
         2, input, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn,
         ceil_mode, name, exclusive, data_format,
@@ -101,7 +101,7 @@ def pool3d(
     exclusive: bool = True,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """Take the maximum or the mean of windows of volumes; `exclusive` leaves padding out of a mean."""
+    """Take the maximum or mean of windows of volumes; `exclusive` leaves padding out of means."""
     return _pool(
         3, input, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn,
         ceil_mode, name, exclusive, data_format,

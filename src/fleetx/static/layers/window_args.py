@@ -1,4 +1,4 @@
-"""Arguments of convolution and pooling layers: sizes and paddings in all the forms they may be given."""
+"""Sizes and paddings of convolution and pooling layers, in all the forms they may be given."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def resolve_padding(
     """Return a layer's padding as the op takes it, and the padding algorithm.
 
     Args:
-        padding: an int; n ints; 2n ints (before and after each axis); a pair for each axis of the input;
-            or one of the words SAME and VALID.
+        padding: an int; n ints; 2n ints (before and after each axis); a pair for each axis of the
+            input; or one of the words SAME and VALID.
         n: the number of spatial axes.
         channel_last: whether the channels are the input's last axis.
         layer: the layer's name, for messages.

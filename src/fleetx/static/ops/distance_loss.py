@@ -53,12 +53,6 @@ def _modified_huber_loss(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor
     return margin, torch.where(margin < -1.0, -4.0 * margin, (1.0 - margin).clamp_min(0.0).square())
 
 
-@op("squared_l2_distance", inputs="X Y", outputs="sub_result Out")
-def _squared_l2_distance(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    difference = x - y
-    return difference, difference.square().reshape(x.shape[0], -1).sum(1, keepdim=True)
-
-
 @op("bpr_loss", inputs="X Label", outputs="Y", no_grad="Label")
 def _bpr_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     label = label.reshape(-1, 1)
@@ -103,7 +97,7 @@ def _center_loss(
     *,
     need_update: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return half the squared distance to the centre of each row's class; move centres towards rows."""
+    """Return half the squared distance to each row's centre; move the centres towards the rows."""
     rows = label.reshape(-1)
     difference = x - centers[rows]
     if need_update:
@@ -113,25 +107,3 @@ def _center_loss(
             count = torch.ones_like(centers[:, 0]).index_add_(0, rows, ones)
             centers.add_(pull / count.unsqueeze(1) * rate)
     return centers, difference, difference.square().sum(1, keepdim=True) / 2
-
-
-@op("cos_sim", inputs="X Y", outputs="Out XNorm YNorm")
-def _cos_sim(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    dims = tuple(range(1, x.dim()))
-    x_norm = x.square().sum(dims).sqrt().unsqueeze(-1)
-    y_norm = y.square().sum(dims).sqrt().unsqueeze(-1)
-    return (x * y).sum(dims).unsqueeze(-1) / (x_norm * y_norm), x_norm, y_norm
-
-
-@op("bilinear_tensor_product", inputs="X Y Weight Bias?", outputs="Out")
-def _bilinear_tensor_product(
-    x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> torch.Tensor:
-    out = F.bilinear(x, y, weight)
-    return out if bias is None else out + bias
-
-
-@op("fsp", inputs="X Y", outputs="Out")
-def _fsp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    x, y = x.flatten(2), y.flatten(2)
-    return torch.bmm(x, y.transpose(1, 2)) / x.shape[2]

@@ -1,0 +1,211 @@
+"""Layers that resize images and volumes."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from fleetx.static.checks import check_type
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.window_args import check_choice
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "image_resize",
+    "image_resize_short",
+    "interpolate",
+    "resize_bilinear",
+    "resize_nearest",
+    "resize_trilinear",
+]
+
+_METHODS = {
+    "BILINEAR": ("bilinear", 4),
+    "NEAREST": ("nearest", 4),
+    "BICUBIC": ("bicubic", 4),
+    "TRILINEAR": ("trilinear", 5),
+}
+
+
+def _size_inputs(helper: LayerHelper, sizes: Any) -> list[Variable]:
+    """Return a size that is partly Variables as Variables throughout."""
+    from fleetx.static.layers import fill_constant
+
+    found = []
+    for size in sizes:
+        if isinstance(size, Variable):
+            size.stop_gradient = True
+            found.append(size)
+        else:
+            var = helper.create_variable_for_type_inference("int32")
+            fill_constant([1], "int32", size, force_cpu=True, out=var)
+            found.append(var)
+    return found
+
+
+def _check_sizes(sizes: Any, n: int) -> None:
+    check_type(sizes, "out_shape", (list, tuple), "image_resize")
+    if len(sizes) != n:
+        raise ValueError(f"out_shape must have {n} numbers for this input, but is {sizes!r}.")
+    for size in sizes:
+        if not isinstance(size, Variable) and size <= 0:
+            raise ValueError(f"out_shape must be greater than 0, but is {sizes!r}.")
+
+
+def interpolate(
+    input: Variable,
+    out_shape: Any = None,
+    scale: Any = None,
+    name: str | None = None,
+    resample: str = "BILINEAR",
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Resize images (BILINEAR, NEAREST, BICUBIC) or volumes (TRILINEAR).
+
+    Args:
+        input: a batch of images or volumes.
+        out_shape: the new size, as numbers, Variables or one Variable; before `scale`.
+        scale: the factor to the new size, a number or a Variable.
+        name: the layer's name.
+        resample: the method.
+        actual_shape: a Variable with the size, before `out_shape`.
+        align_corners: whether the corners of both images coincide.
+        align_mode: otherwise, 0 compares centres of pixels, 1 their upper left corners.
+        data_format: where the channels are.
+    """
+    check_choice(resample, "resample", tuple(_METHODS), "image_resize")
+    method, rank = _METHODS[resample]
+    if len(input.shape) != rank:
+        raise ValueError(
+            f"{resample} takes an input of {rank} dimensions, but its shape is {input.shape}."
+        )
+    check_type(align_corners, "align_corners", bool, "image_resize")
+    check_choice(align_mode, "align_mode", (0, 1), "image_resize")
+    if out_shape is None and scale is None:
+        raise ValueError("image_resize needs out_shape or scale.")
+    formats = ("NCHW", "NHWC") if rank == 4 else ("NCDHW", "NDHWC")
+    check_choice(data_format, "data_format", formats, "image_resize")
+    helper = LayerHelper(f"{method}_interp", input=input, name=name)
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {"out_d": -1, "out_h": -1, "out_w": -1}
+    if isinstance(out_shape, Variable):
+        out_shape.stop_gradient = True
+        inputs["OutSize"] = out_shape
+    elif out_shape is not None:
+        _check_sizes(out_shape, rank - 2)
+        if any(isinstance(size, Variable) for size in out_shape):
+            inputs["SizeTensor"] = _size_inputs(helper, out_shape)
+        for key, size in zip(("out_d", "out_h", "out_w")[4 - rank + 1 :], out_shape, strict=True):
+            attrs[key] = -1 if isinstance(size, Variable) else int(size)
+    elif isinstance(scale, Variable):
+        scale.stop_gradient = True
+        inputs["Scale"] = scale
+    else:
+        check_type(scale, "scale", (float, int), "image_resize")
+        if scale <= 0:
+            raise ValueError(f"scale of image_resize must be greater than 0, but is {scale}.")
+        attrs["scale"] = float(scale)
+    if actual_shape is not None:
+        check_type(actual_shape, "actual_shape", Variable, "image_resize")
+        warnings.warn("actual_shape is deprecated: give a Variable as out_shape.", stacklevel=2)
+        actual_shape.stop_gradient = True
+        inputs["OutSize"] = actual_shape
+    attrs |= {
+        "interp_method": method,
+        "align_corners": align_corners,
+        "align_mode": align_mode,
+        "data_layout": "NHWC" if data_format.endswith("C") else "NCHW",
+    }
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(type=f"{method}_interp", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def image_resize(
+    input: Variable,
+    out_shape: Any = None,
+    scale: Any = None,
+    name: str | None = None,
+    resample: str = "BILINEAR",
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Resize images (BILINEAR, NEAREST) or volumes (TRILINEAR); see `interpolate`."""
+    check_choice(resample, "resample", ("BILINEAR", "TRILINEAR", "NEAREST"), "image_resize")
+    return interpolate(
+        input,
+        out_shape,
+        scale,
+        name,
+        resample,
+        actual_shape,
+        align_corners,
+        align_mode,
+        data_format,
+    )
+
+
+def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
+    """Resize images so that the shorter side has the given length, keeping their proportions."""
+    if len(input.shape) != 4:
+        raise ValueError(f"image_resize_short takes 4 dimensions, but got shape {input.shape}.")
+    sizes = list(input.shape[2:4])
+    short = sizes.index(min(sizes))
+    factor = float(out_short_len) / float(sizes[short])
+    sizes[1 - short] = int(float(sizes[1 - short]) * factor + 0.5)
+    sizes[short] = out_short_len
+    return image_resize(input, out_shape=sizes, resample=resample)
+
+
+def resize_bilinear(
+    input: Variable,
+    out_shape: Any = None,
+    scale: Any = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Resize images by linear interpolation; see `interpolate`."""
+    return image_resize(
+        input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode,
+        data_format,
+    )  # fmt: skip
+
+
+def resize_trilinear(
+    input: Variable,
+    out_shape: Any = None,
+    scale: Any = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """Resize volumes by linear interpolation; see `interpolate`."""
+    return image_resize(
+        input, out_shape, scale, name, "TRILINEAR", actual_shape, align_corners, align_mode,
+        data_format,
+    )  # fmt: skip
+
+
+def resize_nearest(
+    input: Variable,
+    out_shape: Any = None,
+    scale: Any = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Resize images by taking the nearest pixel; see `interpolate`."""
+    return image_resize(
+        input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format
+    )

@@ -1,0 +1,208 @@
+"""Ops that rearrange and sample images: shuffles, blocks, grids, patches, shifts, crops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from fleetx.static.op_registry import Attr, op
+from fleetx.static.ops.windows import to_channels_first, to_channels_last
+
+
+@op("pixel_shuffle", attrs={"upscale_factor": 1, "data_format": "NCHW"})
+def _pixel_shuffle(x: torch.Tensor, *, upscale_factor: int, data_format: str) -> torch.Tensor:
+    if data_format == "NHWC":
+        return to_channels_last(F.pixel_shuffle(to_channels_first(x), upscale_factor))
+    return F.pixel_shuffle(x, upscale_factor)
+
+
+@op("pixel_unshuffle", attrs={"downscale_factor": 1, "data_format": "NCHW"})
+def _pixel_unshuffle(x: torch.Tensor, *, downscale_factor: int, data_format: str) -> torch.Tensor:
+    if data_format == "NHWC":
+        return to_channels_last(F.pixel_unshuffle(to_channels_first(x), downscale_factor))
+    return F.pixel_unshuffle(x, downscale_factor)
+
+
+@op("space_to_depth", attrs={"blocksize": Attr("LONG", 2)})
+def _space_to_depth(x: torch.Tensor, *, blocksize: int) -> torch.Tensor:
+    """Move blocks of pixels into channels, in the order Fluid's op has always had.
+
+    It reads the data as an image enlarged by the block size with fewer channels, so the number of
+    channels must be divisible by the square of the block size.
+    """
+    batch, channels, height, width = x.shape
+    b = blocksize
+    if channels % (b * b) or height % b or width % b:
+        raise ValueError(
+            f"channels must be divisible by blocksize squared, height and width by blocksize {b}, "
+            f"but the shape is {tuple(x.shape)}."
+        )
+    blocks = x.reshape(batch, channels // (b * b), height, b, width, b)
+    blocks = blocks.permute(0, 3, 5, 1, 2, 4)
+    return blocks.reshape(batch, channels * b * b, height // b, width // b)
+
+
+@op("shuffle_channel", attrs={"group": 1})
+def _shuffle_channel(x: torch.Tensor, *, group: int) -> torch.Tensor:
+    batch, channels, height, width = x.shape
+    groups = x.reshape(batch, group, channels // group, height, width)
+    return groups.transpose(1, 2).reshape(x.shape)
+
+
+@op("channel_shuffle", attrs={"groups": Attr("INT", 1), "data_format": "NCHW"})
+def _channel_shuffle(x: torch.Tensor, *, groups: int, data_format: str) -> torch.Tensor:
+    if data_format == "NHWC":
+        return to_channels_last(_shuffle_channel(to_channels_first(x), group=groups))
+    return _shuffle_channel(x, group=groups)
+
+
+@op("temporal_shift", attrs={"seg_num": Attr("INT", 1), "shift_ratio": 0.25, "data_format": "NCHW"})
+def _temporal_shift(
+    x: torch.Tensor, *, seg_num: int, shift_ratio: float, data_format: str
+) -> torch.Tensor:
+    """Shift some channels one frame ahead and some one frame back; frames are rows of the batch."""
+    last = data_format == "NHWC"
+    if last:
+        x = to_channels_first(x)
+    frames = x.reshape(-1, seg_num, *x.shape[1:])
+    first, second = int(x.shape[1] * shift_ratio), int(x.shape[1] * 2 * shift_ratio)
+    padded = F.pad(frames, [0, 0, 0, 0, 0, 0, 1, 1])
+    parts = [
+        padded[:, :-2, :first],
+        padded[:, 2:, first:second],
+        frames[:, :, second:],
+    ]
+    out = torch.cat(parts, 2).reshape(x.shape)
+    return to_channels_last(out) if last else out
+
+
+@op("affine_channel", inputs="X Scale Bias", attrs={"data_layout": "AnyLayout"})
+def _affine_channel(
+    x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, *, data_layout: str
+) -> torch.Tensor:
+    shape = [-1] if data_layout == "NHWC" else [-1] + [1] * (x.dim() - 2)
+    return x * scale.reshape(shape) + bias.reshape(shape)
+
+
+def _infer_grid(op: Any, block: Any) -> None:
+    theta = block._var_recursive(op.input("Theta")[0])
+    size = op.attr("output_shape")
+    if op.input("OutputShape"):
+        size = [-1] * (5 if theta.shape[1] == 3 else 4)
+    out = block._var_recursive(op.output("Output")[0])
+    out._set_inferred((theta.shape[0], *size[2:], len(size) - 2), theta.dtype)
+
+
+@op(
+    "affine_grid",
+    inputs="Theta OutputShape?",
+    outputs="Output",
+    attrs={"use_cudnn": True, "align_corners": True, "output_shape": Attr("INTS", [])},
+    no_grad="OutputShape",
+    infer=_infer_grid,
+)
+def _affine_grid(
+    theta: torch.Tensor,
+    shape_tensor: torch.Tensor | None,
+    *,
+    align_corners: bool,
+    output_shape: list[int],
+) -> torch.Tensor:
+    size = output_shape if shape_tensor is None else shape_tensor.tolist()
+    return F.affine_grid(theta, [theta.shape[0], *size[1:]], align_corners=align_corners)
+
+
+@op(
+    "grid_sampler",
+    inputs="X Grid",
+    outputs="Output",
+    attrs={
+        "use_cudnn": True,
+        "align_corners": True,
+        "mode": "bilinear",
+        "padding_mode": "zeros",
+    },
+)
+def _grid_sampler(
+    x: torch.Tensor, grid: torch.Tensor, *, align_corners: bool, mode: str, padding_mode: str
+) -> torch.Tensor:
+    return F.grid_sample(x, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
+
+
+_PATCH_ATTRS = {
+    name: Attr("INTS", []) for name in ("kernel_sizes", "strides", "paddings", "dilations")
+}
+
+
+@op("unfold", outputs="Y", attrs=_PATCH_ATTRS)
+def _unfold(
+    x: torch.Tensor,
+    *,
+    kernel_sizes: list[int],
+    strides: list[int],
+    paddings: list[int],
+    dilations: list[int],
+) -> torch.Tensor:
+    """Return all patches of an image as columns; paddings are top, left, bottom, right."""
+    top, left, bottom, right = paddings
+    x = F.pad(x, [left, right, top, bottom])
+    return F.unfold(x, kernel_sizes, dilations, 0, strides)
+
+
+@op("fold", outputs="Y", attrs={"output_sizes": Attr("INTS", []), **_PATCH_ATTRS})
+def _fold(
+    x: torch.Tensor,
+    *,
+    output_sizes: list[int],
+    kernel_sizes: list[int],
+    strides: list[int],
+    paddings: list[int],
+    dilations: list[int],
+) -> torch.Tensor:
+    """Add up patches where they overlap: the reverse of `unfold`."""
+    top, left, bottom, right = paddings
+    height, width = output_sizes
+    size = [height + top + bottom, width + left + right]
+    out = F.fold(x, size, kernel_sizes, dilations, 0, strides)
+    return out[:, :, top : top + height, left : left + width]
+
+
+@op(
+    "random_crop",
+    inputs="X Seed?",
+    outputs="Out SeedOut?",
+    attrs={"shape": Attr("INTS", []), "startup_seed": 0},
+    no_grad="Seed",
+    random=True,
+)
+def _random_crop(
+    x: torch.Tensor, seed: torch.Tensor | None, *, shape: list[int]
+) -> tuple[torch.Tensor, None]:
+    """Cut a piece of the given shape out of each instance, at a random place of its own."""
+    lead = x.dim() - len(shape)
+    rows = x.reshape(-1, *x.shape[lead:])
+    out_shape = (*x.shape[:lead], *shape)
+    if x.is_meta:
+        return x.new_empty(out_shape), None
+    room = [have - want for have, want in zip(x.shape[lead:], shape, strict=True)]
+    if any(r < 0 for r in room):
+        raise ValueError(f"cannot cut {shape} out of instances of shape {tuple(x.shape[lead:])}.")
+    pieces = []
+    for row in rows:
+        for axis, (space, want) in enumerate(zip(room, shape, strict=True)):
+            row = row.narrow(axis, int(torch.randint(space + 1, ())), want)
+        pieces.append(row)
+    return torch.stack(pieces).reshape(out_shape), None
+
+
+@op("add_position_encoding", attrs={"alpha": 1.0, "beta": 1.0})
+def _add_position_encoding(x: torch.Tensor, *, alpha: float, beta: float) -> torch.Tensor:
+    """Add sines of the position in the first half of the features, cosines in the second."""
+    length, width = x.shape[-2:]
+    half = width // 2
+    position = torch.arange(length, dtype=x.dtype, device=x.device).unsqueeze(1)
+    exponent = torch.arange(half, dtype=x.dtype, device=x.device) / max(half - 1, 1)
+    angle = position / torch.pow(10000.0, exponent)
+    return x * alpha + torch.cat([angle.sin(), angle.cos()], 1) * beta
