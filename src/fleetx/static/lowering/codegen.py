@@ -21,7 +21,7 @@ from fleetx.static.lowering.backward_call import BackwardCall, find_backward_cal
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
 from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
 from fleetx.static.op_registry import EMPTY_NAME, get_op
-from fleetx.static.operator import Operator
+from fleetx.static.operator import Operator, OpRole
 from fleetx.static.program import Program, reads_of, sub_blocks, writes_of
 from fleetx.static.scope import Scope, ScopeVariable
 
@@ -38,6 +38,10 @@ class LoweredStep:
     op_of_line: dict[int, Operator]
     holders: dict[str, ScopeVariable]
     filename: str
+    lines: list[str]  # the body, one call a line
+    boundary: int  # the first line after forward and backward: what follows only updates
+    namespace: dict[str, Any]
+    holder_names: dict[str, str]  # variable -> its name in the namespace
     persistable_fetches: frozenset[int] = frozenset()
 
 
@@ -96,6 +100,7 @@ class _Lowering:
         self.ones: dict[str, Operator] = {}  # gradient names that are just ones, and the ops saying so
         self.leaves: set[str] = set()  # variables to differentiate that no tracked op makes
         self.required: list[str] = []
+        self.boundary = 0
 
     # -- what to run ----------------------------------------------------------------------------------
     def instructions(self) -> list[Instruction]:
@@ -116,11 +121,21 @@ class _Lowering:
         members.update(op.uid for op in self.ones.values())
         sequence: list[Instruction] = []
         starts = {call.first: call for call in calls}
+        late: list[Instruction] = []
+        after = {n for op in ops for n in _early_reads(op)}
         for i, op in enumerate(ops):
             if i in starts:
                 sequence.append(starts[i])
-            if op.uid not in members:
+            if op.uid in members:
+                continue
+            # A learning rate is computed where it is used: with the updates, after the backward pass.
+            if calls and op.op_role & OpRole.LRSched and not after & set(writes_of(op)):
+                late.append(op)
+            elif i > calls[-1].first if calls else False:
+                late.append(op)
+            else:
                 sequence.append(op)
+        sequence += late
         if self.with_lod:
             return sequence
         results = {n for c in calls for n, _ in c.results}
@@ -351,8 +366,17 @@ class _Lowering:
                 self.write_fused(item)
             else:
                 self.write_op(item)
+            if backward and i == backward[-1]:
+                self.boundary = len(writer.lines)
+        if not backward:
+            self.boundary = len(writer.lines)
         fetched = ", ".join(self.read(n, flows=False, base=True) for n in self.fetches)
         writer.emit(f"return [{fetched}]")
+
+
+def _early_reads(op: Operator) -> list[str]:
+    """Return what an op reads, unless it is an op of the learning rate's schedule or of the update."""
+    return [] if op.op_role & (OpRole.LRSched | OpRole.Optimize) else reads_of(op)
 
 
 def keep_value(value: Any) -> Any:
@@ -444,6 +468,10 @@ def lower(
     # So that tracebacks and profilers can show the lines of the generated function.
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     return LoweredStep(
+        lines=writer.lines,
+        boundary=work.boundary,
+        namespace=namespace,
+        holder_names=work.holder_names,
         run=namespace["step"],
         source=source,
         feed_names=feeds,

@@ -1,0 +1,86 @@
+"""Compiling a lowered step: forward and backward become one graph for torch's compiler.
+
+The part of the step up to the last gradient is traced to ATen ops with the values of persistable variables as inputs, and
+compiled by Inductor for the shapes at hand. The updates behind it are few fused calls already and stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fleetx.static.lowering.codegen import LoweredStep
+from fleetx.static.scope import ScopeVariable
+
+_LOCAL = re.compile(r"\bv\d+\b")
+_HOLDER = re.compile(r"\bH\d+\b")
+
+
+def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., list[Any]]:
+    """Return a function that does what `step.run` does, compiled for feeds of these shapes."""
+    before, after = step.lines[: step.boundary], step.lines[step.boundary :]
+    feed_locals = [f"v{i}" for i in range(len(step.feed_names))]
+    made = set(feed_locals) | {n for line in before for n in _LOCAL.findall(line)}
+    live = sorted({n for line in after for n in _LOCAL.findall(line)} & made)
+    holders = sorted({n for line in before for n in _HOLDER.findall(line)})
+    stand_ins = {name: ScopeVariable(name) for name in holders}
+    written = [h for h in holders if any(line.strip().startswith(f"{h}.value =") for line in before)]
+    body = "\n".join([*before, f"    return [{', '.join(live)}]"])
+    first = _define(
+        f"def first({', '.join(feed_locals)}):\n{body}\n", {**step.namespace, **stand_ins}, "first"
+    )
+    rest = "\n".join(["    set_grad(False)", *after])
+    second = _define(f"def second({', '.join(live)}):\n{rest}\n", step.namespace, "second")
+    count = len(feeds)
+
+    def traced(*args: torch.Tensor) -> list[torch.Tensor]:
+        for name, value in zip(holders, args[count:], strict=True):
+            stand_ins[name].value = value
+        return [*first(*args[:count]), *(stand_ins[h].value for h in written)]
+
+    real = [step.namespace[h] for h in holders]
+    compiled = _compile(traced, [*feeds, *(h.value for h in real)])
+    written_real = [step.namespace[h] for h in written]
+    split = len(live)
+
+    def run(*tensors: torch.Tensor) -> list[Any]:
+        torch._C._set_grad_enabled(False)
+        values = compiled(*tensors, *(h.value for h in real))
+        for holder, value in zip(written_real, values[split:], strict=True):
+            holder.value = value
+        result: list[Any] = second(*values[:split])
+        return result
+
+    return run
+
+
+def _define(source: str, namespace: dict[str, Any], name: str) -> Callable[..., Any]:
+    namespace = dict(namespace)
+    exec(compile(source, f"<fleetx {name}>", "exec"), namespace)  # lines written by codegen
+    function: Callable[..., Any] = namespace[name]
+    return function
+
+
+def _compile(
+    function: Callable[..., list[torch.Tensor]], examples: list[torch.Tensor]
+) -> Callable[..., Any]:
+    from torch._inductor.compile_fx import compile_fx
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    was_enabled = torch.is_grad_enabled()
+    try:
+        graph = make_fx(function)(*[t.detach().clone() for t in examples])
+        torch._C._set_grad_enabled(False)
+        compiled: Callable[..., Any] = compile_fx(graph, examples)
+        compiled(*examples)  # compiles now, so that an error appears here and not in a later step
+    except Exception as error:
+        raise RuntimeError(
+            "BuildStrategy.enable_auto_fusion is on, but this program cannot be compiled "
+            f"({type(error).__name__}: {str(error).strip().splitlines()[0]}); switch it off."
+        ) from error
+    finally:
+        torch._C._set_grad_enabled(was_enabled)
+    return compiled
