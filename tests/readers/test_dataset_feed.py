@@ -260,7 +260,7 @@ def test_generators_write_multi_slot_lines(capsys):
     ],
 )
 def test_generators_refuse_wrong_samples(samples, capsys):
-    with pytest.raises(ValueError, match="slot|generate_sample"):
+    with pytest.raises(ValueError, match="[Ss]lot|generate_sample"):
         run_generator(MultiSlotDataGenerator, samples, capsys)
     with pytest.raises(NotImplementedError, match="generate_sample"):
         MultiSlotDataGenerator().run_from_memory()

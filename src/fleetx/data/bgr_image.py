@@ -1,0 +1,108 @@
+"""Photographs as arrays of shape (height, width, channels) in BGR order: decode, scale, crop.
+
+These are the functions of `paddle.dataset.image`. Decoding and scaling need Pillow, which is an
+optional dependency.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Image = np.ndarray[Any, Any]
+
+
+def load_image_bytes(data: bytes, is_color: bool = True) -> Image:
+    """Return the image in an encoded (JPEG, PNG, ...) byte string."""
+    with _pillow().open(io.BytesIO(data)) as image:
+        if not is_color:
+            return np.asarray(image.convert("L"))
+        # BGR is the order of Paddle's image functions and of the means they subtract.
+        return np.asarray(image.convert("RGB"))[:, :, ::-1]
+
+
+def load_image(file: str | Path, is_color: bool = True) -> Image:
+    """Return the image in a file."""
+    return load_image_bytes(Path(file).read_bytes(), is_color)
+
+
+def resize_short(im: Image, size: int) -> Image:
+    """Scale an image so that its shorter side is `size`."""
+    pillow = _pillow()
+    height, width = im.shape[:2]
+    new = (size, size * height // width) if height > width else (size * width // height, size)
+    scaled = pillow.fromarray(np.ascontiguousarray(im)).resize(new, pillow.Resampling.BICUBIC)
+    return np.asarray(scaled)
+
+
+def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
+    """Move the channels to the front."""
+    return im.transpose(order)
+
+
+def center_crop(im: Image, size: int, is_color: bool = True) -> Image:
+    """Cut a square out of the middle."""
+    top, left = ((side - size) // 2 for side in im.shape[:2])
+    return im[top : top + size, left : left + size]
+
+
+def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
+    """Cut out a square at random (NumPy's seed)."""
+    top, left = (np.random.randint(0, side - size + 1) for side in im.shape[:2])
+    return im[top : top + size, left : left + size]
+
+
+def left_right_flip(im: Image, is_color: bool = True) -> Image:
+    """Mirror an image."""
+    return im[:, ::-1]
+
+
+def simple_transform(
+    im: Image,
+    resize_size: int,
+    crop_size: int,
+    is_train: bool,
+    is_color: bool = True,
+    mean: Any = None,
+) -> Image:
+    """Scale, crop (to train: at random, and mirrored half the time), and subtract a mean.
+
+    The result is float32 with the channels in front.
+    """
+    im = resize_short(im, resize_size)
+    if is_train:
+        im = random_crop(im, crop_size)
+        if np.random.randint(2) == 0:
+            im = left_right_flip(im)
+    else:
+        im = center_crop(im, crop_size)
+    im = (to_chw(im) if im.ndim == 3 else im).astype("float32")
+    if mean is not None:
+        offset = np.asarray(mean, "float32")
+        im = im - (offset[:, None, None] if offset.ndim == 1 and is_color else offset)
+    return im
+
+
+def load_and_transform(
+    filename: str | Path,
+    resize_size: int,
+    crop_size: int,
+    is_train: bool,
+    is_color: bool = True,
+    mean: Any = None,
+) -> Image:
+    """Load a file and apply `simple_transform`."""
+    im = load_image(filename, is_color)
+    return simple_transform(im, resize_size, crop_size, is_train, is_color, mean)
+
+
+def _pillow() -> Any:
+    try:
+        import PIL.Image
+    except ImportError as error:
+        raise ImportError("Images are decoded with Pillow: pip install pillow.") from error
+    return PIL.Image

@@ -1,0 +1,123 @@
+# ruff: noqa: PT028 - test() reads the test set; it is not a test.
+"""Oxford flowers (102 kinds) as (pixels of a 224x224 crop in float32, label from 0).
+
+The file of labels is in MATLAB's format and needs SciPy; decoding images needs Pillow.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fleetx.data.bgr_image import load_image_bytes, simple_transform
+from fleetx.data.local_files import find_file
+
+Raw = tuple[bytes, int]
+Mapper = Callable[[Raw], Any]
+Reader = Callable[[], Iterator[Any]]
+_MEAN = [103.94, 116.78, 123.68]
+# The larger part, called the test set by its makers, is trained on.
+_PARTS = {"train": "tstid", "test": "trnid", "valid": "valid"}
+
+
+def default_mapper(is_train: bool, sample: Raw) -> tuple[np.ndarray[Any, Any], int]:
+    """Decode and crop an image: at random to train, in the middle to test."""
+    data, label = sample
+    image = simple_transform(load_image_bytes(data), 256, 224, is_train, mean=_MEAN)
+    return image.reshape(-1).astype("float32"), label
+
+
+train_mapper = partial(default_mapper, True)
+test_mapper = partial(default_mapper, False)
+
+
+def train(
+    mapper: Mapper = train_mapper,
+    buffered_size: int = 1024,
+    use_xmap: bool = True,
+    cycle: bool = False,
+    data_dir: str | Path | None = None,
+) -> Reader:
+    """Return a reader of the images to train on; `use_xmap` maps them in several threads."""
+    return _reader("train", mapper, buffered_size if use_xmap else 0, cycle, data_dir)
+
+
+def test(
+    mapper: Mapper = test_mapper,
+    buffered_size: int = 1024,
+    use_xmap: bool = True,
+    cycle: bool = False,
+    data_dir: str | Path | None = None,
+) -> Reader:
+    """Return a reader of the images to test on."""
+    return _reader("test", mapper, buffered_size if use_xmap else 0, cycle, data_dir)
+
+
+def valid(
+    mapper: Mapper = test_mapper,
+    buffered_size: int = 1024,
+    use_xmap: bool = True,
+    data_dir: str | Path | None = None,
+) -> Reader:
+    """Return a reader of the images to validate on."""
+    return _reader("valid", mapper, buffered_size if use_xmap else 0, False, data_dir)
+
+
+def _reader(
+    part: str, mapper: Mapper, ahead: int, cycle: bool, data_dir: str | Path | None
+) -> Reader:
+    archive = find_file("flowers", "102flowers.tgz", data_dir=data_dir)
+    labels = _matlab(find_file("flowers", "imagelabels.mat", data_dir=data_dir), "labels")
+    chosen = _matlab(find_file("flowers", "setid.mat", data_dir=data_dir), _PARTS[part])
+    label_of = {f"jpg/image_{i:05d}.jpg": int(labels[i - 1]) - 1 for i in chosen}
+
+    def images() -> Iterator[Raw]:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                stream = tar.extractfile(member) if member.name in label_of else None
+                if stream is not None:
+                    yield stream.read(), label_of[member.name]
+
+    def reader() -> Iterator[Any]:
+        yield from _mapped(mapper, images(), ahead)
+        while cycle:
+            yield from _mapped(mapper, images(), ahead)
+
+    return reader
+
+
+def _mapped(mapper: Mapper, samples: Iterator[Raw], ahead: int) -> Iterator[Any]:
+    """Map in order, in threads that run up to `ahead` samples ahead (0: without threads)."""
+    if not ahead:
+        yield from map(mapper, samples)
+        return
+    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="fleetx-flowers")
+    waiting: deque[Future[Any]] = deque()
+    try:
+        for sample in samples:
+            waiting.append(pool.submit(mapper, sample))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _matlab(path: Path, name: str) -> np.ndarray[Any, Any]:
+    try:
+        from scipy.io import loadmat  # type: ignore[import-untyped] # SciPy has no types
+    except ImportError as error:
+        raise ImportError(f"{path} is read with SciPy: pip install scipy.") from error
+    content = loadmat(path)
+    if name not in content:
+        raise ValueError(f"{path} holds no variable {name!r}; is it the file of the flowers set?")
+    return content[name].ravel()

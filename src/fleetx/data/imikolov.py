@@ -1,0 +1,99 @@
+# ruff: noqa: PT028 - test() reads the test set; it is not a test.
+"""Penn Treebank as Mikolov prepared it: n-grams of word numbers, or sentences shifted by a word."""
+
+from __future__ import annotations
+
+import tarfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fleetx.data.local_files import find_file
+
+WordIndex = dict[bytes | str, int]
+_ARCHIVES = ("imikolov%2Fsimple-examples.tgz", "simple-examples.tgz")
+_TRAIN, _VALID = "ptb.train.txt", "ptb.valid.txt"
+
+
+class DataType:
+    """What a reader gives: n-grams, or pairs of sequences."""
+
+    NGRAM = 1
+    SEQ = 2
+
+
+def build_dict(min_word_freq: int = 50, data_dir: str | Path | None = None) -> WordIndex:
+    """Number the words that occur more than `min_word_freq` times, frequent ones first.
+
+    Words are bytes; '<s>' and '<e>' (begin and end of a sentence) and '<unk>' are str.
+    """
+    counts: Counter[bytes | str] = Counter()
+    for name in (_TRAIN, _VALID):
+        for line in _lines(name, data_dir):
+            counts.update(line)
+            counts.update(("<s>", "<e>"))
+    counts.pop(b"<unk>", None)
+    kept = [(-n, _as_bytes(word), word) for word, n in counts.items() if n > min_word_freq]
+    index: WordIndex = {word: i for i, (_, _, word) in enumerate(sorted(kept, key=lambda k: k[:2]))}
+    index["<unk>"] = len(index)
+    return index
+
+
+def train(
+    word_idx: WordIndex,
+    n: int,
+    data_type: int = DataType.NGRAM,
+    data_dir: str | Path | None = None,
+) -> Callable[[], Iterator[Any]]:
+    """Return a reader of the training text; `n` is the size of n-grams or the longest sentence."""
+    return _reader(_TRAIN, word_idx, n, data_type, data_dir)
+
+
+def test(
+    word_idx: WordIndex,
+    n: int,
+    data_type: int = DataType.NGRAM,
+    data_dir: str | Path | None = None,
+) -> Callable[[], Iterator[Any]]:
+    """Return a reader of the validation text."""
+    return _reader(_VALID, word_idx, n, data_type, data_dir)
+
+
+def _reader(
+    name: str, word_idx: WordIndex, n: int, data_type: int, data_dir: str | Path | None
+) -> Callable[[], Iterator[Any]]:
+    if data_type not in (DataType.NGRAM, DataType.SEQ):
+        raise ValueError(f"data_type is DataType.NGRAM or DataType.SEQ, not {data_type!r}.")
+    if data_type == DataType.NGRAM and n < 1:
+        raise ValueError(f"n-grams need n of at least 1, not {n}.")
+    find_file("imikolov", *_ARCHIVES, data_dir=data_dir)
+    unknown = word_idx["<unk>"]
+    begin, end = word_idx.get("<s>", unknown), word_idx.get("<e>", unknown)
+
+    def reader() -> Iterator[Any]:
+        for line in _lines(name, data_dir):
+            words = [word_idx.get(word, unknown) for word in line]
+            if data_type == DataType.NGRAM:
+                marked = [begin, *words, end]
+                yield from zip(*(marked[i:] for i in range(n)), strict=False)
+            elif n <= 0 or len(words) < n:
+                yield [begin, *words], [*words, end]
+
+    return reader
+
+
+def _lines(name: str, data_dir: str | Path | None) -> Iterator[list[bytes]]:
+    path = find_file("imikolov", *_ARCHIVES, data_dir=data_dir)
+    with tarfile.open(path) as tar:
+        for member in tar:
+            stream = tar.extractfile(member) if member.name.endswith(f"data/{name}") else None
+            if stream is not None:
+                for line in stream:
+                    yield line.split()
+                return
+    raise ValueError(f"{path} holds no file simple-examples/data/{name}.")
+
+
+def _as_bytes(word: bytes | str) -> bytes:
+    return word.encode() if isinstance(word, str) else word
