@@ -1,0 +1,30 @@
+"""A training program that real Paddle saved, with gradients and updates, trains here as there."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Comparison
+from engines import Engine
+from scripts.training_inputs import STEPS, batch
+
+from fleetx.static import CPUPlace, Executor, Scope, global_scope, io, scope_guard
+from fleetx.static.serialize import program_from_bytes
+
+
+@pytest.mark.parametrize("kind", ["sgd", "momentum", "adam"])
+def test_same_losses(paddle: Engine, compare: Comparison, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "saved"
+    paddle.run("train_program.py", kind, folder)
+    loss, parameter = (folder / "names").read_text().split()
+    program = program_from_bytes((folder / "program").read_bytes(), source="program")
+    executor = Executor(CPUPlace())
+    with scope_guard(Scope()):
+        io.load_persistables(executor, folder, program, filename="state")
+        found = [executor.run(program, feed=batch(i), fetch_list=[loss])[0] for i in range(STEPS)]
+        value = global_scope().find_var(parameter).get_tensor().numpy()
+    with np.load(folder / "result.npz") as wanted:
+        assert not np.allclose(wanted["before"], wanted["parameter"], atol=1e-3)
+        losses = np.array(found).reshape(-1)
+        compare.check(f"{kind}: losses of Paddle's program here", losses, wanted["losses"])
+        compare.check(f"{kind}: a parameter after {STEPS} steps", value, wanted["parameter"])
