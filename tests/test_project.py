@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import fleetx
-from fleetx import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -168,23 +167,3 @@ class TestWheels:
         root = ROOT / folder
         inside = (path.relative_to(root) for path in tracked_files() if root in path.parents)
         return {str(path) for path in inside if path.suffix == ".py"}
-
-
-class TestCommand:
-    def test_info_names_versions_and_devices(self, capsys):
-        assert cli.main(["info"]) == 0
-        shown = capsys.readouterr().out
-        for word in (fleetx.__version__, "torch", "protobuf", "threads", "GPU", "gloo"):
-            assert word in shown
-
-    def test_module_runs_as_a_command(self):
-        done = run_python(
-            "import runpy\nsys.argv = ['fleetx', '--version']\n"
-            "runpy.run_module('fleetx', run_name='__main__')"
-        )
-        assert done == f"fleetx {fleetx.__version__}"
-
-    def test_wrong_command_explains_itself(self, capsys):
-        with pytest.raises(SystemExit):
-            cli.main(["nothing"])
-        assert "info" in capsys.readouterr().err

@@ -1,28 +1,39 @@
 """The command `fleetx`: look at the machine and at saved models from a terminal.
 
-`fleetx info` prints the versions, devices and thread counts that a training run would use.
+`fleetx info` prints the versions, devices and thread counts that a training run would use,
+`fleetx show MODEL` a program that FleetX or Paddle saved.
 """
 
 import argparse
+import math
 import os
 import platform
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 import fleetx
+from fleetx.checkpoint import FormatError
 
 # Distributions whose version decides how a program runs or which files it can read.
 _DISTRIBUTIONS = ("torch", "numpy", "protobuf", "safetensors", "pyzmq", "onnx", "onnxruntime")
+
+# Persistable in a saved program, but no values: what feeds and fetches go through.
+_HOLDERS = ("feed", "fetch")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return its exit status."""
     arguments = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace, Console], int] = arguments.command
-    return command(arguments, Console())
+    try:
+        return command(arguments, Console())
+    except (OSError, FormatError) as error:  # a file that is missing or of another kind
+        Console(stderr=True).print(f"fleetx: {error}", style="red", markup=False, soft_wrap=True)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,6 +42,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="print versions, devices and threads")
     info.set_defaults(command=_info)
+    show = commands.add_parser("show", help="print a saved program")
+    show.add_argument(
+        "model",
+        type=Path,
+        help="a .pdmodel or __model__ file, its path prefix, or its folder",
+    )
+    show.set_defaults(command=_show)
     return parser
 
 
@@ -56,6 +74,40 @@ def _info(_: argparse.Namespace, console: Console) -> int:
     table.add_row("Collectives", ", ".join(backends))
     console.print(table)
     return 0
+
+
+def _show(arguments: argparse.Namespace, console: Console) -> int:
+    from fleetx.static.io import feed_names_of, fetch_names_of
+    from fleetx.static.serialize import program_from_bytes
+
+    path = _program_file(arguments.model)
+    program = program_from_bytes(path.read_bytes(), source=str(path))
+    ops = sum(len(block.ops) for block in program.blocks)
+    kept = [var for var in program.list_vars() if var.persistable and var.name not in _HOLDERS]
+    numbers = sum(math.prod(var.shape) for var in kept)
+    console.print(str(program), markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"{path}: {ops} ops, {len(kept)} saved variables with {numbers:,} numbers; "
+        f"feeds {', '.join(feed_names_of(program)) or 'none marked'}; "
+        f"fetches {', '.join(fetch_names_of(program)) or 'none marked'}",
+        markup=False,
+        soft_wrap=True,
+    )
+    return 0
+
+
+def _program_file(model: Path) -> Path:
+    """Return the file that holds the program of what the user named."""
+    candidates = [model, model.with_name(model.name + ".pdmodel"), model / "__model__"]
+    if model.is_dir():
+        candidates += sorted(model.glob("*.pdmodel"))
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise FileNotFoundError(
+        f"there is no program in {str(model)!r}: name a .pdmodel or __model__ file, the path that "
+        "was given to save_inference_model, or the folder that holds one of them."
+    )
 
 
 def _version(distribution: str) -> str:
