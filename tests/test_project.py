@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Paths and hosts of somebody's machine: true there, wrong everywhere else.
 PRIVATE = re.compile(
-    r"/(?:home|Users)/[a-z]\w*/|/(?:root|work|opt|tmp)/\w|file:///|"
+    r"/(?:home|Users)/[a-z]\w*/|/(?:root|work|opt)/\w|file:///|"
     + "|".join(re.escape(f"{path}/") for path in (ROOT, Path.home()))
 )
 
