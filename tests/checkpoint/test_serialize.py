@@ -87,15 +87,23 @@ def test_kinds_of_attributes_come_from_the_registry():
     assert AttrType(stored["op_role"].type) is AttrType.INT
 
 
-def test_undeclared_attributes_keep_their_kind():
+def test_attributes_keep_the_kind_of_their_file():
     desc = program_to_desc(Network().main)
     desc.blocks[0].ops[2].attrs.add(name="later_list", type=AttrType.STRINGS)
     desc.blocks[0].ops[2].attrs.add(name="later_number", type=AttrType.LONG, l=1)
+    desc.blocks[0].ops[2].type = "lars_momentum"
+    del desc.blocks[0].ops[2].inputs[:]
+    for slot in ("Param", "Grad", "Velocity", "LearningRate"):
+        desc.blocks[0].ops[2].inputs.add(parameter=slot, arguments=["w"])
+    decay = desc.blocks[0].ops[2].attrs.add(name="lars_weight_decay", type=AttrType.FLOATS)
+    decay.floats.append(0.5)
     program = program_from_bytes(desc.SerializeToString(), source="model")
+    assert program.global_block().ops[2].attr("lars_weight_decay") == 0.5
     for form in (program, program.clone()):
         stored = {a.name: a for a in program_to_desc(form).blocks[0].ops[2].attrs}
         assert AttrType(stored["later_list"].type) is AttrType.STRINGS
         assert AttrType(stored["later_number"].type) is AttrType.LONG
+        assert list(stored["lars_weight_decay"].floats) == [0.5]
 
 
 def test_sub_blocks():

@@ -1,8 +1,8 @@
 """Attributes of ops in Paddle's protobuf: which kind a value is stored as, and the value itself.
 
-The op registry knows the kinds of declared attributes. An attribute that it does not declare keeps
-the kind it had in the file it was read from (`Operator._attr_kinds`), else the kind is read off the
-value.
+An attribute that was read from a file keeps the kind it had there (`Operator._attr_kinds`), because
+Paddle's releases differ in a few. Otherwise the op registry knows the kind, else the value tells
+it.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ def _scalar(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(value)
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, str):
@@ -148,6 +150,20 @@ def _scalar_value(scalar: Any) -> Any:
         return complex(scalar.c.r, scalar.c.i)
     field = {ScalarType.BOOLEAN: "b", ScalarType.LONG: "i", ScalarType.FLOAT64: "r"}
     return getattr(scalar, field[ScalarType(scalar.type)])
+
+
+def fit_declared(op_type: str, name: str, value: Any) -> Any:
+    """Return a value as the op expects it, where a release of Paddle stores it otherwise.
+
+    Tolerances of `isclose` are text in Paddle 2.x, the decay of `lars_momentum` a list.
+    """
+    definition = find_op(op_type)
+    declared = definition.attrs.get(name) if definition is not None else None
+    if declared is None or declared.kind != "FLOAT":
+        return value
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return float(value) if isinstance(value, str) else value
 
 
 def decode_attr(attr: Any) -> Any:

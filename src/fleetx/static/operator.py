@@ -50,7 +50,7 @@ class Operator:
         self.type = type
         self.uid = next(_uids)
         self.forward_uid: int | None = None  # of a gradient op: the op it belongs to
-        self._attr_kinds: dict[str, str] = {}  # of undeclared attributes, as the file had them
+        self._attr_kinds: dict[str, str] = {}  # of attributes read from a file
         self.backward_id: int | None = None  # of an op of a backward pass: which pass
         op_def = get_op(type)
         self._inputs = {slot: names_of(v) for slot, v in (inputs or {}).items() if v is not None}

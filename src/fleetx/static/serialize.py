@@ -11,7 +11,7 @@ from typing import Any
 
 from fleetx.checkpoint.errors import FormatError
 from fleetx.checkpoint.program_desc import AttrType, message, parse_program
-from fleetx.static.attr_codec import decode_attr, encode_attr, kind_for
+from fleetx.static.attr_codec import decode_attr, encode_attr, fit_declared, kind_for
 from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType
 from fleetx.static.gradient_links import link_gradients
@@ -166,7 +166,8 @@ class _ProgramReader:
     def _append(self, desc: Any, block: Block) -> None:
         attrs, kinds = {}, {}
         for attr in desc.attrs:
-            attrs[attr.name] = self._attribute(desc.type, attr)
+            value = self._attribute(desc.type, attr)
+            attrs[attr.name] = fit_declared(desc.type, attr.name, value)
             kinds[attr.name] = AttrType(attr.type).name
         slots = [
             {slot.parameter: list(slot.arguments) for slot in group}
@@ -176,9 +177,7 @@ class _ProgramReader:
             op = Operator(block, desc.type, slots[0], slots[1], attrs)
         except (TypeError, ValueError) as error:
             raise self.fail(f"op number {len(block.ops)} of block {block.idx}: {error}") from error
-        definition = find_op(desc.type)
-        declared = definition.attrs if definition is not None else {}
-        op._attr_kinds = {name: kind for name, kind in kinds.items() if name not in declared}
+        op._attr_kinds = kinds
         for name in op.input_arg_names:
             self._check_name(name, op, block)
         for name in op.output_arg_names:
