@@ -10,6 +10,7 @@ from fleetx.static.place import CPUPlace
 from fleetx.static.readers.lod_tensor import (
     LoDTensor,
     LoDTensorArray,
+    concat_lod_tensors,
     create_lod_tensor,
     create_random_int_lodtensor,
 )
@@ -142,6 +143,17 @@ def test_create_random_int():
     assert sorted(np.unique(np.array(tensor)).tolist()) == [0, 1, 2]
     with pytest.raises(AssertionError, match="base_shape"):
         create_random_int_lodtensor([[2]], 30, CPUPlace(), 0, 2)
+
+
+def test_concat_joins_rows_and_sequences():
+    first = create_lod_tensor(ROWS, [[1, 1], [2, 3]], CPUPlace())
+    second = create_lod_tensor(ROWS[:3], [[2], [1, 2]], CPUPlace())
+    joined = concat_lod_tensors([first, second])
+    assert joined.shape() == [8, 2]
+    assert joined.recursive_sequence_lengths() == [[1, 1, 2], [2, 3, 1, 2]]
+    assert concat_lod_tensors([ROWS, rows()]).lod() == []
+    with pytest.raises(ValueError, match="cannot be joined"):
+        concat_lod_tensors([first, ROWS])
 
 
 def test_array():

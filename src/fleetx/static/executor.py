@@ -418,10 +418,9 @@ def _merge_feeds(feeds: Sequence[Any]) -> dict[str, Any]:
         raise TypeError("feed of Executor.run must be a dict, or a list of dicts.")
     if len(feeds) == 1:
         return dict(feeds[0])
-    merged: dict[str, Any] = {}
-    for name in feeds[0]:
-        merged[name] = np.concatenate([np.asarray(f[name]) for f in feeds])
-    return merged
+    from fleetx.static.readers.lod_tensor import concat_lod_tensors
+
+    return {name: concat_lod_tensors([f[name] for f in feeds]) for name in feeds[0]}
 
 
 def _with_readers(program: Program, feed: Mapping[str, Any]) -> dict[str, Any]:
@@ -443,7 +442,7 @@ def _as_lod_tensor(value: Any, lod: Any, *, copy: bool) -> Any:
         return value
     value = value.detach()
     tensor = LoDTensor()
-    tensor.set(value.clone() if copy else value, CPUPlace())
+    tensor.set(value, CPUPlace(), zero_copy=not copy)
     if lod:
         tensor.set_lod(lod)
     return tensor

@@ -235,6 +235,22 @@ def create_lod_tensor(
     return tensor
 
 
+def concat_lod_tensors(tensors: Sequence[Any]) -> LoDTensor:
+    """Return one tensor with the rows, and the sequences, of several (arrays or LoDTensors)."""
+    parts = [part if isinstance(part, LoDTensor) else LoDTensor(part) for part in tensors]
+    joined = LoDTensor(np.concatenate([part.numpy() for part in parts]))
+    lengths = [part.recursive_sequence_lengths() for part in parts]
+    if len({len(levels) for levels in lengths}) != 1:
+        raise InvalidLoDError(
+            "Tensors with and without sequences, or with different numbers of LoD levels, cannot be "
+            f"joined: their sequence lengths are {lengths}."
+        )
+    joined.set_recursive_sequence_lengths(
+        [[n for level in levels for n in level] for levels in zip(*lengths, strict=True)]
+    )
+    return joined
+
+
 def create_random_int_lodtensor(
     recursive_seq_lens: Sequence[Sequence[int]],
     base_shape: list[int],
