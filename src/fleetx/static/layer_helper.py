@@ -27,7 +27,9 @@ class LayerHelper:
         name = kwargs.get("name")
         self.name: str = name if name is not None else unique_name.generate(layer_type)
         if name is not None and not isinstance(name, str):
-            raise TypeError(f"name of layer {layer_type!r} must be a str, not {type(name).__name__}.")
+            raise TypeError(
+                f"name of layer {layer_type!r} must be a str, not {type(name).__name__}."
+            )
 
     @property
     def main_program(self) -> Program:
@@ -44,7 +46,9 @@ class LayerHelper:
         try:
             return self.main_program.current_block().append_op(*args, **kwargs)
         except ShapeError as error:
-            raise ShapeError(f"layer {self.layer_type!r} ({self.name}): {error}") from error.__cause__
+            raise ShapeError(
+                f"layer {self.layer_type!r} ({self.name}): {error}"
+            ) from error.__cause__
 
     # -- inputs ---------------------------------------------------------------------------------------
     def multiple_input(self, input_param_name: str = "input") -> list[Variable]:
@@ -177,11 +181,8 @@ class LayerHelper:
         self, persistable: bool = False, *args: Any, **kwargs: Any
     ) -> Variable:
         """Create a variable in the main program's block 0."""
-        kwargs.setdefault("name", unique_name.generate(f"{self.name}.tmp"))
         kwargs.setdefault("stop_gradient", True)
-        return self.main_program.global_block().create_var(
-            *args, persistable=persistable, **kwargs
-        )
+        return self.main_program.global_block().create_var(*args, persistable=persistable, **kwargs)
 
     def create_or_get_global_variable(self, name: str, *args: Any, **kwargs: Any) -> Variable:
         """Return the variable of this name in block 0, created if needed."""

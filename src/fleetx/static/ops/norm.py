@@ -75,7 +75,7 @@ for _type in ("batch_norm", "sync_batch_norm"):
     "layer_norm",
     inputs="X Scale? Bias?",
     outputs="Y Mean? Variance?",
-    attrs={"epsilon": 1e-5, "begin_norm_axis": 1, "is_test": False},
+    attrs={"epsilon": 1e-5, "begin_norm_axis": 1},
 )
 def _layer_norm(
     x: torch.Tensor,

@@ -27,10 +27,10 @@ def _pixel_unshuffle(x: torch.Tensor, *, downscale_factor: int, data_format: str
 
 @op("space_to_depth", attrs={"blocksize": Attr("LONG", 2)})
 def _space_to_depth(x: torch.Tensor, *, blocksize: int) -> torch.Tensor:
-    """Move blocks of pixels into channels, in the order Fluid's op has always had.
+    """Give the data the shape with blocks of pixels as channels, in the order Fluid's op has always had.
 
-    It reads the data as an image enlarged by the block size with fewer channels, so the number of
-    channels must be divisible by the square of the block size.
+    It spreads channels over blocks of pixels and then only renames the shape, so the number of channels
+    must be divisible by the square of the block size.
     """
     batch, channels, height, width = x.shape
     b = blocksize
@@ -39,8 +39,7 @@ def _space_to_depth(x: torch.Tensor, *, blocksize: int) -> torch.Tensor:
             f"channels must be divisible by blocksize squared, height and width by blocksize {b}, "
             f"but the shape is {tuple(x.shape)}."
         )
-    blocks = x.reshape(batch, channels // (b * b), height, b, width, b)
-    blocks = blocks.permute(0, 3, 5, 1, 2, 4)
+    blocks = x.reshape(batch, b, b, channels // (b * b), height, width).permute(0, 3, 4, 1, 5, 2)
     return blocks.reshape(batch, channels * b * b, height // b, width // b)
 
 
