@@ -1,7 +1,7 @@
 """A small static-graph front end on torch: layers build a Program, an Executor runs it.
 
-Read `program.py` for what a program is, `op_registry.py` for how an op is defined, `lowering/` for how a program
-becomes a torch function.
+Read `program.py` for what a program is, `op_registry.py` for how an op is defined, `lowering/` for
+how a program becomes a torch function.
 """
 
 from fleetx.static import ops, unique_name

@@ -1,8 +1,8 @@
 """append_backward and gradients: write the backward pass into a program.
 
-Every op on the way from the parameters to the loss gets its gradient op, in reverse order; a variable that is used
-several times gets a `sum` of its partial gradients. The result is visible (`x@GRAD`, `mul_grad`) and can be fetched,
-read by other ops, or changed.
+Every op on the way from the parameters to the loss gets its gradient op, in reverse order; a
+variable that is used several times gets a `sum` of its partial gradients. The result is visible
+(`x@GRAD`, `mul_grad`) and can be fetched, read by other ops, or changed.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class _BackwardPass:
         self.block.program._bump_version()
         return op
 
-    # -- which variables get gradients ----------------------------------------------------------------
+    # -- which variables get gradients
+    # ----------------------------------------------------------------
     def may_get_grad(self, name: str) -> bool:
         """Whether a gradient may flow into this variable at all."""
         var = self.block._find_var_recursive(name)
@@ -193,7 +194,9 @@ class _BackwardPass:
         for slot_name, _, _ in gets:
             outputs[slot_name + GRAD_SUFFIX] = [EMPTY_NAME] * len(op.input(slot_name))
         attrs = {
-            k: v for k, v in op._attrs.items() if k not in ("op_role", "op_callstack", "op_role_var")
+            k: v
+            for k, v in op._attrs.items()
+            if k not in ("op_role", "op_callstack", "op_role_var")
         }
         inputs = {k: v for k, v in inputs.items() if v}
         grad_op = self.append(op.type + "_grad", inputs, outputs, attrs)
@@ -323,8 +326,8 @@ def gradients(
 ) -> list[Variable | None]:
     """Append the ops that differentiate `targets` with respect to `inputs`; return the gradients.
 
-    A gradient is None where a target does not depend on the input. `target_gradients` weighs the targets
-    (ones by default).
+    A gradient is None where a target does not depend on the input. `target_gradients` weighs the
+    targets (ones by default).
     """
     targets = list(targets) if isinstance(targets, list | tuple) else [targets]
     inputs = list(inputs) if isinstance(inputs, list | tuple) else [inputs]

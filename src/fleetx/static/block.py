@@ -1,4 +1,5 @@
-"""Block: a list of ops and the variables they use. A Program is a list of Blocks; block 0 is its main body."""
+"""Block: a list of ops and the variables they use. A Program is a list of Blocks; block 0 is its
+main body."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ class Block:
         self.vars: OrderedDict[str, Variable] = OrderedDict()
         self.ops: list[Operator] = []
 
-    # -- variables ------------------------------------------------------------------------------------
+    # -- variables
+    # ------------------------------------------------------------------------------------
     def create_var(self, *args: Any, **kwargs: Any) -> Variable:
-        """Add a variable (keywords as `Variable` takes them); an existing one of that name is returned."""
+        """Add a variable (keywords as `Variable` takes them); an existing one of that name is
+        returned."""
         initializer = kwargs.pop("initializer", None)
         name = kwargs.get("name")
         if name is not None and name in self.vars:
@@ -128,7 +131,8 @@ class Block:
             need_check_feed=var.need_check_feed,
         )
 
-    # -- ops ------------------------------------------------------------------------------------------
+    # -- ops
+    # ------------------------------------------------------------------------------------------
     def append_op(self, *args: Any, **kwargs: Any) -> Operator:
         """Add an op at the end: `append_op(type=, inputs=, outputs=, attrs=)`."""
         return self._insert(len(self.ops), *args, **kwargs)
@@ -209,11 +213,13 @@ def _check_same(var: Variable, wanted: dict[str, Any]) -> None:
             a != b for a, b in zip(new, var.shape, strict=True) if a >= 0 and b >= 0
         ):
             raise ValueError(
-                f"Variable {var.name!r} has been created before. The previous shape is {var.shape}, "
+                f"Variable {var.name!r} has been created before. The previous shape is "
+                f"{var.shape}, "
                 f"the new shape is {new}. They are not matched."
             )
     if dtype is not None and var.dtype is not None and convert_dtype(dtype) != var.dtype:
         raise ValueError(
-            f"Variable {var.name!r} has been created before. The previous data type is {var.dtype}, "
+            f"Variable {var.name!r} has been created before. The previous data type is "
+            f"{var.dtype}, "
             f"the new data type is {convert_dtype(dtype)}. They are not matched."
         )

@@ -1,7 +1,8 @@
 """CompiledProgram, ParallelExecutor and their settings.
 
-In Paddle these switch to another executor; here every program is lowered, so they are names for the same thing. The one
-setting with an effect is `BuildStrategy.enable_auto_fusion`: compile the lowered step with torch's compiler.
+In Paddle these switch to another executor; here every program is lowered, so they are names for the
+same thing. The one setting with an effect is `BuildStrategy.enable_auto_fusion`: compile the
+lowered step with torch's compiler.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ class _Settings:
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self._defaults and not name.startswith("_") and not hasattr(type(self), name):
+        if (
+            name not in self._defaults
+            and not name.startswith("_")
+            and not hasattr(type(self), name)
+        ):
             raise AttributeError(
                 f"{type(self).__name__} has no field {name!r}; its fields are "
                 f"{', '.join(sorted(self._defaults))}."
@@ -59,8 +64,9 @@ class _Settings:
 class BuildStrategy(_Settings):
     """How a program is built for running.
 
-    `enable_auto_fusion` compiles the step. The other fields steer Paddle's graph passes: what they ask for is done
-    anyway (fused updates, memory freed early) or has no meaning in one process per device; they are accepted and kept.
+    `enable_auto_fusion` compiles the step. The other fields steer Paddle's graph passes: what they
+    ask for is done anyway (fused updates, memory freed early) or has no meaning in one process per
+    device; they are accepted and kept.
     """
 
     ReduceStrategy = ReduceStrategy
@@ -105,7 +111,8 @@ class BuildStrategy(_Settings):
 
 
 class ExecutionStrategy(_Settings):
-    """How a program is run. A program runs as one function here; the fields are accepted and kept."""
+    """How a program is run. A program runs as one function here; the fields are accepted and
+    kept."""
 
     class ExecutorType(enum.IntEnum):
         """Kinds of executors in Paddle; here there is one."""
@@ -151,7 +158,8 @@ class CompiledProgram:
         share_vars_from: CompiledProgram | None = None,
         places: Any = None,
     ) -> CompiledProgram:
-        """Note the settings; one process drives one device here, so the program itself stays as it is."""
+        """Note the settings; one process drives one device here, so the program itself stays as
+        it is."""
         if self._is_data_parallel:
             raise RuntimeError("Already compiled with parallel, cannot be recompiled.")
         if build_strategy is not None:

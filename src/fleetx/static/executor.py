@@ -1,4 +1,5 @@
-"""Executor: runs programs. The first run of a (program, feeds, fetches) lowers it; later runs only call the result."""
+"""Executor: runs programs. The first run of a (program, feeds, fetches) lowers it; later runs
+only call the result."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ class Executor:
     """Runs programs on a place.
 
     Args:
-        place: where to run; the CPU by default.
-        unknown_feed: "error" refuses a feed of a name that the program does not have; "warn" warns and ignores it.
+        place: where to run; the CPU by default. unknown_feed: "error" refuses a feed of a name that
+        the program does not have; "warn" warns and ignores it.
     """
 
     def __init__(self, place: Place | None = None, *, unknown_feed: str = "error") -> None:
@@ -60,12 +61,11 @@ class Executor:
         """Run a program once and return the fetched values.
 
         Args:
-            program: a Program or CompiledProgram; the default main program if None.
-            feed: values by variable name (arrays, LoDTensors, numbers), or a list with one such dict.
-            fetch_list: Variables or names to return.
-            scope: where persistable variables live; the global scope by default.
-            return_numpy: arrays if true, else LoDTensors.
-            use_program_cache: accepted; lowered programs are always kept.
+            program: a Program or CompiledProgram; the default main program if None. feed: values by
+            variable name (arrays, LoDTensors, numbers), or a list with one such dict. fetch_list:
+            Variables or names to return. scope: where persistable variables live; the global scope
+            by default. return_numpy: arrays if true, else LoDTensors. use_program_cache: accepted;
+            lowered programs are always kept.
 
         The remaining arguments are accepted for compatibility and change nothing.
         """
@@ -78,7 +78,8 @@ class Executor:
         feed = {} if feed is None else feed
         if not isinstance(feed, Mapping):
             raise TypeError(
-                f"feed of Executor.run must be a dict of values by variable name, not {type(feed).__name__}."
+                "feed of Executor.run must be a dict of values by variable name, not "
+                f"{type(feed).__name__}."
             )
         if program._readers:
             feed = _with_readers(program, feed)
@@ -110,11 +111,13 @@ class Executor:
         if unknown:
             if self._unknown_feed == "error":
                 raise ValueError(
-                    f"feed has a value for {unknown[0]!r}, but the program has no variable of that name; "
+                    f"feed has a value for {unknown[0]!r}, but the program has no variable of "
+                    "that name; "
                     f"its data variables are {_data_names(program)}."
                 )
             warnings.warn(
-                f"The variable {unknown[0]} is not found in program. It is not declared or is pruned.",
+                f"The variable {unknown[0]} is not found in program. It is not declared or is "
+                "pruned.",
                 stacklevel=3,
             )
         return _Prepared(program, feeds, fetches, scope, self._device, build)
@@ -131,7 +134,8 @@ class Executor:
         print_period: int = 100,
         fetch_handler: Any = None,
     ) -> None:
-        """Run the program once for every batch of a dataset, printing fetched values now and then."""
+        """Run the program once for every batch of a dataset, printing fetched values now and
+        then."""
         self._run_dataset(
             program, dataset, scope, debug, fetch_list, fetch_info, print_period, fetch_handler
         )
@@ -255,7 +259,8 @@ class _Prepared:
             torch._C._set_grad_enabled(was_enabled)
         if return_numpy:
             return [
-                as_fetched(value, copy=i in step.persistable_fetches) for i, value in enumerate(values)
+                as_fetched(value, copy=i in step.persistable_fetches)
+                for i, value in enumerate(values)
             ]
         return [
             _as_lod_tensor(value, lods.get(name), copy=i in step.persistable_fetches)
@@ -289,7 +294,8 @@ class _FeedCheck:
         self._plain = not self.lod_level and self.dtype not in (None, torch.bfloat16)
 
     def convert(self, value: Any, device: torch.device) -> torch.Tensor:
-        """Return the value as a tensor on the device, or raise one sentence that names the variable."""
+        """Return the value as a tensor on the device, or raise one sentence that names the
+        variable."""
         if type(value) is np.ndarray:
             if value.dtype == self.numpy_dtype and value.flags.writeable and self._plain:
                 try:
@@ -309,14 +315,16 @@ class _FeedCheck:
             array = np.asarray(value)
         else:
             raise TypeError(
-                f"feed of {self.name!r} must be an array, a tensor or a number, not {type(value).__name__}."
+                f"feed of {self.name!r} must be an array, a tensor or a number, not "
+                f"{type(value).__name__}."
             )
         if array is None:
             tensor = value
         else:
             if array.dtype == object:
                 raise TypeError(
-                    f"feed of {self.name!r} holds rows of different lengths; pad them, or declare the variable "
+                    f"feed of {self.name!r} holds rows of different lengths; pad them, or "
+                    "declare the variable "
                     "with lod_level=1 and feed a LoDTensor."
                 )
             if not array.flags.writeable or any(s < 0 for s in array.strides):
@@ -350,7 +358,8 @@ class _FeedCheck:
             w != g and w >= 0 for w, g in zip(wanted, given, strict=True)
         ):
             raise ValueError(
-                f"The fed Variable {self.name!r} should have dimensions = {len(wanted)}, shape = {wanted}, "
+                f"The fed Variable {self.name!r} should have dimensions = {len(wanted)}, shape = "
+                f"{wanted}, "
                 f"but received fed shape {list(given)}."
             )
 
@@ -388,7 +397,8 @@ def _unwrap(program: Any) -> tuple[Program, Any]:
     if isinstance(inner, Program):
         return inner, program._build_strategy
     raise TypeError(
-        f"Executor.run takes a Program or CompiledProgram, not {type(program).__name__}: {program!r}."
+        f"Executor.run takes a Program or CompiledProgram, not {type(program).__name__}: "
+        f"{program!r}."
     )
 
 

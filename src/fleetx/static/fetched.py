@@ -1,7 +1,7 @@
 """Fetched values: NumPy arrays that may be printed with `%f` when they hold one number.
 
-Fluid programs print a loss of shape [1] with `"%f" % loss`. NumPy from 2.4 on refuses to turn an array with
-dimensions into a number; an array of one element fetched from a program still allows it.
+Fluid programs print a loss of shape [1] with `"%f" % loss`. NumPy from 2.4 on refuses to turn an
+array with dimensions into a number; an array of one element fetched from a program still allows it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class OneValueArray(np.ndarray):
 
 
 def as_fetched(value: Any, *, copy: bool) -> Any:
-    """Return what `Executor.run` gives for a value: an array, copied if the value may change later."""
+    """Return what `Executor.run` gives for a value: an array, copied if the value may change
+    later."""
     if not isinstance(value, torch.Tensor):
         if isinstance(value, list):
             return [as_fetched(v, copy=copy) for v in value]

@@ -1,9 +1,9 @@
 """The gradient op `<op>_grad` of any op, made from the op's own definition.
 
-It runs the forward function again under autograd and asks for the vector-Jacobian product. The lowering rarely
-calls it: a whole backward pass becomes one call of autograd (see `lowering/backward_call.py`). It is what runs when
-a program changes gradients half-way (error clipping), updates parameters between two backward passes, or
-differentiates gradients again.
+It runs the forward function again under autograd and asks for the vector-Jacobian product. The
+lowering rarely calls it: a whole backward pass becomes one call of autograd (see
+`lowering/backward_call.py`). It is what runs when a program changes gradients half-way (error
+clipping), updates parameters between two backward passes, or differentiates gradients again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shape and type inference: an op's own torch function, run on meta tensors.
 
-An unknown dimension (-1) is given two different sizes in two runs; where the results differ, the result is
-unknown too. The sizes have many divisors, so that reshapes of the batch work out.
+An unknown dimension (-1) is given two different sizes in two runs; where the results differ, the
+result is unknown too. The sizes have many divisors, so that reshapes of the batch work out.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def infer_shape(op: Operator, block: Block) -> None:
 
 
 def infer_by_running(op: Operator, block: Block) -> None:
-    """Infer by running the op's function on meta tensors; an `infer` function may fall back on it."""
+    """Infer by running the op's function on meta tensors; an `infer` function may fall back on
+    it."""
     op_def = get_op(op.type)
     slots = _gather(op, block)
     if not slots and op_def.inputs:

@@ -1,4 +1,5 @@
-"""LayerHelper: what every layer needs to build itself: names, parameters, temporaries, bias and activation.
+"""LayerHelper: what every layer needs to build itself: names, parameters, temporaries, bias and
+activation.
 
 The names follow Fluid: parameters `fc_0.w_0`, `fc_0.b_0`, temporaries `fc_0.tmp_0`.
 """
@@ -50,7 +51,8 @@ class LayerHelper:
                 f"layer {self.layer_type!r} ({self.name}): {error}"
             ) from error.__cause__
 
-    # -- inputs ---------------------------------------------------------------------------------------
+    # -- inputs
+    # ---------------------------------------------------------------------------------------
     def multiple_input(self, input_param_name: str = "input") -> list[Variable]:
         """Return the layer's inputs as a list of Variables."""
         inputs = self.kwargs.get(input_param_name, [])
@@ -100,7 +102,8 @@ class LayerHelper:
             attrs = [copy.deepcopy(attrs[0]) for _ in range(length)]
         if len(attrs) != length:
             raise ValueError(
-                f"layer {self.layer_type!r} has {length} inputs, but {len(attrs)} param_attr were given."
+                f"layer {self.layer_type!r} has {length} inputs, but {len(attrs)} param_attr "
+                "were given."
             )
         return list(attrs)
 
@@ -111,7 +114,8 @@ class LayerHelper:
         inputs = self.multiple_input(input_param_name)
         yield from zip(inputs, self.multiple_param_attr(len(inputs)), strict=True)
 
-    # -- variables ------------------------------------------------------------------------------------
+    # -- variables
+    # ------------------------------------------------------------------------------------
     def create_parameter(
         self,
         attr: Any,
@@ -202,11 +206,13 @@ class LayerHelper:
             initializer=initializer,
         )
 
-    # -- bias and activation --------------------------------------------------------------------------
+    # -- bias and activation
+    # --------------------------------------------------------------------------
     def append_bias_op(
         self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None
     ) -> Variable:
-        """Add a bias over the dimensions `dim_start:dim_end` of a value, unless bias_attr is False."""
+        """Add a bias over the dimensions `dim_start:dim_end` of a value, unless bias_attr is
+        False."""
         size = list(input_var.shape[dim_start:dim_end])
         if not self.bias_attr:
             return input_var

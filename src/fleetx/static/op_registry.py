@@ -6,13 +6,13 @@ An op is registered by decorating the function::
     def mul(x, y, *, x_num_col_dims, y_num_col_dims):
         ...
 
-Slots are written in the order of the function's arguments. `X*` takes a list of variables, `X?` may be
-absent (the function gets None, or an empty list for `X*?`). The function returns one value per output
-slot (a tuple if there are several; a list for a `*` slot; None for an output it does not make).
-Attributes reach the function by keyword, those only that its signature names; the others are accepted and
-kept in the program (`use_cudnn` and the like). Two further keywords may be named: `ctx`, the `OpContext`
-of the run, and `lod`, the offsets of variable-length inputs by slot.
-Shapes are inferred by running the function on meta tensors, gradients by torch's autograd, unless `infer`
+Slots are written in the order of the function's arguments. `X*` takes a list of variables, `X?` may
+be absent (the function gets None, or an empty list for `X*?`). The function returns one value per
+output slot (a tuple if there are several; a list for a `*` slot; None for an output it does not
+make). Attributes reach the function by keyword, those only that its signature names; the others are
+accepted and kept in the program (`use_cudnn` and the like). Two further keywords may be named:
+`ctx`, the `OpContext` of the run, and `lod`, the offsets of variable-length inputs by slot. Shapes
+are inferred by running the function on meta tensors, gradients by torch's autograd, unless `infer`
 or `grad` say otherwise.
 """
 
@@ -63,14 +63,16 @@ class OpDef:
     no_grad_slots: frozenset[str] = frozenset()
     # `fn` writes into its input tensors; {output slot: input slot} names the pairs.
     inplace: dict[str, str] = field(default_factory=dict)
-    # Several ops of this type with equal attributes in one call: fused(list of argument tuples, **attrs)
-    # returns the list of what `fn` would have returned for each.
+    # Several ops of this type with equal attributes in one call: fused(list of argument tuples,
+    # **attrs) returns the list of what `fn` would have returned for each.
     fused: Callable[..., list[Any]] | None = None
-    # The op does something besides its outputs (prints, reads, communicates): never removed as dead.
+    # The op does something besides its outputs (prints, reads, communicates): never removed as
+    # dead.
     side_effect: bool = False
     # The result differs from call to call, so a gradient must not run `fn` again.
     random: bool = False
-    # "share": outputs take the offsets (LoD) of the first input that has some. "none": outputs have none.
+    # "share": outputs take the offsets (LoD) of the first input that has some. "none": outputs have
+    # none.
     lod: str = "share"
     # Attributes that are only decided at run time by `ctx` must not be bound early.
     names: frozenset[str] = frozenset()
@@ -144,7 +146,9 @@ def op(
         parameters = inspect.signature(fn).parameters.values() if callable(fn) else ()
         keywords = frozenset(p.name for p in parameters if p.kind == p.KEYWORD_ONLY)
         if type in _REGISTRY:
-            raise ValueError(f"op {type!r} is registered twice: see {_REGISTRY[type].fn.__module__}.")
+            raise ValueError(
+                f"op {type!r} is registered twice: see {_REGISTRY[type].fn.__module__}."
+            )
         _REGISTRY[type] = OpDef(
             type,
             _parse_slots(inputs),

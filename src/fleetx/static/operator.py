@@ -30,7 +30,8 @@ class OpRole:
 class Operator:
     """An op: type, variables by slot, attributes.
 
-    `uid` names the op across clones of its program, so that a gradient op finds its forward op again.
+    `uid` names the op across clones of its program, so that a gradient op finds its forward op
+    again.
     """
 
     OP_ROLE = "op_role"
@@ -56,8 +57,9 @@ class Operator:
         self._inputs = {slot: names_of(v) for slot, v in (inputs or {}).items() if v is not None}
         self._outputs = {slot: names_of(v) for slot, v in (outputs or {}).items() if v is not None}
         for slot in op_def.inputs:
-            # An op that may leave an output as it was (a branch not taken, an array that grows) declares it
-            # as an optional input of the same name too: the old value comes in without being listed.
+            # An op that may leave an output as it was (a branch not taken, an array that grows)
+            # declares it as an optional input of the same name too: the old value comes in without
+            # being listed.
             if slot.optional and slot.name in self._outputs and slot.name not in self._inputs:
                 listed = set(self.input_arg_names)
                 self._inputs[slot.name] = [n for n in self._outputs[slot.name] if n not in listed]
@@ -71,14 +73,16 @@ class Operator:
             for name, args in group.items():
                 if name in known and len(args) > 1 and not known[name].many:
                     raise ValueError(
-                        f"op {type!r} takes one variable for {word} {name!r}, not {len(args)}: {args}."
+                        f"op {type!r} takes one variable for {word} {name!r}, not {len(args)}: "
+                        f"{args}."
                     )
         self._attrs: dict[str, Any] = {name: a.default for name, a in op_def.attrs.items()}
         for name, value in (attrs or {}).items():
             if value is not None or name not in self._attrs:
                 self._attrs[name] = value
 
-    # -- variables ------------------------------------------------------------------------------------
+    # -- variables
+    # ------------------------------------------------------------------------------------
     def input(self, name: str) -> list[str]:
         """Return the names of the variables in an input slot (empty if it is not used)."""
         return self._inputs.get(name, [])
@@ -117,7 +121,8 @@ class Operator:
             names[:] = [new if n == old else n for n in names]
         self.block.program._bump_version()
 
-    # -- attributes -----------------------------------------------------------------------------------
+    # -- attributes
+    # -----------------------------------------------------------------------------------
     @property
     def attr_names(self) -> list[str]:
         """The names of all attributes."""
@@ -128,7 +133,8 @@ class Operator:
         return name in self._attrs
 
     def attr(self, name: str) -> Any:
-        """Return an attribute's value; a ValueError names the op where there is none of this name."""
+        """Return an attribute's value; a ValueError names the op where there is none of this
+        name."""
         if name not in self._attrs:
             raise ValueError(f"op {self.type!r} has no attribute {name!r}.")
         return self._attrs[name]
@@ -162,7 +168,8 @@ class Operator:
         """What the op is for; see `OpRole`."""
         return int(self._attrs.get(self.OP_ROLE, OpRole.Forward))
 
-    # -- the rest -------------------------------------------------------------------------------------
+    # -- the rest
+    # -------------------------------------------------------------------------------------
     @property
     def idx(self) -> int:
         """The op's position in its block."""
@@ -205,7 +212,8 @@ _HIDDEN = frozenset({"op_callstack", "op_namescope", "op_device", "op_role_var",
 
 
 def format_operator(op: Operator) -> str:
-    """Return `{Out=['y']} = relu(inputs={X=['x']}, axis = 1)`; attributes that differ from defaults only."""
+    """Return `{Out=['y']} = relu(inputs={X=['x']}, axis = 1)`; attributes that differ from
+    defaults only."""
     declared = get_op(op.type).attrs
     outs = ", ".join(f"{slot}={names}" for slot, names in op._outputs.items())
     ins = ", ".join(f"{slot}={names}" for slot, names in op._inputs.items())

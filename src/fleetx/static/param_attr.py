@@ -83,7 +83,8 @@ class ParamAttr:
 
 
 class WeightNormParamAttr(ParamAttr):
-    """A parameter stored as direction and length: w = g * v / ||v||, the norm over all axes but `dim`."""
+    """A parameter stored as direction and length: w = g * v / ||v||, the norm over all axes but
+    `dim`."""
 
     # Layers that were built with such an attribute, so that a program can be asked for them.
     params_with_weight_norm: list[Any] = []

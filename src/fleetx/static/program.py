@@ -1,7 +1,8 @@
 """Program: a static graph, and the two default programs that layers write into.
 
-`main` holds the computation, `startup` the ops that give parameters their first values. Layers append to the
-programs chosen by `program_guard`. A program is pure description; `Executor.run` lowers and runs it.
+`main` holds the computation, `startup` the ops that give parameters their first values. Layers
+append to the programs chosen by `program_guard`. A program is pure description; `Executor.run`
+lowers and runs it.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ class Program:
         self._device = ""
         self._is_distributed = False
         self._is_start_up_program_ = False
-        # Objects with `output_names` and `next_feed()`: data the executor fetches itself (py_reader, ...).
+        # Objects with `output_names` and `next_feed()`: data the executor fetches itself
+        # (py_reader, ...).
         self._readers: list[Any] = []
         # Called by Executor.run with the scope, before the step; used by learning rate schedulers.
         self._before_run: list[Any] = []
         # Settings of a CompiledProgram that stands in for this program when it is run directly.
         self._graph: Any = None
 
-    # -- blocks ---------------------------------------------------------------------------------------
+    # -- blocks
+    # ---------------------------------------------------------------------------------------
     def global_block(self) -> Block:
         """Return block 0."""
         return self.blocks[0]
@@ -68,10 +71,12 @@ class Program:
     def _rollback(self) -> None:
         self.current_block_idx = self.current_block().parent_idx
 
-    # -- properties -----------------------------------------------------------------------------------
+    # -- properties
+    # -----------------------------------------------------------------------------------
     @property
     def random_seed(self) -> int:
-        """The seed that random layers built from now on take over; 0 means a new one in every run."""
+        """The seed that random layers built from now on take over; 0 means a new one in every
+        run."""
         return self._seed
 
     @random_seed.setter
@@ -103,7 +108,8 @@ class Program:
 
         return program_from_bytes(data, source="the given bytes")
 
-    # -- what kind of op is being appended ------------------------------------------------------------
+    # -- what kind of op is being appended
+    # ------------------------------------------------------------
     def _stamp(self, op: Operator) -> None:
         """Note on a new op what it is for, as the guards around it say."""
         attrs = op._attrs
@@ -138,9 +144,11 @@ class Program:
     def _bump_version(self) -> None:
         self._version += 1
 
-    # -- copies ---------------------------------------------------------------------------------------
+    # -- copies
+    # ---------------------------------------------------------------------------------------
     def clone(self, for_test: bool = False) -> Program:
-        """Return a copy; `for_test` leaves out backward and update and puts layers into test mode."""
+        """Return a copy; `for_test` leaves out backward and update and puts layers into test
+        mode."""
         other = self._copy()
         if for_test:
             other._drop_training_ops()
@@ -218,7 +226,8 @@ class Program:
         other._set_test_mode()
         return other
 
-    # -- pruning --------------------------------------------------------------------------------------
+    # -- pruning
+    # --------------------------------------------------------------------------------------
     def _prune(self, targets: Any) -> Program:
         """Return a copy with only the ops that the targets depend on."""
         return self._prune_with_input([], targets)
@@ -230,7 +239,8 @@ class Program:
         for name in feeded_var_names:
             if not isinstance(name, str):
                 raise ValueError(
-                    f"All feeded_var_names of Program._prune_with_input() must be str, not {type(name)}."
+                    "All feeded_var_names of Program._prune_with_input() must be str, not "
+                    f"{type(name)}."
                 )
         wanted: set[str] = set()
         kept_ops: set[int] = set()
@@ -243,7 +253,8 @@ class Program:
                 wanted.add(target)
             else:
                 raise ValueError(
-                    "All targets of Program._prune_with_input() must be Variables, Operators or names, "
+                    "All targets of Program._prune_with_input() must be Variables, Operators or "
+                    "names, "
                     f"not {type(target)}."
                 )
         other = self._copy()
@@ -262,7 +273,8 @@ class Program:
         other._bump_version()
         return other
 
-    # -- text -----------------------------------------------------------------------------------------
+    # -- text
+    # -----------------------------------------------------------------------------------------
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """Return the whole program readable, block by block."""
         if not isinstance(throw_on_error, bool) or not isinstance(with_details, bool):
@@ -316,9 +328,7 @@ def writes_of(op: Operator) -> list[str]:
     """Return the names an op writes, with those its inner blocks write outside themselves."""
     names = list(op.output_arg_names)
     for block in sub_blocks(op):
-        names.extend(
-            n for inner in block.ops for n in writes_of(inner) if n not in block.vars
-        )
+        names.extend(n for inner in block.ops for n in writes_of(inner) if n not in block.vars)
     return names
 
 
@@ -356,7 +366,9 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
     """Let layers append to these programs inside the block."""
     for name, value in (("main_program", main_program), ("startup_program", startup_program)):
         if not isinstance(value, Program) and not (name == "startup_program" and value is None):
-            raise TypeError(f"{name} of program_guard must be a Program, not {type(value).__name__}.")
+            raise TypeError(
+                f"{name} of program_guard must be a Program, not {type(value).__name__}."
+            )
     old_main = switch_main_program(main_program)
     old_startup = None if startup_program is None else switch_startup_program(startup_program)
     try:
@@ -384,7 +396,8 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def device_guard(device: str | None = None) -> Iterator[None]:
-    """Mark ops appended inside the block with the device they are meant for ('cpu', 'gpu', 'gpu:1')."""
+    """Mark ops appended inside the block with the device they are meant for ('cpu', 'gpu',
+    'gpu:1')."""
     if device is not None and device.split(":")[0] not in ("cpu", "gpu", ""):
         raise ValueError(f"device_guard takes 'cpu', 'gpu' or 'gpu:N', not {device!r}.")
     program = default_main_program()
@@ -393,4 +406,3 @@ def device_guard(device: str | None = None) -> Iterator[None]:
         yield
     finally:
         program._device = old
-

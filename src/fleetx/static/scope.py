@@ -1,7 +1,8 @@
 """Scope: where the data of persistable variables lives between runs.
 
-A scope is a tree of dictionaries; a name is looked up in the scope itself, then in its parents. Values are torch
-tensors (or Python lists for tensor arrays); offsets of variable-length data lie beside them.
+A scope is a tree of dictionaries; a name is looked up in the scope itself, then in its parents.
+Values are torch tensors (or Python lists for tensor arrays); offsets of variable-length data lie
+beside them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class ScopeTensor:
         self._variable = variable
 
     def set(self, value: Any, place: Any = None) -> None:
-        """Replace the value by an array; it is copied. Its shape and type may differ from the old."""
+        """Replace the value by an array; it is copied. Its shape and type may differ from the
+        old."""
         if not isinstance(value, torch.Tensor):
             array = np.asarray(value)
             dtype = torch.bfloat16 if array.dtype == np.uint16 else None
@@ -80,7 +82,8 @@ class ScopeTensor:
         value = self._variable.value
         if not isinstance(value, torch.Tensor):
             raise RuntimeError(
-                f"Variable {self._variable.name!r} holds no tensor yet; run the startup program first."
+                f"Variable {self._variable.name!r} holds no tensor yet; run the startup program "
+                "first."
             )
         return value
 

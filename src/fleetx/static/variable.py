@@ -1,8 +1,9 @@
 """Variable and Parameter: the named values of a Program.
 
-A Variable holds no data; it says what a value looks like (shape with -1 for unknown, element type) and how it
-takes part in training. The data of persistable variables lives in a Scope, everything else only during a run.
-Arithmetic on Variables (`a + b`, `a[0]`, `a > b`) appends ops; see `variable_math.py`.
+A Variable holds no data; it says what a value looks like (shape with -1 for unknown, element type)
+and how it takes part in training. The data of persistable variables lives in a Scope, everything
+else only during a run. Arithmetic on Variables (`a + b`, `a[0]`, `a > b`) appends ops; see
+`variable_math.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 class Variable:
     """A value in a Block: what layers take and return."""
 
-    # NumPy must not broadcast over a Variable in `array + variable`; the Variable's own operator takes it.
+    # NumPy must not broadcast over a Variable in `array + variable`; the Variable's own operator
+    # takes it.
     __array_priority__ = 100.0
 
     def __init__(
@@ -123,7 +125,8 @@ class Variable:
         return cast(self, dtype)
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return a readable description; `with_details` adds how the variable takes part in training."""
+        """Return a readable description; `with_details` adds how the variable takes part in
+        training."""
         text = _format_variable(self)
         if with_details:
             for key in ("error_clip", "stop_gradient"):
@@ -149,7 +152,8 @@ class Parameter(Variable):
         for dim in shape:
             if dim < 0:
                 raise ValueError(
-                    f"Parameter {kwargs.get('name')!r} has shape {tuple(shape)}, but every dimension "
+                    f"Parameter {kwargs.get('name')!r} has shape {tuple(shape)}, but every "
+                    "dimension "
                     "of a Parameter must be known."
                 )
         super().__init__(
@@ -173,7 +177,13 @@ class Parameter(Variable):
         """Return a readable description; `with_details` adds the training attributes."""
         text = super().to_string(throw_on_error, with_details)
         if with_details:
-            for key in ("trainable", "optimize_attr", "regularizer", "do_model_average", "need_clip"):
+            for key in (
+                "trainable",
+                "optimize_attr",
+                "regularizer",
+                "do_model_average",
+                "need_clip",
+            ):
                 text += f"\n{key}: {getattr(self, key)}"
         return text
 

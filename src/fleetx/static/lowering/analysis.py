@@ -36,9 +36,7 @@ def needed_ops(block: Block, feeds: set[str], fetches: list[str]) -> list[Operat
         writes = writes_of(op)
         if writes and all(n in feeds or n == EMPTY_NAME for n in writes):
             continue  # the feed replaces what this op would compute
-        needed = (
-            any(n in wanted or is_persistable(block, n) for n in writes) or has_side_effect(op)
-        )
+        needed = any(n in wanted or is_persistable(block, n) for n in writes) or has_side_effect(op)
         if needed:
             kept.append(op)
             wanted.update(reads_of(op))

@@ -1,9 +1,10 @@
 """A backward pass as one call of autograd.
 
-The gradient ops of one `append_backward` describe exactly what torch's autograd would compute, if the forward ops ran
-under autograd with gradients flowing where gradient ops exist. Then the whole pass is one `torch.autograd.grad`. Where the
-program does something that autograd cannot know (an op changes a gradient half-way, gradients of gradients, parameters
-updated between two passes), the pass is left as it is and its gradient ops run one by one.
+The gradient ops of one `append_backward` describe exactly what torch's autograd would compute, if
+the forward ops ran under autograd with gradients flowing where gradient ops exist. Then the whole
+pass is one `torch.autograd.grad`. Where the program does something that autograd cannot know (an op
+changes a gradient half-way, gradients of gradients, parameters updated between two passes), the
+pass is left as it is and its gradient ops run one by one.
 """
 
 from __future__ import annotations
@@ -81,7 +82,11 @@ def _one_call(ops: list[Operator], indices: list[int], fetched: set[str]) -> Bac
             for slot_def in get_op(source.type).outputs:
                 seeds = op.input(slot_def.name + GRAD_SUFFIX)
                 for name, seed in zip(source.output(slot_def.name), seeds, strict=False):
-                    if seed != EMPTY_NAME and seed not in produced and (name, seed) not in call.roots:
+                    if (
+                        seed != EMPTY_NAME
+                        and seed not in produced
+                        and (name, seed) not in call.roots
+                    ):
                         call.roots.append((name, seed))
         produced.update(op.output_arg_names)
     produced.discard(EMPTY_NAME)
@@ -107,7 +112,7 @@ def _is_self_contained(
             return False
     if any(seed in produced for _, seed in call.roots):
         return False
-    writes = count_writes([op for op in ops[: call.first]])
+    writes = count_writes(ops[: call.first])
     for grad in sorted(produced & outside_reads):
         name = variable_of.get(grad)
         if name is None or "@RENAME@" in grad or writes[name] > 1:

@@ -1,4 +1,5 @@
-"""Running the bodies of control flow, op by op, and the context that ops see while a program runs."""
+"""Running the bodies of control flow, op by op, and the context that ops see while a program
+runs."""
 
 from __future__ import annotations
 
@@ -85,7 +86,12 @@ class _BoundOp:
             var = self.op.block._find_var_recursive(name)
             if var is not None and var.dtype is None:
                 return None  # an array or the like that is made by its first write
-            if any(name == n for slot in self.op_def.inputs if slot.optional for n in self.op.input(slot.name)):
+            if any(
+                name == n
+                for slot in self.op_def.inputs
+                if slot.optional
+                for n in self.op.input(slot.name)
+            ):
                 return None
             raise RuntimeError(
                 f"op {self.op.type!r} in an inner block reads {name!r}, which has no value yet."

@@ -1,7 +1,8 @@
 """Write the straight-line torch function of a program.
 
-The function's locals are the program's variables; each line is one call; a local is deleted after its last use, so
-memory is freed as early as in hand-written code. Line numbers lead from an exception back to the op that raised it.
+The function's locals are the program's variables; each line is one call; a local is deleted after
+its last use, so memory is freed as early as in hand-written code. Line numbers lead from an
+exception back to the op that raised it.
 """
 
 from __future__ import annotations
@@ -96,13 +97,18 @@ class _Lowering:
         self.holder_names: dict[str, str] = {}
         self.tracked: set[str] = set()  # variables that autograd follows now
         self.flows: dict[int, set[tuple[str, int]]] = {}
-        self.scalars: dict[str, str] = {}  # loss -> the local that holds it as a 0-d root of autograd
-        self.ones: dict[str, Operator] = {}  # gradient names that are just ones, and the ops saying so
+        self.scalars: dict[
+            str, str
+        ] = {}  # loss -> the local that holds it as a 0-d root of autograd
+        self.ones: dict[
+            str, Operator
+        ] = {}  # gradient names that are just ones, and the ops saying so
         self.leaves: set[str] = set()  # variables to differentiate that no tracked op makes
         self.required: list[str] = []
         self.boundary = 0
 
-    # -- what to run ----------------------------------------------------------------------------------
+    # -- what to run
+    # ----------------------------------------------------------------------------------
     def instructions(self) -> list[Instruction]:
         """Return the instructions in order: ops, fused ops, groups and backward calls."""
         ops = needed_ops(self.block, set(self.feeds), self.fetches)
@@ -128,10 +134,14 @@ class _Lowering:
                 sequence.append(starts[i])
             if op.uid in members:
                 continue
-            # A learning rate is computed where it is used: with the updates, after the backward pass.
-            if calls and op.op_role & OpRole.LRSched and not after & set(writes_of(op)):
-                late.append(op)
-            elif i > calls[-1].first if calls else False:
+            # A learning rate is computed where it is used: with the updates, after the backward
+            # pass.
+            if (
+                calls
+                and op.op_role & OpRole.LRSched
+                and not after & set(writes_of(op))
+                or (i > calls[-1].first if calls else False)
+            ):
                 late.append(op)
             else:
                 sequence.append(op)
@@ -156,7 +166,8 @@ class _Lowering:
                 if name in seeds and not read[name]:
                     self.ones[name] = op
 
-    # -- values ---------------------------------------------------------------------------------------
+    # -- values
+    # ---------------------------------------------------------------------------------------
     def holder(self, name: str) -> str:
         """Return the Python name of a scope variable."""
         if name not in self.holder_names:
@@ -237,7 +248,9 @@ class _Lowering:
                     row.append(self.writer.local(name))
                     bound.append(name)
             if slot.many:
-                targets.append("(" + ", ".join(row) + ("," if len(row) == 1 else "") + ")" if row else "_")
+                targets.append(
+                    "(" + ", ".join(row) + ("," if len(row) == 1 else "") + ")" if row else "_"
+                )
             else:
                 targets.append(row[0] if row else "_")
         if all(t == "_" for t in targets):
@@ -261,7 +274,8 @@ class _Lowering:
                 value = f"keep({local})"
                 self.writer.emit(f"{self.holder(name)}.value = {value}", op)
 
-    # -- instructions ---------------------------------------------------------------------------------
+    # -- instructions
+    # ---------------------------------------------------------------------------------
     def write_op(self, op: Operator) -> None:
         writer = self.writer
         op_def = get_op(op.type)
@@ -375,7 +389,8 @@ class _Lowering:
 
 
 def _early_reads(op: Operator) -> list[str]:
-    """Return what an op reads, unless it is an op of the learning rate's schedule or of the update."""
+    """Return what an op reads, unless it is an op of the learning rate's schedule or of the
+    update."""
     return [] if op.op_role & (OpRole.LRSched | OpRole.Optimize) else reads_of(op)
 
 
@@ -422,7 +437,8 @@ def differentiate(
     if not pairs:
         return tuple(torch.zeros_like(i) for i in inputs)
     outs, weights = zip(*pairs, strict=True)
-    # What torch.autograd.grad calls, without its checks of arguments that the lowering has made itself.
+    # What torch.autograd.grad calls, without its checks of arguments that the lowering has made
+    # itself.
     grads = _engine_run_backward(
         outs, weights, retain_graph, False, inputs, allow_unreachable=True, accumulate_grad=False
     )
@@ -464,7 +480,9 @@ def lower(
         "autograd_grad": differentiate,
         "set_grad": torch._C._set_grad_enabled,
     }
-    exec(compile(source, filename, "exec"), namespace)  # the source is written above, from op definitions
+    exec(
+        compile(source, filename, "exec"), namespace
+    )  # the source is written above, from op definitions
     # So that tracebacks and profilers can show the lines of the generated function.
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     return LoweredStep(

@@ -1,7 +1,8 @@
 """Compiling a lowered step: forward and backward become one graph for torch's compiler.
 
-The part of the step up to the last gradient is traced to ATen ops with the values of persistable variables as inputs, and
-compiled by Inductor for the shapes at hand. The updates behind it are few fused calls already and stay as they are.
+The part of the step up to the last gradient is traced to ATen ops with the values of persistable
+variables as inputs, and compiled by Inductor for the shapes at hand. The updates behind it are few
+fused calls already and stay as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., 
     live = sorted({n for line in after for n in _LOCAL.findall(line)} & made)
     holders = sorted({n for line in before for n in _HOLDER.findall(line)})
     stand_ins = {name: ScopeVariable(name) for name in holders}
-    written = [h for h in holders if any(line.strip().startswith(f"{h}.value =") for line in before)]
+    written = [
+        h for h in holders if any(line.strip().startswith(f"{h}.value =") for line in before)
+    ]
     body = "\n".join([*before, f"    return [{', '.join(live)}]"])
     first = _define(
         f"def first({', '.join(feed_locals)}):\n{body}\n", {**step.namespace, **stand_ins}, "first"

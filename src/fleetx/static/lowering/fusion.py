@@ -1,8 +1,9 @@
 """Joining ops that torch has one call for.
 
-`fuse_neighbours` finds a producer whose only reader is the next link of a known chain (mul + elementwise_add is addmm,
-softmax + cross_entropy is one numerically safe loss). `group_updates` collects ops of one type that do the same
-to different variables (the update ops of all parameters) into one call over lists.
+`fuse_neighbours` finds a producer whose only reader is the next link of a known chain (mul +
+elementwise_add is addmm, softmax + cross_entropy is one numerically safe loss). `group_updates`
+collects ops of one type that do the same to different variables (the update ops of all parameters)
+into one call over lists.
 """
 
 from __future__ import annotations
@@ -78,7 +79,11 @@ def _conv_bias(a: Operator, b: Operator, block: Block) -> FusedOp | None:
     algorithm, paddings = a.attr("padding_algorithm"), list(a.attr("paddings"))
     if algorithm != "EXPLICIT" or len(paddings) != 2:
         return None
-    strides, dilations, groups = list(a.attr("strides")), list(a.attr("dilations")), a.attr("groups")
+    strides, dilations, groups = (
+        list(a.attr("strides")),
+        list(a.attr("dilations")),
+        a.attr("groups"),
+    )
 
     def fn(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.conv2d(x, w, bias, strides, paddings, dilations, groups)
@@ -93,9 +98,14 @@ def _conv_bias(a: Operator, b: Operator, block: Block) -> FusedOp | None:
 
 
 def _softmax_loss(a: Operator, b: Operator, block: Block) -> FusedOp | None:
-    """Return softmax + cross_entropy with class labels as one loss, safe for small probabilities."""
+    """Return softmax + cross_entropy with class labels as one loss, safe for small
+    probabilities."""
     logits, label = a.input("X")[0], b.input("Label")[0]
-    if b.input("X") != a.output("Out") or _rank(block, logits) != 2 or a.attr("axis") not in (-1, 1):
+    if (
+        b.input("X") != a.output("Out")
+        or _rank(block, logits) != 2
+        or a.attr("axis") not in (-1, 1)
+    ):
         return None
     if b.has_attr("soft_label") and b.attr("soft_label"):
         return None
@@ -136,8 +146,8 @@ def fuse_neighbours(
 ) -> list[Any]:
     """Replace known pairs by one call where the value between them is read by nobody else.
 
-    `keep` are names whose values are needed elsewhere; `flows` says which forward ops have gradient ops, and both
-    ops of a pair must agree on that.
+    `keep` are names whose values are needed elsewhere; `flows` says which forward ops have gradient
+    ops, and both ops of a pair must agree on that.
     """
     ops = [x for x in sequence if isinstance(x, Operator)]
     reads, writes = count_reads(ops, []), count_writes(ops)
@@ -155,7 +165,9 @@ def fuse_neighbours(
             continue
         if (a.uid in flows) != (b.uid in flows):
             continue
-        spare = [n for o in (a, b) for n in o.output_arg_names if n not in (between, _main_output(b))]
+        spare = [
+            n for o in (a, b) for n in o.output_arg_names if n not in (between, _main_output(b))
+        ]
         if any(reads[n] or n in keep for n in spare):
             continue
         if any(writes[n] for n in a.input_arg_names if _is_written_between(ops, a, b, n)):
@@ -179,7 +191,8 @@ def fuse_losses(
     losses: set[str],
     flows: dict[int, set[tuple[str, int]]],
 ) -> list[Any]:
-    """Join softmax + cross_entropy with the mean behind it, where the mean is what is differentiated."""
+    """Join softmax + cross_entropy with the mean behind it, where the mean is what is
+    differentiated."""
     ops = [o for x in sequence for o in (x.ops if isinstance(x, FusedOp) else [x])]
     reads = count_reads([o for o in ops if isinstance(o, Operator)], [])
     made = {x.output: x for x in sequence if isinstance(x, FusedOp)}
@@ -202,9 +215,7 @@ def fuse_losses(
             logits: torch.Tensor, label: torch.Tensor, ignore: int = ignore
         ) -> torch.Tensor:
             # The mean counts ignored rows too, so it is not cross_entropy's own mean.
-            total = F.cross_entropy(
-                logits, label.reshape(-1), ignore_index=ignore, reduction="sum"
-            )
+            total = F.cross_entropy(logits, label.reshape(-1), ignore_index=ignore, reduction="sum")
             return total / logits.shape[0]
 
         result[i] = FusedOp(
@@ -250,7 +261,8 @@ def group_updates(sequence: list[Any]) -> list[Any]:
             continue
         group = [head]
         rest: list[Operator] = []
-        # What the ops left behind read and write: a later op may only move before them if it is independent.
+        # What the ops left behind read and write: a later op may only move before them if it is
+        # independent.
         blocked_reads: set[str] = set()
         blocked_writes: set[str] = set()
         done: set[str] = set(writes_of(head))
