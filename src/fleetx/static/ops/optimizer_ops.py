@@ -122,9 +122,9 @@ def _momentum_fused(
     *,
     mu: float,
     use_nesterov: bool,
-    regularization_method: str,
-    regularization_coeff: float,
-    rescale_grad: float,
+    regularization_method: str = "",
+    regularization_coeff: float = 0.0,
+    rescale_grad: float = 1.0,
 ) -> list[Any]:
     decay = regularization_coeff if regularization_method == "l2_decay" else 0.0
     for rate, group in by_learning_rate(rows, 3):
@@ -162,13 +162,7 @@ def _momentum_by_steps(
     "momentum",
     inputs="Param Grad Velocity LearningRate",
     outputs="ParamOut VelocityOut",
-    attrs={
-        "mu": 0.0,
-        "use_nesterov": False,
-        "regularization_method": "",
-        "regularization_coeff": 0.0,
-        "rescale_grad": 1.0,
-    },
+    attrs={"mu": 0.0, "use_nesterov": False},
     grad=None,
     inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
     infer=infer_update,
@@ -182,9 +176,9 @@ def momentum(
     *,
     mu: float,
     use_nesterov: bool,
-    regularization_method: str,
-    regularization_coeff: float,
-    rescale_grad: float,
+    regularization_method: str = "",
+    regularization_coeff: float = 0.0,
+    rescale_grad: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """v = mu * v + g; p -= lr * v, or lr * (g + mu * v) with Nesterov."""
     return _momentum_fused(

@@ -1,0 +1,236 @@
+"""Averages of parameters for evaluation: ExponentialMovingAverage and ModelAverage.
+
+`with average.apply(executor):` puts the averages in place of the parameters, then these back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from fleetx.static import unique_name
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.optimizer.base import Optimizer
+from fleetx.static.program import Program, default_main_program, name_scope, program_guard
+from fleetx.static.variable import Parameter, Variable
+
+
+def _averaged_parameters() -> list[Parameter]:
+    block = default_main_program().global_block()
+    return [p for p in block.all_parameters() if p.do_model_average is not False]
+
+
+class _Swap:
+    """Programs that put averages in place of parameters, and the parameters back."""
+
+    def __init__(self, backups: list[tuple[Parameter, Variable]]) -> None:
+        from fleetx.static import layers
+
+        self.apply_program = Program()
+        self.restore_program = Program()
+        block = self.restore_program.global_block()
+        with program_guard(self.restore_program, Program()):
+            for param, backup in backups:
+                layers.assign(
+                    input=block._clone_variable(backup), output=block._clone_variable(param)
+                )
+
+    @contextlib.contextmanager
+    def swapped(self, executor: Any, need_restore: bool) -> Iterator[None]:
+        executor.run(self.apply_program)
+        try:
+            yield
+        finally:
+            if need_restore:
+                executor.run(self.restore_program)
+
+
+class ExponentialMovingAverage:
+    """ema = decay * ema + (1 - decay) * parameter, corrected for its zero start when applied.
+
+    Call `update()` after the optimizer's minimize. With `thres_steps`, a step count, the decay is at
+    most (1 + steps) / (10 + steps).
+    """
+
+    _step_counter_name = "@EMA_STEP_COUNTER@"
+
+    def __init__(
+        self, decay: float = 0.999, thres_steps: Variable | None = None, name: str | None = None
+    ) -> None:
+        self._decay = decay
+        self._thres_steps = thres_steps
+        self._name = name or ""
+        self._decay_var = self._create_decay()
+        self._params_tmps = [(p, self._create_backup(p)) for p in _averaged_parameters()]
+        self._ema_vars: dict[str, Variable] = {}
+        for param, backup in self._params_tmps:
+            with (
+                param.block.program._optimized_guard([param, backup]),
+                name_scope("moving_average"),
+            ):
+                self._ema_vars[param.name] = self._create_average(param)
+        self._swap = _Swap(self._params_tmps)
+        self.apply_program = self._swap.apply_program
+        self.restore_program = self._swap.restore_program
+        with program_guard(self.apply_program, Program()):
+            self._append_apply()
+
+    def _create_decay(self) -> Variable:
+        from fleetx.static import layers
+
+        with default_main_program()._lr_schedule_guard():
+            decay = layers.create_global_var(
+                name="scheduled_ema_decay_rate",
+                shape=[1],
+                value=self._decay,
+                dtype="float32",
+                persistable=True,
+            )
+            if self._thres_steps is not None:
+                steps = layers.cast(self._thres_steps, "float32")
+                limit = layers.fill_constant(shape=[1], dtype="float32", value=self._decay)
+                grown = (steps + 1.0) / (steps + 10.0)
+                layers.assign(layers.elementwise_min(grown, limit), decay)
+        return decay
+
+    def _create_backup(self, param: Parameter) -> Variable:
+        return param.block.create_var(
+            name=unique_name.generate(f"{self._name}{param.name}.ema_tmp"),
+            shape=param.shape,
+            dtype=param.dtype,
+            persistable=False,
+            stop_gradient=True,
+        )
+
+    def _create_average(self, param: Parameter) -> Variable:
+        from fleetx.static import layers
+
+        return layers.create_global_var(
+            name=unique_name.generate(f"{self._name}{param.name}_ema"),
+            shape=param.shape,
+            value=0.0,
+            dtype=param.dtype,
+            persistable=True,
+        )
+
+    def _append_apply(self) -> None:
+        from fleetx.static import layers
+
+        block = self.apply_program.global_block()
+        counter = layers.create_global_var(
+            name=self._step_counter_name, shape=[1], value=0, dtype="int64", persistable=True
+        )
+        decay = block._clone_variable(self._decay_var)
+        weight = 1.0 - layers.elementwise_pow(decay, layers.cast(counter, "float32"))
+        # Before the first update both average and weight are zero.
+        least = layers.fill_constant(shape=[1], dtype="float32", value=1e-30)
+        weight = layers.elementwise_max(weight, least)
+        for param, backup in self._params_tmps:
+            target = block._clone_variable(param)
+            average = block._clone_variable(self._ema_vars[param.name])
+            layers.assign(input=target, output=block._clone_variable(backup))
+            layers.assign(input=layers.elementwise_div(average, weight), output=target)
+
+    def update(self) -> None:
+        """Append the ops that follow the parameters with the averages."""
+        from fleetx.static import layers
+
+        layers.autoincreased_step_counter(counter_name=self._step_counter_name)
+        for param, backup in self._params_tmps:
+            average = self._ema_vars[param.name]
+            with (
+                param.block.program._optimized_guard([param, backup]),
+                name_scope("moving_average"),
+            ):
+                value = average * self._decay_var + param * (1 - self._decay_var)
+                layers.assign(input=value, output=average)
+
+    def apply(self, executor: Any, need_restore: bool = True) -> Any:
+        """Return a context in which the parameters are the averages."""
+        return self._swap.swapped(executor, need_restore)
+
+    def restore(self, executor: Any) -> None:
+        """Put the parameters back."""
+        executor.run(self.restore_program)
+
+
+class ModelAverage(Optimizer):
+    """The mean of each parameter over the last steps.
+
+    The window grows with training: at least `min_average_window` steps, at most
+    `max_average_window`, and `average_window_rate` times the number of updates in between.
+    """
+
+    def __init__(
+        self,
+        average_window_rate: float,
+        min_average_window: int = 10000,
+        max_average_window: int = 10000,
+        regularization: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(0.0, regularization=regularization, name=name)
+        self.average_window = average_window_rate
+        self.min_average_window = min_average_window
+        self.max_average_window = max_average_window
+        self.params_grads = [(p, self._create_backup(p)) for p in _averaged_parameters()]
+        for param, backup in self.params_grads:
+            with param.block.program._optimized_guard([param, backup]), name_scope("move_average"):
+                self._append_average_accumulate_op(param)
+        self._swap = _Swap(self.params_grads)
+        self.apply_program = self._swap.apply_program
+        self.restore_program = self._swap.restore_program
+        with program_guard(self.apply_program, Program()):
+            for param, backup in self.params_grads:
+                self._append_apply(param, backup)
+
+    @staticmethod
+    def _create_backup(param: Parameter) -> Variable:
+        return param.block.create_var(
+            name=unique_name.generate(f"{param.name}.tmp"),
+            shape=param.shape,
+            dtype=param.dtype,
+            persistable=False,
+            stop_gradient=True,
+        )
+
+    def _append_average_accumulate_op(self, param: Parameter) -> None:
+        self.helper = LayerHelper("average_accumulate")
+        state = {n: self._add_accumulator(n, param) for n in ("sum_1", "sum_2", "sum_3")}
+        for name in ("num_accumulates", "old_num_accumulates", "num_updates"):
+            state[name] = self._add_accumulator(name, param, dtype="int64", shape=[1])
+        self.helper.append_op(
+            type="average_accumulates",
+            inputs={"param": param, **{f"in_{n}": v for n, v in state.items()}},
+            outputs={f"out_{n}": v for n, v in state.items()},
+            attrs={
+                "average_window": self.average_window,
+                "min_average_window": self.min_average_window,
+                "max_average_window": self.max_average_window,
+            },
+            stop_gradient=True,
+        )
+
+    def _append_apply(self, param: Parameter, backup: Variable) -> None:
+        from fleetx.static import layers
+
+        block = self.apply_program.global_block()
+
+        def cloned(name: str) -> Variable:
+            return block._clone_variable(self._get_accumulator(name, param))
+
+        target = block._clone_variable(param)
+        layers.assign(input=target, output=block._clone_variable(backup))
+        count = layers.sum(x=[cloned("num_accumulates"), cloned("old_num_accumulates")])
+        total = layers.sum(x=[cloned("sum_1"), cloned("sum_2"), cloned("sum_3")])
+        mean = layers.elementwise_div(x=total, y=layers.cast(count, param.dtype))
+        layers.assign(input=mean, output=target)
+
+    def apply(self, executor: Any, need_restore: bool = True) -> Any:
+        """Return a context in which the parameters are the means."""
+        return self._swap.swapped(executor, need_restore)
+
+    def restore(self, executor: Any) -> None:
+        """Put the parameters back."""
+        executor.run(self.restore_program)

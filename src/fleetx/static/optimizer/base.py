@@ -1,0 +1,189 @@
+"""Optimizer: turns a loss into gradients and gradients into update ops.
+
+`minimize` is `backward` (append_backward) and `apply_gradients`: clip, add weight decay, create the
+accumulators and the learning rate, append one update op per parameter. A subclass names its op and
+its accumulators and says which attributes the op gets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from fleetx.static.backward import append_backward
+from fleetx.static.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.operator import Operator
+from fleetx.static.optimizer.learning_rate import LearningRateMixin, checked
+from fleetx.static.optimizer.state import Accumulator, StateMixin
+from fleetx.static.program import Program, default_main_program, name_scope, program_guard
+from fleetx.static.regularizer import append_regularization_ops
+from fleetx.static.variable import Variable
+
+
+def require(owner: Any, **values: Any) -> None:
+    """Refuse settings that are None."""
+    for name, value in values.items():
+        if value is None:
+            raise ValueError(f"{name} is not set: {type(owner).__name__} needs one.")
+
+
+class Optimizer(LearningRateMixin, StateMixin):
+    """Base of all optimizers.
+
+    Args:
+        learning_rate: a number, a Variable with one element, or an LRScheduler.
+        parameter_list: parameters (or names) to update; all trainable ones by default.
+        regularization: weight decay for parameters that have none of their own.
+        grad_clip: how to clip the gradients.
+        name: prefix of the accumulators' names.
+    """
+
+    type: str = ""
+    accumulators: ClassVar[Sequence[Accumulator]] = ()
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        parameter_list: Sequence[Any] | None = None,
+        regularization: Any = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None:
+        owner = self.__class__.__name__
+        if grad_clip is not None and not isinstance(grad_clip, GradientClipBase):
+            raise TypeError(
+                f"grad_clip of {owner} must be a gradient clip such as GradientClipByGlobalNorm, "
+                f"not {grad_clip.__class__.__name__}."
+            )
+        self._learning_rate = checked(learning_rate, owner)
+        self._parameter_list = parameter_list
+        self.regularization = regularization
+        self._grad_clip = grad_clip
+        self._name = name
+        self._dtype: Any = None
+        self._learning_rate_map: dict[Program, Variable] = {}
+        if isinstance(self._learning_rate, Variable):
+            self._learning_rate_map[default_main_program()] = self._learning_rate
+        self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
+        self._opti_name_list: list[str] = []
+        self.helper: LayerHelper | None = None
+
+    # -- what a subclass says ----------------------------------------------------------------------
+    def _initial_value(self, accumulator: Accumulator) -> float:
+        """Return the value an accumulator starts with."""
+        return 0.0
+
+    def _op_attrs(self, param: Any) -> dict[str, Any]:
+        """Return the attributes of a parameter's update op."""
+        return {}
+
+    def _op_inputs(self, param_and_grad: Any) -> dict[str, Any]:
+        """Return the update op's inputs besides parameter, gradient and accumulators."""
+        return {"LearningRate": [self._create_param_lr(param_and_grad)]}
+
+    def _create_accumulators(self, block: Any, parameters: Sequence[Any]) -> None:
+        for param in parameters:
+            for item in self.accumulators:
+                self._add_accumulator(
+                    item.name, param, fill_value=self._initial_value(item), shape=item.shape
+                )
+
+    def _append_optimize_op(self, block: Any, param_and_grad: Any) -> Operator:
+        if not self.type:
+            raise NotImplementedError("Optimizer is a base class; use one such as SGD or Adam.")
+        param, grad = param_and_grad
+        inputs = {"Param": [param], "Grad": [grad], **self._op_inputs(param_and_grad)}
+        outputs = {"ParamOut": [param]}
+        for item in self.accumulators:
+            variable = self._get_accumulator(item.name, param)
+            inputs[item.slot] = [variable]
+            if item.out_slot is not None:
+                outputs[item.out_slot] = [variable]
+        return block.append_op(
+            type=self.type,
+            inputs=inputs,
+            outputs=outputs,
+            attrs=self._op_attrs(param),
+            stop_gradient=True,
+        )
+
+    def _finish_update(self, block: Any, parameters_and_grads: Sequence[Any]) -> None:
+        """Append ops that follow all updates."""
+
+    # -- the steps of minimize ---------------------------------------------------------------------
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Any] | None = None,
+        no_grad_set: Any = None,
+    ) -> tuple[list[Operator], list[tuple[Any, Any]]]:
+        """Append gradients and updates that make `loss` smaller; return (update ops, pairs)."""
+        if not isinstance(loss, Variable):
+            raise TypeError(f"minimize takes a loss Variable, not {loss.__class__.__name__}.")
+        params_grads = self.backward(
+            loss,
+            startup_program=startup_program,
+            parameter_list=parameter_list,
+            no_grad_set=no_grad_set,
+        )
+        ops = self.apply_optimize(loss, startup_program=startup_program, params_grads=params_grads)
+        return ops, params_grads
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Any] | None = None,
+        no_grad_set: Any = None,
+        callbacks: Sequence[Any] | None = None,
+    ) -> list[tuple[Any, Any]]:
+        """Append the backward pass; return the pairs (parameter, gradient)."""
+        self._dtype = loss.dtype
+        with program_guard(loss.block.program, startup_program):
+            return append_backward(
+                loss,
+                parameter_list or self._parameter_list,
+                self._get_no_grad_set(loss, no_grad_set),
+                [error_clip_callback] if callbacks is None else callbacks,
+            )
+
+    def apply_gradients(self, params_grads: Sequence[tuple[Any, Any]]) -> list[Operator]:
+        """Append clipping, weight decay and updates to the default program; return the updates."""
+        pairs: Any = sorted(params_grads, key=lambda pair: pair[0].name)
+        clip = append_gradient_clip_ops if self._grad_clip is None else self._grad_clip
+        pairs = self._append_regularization(clip(pairs))
+        return self._create_optimization_pass(pairs)
+
+    def apply_optimize(
+        self, loss: Variable, startup_program: Program | None, params_grads: Sequence[Any]
+    ) -> list[Operator]:
+        """Do `apply_gradients` in the programs of the loss."""
+        with program_guard(loss.block.program, startup_program):
+            return self.apply_gradients(params_grads)
+
+    def _append_regularization(self, params_grads: Sequence[Any]) -> list[tuple[Any, Any]]:
+        return append_regularization_ops(params_grads, self.regularization)
+
+    def _create_optimization_pass(self, parameters_and_grads: Sequence[Any]) -> list[Operator]:
+        block = default_main_program().current_block()
+        start = len(block.ops)
+        self.helper = LayerHelper(self.__class__.__name__)
+        trained = [(p, g) for p, g in parameters_and_grads if p.trainable]
+        self._create_accumulators(block, [p for p, _ in trained])
+        self._create_global_learning_rate()
+        for pair in trained:
+            if pair[1] is not None:
+                with pair[0].block.program._optimized_guard(pair), name_scope("optimizer"):
+                    self._append_optimize_op(block, pair)
+        self._finish_update(block, parameters_and_grads)
+        return block._slice_ops(start, len(block.ops))
+
+    def _get_no_grad_set(self, loss: Variable, no_grad_set: Any = None) -> set[str]:
+        """Return the names gradients must not pass: the user's, and parameters not trained."""
+        given = no_grad_set or ()
+        names = {v if isinstance(v, str) else v.name for v in given}
+        params = loss.block.program.global_block().all_parameters()
+        return names | {p.name for p in params if p.trainable is False}

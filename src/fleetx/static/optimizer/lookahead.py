@@ -1,0 +1,79 @@
+"""LookaheadOptimizer: slow weights that follow the fast ones every k steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.optimizer.base import Optimizer
+from fleetx.static.program import Program, default_startup_program, program_guard
+from fleetx.static.variable import Variable
+
+
+class LookaheadOptimizer:
+    """Every `k` steps: slow += alpha * (fast - slow); fast = slow.
+
+    The slow weights are persistable variables named `<parameter>@SLOW`.
+    """
+
+    type = "lookahead"
+
+    def __init__(self, inner_optimizer: Optimizer, alpha: float = 0.5, k: int = 5) -> None:
+        if inner_optimizer is None:
+            raise ValueError("inner_optimizer of LookaheadOptimizer is not set.")
+        if not 0.0 <= alpha <= 1.0:
+            raise ValueError(f"alpha of LookaheadOptimizer must be in [0, 1], not {alpha}.")
+        if isinstance(k, bool) or not isinstance(k, int) or k <= 0:
+            raise ValueError(f"k of LookaheadOptimizer must be a positive integer, not {k!r}.")
+        self.inner_optimizer = inner_optimizer
+        self.alpha = alpha
+        self.k = k
+
+    def minimize(self, loss: Variable, startup_program: Program | None = None) -> Any:
+        """Append the inner optimizer's updates and the slow weights; return what it returned."""
+        result = self.inner_optimizer.minimize(loss, startup_program=startup_program)
+        startup = default_startup_program() if startup_program is None else startup_program
+        with program_guard(loss.block.program, startup):
+            slow = self._create_slow_weights(loss.block, startup.global_block())
+            self._append_update(loss.block, slow)
+        return result
+
+    @staticmethod
+    def _create_slow_weights(main: Any, startup: Any) -> dict[str, Variable]:
+        slow = {}
+        for param in main.all_parameters():
+            settings = {
+                "name": f"{param.name}@SLOW",
+                "shape": param.shape,
+                "dtype": param.dtype,
+                "persistable": True,
+            }
+            slow[param.name] = main.create_var(**settings)
+            startup.append_op(
+                type="assign",
+                inputs={"X": startup.var(param.name)},
+                outputs={"Out": startup.create_var(**settings)},
+            )
+        return slow
+
+    def _append_update(self, block: Any, slow: dict[str, Variable]) -> None:
+        from fleetx.static import layers
+
+        def setting(name: str, value: Any, dtype: str) -> Variable:
+            return layers.create_global_var(
+                name=name, shape=[1], value=value, dtype=dtype, persistable=True
+            )
+
+        k = setting("lookahead_k", self.k, "int32")
+        alpha = setting("lookahead_alpha", float(self.alpha), "float32")
+        step = setting("lookahead_step", 0, "int32")
+        with block.program._optimized_guard([]):
+            layers.increment(x=step, value=1.0, in_place=True)
+            zero = layers.fill_constant(shape=[1], dtype="int32", value=0)
+            with layers.Switch() as switch, switch.case(layers.elementwise_mod(step, k) == zero):
+                for name, slow_var in slow.items():
+                    fast_var = block.var(name)
+                    ahead = layers.elementwise_mul(fast_var, alpha)
+                    behind = layers.elementwise_mul(slow_var, 1.0 - alpha)
+                    value = layers.elementwise_add(ahead, behind)
+                    layers.assign(input=value, output=slow_var)
+                    layers.assign(input=value, output=fast_var)

@@ -1,0 +1,125 @@
+"""SGD, Momentum, LarsMomentum and Dpsgd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.static.optimizer.base import Optimizer, require
+from fleetx.static.optimizer.state import Accumulator
+
+
+class SGDOptimizer(Optimizer):
+    """p -= lr * g."""
+
+    type = "sgd"
+
+
+class MomentumOptimizer(Optimizer):
+    """v = momentum * v + g; p -= lr * v, or lr * (g + momentum * v) with Nesterov's variant."""
+
+    type = "momentum"
+    _velocity_acc_str = "velocity"
+    accumulators = (Accumulator("velocity", "Velocity"),)
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        momentum: float,
+        parameter_list: Sequence[Any] | None = None,
+        use_nesterov: bool = False,
+        regularization: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+    ) -> None:
+        require(self, momentum=momentum)
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        self._momentum = momentum
+        self._use_nesterov = bool(use_nesterov)
+
+    def _op_attrs(self, param: Any) -> dict[str, Any]:
+        return {"mu": self._momentum, "use_nesterov": self._use_nesterov}
+
+
+class LarsMomentumOptimizer(Optimizer):
+    """Momentum with a rate per layer: lr * coeff * |p| / (|g| + decay * |p|).
+
+    Without `epsilon` the op is 1.8.5's. With it, as in 2.x, parameters whose name contains one of
+    `exclude_from_weight_decay` have no decay and keep the plain learning rate.
+    """
+
+    type = "lars_momentum"
+    _velocity_acc_str = "velocity"
+    accumulators = (Accumulator("velocity", "Velocity"),)
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        momentum: float,
+        lars_coeff: float = 0.001,
+        lars_weight_decay: float = 0.0005,
+        parameter_list: Sequence[Any] | None = None,
+        regularization: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+        exclude_from_weight_decay: Sequence[str] | None = None,
+        epsilon: float | None = None,
+        multi_precision: bool = False,
+        rescale_grad: float = 1.0,
+    ) -> None:
+        require(self, momentum=momentum)
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        self._momentum = momentum
+        self._lars_coeff = float(lars_coeff)
+        self._lars_weight_decay = float(lars_weight_decay)
+        self._exclude_from_weight_decay = list(exclude_from_weight_decay or ())
+        self._epsilon = epsilon
+        self._rescale_grad = rescale_grad
+
+    def _op_attrs(self, param: Any) -> dict[str, Any]:
+        excluded = any(word in param.name for word in self._exclude_from_weight_decay)
+        attrs = {
+            "mu": self._momentum,
+            "lars_coeff": self._lars_coeff,
+            "lars_weight_decay": 0.0 if excluded else self._lars_weight_decay,
+        }
+        if self._epsilon is not None:
+            attrs["epsilon"] = float(self._epsilon)
+        if self._rescale_grad != 1.0:
+            attrs["rescale_grad"] = float(self._rescale_grad)
+        return attrs
+
+
+class DpsgdOptimizer(Optimizer):
+    """SGD for differential privacy: clipped gradients, noise of deviation sigma / batch_size."""
+
+    type = "dpsgd"
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        clip: float = 0.9,
+        batch_size: float = 0.999,
+        sigma: float = 1e-8,
+        parameter_list: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(learning_rate, parameter_list)
+        self._clip = float(clip)
+        self._batch_size = float(batch_size)
+        self._sigma = float(sigma)
+        # Set it to a number other than 0 to get the same noise in every run.
+        self._seed = 0
+
+    def _op_attrs(self, param: Any) -> dict[str, Any]:
+        return {
+            "clip": self._clip,
+            "batch_size": self._batch_size,
+            "sigma": self._sigma,
+            "seed": self._seed,
+        }
+
+
+SGD = SGDOptimizer
+Momentum = MomentumOptimizer
+LarsMomentum = LarsMomentumOptimizer
+Dpsgd = DpsgdOptimizer

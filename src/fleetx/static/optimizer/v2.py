@@ -1,0 +1,326 @@
+"""The optimizers with Paddle 2.x's arguments (`parameters`, `weight_decay`) and formulas.
+
+`weight_decay` is a number (L2) or a regularizer. `multi_precision` and `use_multi_tensor` are
+accepted: parameters are float32 here, and updates of many parameters are always one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fleetx.static.optimizer import adam, adaptive, sgd
+from fleetx.static.optimizer.base import Optimizer as BaseOptimizer
+from fleetx.static.regularizer import L2Decay, WeightDecayRegularizer
+
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Lamb",
+    "Momentum",
+    "Optimizer",
+    "RMSProp",
+]
+
+
+def _regularizer(weight_decay: Any) -> WeightDecayRegularizer | None:
+    if weight_decay is None or isinstance(weight_decay, WeightDecayRegularizer):
+        return weight_decay
+    if isinstance(weight_decay, int | float) and not isinstance(weight_decay, bool):
+        return L2Decay(float(weight_decay))
+    raise TypeError(
+        f"weight_decay must be a float, L1Decay or L2Decay, not {type(weight_decay).__name__}."
+    )
+
+
+def _parameters(parameters: Any) -> list[Any] | None:
+    if parameters is None:
+        return None
+    if isinstance(parameters, dict) or any(isinstance(p, dict) for p in parameters):
+        raise TypeError(
+            "parameter groups are not available for programs: give learning rates and regularizers "
+            "to single parameters with ParamAttr."
+        )
+    return list(parameters)
+
+
+def _in_unit_range(**values: Any) -> None:
+    for name, value in values.items():
+        if isinstance(value, int | float) and not 0 <= value < 1:
+            raise ValueError(f"{name} must be in [0, 1), not {value}.")
+
+
+class Optimizer(BaseOptimizer):
+    """Base of optimizers with 2.x's arguments."""
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        parameters: Sequence[Any] | None = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            learning_rate, _parameters(parameters), _regularizer(weight_decay), grad_clip, name
+        )
+
+
+class SGD(sgd.SGDOptimizer):
+    """SGD with 2.x's arguments."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        parameters: Sequence[Any] | None = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        multi_precision: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            learning_rate, _parameters(parameters), _regularizer(weight_decay), grad_clip, name
+        )
+
+
+class Momentum(sgd.MomentumOptimizer):
+    """Momentum with 2.x's arguments; L2 decay is part of the update op."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        momentum: float = 0.9,
+        parameters: Sequence[Any] | None = None,
+        use_nesterov: bool = False,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        multi_precision: bool = False,
+        rescale_grad: float = 1.0,
+        use_multi_tensor: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            momentum,
+            _parameters(parameters),
+            use_nesterov,
+            _regularizer(weight_decay),
+            grad_clip,
+            name,
+        )
+        self._rescale_grad = float(rescale_grad)
+
+    def _append_regularization(self, params_grads: Sequence[Any]) -> list[tuple[Any, Any]]:
+        others = {p.name for p, _ in params_grads if not isinstance(self._decay(p), L2Decay)}
+        chosen = [(p, g) for p, g in params_grads if p.name in others]
+        regularized = {p.name: g for p, g in super()._append_regularization(chosen)}
+        return [(p, regularized.get(p.name, g)) for p, g in params_grads]
+
+    def _decay(self, param: Any) -> Any:
+        return param.regularizer or self.regularization
+
+    def _op_attrs(self, param: Any) -> dict[str, Any]:
+        decay = self._decay(param)
+        fused = isinstance(decay, L2Decay)
+        return {
+            **super()._op_attrs(param),
+            "regularization_method": "l2_decay" if fused else "",
+            "regularization_coeff": float(decay._coeff) if fused else 0.0,
+            "multi_precision": False,
+            "rescale_grad": self._rescale_grad,
+        }
+
+
+class Adam(adam.AdamOptimizer):
+    """Adam with 2.x's arguments and formula."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        epsilon: float = 1e-8,
+        parameters: Sequence[Any] | None = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        lazy_mode: bool = False,
+        multi_precision: bool = False,
+        use_multi_tensor: bool = False,
+        name: str | None = None,
+    ) -> None:
+        _in_unit_range(beta1=beta1, beta2=beta2)
+        super().__init__(
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            _parameters(parameters),
+            _regularizer(weight_decay),
+            grad_clip,
+            name,
+            lazy_mode,
+        )
+
+    def _op_attrs(self, param: Any) -> dict[str, Any]:
+        return {
+            **super()._op_attrs(param),
+            "multi_precision": False,
+            "use_global_beta_pow": False,
+        }
+
+
+AdamW = adam.AdamW
+
+
+class Adagrad(adaptive.AdagradOptimizer):
+    """Adagrad with 2.x's arguments."""
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        epsilon: float = 1.0e-6,
+        parameters: Sequence[Any] | None = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+        initial_accumulator_value: float = 0.0,
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            epsilon,
+            _parameters(parameters),
+            _regularizer(weight_decay),
+            grad_clip,
+            name,
+            initial_accumulator_value,
+        )
+
+
+class Adadelta(adaptive.AdadeltaOptimizer):
+    """Adadelta with 2.x's arguments; the step is multiplied by the learning rate."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        epsilon: float = 1.0e-6,
+        rho: float = 0.95,
+        parameters: Sequence[Any] | None = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            epsilon,
+            rho,
+            _parameters(parameters),
+            _regularizer(weight_decay),
+            grad_clip,
+            name,
+        )
+
+    def _op_inputs(self, param_and_grad: Any) -> dict[str, Any]:
+        return {"LearningRate": [self._create_param_lr(param_and_grad)]}
+
+
+class Adamax(adam.AdamaxOptimizer):
+    """Adamax with 2.x's arguments."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        parameters: Sequence[Any] | None = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+    ) -> None:
+        _in_unit_range(beta1=beta1, beta2=beta2)
+        super().__init__(
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            _parameters(parameters),
+            _regularizer(weight_decay),
+            grad_clip,
+            name,
+        )
+
+
+class RMSProp(adaptive.RMSPropOptimizer):
+    """RMSProp with 2.x's arguments."""
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        rho: float = 0.95,
+        epsilon: float = 1.0e-6,
+        momentum: float = 0.0,
+        centered: bool = False,
+        parameters: Sequence[Any] | None = None,
+        weight_decay: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            rho,
+            epsilon,
+            momentum,
+            centered,
+            _parameters(parameters),
+            _regularizer(weight_decay),
+            grad_clip,
+            name,
+        )
+
+
+class Lamb(adam.LambOptimizer):
+    """Lamb with 2.x's arguments and bias correction.
+
+    Parameters without decay keep the plain rate unless `always_adapt` is set.
+    """
+
+    accumulators = adam.AdamOptimizer.accumulators
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        lamb_weight_decay: float = 0.01,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-6,
+        parameters: Sequence[Any] | None = None,
+        grad_clip: Any = None,
+        exclude_from_weight_decay_fn: Callable[[Any], bool] | None = None,
+        multi_precision: bool = False,
+        always_adapt: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            lamb_weight_decay,
+            beta1,
+            beta2,
+            epsilon,
+            _parameters(parameters),
+            None,
+            grad_clip,
+            exclude_from_weight_decay_fn,
+            name,
+        )
+        self.always_adapt = bool(always_adapt)
+
+    def _op_attrs(self, param: Any) -> dict[str, Any]:
+        return {
+            **super()._op_attrs(param),
+            "always_adapt": self.always_adapt,
+            "multi_precision": False,
+        }

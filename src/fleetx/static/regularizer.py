@@ -1,0 +1,102 @@
+"""Weight decay as ops: the gradient of a penalty on the parameters is added to their gradients.
+
+A parameter's own regularizer (from its ParamAttr) goes before the one given to the optimizer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.static.program import name_scope
+from fleetx.static.variable import Parameter, Variable
+
+__all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer"]
+
+_log = logging.getLogger(__name__)
+
+
+class WeightDecayRegularizer:
+    """A penalty on parameters; calling it appends the ops of its gradient."""
+
+    def __init__(self, regularization_coeff: float = 0.0, *, coeff: float | None = None) -> None:
+        value = regularization_coeff if coeff is None else coeff
+        if value is None:
+            raise ValueError(
+                f"the coefficient of {type(self).__name__} must be a number, not None."
+            )
+        self._regularization_coeff = value
+
+    @property
+    def _coeff(self) -> float:
+        return self._regularization_coeff
+
+    def __call__(self, param: Parameter, grad: Variable, block: Any) -> Variable:
+        """Append the ops that compute the penalty's gradient to the block."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is computed.")
+
+    def _decay_var(self, param: Parameter, block: Any) -> Variable:
+        if not isinstance(param, Parameter):
+            raise TypeError(f"weight decay applies to Parameters, not {type(param).__name__}.")
+        return block.create_var(dtype=param.dtype, shape=param.shape, lod_level=param.lod_level)
+
+    def _append_scale(self, block: Any, source: Variable, target: Variable) -> Variable:
+        block.append_op(
+            type="scale",
+            inputs={"X": source},
+            outputs={"Out": target},
+            attrs={"scale": self._regularization_coeff},
+        )
+        return target
+
+
+class L2DecayRegularizer(WeightDecayRegularizer):
+    """Adds coeff * parameter to the gradient."""
+
+    def __call__(self, param: Parameter, grad: Variable, block: Any) -> Variable:
+        """Append scale(parameter)."""
+        return self._append_scale(block, param, self._decay_var(param, block))
+
+    def __str__(self) -> str:
+        return f"L2Decay, regularization_coeff={self._regularization_coeff:f}"
+
+
+class L1DecayRegularizer(WeightDecayRegularizer):
+    """Adds coeff * sign(parameter) to the gradient."""
+
+    def __call__(self, param: Parameter, grad: Variable, block: Any) -> Variable:
+        """Append scale(sign(parameter))."""
+        decay = self._decay_var(param, block)
+        block.append_op(type="sign", inputs={"X": param}, outputs={"Out": decay})
+        return self._append_scale(block, decay, decay)
+
+    def __str__(self) -> str:
+        return f"L1Decay, regularization_coeff={self._regularization_coeff:f}"
+
+
+L1Decay = L1DecayRegularizer
+L2Decay = L2DecayRegularizer
+
+
+def append_regularization_ops(
+    parameters_and_grads: Sequence[tuple[Any, Any]], regularization: Any = None
+) -> list[tuple[Any, Any]]:
+    """Add weight decay to gradients; `regularization` is for parameters without their own."""
+    if regularization is not None and any(p.regularizer for p, _ in parameters_and_grads):
+        _log.info(
+            "some parameters have a regularizer of their own; %s applies to the others only.",
+            regularization,
+        )
+    result = []
+    with name_scope("regularization"):
+        for param, grad in parameters_and_grads:
+            regularizer = param.regularizer or regularization
+            if grad is not None and regularizer is not None:
+                with param.block.program._optimized_guard([param, grad]):
+                    decay = regularizer(param, grad, grad.block)
+                    grad.block.append_op(
+                        type="sum", inputs={"X": [grad, decay]}, outputs={"Out": [grad]}
+                    )
+            result.append((param, grad))
+    return result
