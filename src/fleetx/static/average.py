@@ -1,0 +1,44 @@
+"""A running average of values with weights, kept outside of programs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+
+class WeightedAverage:
+    """The average of all values added since the last reset, each counted by its weight."""
+
+    def __init__(self) -> None:
+        warnings.warn(
+            "WeightedAverage is deprecated; the classes of metrics do the same.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all values."""
+        self.numerator: Any = None
+        self.denominator: Any = None
+
+    def add(self, value: Any, weight: Any) -> None:
+        """Count a number or array with a weight."""
+        for name, number in (("value", value), ("weight", weight)):
+            if not isinstance(number, np.ndarray | np.number | int | float):
+                raise ValueError(f"{name} of WeightedAverage.add must be a number or an array.")
+        if self.numerator is None:
+            self.numerator, self.denominator = value * weight, weight
+        else:
+            self.numerator += value * weight
+            self.denominator += weight
+
+    def eval(self) -> Any:
+        """Return the average."""
+        if self.numerator is None:
+            raise ValueError(
+                "There is no data to be averaged in WeightedAverage; call add() first."
+            )
+        return self.numerator / self.denominator

@@ -1,0 +1,65 @@
+"""Flags named `FLAGS_...` that scripts set and ask for.
+
+They steer memory pools and kernels of Paddle's own engine, which has no counterpart here: a flag is
+kept and given back, and changes nothing. `FLAGS_check_nan_inf`, which promises a check, says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Flags that scripts read before they set them, with Paddle's defaults.
+_flags: dict[str, Any] = {
+    "FLAGS_allocator_strategy": "auto_growth",
+    "FLAGS_benchmark": False,
+    "FLAGS_check_nan_inf": False,
+    "FLAGS_cudnn_deterministic": False,
+    "FLAGS_cudnn_exhaustive_search": False,
+    "FLAGS_eager_delete_tensor_gb": 0.0,
+    "FLAGS_fraction_of_gpu_memory_to_use": 0.92,
+    "FLAGS_paddle_num_threads": 1,
+    "FLAGS_sort_sum_gradient": False,
+    "FLAGS_sync_nccl_allreduce": True,
+    "FLAGS_use_mkldnn": False,
+}
+
+
+def set_flags(flags: Mapping[str, Any]) -> None:
+    """Keep the values of flags."""
+    if not isinstance(flags, Mapping):
+        raise TypeError(f"flags of set_flags must be a dict, not {type(flags).__name__}.")
+    for name, value in flags.items():
+        _check(name)
+        if name == "FLAGS_check_nan_inf" and value:
+            warnings.warn(
+                "FLAGS_check_nan_inf is kept but has no effect here: look for NaN with "
+                "layers.has_nan or torch.autograd.detect_anomaly().",
+                stacklevel=2,
+            )
+        _flags[name] = value
+
+
+def get_flags(flags: str | Sequence[str]) -> dict[str, Any]:
+    """Return the values of flags by name."""
+    if not isinstance(flags, str | list | tuple):
+        raise TypeError(
+            f"flags of get_flags must be a name or a list of names, not {type(flags).__name__}."
+        )
+    names = [flags] if isinstance(flags, str) else flags
+    for name in names:
+        _check(name)
+        if name not in _flags:
+            raise ValueError(f"Flag {name} cannot get its value: it was never set.")
+    return {name: _flags[name] for name in names}
+
+
+def all_flags() -> dict[str, Any]:
+    """Return all flags; the dictionary itself, so that changes are kept."""
+    return _flags
+
+
+def _check(name: Any) -> None:
+    if not isinstance(name, str) or not name.startswith("FLAGS_"):
+        raise ValueError(f"a flag is named 'FLAGS_...', not {name!r}.")
