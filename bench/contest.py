@@ -1,0 +1,95 @@
+"""Runs contestants side by side: each is a process that does a number of steps when told to.
+
+The processes stay alive and take turns, so that whatever else the machine does hits all of them
+alike. A contestant is a script that prints one JSON line when it is ready (with facts such as the
+time to build), then for every number of steps it reads from its input does them and prints the
+seconds they took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+OURS = os.pathsep.join([str(ROOT / "src"), str(ROOT / "compat")])
+
+
+@dataclass
+class Contestant:
+    """One process of the contest."""
+
+    name: str
+    script: str
+    python: str = sys.executable
+    arguments: tuple[str, ...] = ()
+    ours: bool = True  # whether `import paddle` is this project's
+    facts: dict[str, Any] = field(default_factory=dict)
+    rates: list[float] = field(default_factory=list)
+    process: Any = None
+
+    def start(self) -> None:
+        """Start the process and wait until it is ready."""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        environment.update({"GLOG_minloglevel": "2", "PYTHONPATH": OURS if self.ours else ""})
+        self.process = subprocess.Popen(
+            [self.python, str(HERE / "contestants" / self.script), *self.arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        self.facts = json.loads(self._line())
+
+    def _line(self) -> str:
+        while True:
+            line: str = self.process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"{self.name} ended with code {self.process.wait()}.")
+            if line.startswith("@"):
+                return line[1:]
+
+    def window(self, steps: int) -> None:
+        """Let it do some steps and note its rate."""
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        self.rates.append(steps / float(self._line()))
+
+    def stop(self) -> None:
+        """End the process; its last words may be more facts."""
+        self.process.stdin.close()
+        rest = self.process.stdout.read()
+        for line in rest.splitlines():
+            if line.startswith("@"):
+                self.facts.update(json.loads(line[1:]))
+        self.process.wait()
+
+    @property
+    def rate(self) -> float:
+        """The median of the rates, in steps per second."""
+        return statistics.median(self.rates)
+
+
+def contest(contestants: list[Contestant], *, steps: int, rounds: int) -> None:
+    """Let all contestants take turns for some rounds."""
+    for each in contestants:
+        each.start()
+    try:
+        for _ in range(rounds):
+            for each in contestants:
+                each.window(steps)
+    finally:
+        for each in contestants:
+            each.stop()
+
+
+def ratio(first: Contestant, second: Contestant) -> float:
+    """Return how much faster the first is: the median over rounds of the ratio within a round."""
+    return statistics.median(a / b for a, b in zip(first.rates, second.rates, strict=True))

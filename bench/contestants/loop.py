@@ -1,0 +1,33 @@
+"""The side of a contestant: say that it is ready, then do steps when told to. Runs on Python 3.7
+too."""
+
+import json
+import resource
+import sys
+import time
+
+
+def tell(**facts):
+    """Print facts for the contest."""
+    print("@" + json.dumps(facts), flush=True)
+
+
+def peak_mb():
+    """Return the highest memory use of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+
+
+def serve(step, warm_up, **facts):
+    """Warm up, report, and answer requests for steps until the input ends."""
+    for i in range(warm_up):
+        step(i)
+    tell(**facts)
+    done = 0
+    for line in sys.stdin:
+        count = int(line)
+        start = time.perf_counter()
+        for i in range(count):
+            step(done + i)
+        print("@%r" % (time.perf_counter() - start), flush=True)
+        done += count
+    tell(peak_mb=peak_mb())

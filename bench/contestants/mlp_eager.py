@@ -1,0 +1,40 @@
+"""The documents' first network, written by hand in eager PyTorch, arrays in and out."""
+
+import torch
+from loop import serve
+from mlp_data import BATCHES
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+class Mlp(nn.Module):
+    """Two hidden layers with tanh."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(32, 128)
+        self.second = nn.Linear(128, 128)
+        self.last = nn.Linear(128, 2)
+
+    def forward(self, x):
+        """Return logits."""
+        return self.last(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+model = Mlp()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def step(i):
+    """One training step."""
+    batch = BATCHES[i % len(BATCHES)]
+    logits = model(torch.from_numpy(batch["x"]))
+    loss = nn.functional.cross_entropy(logits, torch.from_numpy(batch["y"]).view(-1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.detach().numpy()
+
+
+serve(step, 50)
