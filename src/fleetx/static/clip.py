@@ -98,7 +98,7 @@ class GradientClipBase:
         pairs = [(p, g) for p, g in params_grads if g is not None]
         chosen = [(p, g) for p, g in pairs if self._needs_clip(p)]
         if not chosen:
-            return list(params_grads)
+            return pairs
         with name_scope("gradient_clip"):
             clipped = self._clip(chosen)
         by_name = {p.name: g for p, g in clipped}

@@ -49,8 +49,8 @@ class _Swap:
 class ExponentialMovingAverage:
     """ema = decay * ema + (1 - decay) * parameter, corrected for its zero start when applied.
 
-    Call `update()` after the optimizer's minimize. With `thres_steps`, a step count, the decay is at
-    most (1 + steps) / (10 + steps).
+    Call `update()` after the optimizer's minimize. With `thres_steps`, a step count, the decay is
+    at most (1 + steps) / (10 + steps).
     """
 
     _step_counter_name = "@EMA_STEP_COUNTER@"

@@ -154,7 +154,7 @@ class Optimizer(LearningRateMixin, StateMixin):
         """Append clipping, weight decay and updates to the default program; return the updates."""
         pairs: Any = sorted(params_grads, key=lambda pair: pair[0].name)
         clip = append_gradient_clip_ops if self._grad_clip is None else self._grad_clip
-        pairs = self._append_regularization(clip(pairs))
+        pairs = self.append_regularization_ops(clip(pairs), self.regularization)
         return self._create_optimization_pass(pairs)
 
     def apply_optimize(
@@ -164,8 +164,11 @@ class Optimizer(LearningRateMixin, StateMixin):
         with program_guard(loss.block.program, startup_program):
             return self.apply_gradients(params_grads)
 
-    def _append_regularization(self, params_grads: Sequence[Any]) -> list[tuple[Any, Any]]:
-        return append_regularization_ops(params_grads, self.regularization)
+    def append_regularization_ops(
+        self, parameters_and_grads: Sequence[Any], regularization: Any = None
+    ) -> list[tuple[Any, Any]]:
+        """Add weight decay to the gradients; return the pairs."""
+        return append_regularization_ops(parameters_and_grads, regularization)
 
     def _create_optimization_pass(self, parameters_and_grads: Sequence[Any]) -> list[Operator]:
         block = default_main_program().current_block()

@@ -1,15 +1,75 @@
-"""RecomputeOptimizer: the name, for scripts that use it; there is no recomputation here yet."""
+"""RecomputeOptimizer: an optimizer that forgets activations between checkpoints and recomputes them.
+
+Which ops are run again is decided by `append_backward(checkpoints=...)`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from fleetx.static.backward import append_backward
+from fleetx.static.operator import Operator
+from fleetx.static.optimizer.base import Optimizer
+from fleetx.static.program import Program, program_guard
+from fleetx.static.variable import Variable
 
 
 class RecomputeOptimizer:
-    """Refuses to be made: training without recomputation would not save the memory asked for."""
+    """Wraps an optimizer; `_set_checkpoints` names the variables that stay in memory."""
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._checkpoints: list[Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_optimizer":  # not yet set: while being copied
+            raise AttributeError(name)
+        return getattr(self._optimizer, name)
+
+    def _set_checkpoints(self, checkpoints: Sequence[Any]) -> None:
+        """Say which Variables (or names) are kept; everything between them is recomputed."""
+        if not isinstance(checkpoints, list | tuple):
+            raise TypeError(
+                f"checkpoints must be a list of Variables or names, not {type(checkpoints).__name__}."
+            )
+        self._checkpoints = list(checkpoints)
+
+    def load(self, stat_dict: dict[str, Any]) -> None:
+        """Refuse: the state belongs to the inner optimizer."""
         raise NotImplementedError(
-            "RecomputeOptimizer is not available: use the inner "
-            f"{type(optimizer).__name__} directly, which keeps all activations in memory."
+            "RecomputeOptimizer has no state of its own: load it into the inner optimizer."
         )
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Any] | None = None,
+        no_grad_set: Any = None,
+        callbacks: Sequence[Any] | None = None,
+    ) -> list[tuple[Any, Any]]:
+        """Append the backward pass with recomputation; return the pairs (parameter, gradient)."""
+        self._optimizer._dtype = loss.dtype
+        with program_guard(loss.block.program, startup_program):
+            return append_backward(
+                loss,
+                parameter_list or self._optimizer._parameter_list,
+                self._optimizer._get_no_grad_set(loss, no_grad_set),
+                callbacks,
+                checkpoints=self._checkpoints,
+            )
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Any] | None = None,
+        no_grad_set: Any = None,
+    ) -> tuple[list[Operator], list[tuple[Any, Any]]]:
+        """Append gradients and updates; return (update ops, pairs)."""
+        if self._checkpoints is None:
+            raise RuntimeError("call _set_checkpoints before minimize of a RecomputeOptimizer.")
+        params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
+        ops = self._optimizer.apply_optimize(loss, startup_program, params_grads)
+        return ops, params_grads

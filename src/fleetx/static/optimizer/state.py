@@ -57,7 +57,7 @@ class StateMixin:
     ) -> Variable:
         """Create an accumulator of a parameter in both default programs."""
         name = self._full_name(name)
-        if param.name in self._accumulators[name]:
+        if param.name in self._accumulators.get(name, {}):
             raise ValueError(f"Accumulator {name} already exists for parameter {param.name}.")
         if self.helper is None:
             self.helper = LayerHelper(self.__class__.__name__)
@@ -80,7 +80,7 @@ class StateMixin:
     def _get_accumulator(self, name: str, param: Any) -> Variable:
         """Return an accumulator of a parameter."""
         name = self._full_name(name)
-        if param.name not in self._accumulators[name]:
+        if param.name not in self._accumulators.get(name, {}):
             raise ValueError(f"Accumulator {name} does not exist for parameter {param.name}.")
         return self._accumulators[name][param.name]
 

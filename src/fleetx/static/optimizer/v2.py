@@ -114,11 +114,15 @@ class Momentum(sgd.MomentumOptimizer):
         )
         self._rescale_grad = float(rescale_grad)
 
-    def _append_regularization(self, params_grads: Sequence[Any]) -> list[tuple[Any, Any]]:
-        others = {p.name for p, _ in params_grads if not isinstance(self._decay(p), L2Decay)}
-        chosen = [(p, g) for p, g in params_grads if p.name in others]
-        regularized = {p.name: g for p, g in super()._append_regularization(chosen)}
-        return [(p, regularized.get(p.name, g)) for p, g in params_grads]
+    def append_regularization_ops(
+        self, parameters_and_grads: Sequence[Any], regularization: Any = None
+    ) -> list[tuple[Any, Any]]:
+        """Add weight decay other than L2, which the update op does itself."""
+        others = [
+            (p, g) for p, g in parameters_and_grads if not isinstance(self._decay(p), L2Decay)
+        ]
+        super().append_regularization_ops(others, regularization)
+        return list(parameters_and_grads)
 
     def _decay(self, param: Any) -> Any:
         return param.regularizer or self.regularization
