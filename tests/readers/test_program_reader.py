@@ -11,7 +11,7 @@ from fleetx.static.place import CPUPlace
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import DataLoaderBase, PyReader
 from fleetx.static.readers.loader import DataLoader
-from fleetx.static.readers.lod_tensor import create_lod_tensor
+from fleetx.static.readers.lod_tensor import LoDTensor, LoDTensorArray, create_lod_tensor
 from fleetx.static.readers.py_reader import (
     create_py_reader_by_data,
     double_buffer,
@@ -253,3 +253,34 @@ def test_errors_of_loaders(variable):
     loader.set_batch_generator(lambda: iter([([[1, 2], [3]], [1])]), places=CPUPlace())
     with pytest.raises(TypeError, match="'x' is not a regular array"):
         list(loader)
+
+
+def test_a_script_may_push_batches_itself(program):
+    reader = py_reader(10, [(-1, 2), (-1, 1)], ["float32", "int64"])
+    queue = reader.queue
+    x, _ = read_file(reader)
+    (port,) = program._readers
+
+    def push():
+        for arrays in batches(20)():
+            array = LoDTensorArray()
+            for item in arrays:
+                array.append(LoDTensor(item))
+            assert queue.push(array)
+        queue.close()
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    feeds = one_pass(port)
+    thread.join()
+    assert [np.array(feed[x.name])[0, 0] for feed in feeds] == list(range(20))
+    assert (queue.size(), queue.push([])) == (0, False)
+    reader.reset()
+    assert reader.queue is not queue
+
+
+def test_irregular_input_is_a_type_error():
+    check = DataLoaderBase._check_input_array
+    assert check([np.zeros(2)] * 3).shape == (3, 2)
+    with pytest.raises(TypeError, match="not a regular array"):
+        check([np.zeros(2), np.zeros(1)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from fleetx.launch.environment import cpu_num
 from fleetx.static.place import CPUPlace, CUDAPlace
 from fleetx.static.program import Program, default_main_program
 from fleetx.static.scope import Scope
@@ -149,6 +150,8 @@ class CompiledProgram:
         self._is_data_parallel = False
         self._loss_name: str | None = None
         self._share_vars_from: CompiledProgram | None = None
+        # A run without feed takes this many batches from the program's readers, as one batch.
+        self._place_count = 1
 
     def with_data_parallel(
         self,
@@ -166,6 +169,10 @@ class CompiledProgram:
             self._build_strategy = build_strategy
         self._exec_strategy = exec_strategy
         self._is_data_parallel = True
+        if places is None:
+            self._place_count = cpu_num()
+        else:
+            self._place_count = len(places) if isinstance(places, list | tuple) else 1
         self._loss_name = loss_name
         self._share_vars_from = share_vars_from
         return self

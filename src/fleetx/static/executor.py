@@ -72,6 +72,7 @@ class Executor:
         if self._closed:
             raise RuntimeError("This Executor is closed; make a new one to run programs.")
         scope = global_scope() if scope is None else scope
+        batches = getattr(program, "_place_count", 1)
         program, build = _unwrap(default_main_program() if program is None else program)
         if isinstance(feed, list | tuple):
             feed = _merge_feeds(feed)
@@ -82,7 +83,7 @@ class Executor:
                 f"{type(feed).__name__}."
             )
         if program._readers:
-            feed = _with_readers(program, feed)
+            feed = _with_readers(program, feed, batches)
         fetches = _fetch_names(fetch_list)
         for hook in program._before_run:
             hook(scope)
@@ -433,11 +434,12 @@ def _merge_feeds(feeds: Sequence[Any]) -> dict[str, Any]:
     return {name: concat_lod_tensors([f[name] for f in feeds]) for name in feeds[0]}
 
 
-def _with_readers(program: Program, feed: Mapping[str, Any]) -> dict[str, Any]:
+def _with_readers(program: Program, feed: Mapping[str, Any], batches: int) -> dict[str, Any]:
+    """Return the feed with what the program reads itself: that many batches, joined."""
     merged = dict(feed)
     for reader in program._readers:
         if not all(n in merged for n in reader.output_names):
-            merged.update(reader.next_feed())
+            merged.update(_merge_feeds([reader.next_feed() for _ in range(batches)]))
     return merged
 
 

@@ -17,6 +17,9 @@ class Place:
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
+    def _type(self) -> str:
+        return type(self).__name__
+
     def _equals(self, other: object) -> bool:
         return self == other
 

@@ -33,15 +33,23 @@ class Channel(Generic[T]):
         self._traceback: TracebackType | None = None
 
     def put(self, item: T) -> bool:
-        """Add an item, waiting for room; False when the getting side has closed the channel."""
+        """Add an item, waiting for room; False when the channel is finished or closed."""
         with self._changed:
-            while not self._closed and self._capacity and len(self._items) >= self._capacity:
+            while not self._ended and self._capacity and len(self._items) >= self._capacity:
                 self._changed.wait()
-            if self._closed:
+            if self._ended:
                 return False
             self._items.append(item)
             self._changed.notify_all()
             return True
+
+    @property
+    def _ended(self) -> bool:
+        return self._finished or self._closed
+
+    def __len__(self) -> int:
+        """Return how many items wait."""
+        return len(self._items)
 
     def finish(self, error: BaseException | None = None) -> None:
         """Say that no more items come; a given error is raised after the items before it."""
@@ -62,7 +70,7 @@ class Channel(Generic[T]):
     def get(self) -> T:
         """Return the next item, waiting for it; StopIteration at the end."""
         with self._changed:
-            while not self._items and not self._finished and not self._closed:
+            while not self._items and not self._ended:
                 self._changed.wait()
             if self._items:
                 item = self._items.popleft()
@@ -124,6 +132,11 @@ class BackgroundIterator(Iterator[T]):
 
     def __next__(self) -> T:
         return self._channel.get()
+
+    @property
+    def thread(self) -> threading.Thread:
+        """The thread that reads."""
+        return self._thread
 
     def close(self) -> None:
         """Stop reading and wait until the thread has left the source."""

@@ -17,9 +17,9 @@ from fleetx.static.program import default_main_program
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.batch import Reader
 from fleetx.static.readers.data_feeder import slot_of
-from fleetx.static.readers.generator_source import GeneratorSource
+from fleetx.static.readers.generator_source import GeneratorSource, regular_array
 from fleetx.static.readers.lod_tensor import LoDTensor
-from fleetx.static.readers.program_reader import ProgramReader, ReadPort
+from fleetx.static.readers.program_reader import ProgramReader, PushQueue, ReadPort
 
 Batch = list[Any]
 
@@ -33,6 +33,10 @@ class DataLoaderBase:
     def __call__(self) -> Any:
         """Return the loader itself: `for batch in loader():`."""
         return self
+
+    @classmethod
+    def _check_input_array(cls, item: Any) -> Any:
+        return regular_array(item, "The input")
 
     def next(self) -> Any:
         """Return the next item."""
@@ -135,6 +139,11 @@ class GeneratorLoader(DataLoaderBase):
     def reset(self) -> None:
         """End the pass of a loader that is not iterable."""
         self._program_reader("reset").reset()
+
+    @property
+    def queue(self) -> PushQueue:
+        """The queue of a loader that is not iterable."""
+        return self._program_reader("queue").queue
 
     def _program_reader(self, method: str) -> ProgramReader:
         if self._reader is None:

@@ -80,6 +80,14 @@ class GeneratorSource:
 def _as_tensor(item: Any, slot: Slot) -> LoDTensor:
     if isinstance(item, LoDTensor):
         return item
+    tensor = LoDTensor()
+    # Copied: the generator may fill the same buffer again while this batch waits.
+    tensor.set(regular_array(item, f"The batch for variable {slot.name!r}"))
+    return tensor
+
+
+def regular_array(item: Any, what: str) -> np.ndarray[Any, Any]:
+    """Return an array for nested lists; a TypeError says if their lengths differ."""
     try:
         array = np.asarray(item)
         ragged = array.dtype == object
@@ -87,10 +95,7 @@ def _as_tensor(item: Any, slot: Slot) -> LoDTensor:
         ragged = True
     if ragged:
         raise TypeError(
-            f"The batch for variable {slot.name!r} is not a regular array: its nested lists have "
-            "different lengths; pass sequences as a LoDTensor made by create_lod_tensor()."
+            f"{what} is not a regular array: its nested lists have different lengths; pass "
+            "sequences as a LoDTensor made by create_lod_tensor()."
         )
-    tensor = LoDTensor()
-    # Copied: the generator may fill the same buffer again while this batch waits.
-    tensor.set(array)
-    return tensor
+    return array

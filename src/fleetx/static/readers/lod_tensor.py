@@ -242,8 +242,8 @@ def concat_lod_tensors(tensors: Sequence[Any]) -> LoDTensor:
     lengths = [part.recursive_sequence_lengths() for part in parts]
     if len({len(levels) for levels in lengths}) != 1:
         raise InvalidLoDError(
-            "Tensors with and without sequences, or with different numbers of LoD levels, cannot be "
-            f"joined: their sequence lengths are {lengths}."
+            "Tensors with and without sequences, or with different numbers of LoD levels, cannot "
+            f"be joined: their sequence lengths are {lengths}."
         )
     joined.set_recursive_sequence_lengths(
         [[n for level in levels for n in level] for levels in zip(*lengths, strict=True)]

@@ -7,15 +7,39 @@ batch from every port whose variables it needs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static.errors import EOFException
-from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.background import BackgroundIterator, Channel
 from fleetx.static.readers.batch import Reader
 from fleetx.static.readers.data_feeder import Feed, Slot
 from fleetx.static.readers.generator_source import GeneratorSource
 from fleetx.static.readers.lod_tensor import LoDTensor
+
+
+class PushQueue:
+    """The queue of a reader that another thread of the script fills, batch by batch."""
+
+    def __init__(self, capacity: int) -> None:
+        self._channel: Channel[list[LoDTensor]] = Channel(capacity)
+
+    def push(self, tensors: Sequence[LoDTensor]) -> bool:
+        """Add a batch, waiting for room; False once the queue is closed."""
+        return self._channel.put(list(tensors))
+
+    def close(self) -> None:
+        """Say that no more batches come; those that wait are still read."""
+        self._channel.finish()
+
+    def size(self) -> int:
+        """Return how many batches wait."""
+        return len(self._channel)
+
+    def pop(self) -> list[LoDTensor]:
+        """Return the next batch, waiting for it; StopIteration at the end."""
+        return self._channel.get()
 
 
 class ProgramReader:
@@ -32,6 +56,7 @@ class ProgramReader:
         self._source = source if source is not None else GeneratorSource(slots)
         self._running: BackgroundIterator[list[LoDTensor]] | None = None
         self._ended = False
+        self._pushed: PushQueue | None = None
 
     # -- data source, under Fluid's names --------------------------------------------------------
     def decorate_paddle_reader(self, reader: Reader) -> None:
@@ -44,6 +69,18 @@ class ProgramReader:
 
     decorate_sample_list_generator = decorate_paddle_reader
     decorate_tensor_provider = decorate_batch_generator
+
+    @property
+    def queue(self) -> PushQueue:
+        """A queue to push batches to, instead of giving the reader a generator and `start()`."""
+        if self._pushed is None:
+            self._pushed = PushQueue(self.capacity)
+        return self._pushed
+
+    @property
+    def thread(self) -> threading.Thread | None:
+        """The thread that reads ahead, None before `start()`."""
+        return self._running.thread if self._running is not None else None
 
     # -- passes ----------------------------------------------------------------------------------
     def start(self) -> None:
@@ -63,19 +100,19 @@ class ProgramReader:
 
     def reset(self) -> None:
         """End the pass; the next `start()` begins with the first batch."""
-        running, self._running, self._ended = self._running, None, False
+        running, self._running, self._ended, self._pushed = self._running, None, False, None
         if running is not None:
             running.close()
 
     def next_batch(self) -> list[LoDTensor]:
         """Return the next batch; EOFException at the end of the data."""
-        if self._running is None:
+        if self._running is None and (self._pushed is None or self._source.is_set):
             raise RuntimeError(
                 f"Reader {self.name!r} is not started: call its start() before running the "
                 "program, or feed its variables."
             )
         try:
-            return next(self._running)
+            return self.queue.pop() if self._running is None else next(self._running)
         except StopIteration:
             self._ended = True
             raise EOFException(
