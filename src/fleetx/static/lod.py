@@ -1,8 +1,8 @@
 """Offsets of variable-length sequences (LoD), as ops see them at run time.
 
 A LoD is a list of levels, a level a list of offsets: `[[0, 2, 5]]` is two sequences, of two and of
-three rows. The last level counts rows, each level above counts sequences of the level below. Sequence
-ops work on the flat rows with a number per row (which sequence it is in), not in a loop over sequences.
+three rows. The last level counts rows, each level above counts sequences of the level below.
+Sequence ops work on the flat rows with a number per row (which sequence it is in), not in a loop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Ops that run blocks, and those around them: branches, loops, splitting a batch in two, printing.
 
-A body runs through `ctx.run_block` with the values of the outer variables it reads; what it writes to
-outer variables comes back as the op's outputs. The slot `Out` is an input too: an output that the body
-did not write keeps its value.
+A body runs through `ctx.run_block` with the values of the outer variables it reads; what it writes
+to outer variables comes back as the op's outputs. The slot `Out` is an input too: an output that
+the body did not write keeps its value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ops for tagging and comparing sequences: linear-chain CRF, its decoding, edit distance.
 
-The transition parameter has two rows more than tags: the weights to start with a tag, to end with it,
-and then from each tag (row) to the next (column).
+The transition parameter has two rows more than tags: the weights to start with a tag, to end with
+it, and then from each tag (row) to the next (column).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recurrent ops: LSTM and GRU over a batch of sequences, and single steps of both.
 
-The sequences are stepped through longest first, so that at each time step those still going on are the
-first rows of the state; the only loop is the one over time.
+The sequences are stepped through longest first, so that at each time step those still going on are
+the first rows of the state; the only loop is the one over time.
 """
 
 from __future__ import annotations

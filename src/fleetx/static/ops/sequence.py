@@ -80,9 +80,9 @@ def sequence_pool(x: Any, *, pooltype: str, pad_value: float, lod: Lods) -> Any:
             sizes = torch.tensor(lengths, dtype=x.dtype, device=x.device).clamp_(min=1)
             out = out / _column(sizes if pooltype == "AVERAGE" else sizes.sqrt(), out)
     elif pooltype in ("FIRST", "LAST"):
-        rows = offsets[:-1] if pooltype == "FIRST" else [end - 1 for end in offsets[1:]]
+        ends = offsets[:-1] if pooltype == "FIRST" else [end - 1 for end in offsets[1:]]
         source = x if len(x) else x.new_zeros((1, *x.shape[1:]))
-        out = source[as_tensor(np.clip(rows, 0, len(source) - 1), x.device)]
+        out = source[as_tensor(np.clip(ends, 0, len(source) - 1), x.device)]
     elif pooltype == "MAX":
         rows = _argmax_rows(x, segment_ids(offsets, x.device), len(lengths))
         source = torch.cat([x, x.new_full((1, *x.shape[1:]), pad_value)]) if empty else x
@@ -240,7 +240,7 @@ def sequence_scatter(x: Any, ids: Any, updates: Any, *, lod: Lods) -> Any:
     offsets = lod_of(lod, "Ids", "sequence_scatter")[-1]
     if len(offsets) - 1 != len(x):
         raise ValueError(
-            f"sequence_scatter needs a sequence of Ids per row of X: {len(x)}, not {len(offsets) - 1}."
+            f"sequence_scatter has {len(x)} rows of X but {len(offsets) - 1} sequences of Ids."
         )
     rows = segment_ids(offsets, x.device)
     return x.index_put((rows, ids.reshape(-1).long()), updates.reshape(-1), accumulate=True)

@@ -129,7 +129,7 @@ def sequence_unpad(x: Any, length: Any) -> Any:
     lengths = length.reshape(-1).cpu().numpy()
     if len(lengths) != len(x) or (lengths > x.shape[1]).any():
         raise ValueError(
-            f"sequence_unpad needs for each of {len(x)} sequences a length of at most {x.shape[1]}, "
+            f"sequence_unpad needs {len(x)} lengths of at most {x.shape[1]}, "
             f"but has {lengths.tolist()}."
         )
     tail = x.shape[2:] or (1,)

@@ -1,0 +1,420 @@
+"""Branches and loops: blocks of ops that run if, or as long as, a condition variable is true.
+
+A block is built inside a `with`; when it ends, its op is appended to the block around it, listing
+the outer variables that the block reads and writes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from fleetx.static.block import Block
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.dtypes import VarType
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.structure import assert_same_structure, map_structure
+from fleetx.static.program import Program
+from fleetx.static.variable import Variable
+
+__all__ = ["While", "case", "cond", "switch_case", "while_loop"]
+
+
+class BlockGuard:
+    """Lets layers append to a new inner block inside a `with`."""
+
+    def __init__(self, main_program: Program) -> None:
+        if not isinstance(main_program, Program):
+            raise TypeError(
+                f"BlockGuard takes a Program, not {type(main_program).__name__}: {main_program!r}."
+            )
+        self.main_program = main_program
+
+    def complete(self) -> None:
+        """Append the op that runs the block; called with the inner block still current."""
+
+    def __enter__(self) -> None:
+        self.main_program._create_block()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if exc_type is None:
+                self.complete()
+        finally:
+            self.main_program._rollback()
+
+
+def parent_of(block: Block) -> Block:
+    """Return the block around an inner block."""
+    parent = block.parent
+    if parent is None:
+        raise RuntimeError("this can only be used inside a block of control flow.")
+    return parent
+
+
+def outer_names(block: Block, written: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """Return the outer variables that a block reads before it writes them, and those it writes.
+
+    `written` are names that count as written before the block begins.
+    """
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = dict.fromkeys(written)
+    for op in block.ops:
+        for name in op.input_arg_names:
+            if name not in writes and not block.has_var(name):
+                reads[name] = None
+        writes.update(dict.fromkeys(op.output_arg_names))
+    parent = parent_of(block)
+    return list(reads), [n for n in writes if parent._find_var_recursive(n) is not None]
+
+
+def _is_scalar(var: Variable) -> bool:
+    return math.prod(abs(d) for d in var.shape) == 1
+
+
+# -- branches ----------------------------------------------------------------------------------
+class ConditionalBlock:
+    """A block that runs if its condition is true."""
+
+    def __init__(
+        self, inputs: Sequence[Variable], is_scalar_condition: bool = False, name: str | None = None
+    ) -> None:
+        for item in inputs:
+            check_type(item, "inputs", Variable, "ConditionalBlock")
+        self.inputs = list(inputs)
+        self.is_scalar_condition = is_scalar_condition
+        self.helper = LayerHelper("conditional_block", name=name)
+
+    def block(self) -> ConditionalBlockGuard:
+        """Return the guard inside which the block is built."""
+        return ConditionalBlockGuard(self)
+
+    def complete(self) -> None:
+        """Append the op to the block around the current one."""
+        inside = self.helper.main_program.current_block()
+        parent = parent_of(inside)
+        reads, writes = outer_names(inside)
+        scope = parent.create_var(type=VarType.STEP_SCOPES)
+        parent.append_op(
+            type="conditional_block",
+            inputs={"Cond": self.inputs, "Input": reads},
+            outputs={"Out": writes, "Scope": [scope]},
+            attrs={"sub_block": inside, "is_scalar_condition": self.is_scalar_condition},
+        )
+
+
+class ConditionalBlockGuard(BlockGuard):
+    """The `with` around the ops of a ConditionalBlock."""
+
+    def __init__(self, block: ConditionalBlock) -> None:
+        check_type(block, "block", ConditionalBlock, "ConditionalBlockGuard")
+        super().__init__(block.helper.main_program)
+        self.block = block
+
+    def complete(self) -> None:
+        """Append the conditional_block op."""
+        self.block.complete()
+
+
+def select_output(input: Variable, outputs: Sequence[Variable], mask: Variable) -> Any:
+    """Pass `input` on to the output whose number is in `mask`."""
+    check_type(input, "input", Variable, "select_output")
+    check_variable_and_dtype(mask, "mask", ["int32"], "select_output")
+    check_type(outputs, "outputs", (list, tuple), "select_output")
+    LayerHelper("select_output").append_op(
+        type="select_output", inputs={"X": input, "Mask": mask}, outputs={"Out": outputs}
+    )
+    return outputs
+
+
+def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
+    """Return the input whose number is in `mask`; the others need no value."""
+    check_type(inputs, "inputs", (list, tuple), "select_input")
+    check_variable_and_dtype(mask, "mask", ["int32"], "select_input")
+    helper = LayerHelper("select_input")
+    first = inputs[0]
+    out = helper.create_variable(dtype=first.dtype, shape=first._shape, type=first.type)
+    helper.append_op(type="select_input", inputs={"X": inputs, "Mask": mask}, outputs={"Out": out})
+    return out
+
+
+def _copy_to_parent(var: Variable | None, helper: LayerHelper) -> Variable | None:
+    from fleetx.static.layers import assign
+
+    if var is None:
+        return None
+    parent = parent_of(helper.main_program.current_block())
+    outside = parent.create_var(dtype=var.dtype, shape=var._shape, type=var.type)
+    assign(var, outside)
+    return outside
+
+
+def _branch(
+    pred: Variable, fn: Callable[[], Any], what: str, helper: LayerHelper, negate: bool = False
+) -> Any:
+    """Build one branch of `cond`; return its results as variables of the outer block."""
+    from fleetx.static.layers import logical_not
+
+    if not callable(fn):
+        raise TypeError(f"The {what} in cond must be callable, but received {type(fn).__name__}.")
+    condition = logical_not(pred) if negate else pred
+    with ConditionalBlock([condition], is_scalar_condition=True).block():
+        result = fn()
+        if result is None:
+            return None
+        return map_structure(lambda var: _copy_to_parent(var, helper), result)
+
+
+def cond(
+    pred: Variable,
+    true_fn: Callable[[], Any] | None = None,
+    false_fn: Callable[[], Any] | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return what `true_fn` returns if `pred` is true, else what `false_fn` returns.
+
+    Both functions take nothing, build layers, and return None or equally nested Variables. Only the
+    branch that `pred` chooses is computed.
+    """
+    from fleetx.static.layers import cast
+
+    check_variable_and_dtype(pred, "pred", ["bool"], "fluid.layers.cond")
+    check_type(name, "name", (str, type(None)), "fluid.layers.cond")
+    helper = LayerHelper("cond", name=name)
+    true_out = None if true_fn is None else _branch(pred, true_fn, "true_fn", helper)
+    false_out = None if false_fn is None else _branch(pred, false_fn, "false_fn", helper, True)
+    if true_out is None and false_out is None:
+        return None
+    rule = "Incompatible return values of true_fn and false_fn in cond"
+    for missing, what, other in (
+        (true_out, "true_fn", "false_fn"),
+        (false_out, "false_fn", "true_fn"),
+    ):
+        if missing is None:
+            raise ValueError(f"{rule}: {what} returns None while {other} returns non-None")
+    try:
+        assert_same_structure(true_out, false_out, check_types=False)
+    except ValueError as error:
+        raise ValueError(f"{rule}: {error}") from error
+    mask = cast(pred, dtype="int32")
+    return map_structure(lambda no, yes: select_input([no, yes], mask), false_out, true_out)
+
+
+def _refuse(what: str, argument: str, layer: str, right: str, given: Any) -> TypeError:
+    return TypeError(f"{what} of '{argument}' in {layer} must be {right}, but received: {given}.")
+
+
+def case(
+    pred_fn_pairs: Sequence[tuple[Variable, Callable[[], Any]]],
+    default: Callable[[], Any] | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return what the function of the first true condition returns.
+
+    Args:
+        pred_fn_pairs: pairs of a boolean Variable and a function.
+        default: the function for when no condition is true; the last pair's by default.
+        name: the layer's name.
+    """
+    LayerHelper("case", name=name)
+    check_type(pred_fn_pairs, "pred_fn_pairs", (list, tuple), "case")
+    for pair in pred_fn_pairs:
+        if not isinstance(pair, tuple):
+            raise _refuse("The elements' type", "pred_fn_pairs", "case", "tuple", type(pair))
+        if len(pair) != 2:
+            raise _refuse("The tuple's size", "pred_fn_pairs", "case", "2", len(pair))
+        if not isinstance(pair[0], Variable):
+            raise _refuse(
+                "The pred's type", "pred_fn_pairs", "case", "boolean Variable", type(pair[0])
+            )
+        if not callable(pair[1]):
+            raise TypeError(f"The fn for {pair[0].name} of pred_fn_pairs in case must be callable.")
+    pairs = list(pred_fn_pairs)
+    if default is None:
+        default = pairs.pop()[1]
+    elif not callable(default):
+        raise TypeError("The default in case must be callable.")
+    chain = default
+    for pred, fn in reversed(pairs):
+        chain = functools.partial(cond, pred=pred, true_fn=fn, false_fn=chain)
+    return chain()
+
+
+def switch_case(
+    branch_index: Variable,
+    branch_fns: Any,
+    default: Callable[[], Any] | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return what the function with the number in `branch_index` returns.
+
+    Args:
+        branch_index: a Variable with one whole number.
+        branch_fns: a dict, a list of (number, function) pairs, or a list of functions.
+        default: the function for all other numbers; that of the largest number by default.
+        name: the layer's name.
+    """
+    from fleetx.static.layers import cast, equal, fill_constant
+
+    LayerHelper("switch_case", name=name)
+    check_variable_and_dtype(
+        branch_index, "branch_index", ["uint8", "int32", "int64"], "switch_case"
+    )
+    if branch_index.dtype != VarType.INT64:
+        branch_index = cast(branch_index, "int64")
+    pairs = _numbered(branch_fns)
+    if default is None:
+        pairs = sorted(pairs, key=lambda pair: pair[0])
+        default = pairs.pop()[1]
+    elif not callable(default):
+        raise TypeError("The default in switch_case must be callable.")
+    conditions = []
+    for number, fn in pairs:
+        value = fill_constant(shape=[1], dtype="int64", value=number)
+        conditions.append((equal(branch_index, value), fn))
+    chain = default
+    for pred, fn in conditions:
+        chain = functools.partial(cond, pred=pred, true_fn=fn, false_fn=chain)
+    return chain()
+
+
+def _numbered(branch_fns: Any) -> list[tuple[int, Callable[[], Any]]]:
+    """Return the pairs (number, function) of switch_case's argument, checked."""
+    check_type(branch_fns, "branch_fns", (list, tuple, dict), "switch_case")
+    pairs = list(branch_fns.items() if isinstance(branch_fns, dict) else branch_fns)
+    if all(callable(fn) for fn in pairs):
+        pairs = list(enumerate(pairs))
+    seen = set()
+    for pair in pairs:
+        if not isinstance(pair, tuple):
+            raise _refuse("The elements' type", "branch_fns", "switch_case", "tuple", type(pair))
+        if len(pair) != 2:
+            raise _refuse("The tuple's size", "branch_fns", "switch_case", "2", len(pair))
+        number, fn = pair
+        if not isinstance(number, int):
+            raise _refuse("The key's type", "branch_fns", "switch_case", "int", type(number))
+        if number in seen:
+            raise ValueError(
+                f"The key in 'branch_fns' must be unique, but '{number}' appears more than once."
+            )
+        seen.add(number)
+        if not callable(fn):
+            what = f"The type of function for key {number}"
+            raise _refuse(what, "branch_fns", "switch_case", "callable", type(fn))
+    return pairs
+
+
+# -- loops -------------------------------------------------------------------------------------
+class While:
+    """A block that runs as long as a condition variable, which it updates itself, is true."""
+
+    BEFORE_WHILE_BLOCK = 0
+    IN_WHILE_BLOCK = 1
+    AFTER_WHILE_BLOCK = 2
+
+    def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
+        self.helper = LayerHelper("while", name=name)
+        self.status = While.BEFORE_WHILE_BLOCK
+        if not isinstance(cond, Variable):
+            raise TypeError(f"cond of While must be a Variable, not {type(cond).__name__}.")
+        if cond.dtype != VarType.BOOL:
+            raise TypeError(f"cond of While must be a boolean Variable, not {cond.dtype}.")
+        if not _is_scalar(cond):
+            raise TypeError(f"cond of While must hold one value, but has shape {cond.shape}.")
+        self.cond_var = cond
+        self.is_test = is_test
+
+    def block(self) -> WhileGuard:
+        """Return the guard inside which the body is built."""
+        return WhileGuard(self)
+
+    def _complete(self) -> None:
+        body = self.helper.main_program.current_block()
+        parent = parent_of(body)
+        reads, writes = outer_names(body, written=[self.cond_var.name])
+        scopes = parent.create_var(type=VarType.STEP_SCOPES)
+        parent.append_op(
+            type="while",
+            inputs={"X": reads, "Condition": [self.cond_var]},
+            outputs={"Out": writes, "StepScopes": [scopes]},
+            attrs={"sub_block": body, "is_test": self.is_test},
+        )
+
+
+class WhileGuard(BlockGuard):
+    """The `with` around the body of a While."""
+
+    def __init__(self, while_op: While) -> None:
+        check_type(while_op, "while_op", While, "WhileGuard")
+        super().__init__(while_op.helper.main_program)
+        self.while_op = while_op
+
+    def __enter__(self) -> None:
+        self.while_op.status = While.IN_WHILE_BLOCK
+        super().__enter__()
+
+    def complete(self) -> None:
+        """Append the while op."""
+        self.while_op.status = While.AFTER_WHILE_BLOCK
+        self.while_op._complete()
+
+
+def while_loop(
+    cond: Callable[..., Variable],
+    body: Callable[..., Any],
+    loop_vars: Any,
+    is_test: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Call `body` on the loop variables while `cond` of them is true; return their last values.
+
+    Args:
+        cond: takes the loop variables, returns a boolean Variable with one value.
+        body: takes the loop variables, returns equally many new ones.
+        loop_vars: a list or tuple of Variables (or nested ones).
+        is_test: set where no gradient is needed.
+        name: the layer's name.
+    """
+    from fleetx.static.layers import assign
+
+    LayerHelper("while_loop", name=name)
+    for what, fn in (("cond", cond), ("body", body)):
+        if not callable(fn):
+            raise TypeError(f"{what} in while_loop should be callable, not {type(fn).__name__}.")
+    if not isinstance(loop_vars, list | tuple):
+        raise TypeError(
+            f"loop_vars in while_loop should be a list or tuple, not {type(loop_vars).__name__}."
+        )
+    if not loop_vars:
+        raise ValueError("loop_vars in while_loop should not be empty.")
+    condition = cond(*loop_vars)
+    if not isinstance(condition, Variable):
+        raise TypeError(
+            f"cond in while_loop should return a Variable, not {type(condition).__name__}."
+        )
+    loop = While(condition, is_test, name)
+    # The body may change lists and dicts it is given; the loop's own must stay what they are.
+    given = [map_structure(lambda var: var, item) for item in loop_vars]
+    with loop.block():
+        result = body(*given)
+        if not isinstance(result, list | tuple):
+            result = [result]
+        try:
+            assert_same_structure(list(result), list(loop_vars), check_types=False)
+        except ValueError as error:
+            raise ValueError(
+                "body in while_loop should return the same arity (length and structure) as "
+                f"loop_vars: {error}"
+            ) from error
+        again = cond(*result)
+        map_structure(assign, list(result), list(loop_vars))
+        assign(again, condition)
+    return loop_vars

@@ -1,0 +1,125 @@
+"""Layers for tagging and comparing sequences: linear-chain CRF, its decoding, edit distance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.variable import Variable
+
+__all__ = ["crf_decoding", "edit_distance", "linear_chain_crf"]
+
+_FLOATS = ["float32", "float64"]
+
+
+def linear_chain_crf(
+    input: Variable, label: Variable, param_attr: Any = None, length: Variable | None = None
+) -> Variable:
+    """Return the cost (negative log likelihood) of each sequence of tags, shape [sequences, 1].
+
+    Args:
+        input: the score of every tag at every step: sequences [N, tags], or a padded
+            [sequences, steps, tags] together with `length`.
+        label: the right tags, laid out like `input`.
+        param_attr: the attributes of the transition weights [tags + 2, tags].
+        length: the lengths of padded sequences.
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "linear_chain_crf")
+    check_variable_and_dtype(label, "label", ["int64"], "linear_chain_crf")
+    helper = LayerHelper("linear_chain_crf", input=input, param_attr=param_attr)
+    dtype = helper.input_dtype()
+    tags = input.shape[1 if length is None else 2]
+    transition = helper.create_parameter(helper.param_attr, [tags + 2, tags], dtype)
+    outputs = {
+        slot: [helper.create_variable_for_type_inference(dtype)]
+        for slot in ("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood")
+    }
+    helper.append_op(
+        type="linear_chain_crf",
+        inputs={
+            "Emission": input,
+            "Transition": transition,
+            "Label": label,
+            "Length": length,
+        },
+        outputs=outputs,
+    )
+    return outputs["LogLikelihood"][0]
+
+
+def crf_decoding(
+    input: Variable,
+    param_attr: Any,
+    label: Variable | None = None,
+    length: Variable | None = None,
+) -> Variable:
+    """Return the most likely tags; with `label`, 1 where the tag is the label and 0 elsewhere.
+
+    `param_attr` names the transition weights that a `linear_chain_crf` trains.
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "crf_decoding")
+    helper = LayerHelper("crf_decoding")
+    path = helper.create_variable_for_type_inference("int64")
+    helper.append_op(
+        type="crf_decoding",
+        inputs={
+            "Emission": input,
+            "Transition": helper.get_parameter(param_attr.name),
+            "Label": label,
+            "Length": length,
+        },
+        outputs={"ViterbiPath": [path]},
+    )
+    return path
+
+
+def edit_distance(
+    input: Variable,
+    label: Variable,
+    normalized: bool = True,
+    ignored_tokens: list[int] | None = None,
+    input_length: Variable | None = None,
+    label_length: Variable | None = None,
+) -> tuple[Variable, Variable]:
+    """Return the edit distance of each pair of sequences, [sequences, 1], and their number.
+
+    Args:
+        input: the sequences to judge.
+        label: the right ones.
+        normalized: whether to divide by the length of the right one.
+        ignored_tokens: numbers to leave out first.
+        input_length: the lengths, where `input` is a padded tensor.
+        label_length: the lengths, where `label` is a padded tensor.
+    """
+    check_variable_and_dtype(input, "input", ["int64"], "edit_distance")
+    check_variable_and_dtype(label, "label", ["int64"], "edit_distance")
+    helper = LayerHelper("edit_distance")
+    if ignored_tokens:
+        input = _erase(helper, input, ignored_tokens)
+        label = _erase(helper, label, ignored_tokens)
+    distance = helper.create_variable_for_type_inference("float32")
+    count = helper.create_variable_for_type_inference("int64")
+    helper.append_op(
+        type="edit_distance",
+        inputs={
+            "Hyps": input,
+            "Refs": label,
+            "HypsLength": input_length,
+            "RefsLength": label_length,
+        },
+        outputs={"Out": [distance], "SequenceNum": [count]},
+        attrs={"normalized": normalized},
+    )
+    return distance, count
+
+
+def _erase(helper: LayerHelper, x: Variable, tokens: list[int]) -> Variable:
+    out = helper.create_variable_for_type_inference("int64")
+    helper.append_op(
+        type="sequence_erase",
+        inputs={"X": [x]},
+        outputs={"Out": [out]},
+        attrs={"tokens": list(tokens)},
+    )
+    return out

@@ -1,0 +1,87 @@
+"""Print and Assert: look at values, and check them, while a program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.variable import Variable
+
+__all__ = ["Assert", "Print"]
+
+_PHASES = ("forward", "backward", "both")
+
+
+def Print(
+    input: Variable,
+    first_n: int = -1,
+    message: str | None = None,
+    summarize: int = 20,
+    print_tensor_name: bool = True,
+    print_tensor_type: bool = True,
+    print_tensor_shape: bool = True,
+    print_tensor_lod: bool = True,
+    print_phase: str = "both",
+) -> Variable:
+    """Print a value in every run and return it; what follows must use the returned Variable.
+
+    Args:
+        input: the value.
+        first_n: how many times to print; always if it is not positive.
+        message: a line to print before.
+        summarize: how many elements to print; all if negative.
+        print_tensor_name: whether to print the variable's name.
+        print_tensor_type: whether to print the element type.
+        print_tensor_shape: whether to print the shape.
+        print_tensor_lod: whether to print the offsets of sequences.
+        print_phase: "forward" (the value), "backward" (its gradient) or "both".
+    """
+    check_variable_and_dtype(
+        input, "input", ["float32", "float64", "int32", "int64", "bool"], "fluid.layers.Print"
+    )
+    if print_phase.lower() not in _PHASES:
+        raise ValueError(f"print_phase of Print must be one of {_PHASES}, not {print_phase!r}.")
+    helper = LayerHelper(f"print_{input.name}")
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="print",
+        inputs={"In": [input]},
+        outputs={"Out": [out]},
+        attrs={
+            "first_n": first_n,
+            "summarize": summarize,
+            "message": message or "",
+            "print_tensor_name": print_tensor_name,
+            "print_tensor_type": print_tensor_type,
+            "print_tensor_shape": print_tensor_shape,
+            "print_tensor_lod": print_tensor_lod,
+            "print_phase": print_phase.upper(),
+        },
+    )
+    return out
+
+
+def Assert(
+    cond: Variable,
+    data: Sequence[Variable] | None = None,
+    summarize: int = 20,
+    name: str | None = None,
+) -> None:
+    """Stop a run whose `cond` is not true with an error that shows `data`.
+
+    Args:
+        cond: a boolean Variable.
+        data: values to show.
+        summarize: how many elements of each to show; all if negative.
+        name: the layer's name.
+    """
+    check_variable_and_dtype(cond, "cond", ["bool"], "static.nn.control_flow.Assert")
+    check_type(data, "data", (list, tuple, type(None)), "static.nn.control_flow.Assert")
+    check_type(summarize, "summarize", int, "static.nn.control_flow.Assert")
+    helper = LayerHelper(name or f"assert_{cond.name}")
+    helper.append_op(
+        type="assert",
+        inputs={"Cond": cond, "Data": list(data or [])},
+        attrs={"summarize": summarize},
+    )

@@ -1,0 +1,201 @@
+"""Learning rates that change with the step, computed by ops in the program itself.
+
+Each function returns a Variable for an optimizer's `learning_rate`. The step in the formulas is the
+persistable counter `@LR_DECAY_COUNTER@`, which goes up by one in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.static.checks import check_type
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.switch import Switch
+from fleetx.static.program import LR_COUNTER_NAME, default_main_program
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "autoincreased_step_counter",
+    "cosine_decay",
+    "exponential_decay",
+    "inverse_time_decay",
+    "linear_lr_warmup",
+    "natural_exp_decay",
+    "noam_decay",
+    "piecewise_decay",
+    "polynomial_decay",
+]
+
+
+def autoincreased_step_counter(
+    counter_name: str | None = None, begin: int = 1, step: int = 1
+) -> Variable:
+    """Return a persistable counter that goes up by `step` at the start of every run.
+
+    Args:
+        counter_name: its name, `@STEP_COUNTER@` by default; a counter of this name is shared.
+        begin: its value in the first run.
+        step: how much it goes up.
+    """
+    from fleetx.static.initializer import Constant
+
+    helper = LayerHelper("global_step_counter")
+    name = "@STEP_COUNTER@" if counter_name is None else counter_name
+    root = helper.main_program.global_block()
+    is_new = not root.has_var(name)
+    counter = helper.create_or_get_global_variable(
+        name=name, dtype="int64", shape=[1], persistable=True, belong_to_optimizer=True
+    )
+    if is_new:
+        helper.set_variable_initializer(counter, Constant(value=begin - 1, force_cpu=True))
+        root._prepend_op(
+            type="increment",
+            inputs={"X": [counter]},
+            outputs={"Out": [counter]},
+            attrs={"step": float(step)},
+        )
+        counter.stop_gradient = True
+    return counter
+
+
+def _step_counter(begin: int = 0) -> Any:
+    from fleetx.static.layers import cast
+
+    return cast(autoincreased_step_counter(LR_COUNTER_NAME, begin=begin, step=1), "float32")
+
+
+def _part(decay_steps: Any, staircase: bool) -> Any:
+    """Return step / decay_steps, rounded down if it goes in stairs."""
+    from fleetx.static.layers import floor
+
+    ratio = _step_counter() / decay_steps
+    return floor(ratio) if staircase else ratio
+
+
+def noam_decay(d_model: Any, warmup_steps: Any, learning_rate: Any = 1.0) -> Variable:
+    """learning_rate * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), from step 1."""
+    from fleetx.static.layers import elementwise_min
+
+    with default_main_program()._lr_schedule_guard():
+        step = _step_counter(1)
+        falling = step**-0.5
+        rising = (warmup_steps**-1.5) * step
+        return learning_rate * (d_model**-0.5) * elementwise_min(falling, rising)
+
+
+def exponential_decay(
+    learning_rate: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
+) -> Variable:
+    """learning_rate * decay_rate^(step / decay_steps)."""
+    with default_main_program()._lr_schedule_guard():
+        return learning_rate * (decay_rate ** _part(decay_steps, staircase))
+
+
+def natural_exp_decay(
+    learning_rate: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
+) -> Variable:
+    """learning_rate * e^(-decay_rate * step / decay_steps)."""
+    from fleetx.static.layers import exp
+
+    with default_main_program()._lr_schedule_guard():
+        return learning_rate * exp(-1 * decay_rate * _part(decay_steps, staircase))
+
+
+def inverse_time_decay(
+    learning_rate: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
+) -> Variable:
+    """learning_rate / (1 + decay_rate * step / decay_steps)."""
+    with default_main_program()._lr_schedule_guard():
+        return learning_rate / (1 + decay_rate * _part(decay_steps, staircase))
+
+
+def polynomial_decay(
+    learning_rate: Any,
+    decay_steps: Any,
+    end_learning_rate: Any = 0.0001,
+    power: Any = 1.0,
+    cycle: bool = False,
+) -> Variable:
+    """(learning_rate - end_learning_rate) * (1 - step / decay_steps)^power + end_learning_rate.
+
+    The step stops at `decay_steps`; with `cycle`, `decay_steps` grows to its next multiple instead.
+    """
+    from fleetx.static.layers import assign, ceil, elementwise_min, fill_constant
+
+    with default_main_program()._lr_schedule_guard():
+        step = _step_counter()
+        if cycle:
+            rounds = ceil(step / decay_steps)
+            zero = fill_constant(shape=[1], dtype="float32", value=0.0)
+            one = fill_constant(shape=[1], dtype="float32", value=1.0)
+            with Switch() as switch, switch.case(step == zero):
+                assign(input=one, output=rounds)
+            decay_steps = decay_steps * rounds
+        else:
+            limit = fill_constant(shape=[1], dtype="float32", value=float(decay_steps))
+            step = elementwise_min(x=step, y=limit)
+        left = (1 - step / decay_steps) ** power
+        return (learning_rate - end_learning_rate) * left + end_learning_rate
+
+
+def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Variable:
+    """values[i] before boundaries[i], the last value after the last boundary."""
+    from fleetx.static.layers import assign, create_global_var, fill_constant
+
+    if len(values) - len(boundaries) != 1:
+        raise ValueError(
+            "values of piecewise_decay must be one more than boundaries, "
+            f"but there are {len(values)} and {len(boundaries)}."
+        )
+    with default_main_program()._lr_schedule_guard():
+        step = _step_counter()
+        rate = create_global_var(
+            shape=[1], value=0.0, dtype="float32", persistable=True, name="learning_rate"
+        )
+        with Switch() as switch:
+            for boundary, value in zip(boundaries, values, strict=False):
+                limit = fill_constant(
+                    shape=[1], dtype="float32", value=float(boundary), force_cpu=True
+                )
+                now = fill_constant(shape=[1], dtype="float32", value=float(value))
+                with switch.case(step < limit):
+                    assign(now, rate)
+            last = fill_constant(shape=[1], dtype="float32", value=float(values[-1]))
+            with switch.default():
+                assign(last, rate)
+        return rate
+
+
+def cosine_decay(learning_rate: Any, step_each_epoch: int, epochs: int) -> Variable:
+    """learning_rate * (cos(pi * epoch / epochs) + 1) / 2, with epoch = step // step_each_epoch."""
+    from fleetx.static.layers import cos, floor
+
+    check_type(learning_rate, "learning_rate", (float, Variable), "cosine_decay")
+    with default_main_program()._lr_schedule_guard():
+        epoch = floor(_step_counter() / step_each_epoch)
+        return learning_rate * 0.5 * (cos(epoch * math.pi / epochs) + 1)
+
+
+def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: Any, end_lr: Any) -> Variable:
+    """Go from start_lr to end_lr in equal steps, then use `learning_rate`."""
+    from fleetx.static.layers import assign, create_global_var, fill_constant
+
+    dtype = learning_rate.dtype if isinstance(learning_rate, Variable) else "float32"
+    span = float(end_lr) - float(start_lr)
+    with default_main_program()._lr_schedule_guard():
+        rate = create_global_var(
+            shape=[1], value=0.0, dtype=dtype, persistable=True, name="learning_rate_warmup"
+        )
+        step = _step_counter()
+        with Switch() as switch:
+            with switch.case(step < warmup_steps):
+                assign(start_lr + span * (step / float(warmup_steps)), rate)
+            with switch.default():
+                if not isinstance(learning_rate, Variable):
+                    learning_rate = fill_constant(
+                        shape=[1], dtype=dtype, value=float(learning_rate)
+                    )
+                assign(learning_rate, rate)
+        return rate

@@ -1,0 +1,355 @@
+"""Layers on variable-length sequences (inputs with `lod_level` 1 or more)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.dtypes import VarType
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "im2sequence",
+    "lod_append",
+    "lod_reset",
+    "sequence_concat",
+    "sequence_conv",
+    "sequence_enumerate",
+    "sequence_expand",
+    "sequence_expand_as",
+    "sequence_first_step",
+    "sequence_last_step",
+    "sequence_mask",
+    "sequence_pad",
+    "sequence_pool",
+    "sequence_reshape",
+    "sequence_reverse",
+    "sequence_scatter",
+    "sequence_slice",
+    "sequence_softmax",
+    "sequence_unpad",
+]
+
+_FLOATS = ["float32", "float64"]
+_NUMBERS = ["float32", "float64", "int32", "int64"]
+_INTS = ["int32", "int64"]
+
+
+def _append(
+    layer: str,
+    inputs: dict[str, Any],
+    dtype: Any,
+    attrs: dict[str, Any] | None = None,
+    name: str | None = None,
+    out: str = "Out",
+    op: str | None = None,
+) -> Variable:
+    """Append a one-output op of the layer's name and return its output."""
+    helper = LayerHelper(layer, name=name)
+    result = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(type=op or layer, inputs=inputs, outputs={out: [result]}, attrs=attrs or {})
+    return result
+
+
+def sequence_conv(
+    input: Variable,
+    num_filters: int,
+    filter_size: int = 3,
+    filter_stride: int = 1,
+    padding: bool = True,
+    padding_start: int | None = None,
+    bias_attr: Any = None,
+    param_attr: Any = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Convolve along each sequence, with zeros beyond its ends.
+
+    Args:
+        input: sequences of shape [N, D].
+        num_filters: the width of the result.
+        filter_size: how many rows a filter covers.
+        filter_stride: must be 1.
+        padding: has no effect; the result always has the rows of the input.
+        padding_start: where the window begins, relative to its row; by default it is centred.
+        bias_attr: the bias's attributes; False for none.
+        param_attr: the filters' attributes.
+        act: the name of an activation.
+        name: the layer's name.
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "sequence_conv")
+    helper = LayerHelper(
+        "sequence_conv",
+        input=input,
+        param_attr=param_attr,
+        bias_attr=bias_attr,
+        act=act,
+        name=name,
+    )
+    dtype = helper.input_dtype()
+    weight = helper.create_parameter(
+        helper.param_attr, [filter_size * input.shape[1], num_filters], dtype
+    )
+    product = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(
+        type="sequence_conv",
+        inputs={"X": [input], "Filter": [weight]},
+        outputs={"Out": [product]},
+        attrs={
+            "contextStride": filter_stride,
+            "contextStart": -(filter_size // 2) if padding_start is None else padding_start,
+            "contextLength": filter_size,
+        },
+    )
+    return helper.append_activation(helper.append_bias_op(product))
+
+
+def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None = None) -> Variable:
+    """Softmax over each sequence of numbers (shape [N, 1])."""
+    check_variable_and_dtype(input, "input", _FLOATS, "sequence_softmax")
+    attrs = {"use_cudnn": use_cudnn}
+    return _append("sequence_softmax", {"X": [input]}, input.dtype, attrs, name)
+
+
+def sequence_pool(
+    input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0
+) -> Variable:
+    """Reduce each sequence to one row.
+
+    Args:
+        input: sequences of shape [N, ...].
+        pool_type: "sum", "average", "sqrt" (sum divided by the root of the length), "max", "last"
+            or "first".
+        is_test: set where only the result is needed.
+        pad_value: what an empty sequence gives.
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "sequence_pool")
+    helper = LayerHelper("sequence_pool", input=input)
+    dtype = helper.input_dtype()
+    out = helper.create_variable_for_type_inference(dtype)
+    max_index = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(
+        type="sequence_pool",
+        inputs={"X": [input]},
+        outputs={"Out": [out], "MaxIndex": [max_index]},
+        attrs={"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value},
+    )
+    if pool_type == "max":
+        max_index.stop_gradient = True
+    return out
+
+
+def sequence_first_step(input: Variable) -> Variable:
+    """Return the first row of each sequence."""
+    check_variable_and_dtype(input, "input", _FLOATS, "sequence_first_step")
+    return sequence_pool(input=input, pool_type="first")
+
+
+def sequence_last_step(input: Variable) -> Variable:
+    """Return the last row of each sequence."""
+    check_variable_and_dtype(input, "input", _FLOATS, "sequence_last_step")
+    return sequence_pool(input=input, pool_type="last")
+
+
+def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
+    """Join the i-th sequences of several inputs."""
+    check_type(input, "input", list, "sequence_concat")
+    for i, item in enumerate(input):
+        check_variable_and_dtype(
+            item, f"input[{i}]", ["int64", "float32", "float64"], "sequence_concat"
+        )
+    helper = LayerHelper("sequence_concat", input=input, name=name)
+    out = helper.create_variable_for_type_inference(helper.input_dtype())
+    helper.append_op(type="sequence_concat", inputs={"X": input}, outputs={"Out": [out]})
+    return out
+
+
+def sequence_slice(
+    input: Variable, offset: Variable, length: Variable, name: str | None = None
+) -> Variable:
+    """Take `length[i]` rows from row `offset[i]` on of the i-th sequence."""
+    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_slice")
+    check_variable_and_dtype(offset, "offset", _INTS, "sequence_slice")
+    check_variable_and_dtype(length, "length", _INTS, "sequence_slice")
+    offset.stop_gradient = True
+    length.stop_gradient = True
+    inputs = {"X": [input], "Offset": [offset], "Length": [length]}
+    return _append("sequence_slice", inputs, input.dtype, name=name)
+
+
+def sequence_expand(
+    x: Variable, y: Variable, ref_level: int = -1, name: str | None = None
+) -> Variable:
+    """Repeat the i-th sequence (or row) of `x` as often as sequence i of `y` has items.
+
+    `ref_level` is the level of `y` that counts; the last one by default.
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_expand")
+    attrs = {"ref_level": ref_level}
+    return _append("sequence_expand", {"X": [x], "Y": [y]}, x.dtype, attrs, name)
+
+
+def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """Repeat the i-th row of `x` over the i-th sequence of `y`."""
+    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_expand_as")
+    check_type(y, "y", Variable, "sequence_expand_as")
+    return _append("sequence_expand_as", {"X": [x], "Y": [y]}, x.dtype, name=name)
+
+
+def sequence_pad(
+    x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None
+) -> tuple[Variable, Variable]:
+    """Return the sequences as a dense tensor [sequences, maxlen, ...], and their lengths.
+
+    Args:
+        x: sequences of shape [N, ...].
+        pad_value: a Variable with one value, or with one row.
+        maxlen: the padded length; that of the longest sequence by default.
+        name: the layer's name.
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_pad")
+    check_variable_and_dtype(pad_value, "pad_value", _NUMBERS, "sequence_pad")
+    helper = LayerHelper("sequence_pad", input=x, name=name)
+    out = helper.create_variable_for_type_inference(helper.input_dtype())
+    length = helper.create_variable_for_type_inference(VarType.INT64)
+    pad_value.stop_gradient = True
+    length.stop_gradient = True
+    helper.append_op(
+        type="sequence_pad",
+        inputs={"X": [x], "PadValue": [pad_value]},
+        outputs={"Out": [out], "Length": [length]},
+        attrs={"padded_length": -1 if maxlen is None else maxlen},
+    )
+    return out, length
+
+
+def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
+    """Return sequences made of the first `length[i]` rows of each row of a padded tensor."""
+    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_unpad")
+    check_variable_and_dtype(length, "length", ["int64"], "sequence_unpad")
+    length.stop_gradient = True
+    return _append("sequence_unpad", {"X": [x], "Length": [length]}, x.dtype, name=name)
+
+
+def sequence_reshape(input: Variable, new_dim: int) -> Variable:
+    """Cut each sequence's numbers into rows of width `new_dim`."""
+    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_reshape")
+    return _append("sequence_reshape", {"X": [input]}, input.dtype, {"new_dim": new_dim})
+
+
+def sequence_scatter(
+    input: Variable, index: Variable, updates: Variable, name: str | None = None
+) -> Variable:
+    """Add the i-th sequence of `updates` to row i, at the columns in that of `index`."""
+    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_scatter")
+    check_variable_and_dtype(index, "index", _INTS, "sequence_scatter")
+    check_variable_and_dtype(updates, "updates", _NUMBERS, "sequence_scatter")
+    inputs = {"X": [input], "Ids": [index], "Updates": [updates]}
+    return _append("sequence_scatter", inputs, input.dtype, name=name)
+
+
+def sequence_enumerate(
+    input: Variable, win_size: int, pad_value: int = 0, name: str | None = None
+) -> Variable:
+    """Return for each number of each sequence the window of `win_size` that starts there."""
+    check_variable_and_dtype(input, "input", _INTS, "sequence_enumerate")
+    attrs = {"win_size": win_size, "pad_value": pad_value}
+    out = _append("sequence_enumerate", {"X": [input]}, input.dtype, attrs, name)
+    out.stop_gradient = True
+    return out
+
+
+def sequence_mask(
+    x: Variable, maxlen: Any = None, dtype: Any = "int64", name: str | None = None
+) -> Variable:
+    """Turn lengths into masks: a length n becomes n ones, then zeros up to `maxlen`.
+
+    `maxlen` is a number or a Variable; by default it is the largest length.
+    """
+    check_type(x, "x", Variable, "sequence_mask")
+    helper = LayerHelper("sequence_mask", name=name)
+    out = helper.create_variable_for_type_inference(dtype)
+    inputs: dict[str, Any] = {"X": [x]}
+    attrs: dict[str, Any] = {"out_dtype": int(out.dtype)}
+    if isinstance(maxlen, Variable):
+        inputs["MaxLenTensor"] = [maxlen]
+    elif maxlen is not None:
+        attrs["maxlen"] = maxlen
+    helper.append_op(type="sequence_mask", inputs=inputs, outputs={"Y": [out]}, attrs=attrs)
+    out.stop_gradient = True
+    return out
+
+
+def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
+    """Turn each sequence around."""
+    check_variable_and_dtype(x, "x", ["int8", "uint8", *_NUMBERS], "sequence_reverse")
+    return _append("sequence_reverse", {"X": [x]}, x.dtype, name=name, out="Y")
+
+
+def lod_reset(x: Variable, y: Variable | None = None, target_lod: Any = None) -> Variable:
+    """Return `x` with other offsets: those of `y`, the numbers in `y`, or `target_lod`."""
+    check_variable_and_dtype(x, "x", _NUMBERS, "lod_reset")
+    if y is not None:
+        check_type(y, "y", Variable, "lod_reset")
+        return _append("lod_reset", {"X": [x], "Y": [y]}, x.dtype)
+    if target_lod is None:
+        raise ValueError("y and target_lod should not be both none.")
+    return _append("lod_reset", {"X": [x]}, x.dtype, {"target_lod": list(target_lod)})
+
+
+def lod_append(x: Variable, level: Any) -> Variable:
+    """Return `x` with one more level of offsets: a list of numbers or a Variable."""
+    if x is None:
+        raise ValueError("x of lod_append must be a Variable, not None.")
+    if not isinstance(level, Variable | Iterable):
+        raise ValueError(
+            f"level of lod_append must be a list, tuple or Variable, not {type(level).__name__}."
+        )
+    check_variable_and_dtype(x, "x", _NUMBERS, "lod_append")
+    attrs: dict[str, Any] = {"append": True}
+    inputs: dict[str, Any] = {"X": [x]}
+    if isinstance(level, Variable):
+        inputs["Y"] = [level]
+    else:
+        attrs["target_lod"] = list(level)
+    return _append("lod_append", inputs, x.dtype, attrs, op="lod_reset")
+
+
+def im2sequence(
+    input: Variable,
+    filter_size: Any = 1,
+    stride: Any = 1,
+    padding: Any = 0,
+    input_image_size: Variable | None = None,
+    out_stride: Any = 1,
+    name: str | None = None,
+) -> Variable:
+    """Return each image as the sequence of its patches.
+
+    Args:
+        input: images of shape [N, C, H, W].
+        filter_size: the height and width of a patch, or one number for both.
+        stride: the steps between patches.
+        padding: zeros around the image: one number, (height, width) or (up, left, down, right).
+        input_image_size: the real height and width of each image, where they were padded.
+        out_stride: by how much the network before made images smaller than `input_image_size`.
+        name: the layer's name.
+    """
+    check_variable_and_dtype(input, "input", ["float32"], "im2sequence")
+
+    def pair(value: Any) -> list[int]:
+        return [value, value] if isinstance(value, int) else list(value)
+
+    paddings = pair(padding)
+    attrs = {
+        "kernels": pair(filter_size),
+        "strides": pair(stride),
+        "paddings": paddings if len(paddings) == 4 else paddings * 2,
+    }
+    inputs: dict[str, Any] = {"X": [input]}
+    if input_image_size is not None:
+        inputs["Y"] = [input_image_size]
+        attrs["out_stride"] = pair(out_stride)
+    return _append("im2sequence", inputs, input.dtype, attrs, name)

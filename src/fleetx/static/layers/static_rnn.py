@@ -1,0 +1,219 @@
+"""StaticRNN: a recurrent network over the first dimension of dense inputs, built step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static import unique_name
+from fleetx.static.block import Block
+from fleetx.static.checks import check_type
+from fleetx.static.dtypes import VarType
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.control_flow import BlockGuard, outer_names, parent_of
+from fleetx.static.variable import Variable
+
+__all__ = ["StaticRNN"]
+
+
+class _Memory:
+    """A state: its first value, its name inside a step, and what a step makes of it."""
+
+    def __init__(self, init: Variable, pre_mem: Variable) -> None:
+        self.init = init
+        self.pre_mem = pre_mem
+        self.mem: Variable | None = None
+
+
+class StaticRNN:
+    """Runs a block once per step along the first dimension of its inputs.
+
+    Inside `with rnn.step():`, `step_input(x)` is `x` at this step, `memory(...)` a state from the
+    step before, `update_memory(old, new)` sets it for the next, and `step_output(y)` collects `y`.
+    Calling the object returns the collected outputs, stacked along a new first dimension.
+    """
+
+    BEFORE_RNN_BLOCK = 0
+    IN_RNN_BLOCK = 1
+    AFTER_RNN_BLOCK = 2
+
+    def __init__(self, name: str | None = None) -> None:
+        check_type(name, "name", (str, type(None)), "fluid.layers.StaticRNN")
+        self.helper = LayerHelper("static_rnn", name=name)
+        self.memories: dict[str, _Memory] = {}
+        self.inputs: list[Variable] = []
+        self.outputs: list[Variable] = []
+        self.status = StaticRNN.BEFORE_RNN_BLOCK
+        self.seq_len: int | None = None
+
+    def step(self) -> _StepGuard:
+        """Return the guard inside which one step is built."""
+        return _StepGuard(self)
+
+    def _need_block(self, method: str) -> None:
+        if self.status != StaticRNN.IN_RNN_BLOCK:
+            raise ValueError(f"StaticRNN.{method}() must be called inside `with rnn.step():`.")
+
+    def _parent_block(self) -> Block:
+        return parent_of(self.helper.main_program.current_block())
+
+    def memory(
+        self,
+        init: Variable | None = None,
+        shape: Any = None,
+        batch_ref: Variable | None = None,
+        init_value: float = 0.0,
+        init_batch_dim_idx: int = 0,
+        ref_batch_dim_idx: int = 1,
+    ) -> Variable:
+        """Return a state as the step before left it.
+
+        Args:
+            init: its first value; or, instead of it,
+            shape: the shape of a first value filled with `init_value`,
+            batch_ref: a Variable whose dimension `ref_batch_dim_idx` gives the batch size for
+                dimension `init_batch_dim_idx` of `shape`.
+            init_value: see `shape`.
+            init_batch_dim_idx: see `batch_ref`.
+            ref_batch_dim_idx: see `batch_ref`.
+        """
+        self._need_block("memory")
+        check_type(init, "init", (Variable, type(None)), "fluid.layers.StaticRNN.memory")
+        check_type(shape, "shape", (list, tuple, type(None)), "fluid.layers.StaticRNN.memory")
+        check_type(batch_ref, "batch_ref", (Variable, type(None)), "fluid.layers.StaticRNN.memory")
+        if init is None:
+            if shape is None or batch_ref is None:
+                raise ValueError("StaticRNN.memory() needs init, or both shape and batch_ref.")
+            parent = self._parent_block()
+            init = parent.create_var(
+                name=unique_name.generate(f"{self.helper.name}@memory_boot"),
+                shape=shape,
+                dtype=batch_ref.dtype,
+                persistable=False,
+            )
+            reference = self._outer_twin(batch_ref, parent)
+            parent.append_op(
+                type="fill_constant_batch_size_like",
+                inputs={"Input": [reference]},
+                outputs={"Out": [init]},
+                attrs={
+                    "value": float(init_value),
+                    "shape": list(init.shape),
+                    "dtype": int(init.dtype),
+                    "input_dim_idx": ref_batch_dim_idx,
+                    "output_dim_idx": init_batch_dim_idx,
+                },
+            )
+        previous = self.helper.create_variable(
+            name=unique_name.generate(f"{self.helper.name}@mem"),
+            dtype=init.dtype,
+            shape=init._shape,
+        )
+        self.memories[previous.name] = _Memory(init, previous)
+        return previous
+
+    def _outer_twin(self, var: Variable, parent: Block) -> Variable:
+        """Return the whole sequence behind a step input, which has its name in the outer block."""
+        return parent._var_recursive(var.name)
+
+    def step_input(self, x: Variable) -> Variable:
+        """Return the part of `x` that belongs to this step: x[step]."""
+        self._need_block("step_input")
+        check_type(x, "x", Variable, "fluid.layers.StaticRNN.step_input")
+        if self.seq_len is None:
+            self.seq_len = x.shape[0]
+        elif -1 not in (x.shape[0], self.seq_len) and self.seq_len != x.shape[0]:
+            raise ValueError(
+                f"all inputs of a StaticRNN must have as many steps as the first ({self.seq_len}), "
+                f"but {x.name!r} has shape {x.shape}."
+            )
+        inner = self.helper.create_variable(
+            name=x.name, dtype=x.dtype, shape=list(x.shape[1:]), type=x.type
+        )
+        self.inputs.append(inner)
+        return inner
+
+    def step_output(self, o: Variable) -> None:
+        """Collect a value of every step as an output."""
+        self._need_block("step_output")
+        check_type(o, "o", Variable, "fluid.layers.StaticRNN.step_output")
+        inner = self._remember(o)
+        outside = self._parent_block().create_var(
+            name=inner.name, shape=[self.seq_len, *inner.shape], dtype=inner.dtype
+        )
+        self.outputs.append(outside)
+
+    def output(self, *outputs: Variable) -> None:
+        """Collect several values of every step."""
+        for each in outputs:
+            self.step_output(each)
+
+    def update_memory(self, mem: Variable, var: Variable) -> None:
+        """Set what the next step sees as the state `mem`."""
+        check_type(mem, "mem", Variable, "fluid.layers.StaticRNN.update_memory")
+        check_type(var, "var", Variable, "fluid.layers.StaticRNN.update_memory")
+        self.memories[mem.name].mem = var
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the output, or the list of outputs."""
+        if self.status != StaticRNN.AFTER_RNN_BLOCK:
+            raise ValueError("the outputs of a StaticRNN exist only after its block.")
+        if not self.outputs:
+            raise ValueError("this StaticRNN has no output; name one with step_output().")
+        return self.outputs[0] if len(self.outputs) == 1 else self.outputs
+
+    def _remember(self, var: Variable) -> Variable:
+        twin = self.helper.create_variable_for_type_inference(var.dtype)
+        self.helper.append_op(
+            type="rnn_memory_helper",
+            inputs={"X": [var]},
+            outputs={"Out": [twin]},
+            attrs={"dtype": int(var.dtype)},
+        )
+        return twin
+
+    def _complete_op(self) -> None:
+        body = self.helper.main_program.current_block()
+        parent = parent_of(body)
+        reads, _ = outer_names(body)
+        scopes = parent.create_var(type=VarType.STEP_SCOPES)
+        states = []
+        for memory in self.memories.values():
+            if memory.mem is None:
+                raise ValueError(
+                    f"the memory that begins with {memory.init.name!r} is never updated; call "
+                    "update_memory() in every step."
+                )
+            states.append(self._remember(memory.mem).name)
+        parent.append_op(
+            type="recurrent",
+            inputs={
+                "inputs": [v.name for v in self.inputs],
+                "initial_states": [m.init for m in self.memories.values()],
+                "parameters": reads,
+            },
+            outputs={"outputs": self.outputs, "step_scopes": [scopes]},
+            attrs={
+                "has_states": bool(states),
+                "ex_states": [m.pre_mem.name for m in self.memories.values()],
+                "states": states,
+                "sub_block": body,
+            },
+        )
+
+
+class _StepGuard(BlockGuard):
+    """The `with` around one step of a StaticRNN."""
+
+    def __init__(self, rnn: StaticRNN) -> None:
+        check_type(rnn, "rnn", StaticRNN, "StaticRNN.step")
+        super().__init__(rnn.helper.main_program)
+        self.rnn = rnn
+
+    def __enter__(self) -> None:
+        self.rnn.status = StaticRNN.IN_RNN_BLOCK
+        super().__enter__()
+
+    def complete(self) -> None:
+        """Append the recurrent op."""
+        self.rnn._complete_op()
+        self.rnn.status = StaticRNN.AFTER_RNN_BLOCK

@@ -1,0 +1,219 @@
+"""Switch (one of several blocks runs) and IfElse (each row goes through one of two blocks)."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from fleetx.static import unique_name
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.control_flow import ConditionalBlock, ConditionalBlockGuard, parent_of
+from fleetx.static.variable import Variable
+
+__all__ = ["IfElse", "Switch", "merge_lod_tensor", "split_lod_tensor"]
+
+
+class Switch:
+    """Runs the block of the first case whose condition is true, or the default block.
+
+    >>> with Switch() as switch:
+    ...     with switch.case(step < limit):
+    ...         assign(small, output=rate)
+    ...     with switch.default():
+    ...         assign(large, output=rate)
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self.helper = LayerHelper("switch", name=name)
+        self.inside_scope = False
+        self.pre_not_conditions: list[Variable] = []
+
+    def case(self, condition: Variable) -> ConditionalBlockGuard:
+        """Return the guard of a block that runs if `condition`, and none before it, is true."""
+        from fleetx.static.layers import logical_and, logical_not
+
+        if not self.inside_scope:
+            raise ValueError("case should be called inside with")
+        check_variable_and_dtype(
+            condition, "condition", ["bool"], "the member function case of fluid.layers.Switch"
+        )
+        if not self.pre_not_conditions:
+            block = ConditionalBlock([condition], is_scalar_condition=True)
+            self.pre_not_conditions.append(logical_not(x=condition))
+        else:
+            none_before = self.pre_not_conditions[-1]
+            self.pre_not_conditions.append(logical_and(x=none_before, y=logical_not(x=condition)))
+            block = ConditionalBlock(
+                [logical_and(x=none_before, y=condition)], is_scalar_condition=True
+            )
+        return ConditionalBlockGuard(block)
+
+    def default(self) -> ConditionalBlockGuard:
+        """Return the guard of the block that runs if no condition is true."""
+        if not self.pre_not_conditions:
+            raise ValueError("there should be at least one condition")
+        block = ConditionalBlock([self.pre_not_conditions[-1]], is_scalar_condition=True)
+        return ConditionalBlockGuard(block)
+
+    def __enter__(self) -> Switch:
+        self.inside_scope = True
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.inside_scope = False
+
+
+def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[Variable, Variable]:
+    """Return the rows (or sequences) where `mask` is true, and those where it is false."""
+    check_type(input, "input", Variable, "split_lod_tensor")
+    check_type(mask, "mask", Variable, "split_lod_tensor")
+    check_type(level, "level", int, "split_lod_tensor")
+    helper = LayerHelper("split_lod_tensor")
+    out_true = helper.create_variable_for_type_inference(input.dtype)
+    out_false = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="split_lod_tensor",
+        inputs={"X": input, "Mask": mask},
+        outputs={"OutTrue": out_true, "OutFalse": out_false},
+        attrs={"level": level},
+    )
+    return out_true, out_false
+
+
+def merge_lod_tensor(
+    in_true: Variable, in_false: Variable, x: Variable, mask: Variable, level: int = 0
+) -> Variable:
+    """Put together again what `split_lod_tensor` split by the same mask."""
+    for value, name in ((x, "x"), (mask, "mask"), (in_true, "in_true"), (in_false, "in_false")):
+        check_type(value, name, Variable, "merge_lod_tensor")
+    helper = LayerHelper("merge_lod_tensor")
+    out = helper.create_variable_for_type_inference(in_true.dtype)
+    helper.append_op(
+        type="merge_lod_tensor",
+        inputs={"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false},
+        outputs={"Out": out},
+        attrs={"level": level},
+    )
+    return out
+
+
+class IfElse:
+    """Sends each row of a batch through one of two blocks, and puts the results together in order.
+
+    Inside a block, `input(x)` gives the rows of `x` that belong to it and `output(...)` names the
+    results; calling the object returns the list of merged results.
+    """
+
+    OUT_IF_ELSE_BLOCKS = 0
+    IN_IF_ELSE_TRUE_BLOCKS = 1
+    IN_IF_ELSE_FALSE_BLOCKS = 2
+
+    def __init__(self, cond: Variable, name: str | None = None) -> None:
+        check_type(cond, "cond", Variable, "fluid.layers.IfElse")
+        check_type(name, "name", (str, type(None)), "fluid.layers.IfElse")
+        self.helper = LayerHelper("ifelse", name=name)
+        self.cond = cond
+        self.status = IfElse.OUT_IF_ELSE_BLOCKS
+        self.conditional_true_block = ConditionalBlock(inputs=[cond])
+        self.conditional_false_block = ConditionalBlock(inputs=[cond])
+        self.output_table: tuple[list[Variable], list[Variable]] = ([], [])  # false, true
+        self._parts: dict[str, tuple[Variable, Variable]] = {}
+
+    def _parent_block(self) -> Any:
+        return parent_of(self.helper.main_program.current_block())
+
+    def input(self, x: Variable) -> Variable:
+        """Return the rows of `x` that go through the block being built."""
+        if self.status == IfElse.OUT_IF_ELSE_BLOCKS:
+            raise ValueError("IfElse.input() must be called inside true_block or false_block.")
+        if x.name not in self._parts:
+            parent = self._parent_block()
+            key = "ifelse_input" + self.helper.name
+            true_part = parent.create_var(name=unique_name.generate(key), dtype=x.dtype)
+            false_part = parent.create_var(name=unique_name.generate(key), dtype=x.dtype)
+            parent.append_op(
+                type="split_lod_tensor",
+                inputs={"X": x, "Mask": self.cond},
+                outputs={"OutTrue": true_part, "OutFalse": false_part},
+                attrs={"level": 0},
+            )
+            self._parts[x.name] = (true_part, false_part)
+        return self._parts[x.name][0 if self.status == IfElse.IN_IF_ELSE_TRUE_BLOCKS else 1]
+
+    def true_block(self) -> _IfElseGuard:
+        """Return the guard of the block for rows where the condition is true."""
+        return _IfElseGuard(self, is_true=True)
+
+    def false_block(self) -> _IfElseGuard:
+        """Return the guard of the block for rows where the condition is false."""
+        return _IfElseGuard(self, is_true=False)
+
+    def output(self, *outs: Variable) -> None:
+        """Name the results of the block being built."""
+        from fleetx.static.layers import assign
+
+        if self.status == IfElse.OUT_IF_ELSE_BLOCKS:
+            raise ValueError("IfElse.output() can only be called inside a block.")
+        table = self.output_table[int(self.status == IfElse.IN_IF_ELSE_TRUE_BLOCKS)]
+        parent = self._parent_block()
+        for out in outs:
+            check_type(out, "each output", Variable, "fluid.layers.IfElse.output")
+            outside = parent.create_var(
+                name=unique_name.generate(f"{self.helper.name}_output"),
+                dtype=out.dtype,
+                shape=out._shape,
+            )
+            table.append(outside)
+            assign(input=out, output=outside)
+
+    def __call__(self) -> list[Variable]:
+        """Return the results of both blocks, merged row by row."""
+        if self.status != IfElse.OUT_IF_ELSE_BLOCKS:
+            raise ValueError("an IfElse must be called outside its blocks.")
+        no, yes = self.output_table
+        if not no and not yes:
+            raise ValueError("true_block or false_block must be built before an IfElse is called.")
+        if not no or not yes:
+            return no or yes
+        if len(no) != len(yes):
+            raise ValueError(
+                f"true_block of an IfElse has {len(yes)} outputs, but false_block has {len(no)}."
+            )
+        return [
+            merge_lod_tensor(in_true=t, in_false=f, mask=self.cond, x=self.cond)
+            for f, t in zip(no, yes, strict=True)
+        ]
+
+
+class _IfElseGuard:
+    """The `with` around one block of an IfElse."""
+
+    def __init__(self, owner: IfElse, is_true: bool) -> None:
+        if owner.status != IfElse.OUT_IF_ELSE_BLOCKS:
+            raise ValueError("a block of an IfElse cannot be begun inside another one.")
+        self.owner, self.is_true = owner, is_true
+        block = owner.conditional_true_block if is_true else owner.conditional_false_block
+        self.guard = block.block()
+
+    def __enter__(self) -> None:
+        self.owner.status = (
+            IfElse.IN_IF_ELSE_TRUE_BLOCKS if self.is_true else IfElse.IN_IF_ELSE_FALSE_BLOCKS
+        )
+        self.guard.__enter__()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.guard.__exit__(exc_type, exc_value, trace)
+        self.owner.status = IfElse.OUT_IF_ELSE_BLOCKS
+        if exc_type is None and not self.owner.output_table[int(self.is_true)]:
+            raise ValueError("a block of an IfElse must name its results with output().")
