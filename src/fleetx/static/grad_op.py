@@ -74,6 +74,7 @@ def _vjp(
     second_order = torch.is_grad_enabled() and any(
         isinstance(t, torch.Tensor) and t.requires_grad for a in args for t in _as_list(a)
     )
+    changed = set(forward.inplace.values())
     targets: list[torch.Tensor] = []
     places: list[tuple[str, int]] = []
     inputs: list[Any] = []
@@ -88,6 +89,8 @@ def _vjp(
                         value = value.detach().requires_grad_()
                     targets.append(value)
                     places.append((slot.name, i))
+                elif slot.name in changed and isinstance(value, torch.Tensor):
+                    value = value.clone()  # the forward op has changed it already, once
                 row.append(value)
             inputs.append(row if slot.many else (row[0] if row else None))
         keywords = {k: v for k, v in keywords.items() if k in forward.names}

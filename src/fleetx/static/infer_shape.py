@@ -44,7 +44,7 @@ def _gather(op: Operator, block: Block) -> list[Any]:
     """Return per input slot a list of (shape, dtype) of its variables."""
     found = []
     for slot in get_op(op.type).inputs:
-        row = []
+        row: list[Any] = []
         for name in op.input(slot.name):
             if name == EMPTY_NAME:
                 row.append(None)

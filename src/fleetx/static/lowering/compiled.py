@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -77,7 +77,7 @@ def _compile(
     try:
         graph = make_fx(function)(*[t.detach().clone() for t in examples])
         torch._C._set_grad_enabled(False)
-        compiled: Callable[..., Any] = compile_fx(graph, examples)
+        compiled: Any = compile_fx(graph, examples)
         compiled(*examples)  # compiles now, so that an error appears here and not in a later step
     except Exception as error:
         raise RuntimeError(
@@ -86,4 +86,4 @@ def _compile(
         ) from error
     finally:
         torch._C._set_grad_enabled(was_enabled)
-    return compiled
+    return cast("Callable[..., Any]", compiled)
