@@ -1,0 +1,338 @@
+"""Schedulers that go up and down, or look at a metric: cosine, one cycle, cyclic, plateau."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fleetx.static.lr.base import LRScheduler, check_int, check_range, check_rate
+
+
+def _cosine(start: float, end: float, part: float) -> float:
+    """Go from start to end along half a cosine."""
+    return end + (start - end) / 2 * (1 + math.cos(math.pi * part))
+
+
+def _linear(start: float, end: float, part: float) -> float:
+    return start + (end - start) * part
+
+
+class CosineAnnealingDecay(LRScheduler):
+    """Half a cosine from learning_rate to eta_min in T_max epochs, then up again, and so on."""
+
+    def __init__(
+        self,
+        learning_rate: float,
+        T_max: int,
+        eta_min: float = 0,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ) -> None:
+        check_int(T_max, "T_max", "CosineAnnealingDecay")
+        if not isinstance(eta_min, int | float):
+            raise TypeError(
+                f"eta_min of CosineAnnealingDecay must be a number, not {type(eta_min).__name__}."
+            )
+        self.T_max = T_max
+        self.eta_min = float(eta_min)
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """Return the rate at `last_epoch`, relative to the rate before.
+
+        A rate that was changed by hand, or loaded, so stays the starting point.
+        """
+        epoch, low = self.last_epoch, self.eta_min
+        if epoch == 0:
+            return self.base_lr
+        before = 1 + math.cos(math.pi * (epoch - 1) / self.T_max)
+        now = 1 + math.cos(math.pi * epoch / self.T_max)
+        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the rate before was the lowest
+            return self.last_lr + (self.base_lr - low) * (1 - math.cos(math.pi / self.T_max)) / 2
+        return now / before * (self.last_lr - low) + low
+
+    def _get_closed_form_lr(self) -> float:
+        """Return the rate at `last_epoch` by the closed formula."""
+        return _cosine(self.base_lr, self.eta_min, self.last_epoch / self.T_max)
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half a cosine down to eta_min in T_0 epochs, then again in T_0 * T_mult epochs, and so on."""
+
+    def __init__(
+        self,
+        learning_rate: float,
+        T_0: int,
+        T_mult: int = 1,
+        eta_min: float = 0,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ) -> None:
+        owner = "CosineAnnealingWarmRestarts"
+        check_range(isinstance(T_0, int) and T_0 > 0, "T_0", owner, "a positive int", T_0)
+        ok = isinstance(T_mult, int) and T_mult >= 1
+        check_range(ok, "T_mult", owner, "an int of at least 1", T_mult)
+        self.T_0 = T_0
+        self.T_i = T_0
+        self.T_mult = T_mult
+        self.eta_min = eta_min
+        self.T_cur: float = last_epoch
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """Return the rate at `last_epoch`."""
+        return _cosine(self.base_lr, self.eta_min, self.T_cur / self.T_i)
+
+    def step(self, epoch: float | None = None) -> None:  # type: ignore[override]  # parts of epochs
+        """Move on by one epoch, or to the given one, which may be a fraction."""
+        if epoch is None and self.last_epoch >= 0:
+            epoch = self.last_epoch + 1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur -= self.T_i
+                self.T_i *= self.T_mult
+        else:
+            epoch = 0 if epoch is None else epoch
+            check_range(
+                epoch >= 0, "epoch", "CosineAnnealingWarmRestarts.step", "at least 0", epoch
+            )
+            self._seek(epoch)
+        self.last_epoch = math.floor(epoch)
+        self._set(self.get_lr())
+
+    def _seek(self, epoch: float) -> None:
+        """Find the cycle that an epoch lies in."""
+        if epoch < self.T_0:
+            self.T_i, self.T_cur = self.T_0, epoch
+        elif self.T_mult == 1:
+            self.T_cur = epoch % self.T_0
+        else:
+            cycle = int(math.log(epoch / self.T_0 * (self.T_mult - 1) + 1, self.T_mult))
+            begin = self.T_0 * (self.T_mult**cycle - 1) / (self.T_mult - 1)
+            self.T_cur, self.T_i = epoch - begin, self.T_0 * self.T_mult**cycle
+
+
+class OneCycleLR(LRScheduler):
+    """Up from max / divide_factor to max, then down to end_learning_rate, within `total_steps`.
+
+    With `three_phase` it first comes down to where it started from, as slowly as it went up.
+    """
+
+    def __init__(
+        self,
+        max_learning_rate: float,
+        total_steps: int,
+        divide_factor: float = 25.0,
+        end_learning_rate: float = 0.0001,
+        phase_pct: float = 0.3,
+        anneal_strategy: str = "cos",
+        three_phase: bool = False,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ) -> None:
+        check_rate(max_learning_rate, "max_learning_rate", "OneCycleLR")
+        check_rate(end_learning_rate, "end_learning_rate", "OneCycleLR")
+        check_int(total_steps, "total_steps", "OneCycleLR")
+        for value, name in ((phase_pct, "phase_pct"), (divide_factor, "divide_factor")):
+            if not isinstance(value, int | float):
+                raise TypeError(f"{name} of OneCycleLR must be a number, not {value!r}.")
+        check_range(0 <= phase_pct <= 1, "phase_pct", "OneCycleLR", "between 0 and 1", phase_pct)
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(
+                f"anneal_strategy of OneCycleLR must be 'cos' or 'linear', not {anneal_strategy!r}."
+            )
+        first = max_learning_rate / float(divide_factor)
+        peak = phase_pct * total_steps - 1
+        self.total_steps = total_steps
+        self._rates = [first, max_learning_rate, float(end_learning_rate)]
+        self._ends = [0, peak, total_steps - 1]
+        if three_phase:
+            rule = "less than 0.5 with three_phase"
+            check_range(phase_pct < 0.5, "phase_pct", "OneCycleLR", rule, phase_pct)
+            self._rates.insert(2, first)
+            self._ends.insert(2, 2 * phase_pct * total_steps - 2)
+        self._anneal = _cosine if anneal_strategy == "cos" else _linear
+        super().__init__(first, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """Return the rate at `last_epoch`."""
+        now = self.last_epoch
+        if now > self.total_steps:
+            raise ValueError(
+                f"OneCycleLR was made for {self.total_steps} steps, but step {now} was asked for."
+            )
+        phase = next((i for i, end in enumerate(self._ends[1:]) if now <= end), len(self._ends) - 2)
+        begin, end = self._ends[phase], self._ends[phase + 1]
+        part = (now - begin) / (end - begin)
+        return self._anneal(self._rates[phase], self._rates[phase + 1], part)
+
+
+class CyclicLR(LRScheduler):
+    """Up and down between base_learning_rate and max_learning_rate.
+
+    Args:
+        base_learning_rate: the lower end.
+        max_learning_rate: the upper end of the first cycle.
+        step_size_up: how many steps go up.
+        step_size_down: how many steps go down; as many by default.
+        mode: "triangular" (all cycles alike), "triangular2" (each half as high as the last one)
+            or "exp_range" (the height is multiplied by `exp_gamma` every step).
+        exp_gamma: see `mode`.
+        scale_fn: the height's factor as a function, instead of `mode`.
+        scale_mode: whether `scale_fn` takes the number of the "cycle" or of the "iterations".
+        last_epoch: the step before the first one.
+        verbose: whether to print every new rate.
+    """
+
+    def __init__(
+        self,
+        base_learning_rate: float,
+        max_learning_rate: float,
+        step_size_up: int,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        exp_gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ) -> None:
+        check_rate(max_learning_rate, "max_learning_rate", "CyclicLR")
+        check_int(step_size_up, "step_size_up", "CyclicLR")
+        if step_size_down is None:
+            step_size_down = step_size_up
+        check_int(step_size_down, "step_size_down", "CyclicLR")
+        scales: dict[str, tuple[Callable[[float], float], str]] = {
+            "triangular": (lambda cycle: 1.0, "cycle"),
+            "triangular2": (lambda cycle: 0.5 ** (cycle - 1), "cycle"),
+            "exp_range": (lambda iterations: exp_gamma**iterations, "iterations"),
+        }
+        if scale_fn is None and mode not in scales:
+            raise ValueError(f"mode of CyclicLR must be one of {list(scales)}, not {mode!r}.")
+        if scale_mode not in ("cycle", "iterations"):
+            raise ValueError(
+                f"scale_mode of CyclicLR must be 'cycle' or 'iterations', not {scale_mode!r}."
+            )
+        self.scale_fn, self.scale_mode = (
+            scales[mode] if scale_fn is None else (scale_fn, scale_mode)
+        )
+        self.cycle_size = float(step_size_up + step_size_down)
+        self.step_up_pct = step_size_up / self.cycle_size
+        self.max_lr = float(max_learning_rate)
+        self.amplitude = self.max_lr - base_learning_rate
+        super().__init__(base_learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """Return the rate at `last_epoch`."""
+        iterations = self.last_epoch
+        cycle = 1 + iterations // self.cycle_size
+        place = 1.0 + iterations / self.cycle_size - cycle
+        if place <= self.step_up_pct:
+            height = place / self.step_up_pct
+        else:
+            height = (1 - place) / (1 - self.step_up_pct)
+        scale = self.scale_fn(cycle if self.scale_mode == "cycle" else iterations)
+        return self.base_lr + self.amplitude * height * scale
+
+
+class ReduceOnPlateau(LRScheduler):
+    """Multiplies the rate by `factor` when a metric has not become better for `patience` epochs.
+
+    Args:
+        learning_rate: the first rate.
+        mode: "min" if a smaller metric is better, "max" if a larger one is.
+        factor: what the rate is multiplied by.
+        patience: how many epochs without improvement are allowed.
+        threshold: how much better counts as better.
+        threshold_mode: whether `threshold` is relative to the best metric ("rel") or not ("abs").
+        cooldown: how many epochs after a change are not counted.
+        min_lr: the smallest rate.
+        epsilon: a change smaller than this is not made.
+        verbose: whether to print every new rate.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0,
+        epsilon: float = 1e-8,
+        verbose: bool = False,
+    ) -> None:
+        self.mode, self.threshold_mode = mode.lower(), threshold_mode.lower()
+        if self.mode not in ("min", "max"):
+            raise ValueError(f"mode of ReduceOnPlateau must be 'min' or 'max', not {mode!r}.")
+        if self.threshold_mode not in ("rel", "abs"):
+            raise ValueError(
+                f"threshold_mode of ReduceOnPlateau must be 'rel' or 'abs', not {threshold_mode!r}."
+            )
+        check_range(factor < 1, "factor", "ReduceOnPlateau", "less than 1", factor)
+        check_rate(learning_rate, "learning_rate", "ReduceOnPlateau")
+        self.factor = factor
+        self.patience = patience
+        self.threshold = threshold
+        self.cooldown = cooldown
+        self.min_lr = min_lr
+        self.epsilon = epsilon
+        self.cooldown_counter = 0
+        self.best: Any = None
+        self.num_bad_epochs = 0
+        # No first step: there is no metric yet.
+        self.base_lr = self.last_lr = float(learning_rate)
+        self.last_epoch = 0
+        self.verbose = verbose
+        self._var_name = None
+
+    def state_keys(self) -> None:
+        """Set the names of the attributes that make up the state."""
+        self.keys = ["cooldown_counter", "best", "num_bad_epochs", "last_epoch", "last_lr"]
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+        """Note the metric of one more epoch (or the given one); reduce the rate if it is time."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        value = _number(metrics)
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            return
+        if self.best is None or self._is_better(value):
+            self.best = value
+            self.num_bad_epochs = 0
+        else:
+            self.num_bad_epochs += 1
+        if self.num_bad_epochs > self.patience:
+            self.cooldown_counter = self.cooldown
+            self.num_bad_epochs = 0
+            rate = max(self.last_lr * self.factor, self.min_lr)
+            if self.last_lr - rate > self.epsilon:
+                self._set(rate)
+
+    def _is_better(self, value: float) -> bool:
+        margin = self.threshold * (self.best if self.threshold_mode == "rel" else 1)
+        if self.mode == "min":
+            return bool(value < self.best - margin)
+        return bool(value > self.best + margin)
+
+
+def _number(metrics: Any) -> float:
+    size = getattr(metrics, "size", 1)
+    if callable(size):  # a torch tensor
+        size = metrics.numel()
+    if size != 1:
+        raise ValueError(
+            f"metrics of ReduceOnPlateau.step must be one number, but has {size}; take the mean."
+        )
+    if not isinstance(metrics, int | float | np.ndarray | np.number) and not hasattr(
+        metrics, "item"
+    ):
+        raise TypeError(
+            f"metrics of ReduceOnPlateau.step must be a number, not {type(metrics).__name__}."
+        )
+    return float(metrics.item() if hasattr(metrics, "item") else metrics)
