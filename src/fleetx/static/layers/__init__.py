@@ -1,23 +1,30 @@
 """Layers: functions that append ops to the default main program and return Variables."""
 
 # One line per module, each with an `__all__`.
+from fleetx.static.layers.activations import *  # noqa: F403
 from fleetx.static.layers.array import *  # noqa: F403
 from fleetx.static.layers.compare import *  # noqa: F403
 from fleetx.static.layers.control_flow import *  # noqa: F403
 from fleetx.static.layers.conv import *  # noqa: F403
+from fleetx.static.layers.creation import *  # noqa: F403
 from fleetx.static.layers.crf import *  # noqa: F403
 from fleetx.static.layers.debug import *  # noqa: F403
 from fleetx.static.layers.dynamic_rnn import *  # noqa: F403
 from fleetx.static.layers.io import *  # noqa: F403
 from fleetx.static.layers.learning_rate_scheduler import *  # noqa: F403
+from fleetx.static.layers.linalg import *  # noqa: F403
 from fleetx.static.layers.loss import *  # noqa: F403
+from fleetx.static.layers.math import *  # noqa: F403
 from fleetx.static.layers.metric import *  # noqa: F403
 from fleetx.static.layers.nn import *  # noqa: F403
 from fleetx.static.layers.norm import *  # noqa: F403
 from fleetx.static.layers.pool import *  # noqa: F403
+from fleetx.static.layers.random import *  # noqa: F403
 from fleetx.static.layers.resize import *  # noqa: F403
 from fleetx.static.layers.rnn import *  # noqa: F403
 from fleetx.static.layers.sequence import *  # noqa: F403
+from fleetx.static.layers.slicing import *  # noqa: F403
 from fleetx.static.layers.static_rnn import *  # noqa: F403
 from fleetx.static.layers.switch import *  # noqa: F403
+from fleetx.static.layers.tensor import *  # noqa: F403
 from fleetx.static.layers.vision import *  # noqa: F403

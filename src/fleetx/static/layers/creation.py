@@ -1,0 +1,405 @@
+"""Layers that create tensors: constants, ranges, random numbers, parameters and global variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.dtypes import convert_dtype, dtype_name
+from fleetx.static.errors import ArgumentError
+from fleetx.static.initializer import Constant, Initializer
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import ANY, FLOATS, INTS, NUMBERS, one_op, shape_argument
+from fleetx.static.param_attr import ParamAttr
+from fleetx.static.program import device_guard
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "arange",
+    "create_global_var",
+    "create_parameter",
+    "create_tensor",
+    "diag",
+    "diag_embed",
+    "eye",
+    "fill_constant",
+    "fill_constant_batch_size_like",
+    "full",
+    "full_like",
+    "linspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "range",
+    "tril",
+    "triu",
+    "zeros",
+    "zeros_like",
+]
+
+_SHAPES = (list, tuple, np.ndarray)
+_CREATABLE = ("bool", *FLOATS, "int8", "int16", "int32", "int64", "uint8")
+
+
+def _check_shape(shape: Any, layer: str) -> None:
+    check_type(shape, "shape", _SHAPES, layer)
+    for item in shape:
+        check_type(item, "item of shape", (int, np.integer), layer)
+
+
+def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False) -> Variable:
+    """Create a variable that later ops fill."""
+    check_dtype(dtype, "dtype", _CREATABLE, "create_tensor")
+    helper = LayerHelper("create_tensor", name=name)
+    return helper.create_variable(name=helper.name, dtype=dtype, persistable=persistable)
+
+
+def create_parameter(
+    shape: Sequence[int],
+    dtype: Any,
+    name: str | None = None,
+    attr: Any = None,
+    is_bias: bool = False,
+    default_initializer: Any = None,
+) -> Any:
+    """Create a parameter of its own, outside of any layer."""
+    _check_shape(shape, "create_parameter")
+    check_dtype(dtype, "dtype", _CREATABLE, "create_parameter")
+    check_type(attr, "attr", (type(None), ParamAttr), "create_parameter")
+    check_type(
+        default_initializer,
+        "default_initializer",
+        (type(None), Initializer),
+        "create_parameter",
+    )
+    helper = LayerHelper("create_parameter", name=name)
+    attr = ParamAttr(name=name) if attr is None else attr
+    return helper.create_parameter(attr, shape, convert_dtype(dtype), is_bias, default_initializer)
+
+
+def create_global_var(
+    shape: Sequence[int],
+    value: float,
+    dtype: Any,
+    persistable: bool = False,
+    force_cpu: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Create a variable in block 0 that the startup program sets to `value`."""
+    _check_shape(shape, "create_global_var")
+    check_dtype(dtype, "dtype", _CREATABLE, "create_global_var")
+    helper = LayerHelper("global_var", name=name)
+    var = helper.create_global_variable(
+        persistable, dtype=dtype, shape=shape, name=name, stop_gradient=True
+    )
+    helper.set_variable_initializer(var, Constant(float(value), force_cpu=force_cpu))
+    return var
+
+
+def _str_value(value: Any, dtype: Any) -> str:
+    return str(int(value)) if dtype_name(dtype) in INTS else str(float(value))
+
+
+def fill_constant(
+    shape: Any,
+    dtype: Any,
+    value: Any,
+    force_cpu: bool = False,
+    out: Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Return a tensor of one value; shape and value may be Variables."""
+    inputs: dict[str, Any] = {}
+    attrs: dict[str, Any] = {"force_cpu": force_cpu}
+    if isinstance(value, Variable):
+        inputs["ValueTensor"] = value
+    else:
+        attrs["value"] = float(value)
+        attrs["str_value"] = _str_value(value, dtype)
+    check_dtype(dtype, "dtype", (*ANY, "uint8", "int8", "int16"), "fill_constant")
+    check_type(shape, "shape", (Variable, list, tuple), "fill_constant")
+    if isinstance(shape, Variable):
+        check_variable_and_dtype(shape, "shape", INTS, "fill_constant")
+    if out is not None:
+        check_variable_and_dtype(out, "out", (dtype_name(dtype),), "fill_constant")
+    helper = LayerHelper("fill_constant", name=name)
+    if not isinstance(shape, Variable) and len(shape) == 0:
+        raise ArgumentError("shape of fill_constant must not be empty.")
+    shape_argument(shape, inputs, attrs, "fill_constant")
+    if out is None:
+        out = helper.create_variable_for_type_inference(dtype=dtype)
+    attrs["dtype"] = int(out.dtype)
+    helper.append_op(
+        type="fill_constant", inputs=inputs, outputs={"Out": [out]}, attrs=attrs, stop_gradient=True
+    )
+    out.stop_gradient = True
+    return out
+
+
+def fill_constant_batch_size_like(
+    input: Variable,
+    shape: Sequence[int],
+    dtype: Any,
+    value: float,
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    force_cpu: bool = False,
+) -> Variable:
+    """Return a tensor of one value with the batch size of `input`."""
+    check_type(input, "input", Variable, "fill_constant_batch_size_like")
+    attrs = {
+        "shape": [int(d) for d in shape],
+        "dtype": int(convert_dtype(dtype)),
+        "value": float(value),
+        "str_value": _str_value(value, dtype),
+        "input_dim_idx": input_dim_idx,
+        "output_dim_idx": output_dim_idx,
+        "force_cpu": force_cpu,
+    }
+    kind = "fill_constant_batch_size_like"
+    return one_op(kind, {"Input": input}, attrs, dtype=dtype, stop_gradient=True)
+
+
+def ones(shape: Sequence[Any], dtype: Any, force_cpu: bool = False) -> Variable:
+    """Return ones."""
+    check_type(shape, "shape", (list, tuple), "ones")
+    check_dtype(dtype, "create data type", ANY, "ones")
+    if any(not isinstance(d, Variable) and d <= 0 for d in shape):
+        raise ArgumentError(f"shape of ones must be positive, not {list(shape)}.")
+    return fill_constant(shape, dtype, 1.0, force_cpu)
+
+
+def zeros(shape: Sequence[Any], dtype: Any, force_cpu: bool = False) -> Variable:
+    """Return zeros."""
+    check_type(shape, "shape", (list, tuple), "zeros")
+    check_dtype(dtype, "create data type", ANY, "zeros")
+    return fill_constant(shape, dtype, 0.0, force_cpu)
+
+
+def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
+    """Return zeros in the shape of x."""
+    check_variable_and_dtype(x, "x", ANY, "zeros_like")
+    if out is not None:
+        check_variable_and_dtype(out, "out", ANY, "zeros_like")
+    return one_op(
+        "fill_zeros_like", {"X": x}, dtype=x.dtype, layer="zeros_like", out=out, stop_gradient=True
+    )
+
+
+def ones_like(x: Variable, out: Variable | None = None) -> Variable:
+    """Return ones in the shape of x."""
+    check_variable_and_dtype(x, "x", ANY, "ones_like")
+    if out is not None:
+        check_variable_and_dtype(out, "out", ANY, "ones_like")
+    return one_op(
+        "fill_any_like", {"X": x}, {"value": 1.0}, dtype=x.dtype, layer="ones_like", out=out
+    )
+
+
+def full_like(
+    input: Variable,
+    fill_value: float,
+    out: Variable | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    stop_gradient: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """Return one value in the shape of `input`."""
+    if dtype is not None:
+        check_dtype(dtype, "dtype", ANY, "full_like")
+    kind = input.dtype if dtype is None else convert_dtype(dtype)
+    attrs = {"value": float(fill_value), "dtype": int(kind)}
+    with device_guard(device):
+        result = one_op(
+            "fill_any_like",
+            {"X": input},
+            attrs,
+            dtype=kind,
+            layer="full_like",
+            name=name,
+            out=out,
+        )
+    result.stop_gradient = stop_gradient
+    return result
+
+
+def full(
+    shape: Any,
+    fill_value: Any,
+    out: Variable | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    stop_gradient: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """Return a tensor of one value, float32 unless said otherwise."""
+    helper = LayerHelper("full", name=name)
+    dtype = "float32" if dtype is None else dtype
+    check_dtype(dtype, "create data type", ANY, "full")
+    check_type(shape, "shape", (Variable, list, tuple), "full")
+    if out is None:
+        out = helper.create_variable_for_type_inference(dtype=dtype)
+    with device_guard(device):
+        out = fill_constant(shape, dtype, fill_value, out=out)
+    out.stop_gradient = stop_gradient
+    return out
+
+
+def _as_tensor(value: Any, label: str, dtype: Any, layer: str) -> Variable:
+    from fleetx.static.layers.tensor import cast
+
+    check_type(value, label, (float, int, np.number, Variable), layer)
+    if not isinstance(value, Variable):
+        return fill_constant([1], dtype, value)
+    return value if value.dtype == convert_dtype(dtype) else cast(value, dtype)
+
+
+def range(start: Any, end: Any, step: Any, dtype: Any, name: str | None = None) -> Variable:
+    """Return start, start + step, ... below end."""
+    helper = LayerHelper("range", name=name)
+    check_dtype(dtype, "create data type", (*FLOATS, *INTS), "range")
+    first, last, by = (
+        _as_tensor(v, label, dtype, "range")
+        for v, label in ((start, "start"), (end, "end"), (step, "step"))
+    )
+    out = helper.create_variable_for_type_inference(dtype=first.dtype)
+    helper.append_op(
+        type="range", inputs={"Start": first, "End": last, "Step": by}, outputs={"Out": [out]}
+    )
+    out.stop_gradient = True
+    return out
+
+
+def arange(
+    start: Any, end: Any = None, step: Any = 1, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """Return the numbers from start (0 where only one bound is given) below end."""
+    if end is None:
+        start, end = 0, start
+    return range(start, end, step, "float32" if dtype is None else dtype, name)
+
+
+def linspace(start: Any, stop: Any, num: Any, dtype: Any = "float32") -> Variable:
+    """Return `num` evenly spaced values from start to stop."""
+    helper = LayerHelper("linspace")
+    for value, label in ((start, "start"), (stop, "stop"), (num, "num")):
+        check_type(value, label, (Variable, float, int), "linspace")
+    for value, label in ((start, "start"), (stop, "stop")):
+        if isinstance(value, Variable):
+            check_variable_and_dtype(value, label, FLOATS, "linspace")
+    if isinstance(num, Variable):
+        check_variable_and_dtype(num, "num", ("int32",), "linspace")
+    first = start if isinstance(start, Variable) else fill_constant([1], dtype, start)
+    last = stop if isinstance(stop, Variable) else fill_constant([1], dtype, stop)
+    count = num if isinstance(num, Variable) else fill_constant([1], "int32", num)
+    out = helper.create_variable_for_type_inference(dtype=first.dtype)
+    helper.append_op(
+        type="linspace",
+        inputs={"Start": first, "Stop": last, "Num": count},
+        outputs={"Out": [out]},
+    )
+    return out
+
+
+def eye(
+    num_rows: int, num_columns: int | None = None, batch_shape: Any = None, dtype: Any = "float32"
+) -> Variable:
+    """Return the identity matrix, repeated over `batch_shape`."""
+    from fleetx.static.layers.tensor import stack
+
+    for label, value in (("num_rows", num_rows), ("num_columns", num_columns)):
+        given = value is not None or label == "num_rows"
+        if given and (not isinstance(value, int) or value < 0):
+            raise TypeError(f"{label} of eye must be a non-negative int, not {value!r}.")
+    columns = num_rows if num_columns is None else num_columns
+    attrs = {"num_rows": num_rows, "num_columns": columns, "dtype": int(convert_dtype(dtype))}
+    out = one_op("eye", {}, attrs, dtype=dtype, stop_gradient=True)
+    if batch_shape is not None:
+        if not isinstance(batch_shape, list):
+            raise TypeError(f"batch_shape of eye must be a list, not {batch_shape!r}.")
+        for count in reversed(batch_shape):
+            if count <= 0:
+                raise TypeError(f"batch_shape of eye must hold positive ints, not {batch_shape}.")
+            out = stack([out] * count, axis=0)
+            out.stop_gradient = True
+    return out
+
+
+def diag(diagonal: Any) -> Variable:
+    """Return the matrix with this diagonal."""
+    from fleetx.static.layers.tensor import assign
+
+    check_type(diagonal, "diagonal", (Variable, np.ndarray), "diag")
+    check_dtype(diagonal.dtype, "diagonal", NUMBERS, "diag")
+    helper = LayerHelper("diag")
+    if not isinstance(diagonal, Variable):
+        diagonal = assign(diagonal)
+    out = helper.create_variable_for_type_inference(dtype=diagonal.dtype)
+    helper.append_op(type="diag", inputs={"Diagonal": [diagonal]}, outputs={"Out": [out]})
+    out.stop_gradient = True
+    return out
+
+
+def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Variable:
+    """Return matrices whose diagonals are the last dimension of `input`."""
+    from fleetx.static.layers.tensor import assign
+
+    if not isinstance(input, Variable):
+        input = assign(input)
+    check_dtype(input.dtype, "Input", NUMBERS, "diag_embed")
+    count = len(input.shape) + 1
+    for label, dim in (("dim1", dim1), ("dim2", dim2)):
+        if not -count <= dim < count:
+            raise ArgumentError(f"{label} of diag_embed must be in [{-count}, {count - 1}].")
+    if dim1 % count == dim2 % count:
+        raise ArgumentError(
+            f"dim1 and dim2 of diag_embed must differ, but both are {dim1 % count}."
+        )
+    attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
+    return one_op("diag_embed", {"Input": [input]}, attrs, dtype=input.dtype, stop_gradient=True)
+
+
+def _triangle(layer: str, input: Variable, diagonal: int, name: str | None) -> Variable:
+    check_variable_and_dtype(input, "x", NUMBERS, layer)
+    if len(input.shape) < 2:
+        raise ValueError(f"{layer} needs 2 dimensions or more, not {input.shape}.")
+    if not isinstance(diagonal, int):
+        raise TypeError(f"diagonal of {layer} must be an int, not {diagonal!r}.")
+    helper = LayerHelper(layer, name=name)
+    if name is None:
+        out = helper.create_variable_for_type_inference(dtype=input.dtype)
+    else:
+        out = helper.create_variable(name=name, dtype=input.dtype, persistable=False)
+    helper.append_op(
+        type="tril_triu",
+        inputs={"X": input},
+        outputs={"Out": out},
+        attrs={"diagonal": diagonal, "lower": layer == "tril"},
+    )
+    return out
+
+
+def tril(input: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
+    """Return the lower triangle."""
+    return _triangle("tril", input, diagonal, name)
+
+
+def triu(input: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
+    """Return the upper triangle."""
+    return _triangle("triu", input, diagonal, name)
+
+
+def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
+    """Return the coordinates of the grid spanned by vectors."""
+    if not isinstance(input, list):
+        raise TypeError(f"input of meshgrid must be a list, not {type(input).__name__}.")
+    for var in input:
+        check_dtype(var.dtype, "create data type", NUMBERS, "meshgrid")
+    helper = LayerHelper("meshgrid", name=name)
+    outs = [helper.create_variable_for_type_inference(dtype=v.dtype) for v in input]
+    helper.append_op(type="meshgrid", inputs={"X": input}, outputs={"Out": outs})
+    return outs

@@ -1,0 +1,198 @@
+"""Layers of linear algebra: products, norms, distances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.errors import ArgumentError
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import FLOATS, NUMBERS, one_op
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "addmm",
+    "bmm",
+    "cholesky",
+    "cross",
+    "dist",
+    "dot",
+    "histogram",
+    "inverse",
+    "kron",
+    "l2_normalize",
+    "matmul",
+    "mul",
+    "t",
+    "trace",
+]
+
+
+def mul(
+    x: Variable,
+    y: Variable,
+    x_num_col_dims: int = 1,
+    y_num_col_dims: int = 1,
+    name: str | None = None,
+) -> Variable:
+    """Return the product of two tensors read as matrices; the first `num_col_dims` dimensions are rows."""
+    check_variable_and_dtype(x, "x", FLOATS, "mul")
+    check_variable_and_dtype(y, "y", FLOATS, "mul")
+    attrs = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
+    return one_op("mul", {"X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
+
+
+def matmul(
+    x: Variable,
+    y: Variable,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    alpha: float = 1.0,
+    name: str | None = None,
+) -> Variable:
+    """Return alpha * x @ y over the last two dimensions, either of them transposed first."""
+    check_variable_and_dtype(x, "x", FLOATS, "matmul")
+    check_variable_and_dtype(y, "y", FLOATS, "matmul")
+    attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": float(alpha)}
+    return one_op("matmul", {"X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
+
+
+def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """Return products of matrices, batch by batch."""
+    return one_op("bmm", {"X": x, "Y": y}, dtype=x.dtype, name=name)
+
+
+def addmm(
+    input: Variable,
+    x: Variable,
+    y: Variable,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    name: str | None = None,
+) -> Variable:
+    """Return beta * input + alpha * x @ y."""
+    for label, var in (("Input", input), ("X", x), ("Y", y)):
+        check_variable_and_dtype(var, label, FLOATS, "addmm")
+    attrs = {"Alpha": float(alpha), "Beta": float(beta)}
+    return one_op("addmm", {"Input": input, "X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
+
+
+def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """Return inner products over the last dimension."""
+    if x is None or y is None:
+        raise ArgumentError("dot needs x and y.")
+    check_variable_and_dtype(x, "x", NUMBERS, "dot")
+    check_variable_and_dtype(y, "y", NUMBERS, "dot")
+    helper = LayerHelper("dot", name=name)
+    if name is None:
+        out = helper.create_variable_for_type_inference(dtype=x.dtype)
+    else:
+        out = helper.create_variable(name=name, dtype=x.dtype, persistable=False)
+    helper.append_op(type="dot", inputs={"X": x, "Y": y}, outputs={"Out": out})
+    return out
+
+
+def t(input: Variable, name: str | None = None) -> Variable:
+    """Return the transposed matrix; a vector stays as it is."""
+    if len(input.shape) > 2:
+        raise ValueError(f"t takes at most 2 dimensions, not {input.shape}; use transpose.")
+    check_variable_and_dtype(input, "input", NUMBERS, "transpose")
+    helper = LayerHelper("t", name=name)
+    out = helper.create_variable_for_type_inference(input.dtype)
+    x_shape = helper.create_variable_for_type_inference(input.dtype)
+    if len(input.shape) == 1:
+        return input
+    helper.append_op(
+        type="transpose2",
+        inputs={"X": [input]},
+        outputs={"Out": [out], "XShape": [x_shape]},
+        attrs={"axis": [1, 0]},
+    )
+    return out
+
+
+def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
+    """Return vector products along a dimension of size 3, the first such one by default."""
+    attrs = {} if dim is None else {"dim": dim}
+    return one_op("cross", {"X": input, "Y": other}, attrs, dtype=input.dtype)
+
+
+def kron(
+    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
+) -> Variable:
+    """Return the Kronecker product."""
+    check_variable_and_dtype(x, "x", NUMBERS, "kron")
+    check_variable_and_dtype(y, "y", NUMBERS, "kron")
+    if out is not None:
+        check_variable_and_dtype(out, "out", NUMBERS, "kron")
+    return one_op("kron", {"X": x, "Y": y}, dtype=x.dtype, name=name, out=out)
+
+
+def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
+    """Return the p-norm of x - y."""
+    check_variable_and_dtype(x, "dtype", FLOATS, "dist")
+    check_variable_and_dtype(y, "dtype", FLOATS, "dist")
+    check_type(p, "p", (float, int), "dist")
+    return one_op("dist", {"X": [x], "Y": [y]}, {"p": float(p)}, dtype=x.dtype)
+
+
+def l2_normalize(
+    x: Variable, axis: int | None, epsilon: float = 1e-12, name: str | None = None
+) -> Variable:
+    """Return x divided by its length along an axis."""
+    if len(x.shape) == 1:
+        axis = 0
+    check_variable_and_dtype(x, "X", FLOATS, "norm")
+    helper = LayerHelper("l2_normalize", name=name)
+    out = helper.create_variable_for_type_inference(dtype=x.dtype)
+    norm = helper.create_variable_for_type_inference(dtype=x.dtype)
+    helper.append_op(
+        type="norm",
+        inputs={"X": x},
+        outputs={"Out": out, "Norm": norm},
+        attrs={"axis": 1 if axis is None else axis, "epsilon": epsilon},
+    )
+    return out
+
+
+def trace(
+    input: Variable,
+    offset: int = 0,
+    dim1: int = 0,
+    dim2: int = 1,
+    out: Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Return the sums of diagonals over two dimensions."""
+    check_variable_and_dtype(input, "Input", NUMBERS, "trace")
+    count = len(input.shape)
+    if count < 2:
+        raise ArgumentError(f"trace needs 2 dimensions or more, not {input.shape}.")
+    for label, dim in (("dim1", dim1), ("dim2", dim2)):
+        if not -count <= dim < count:
+            raise ArgumentError(f"{label} of trace must be in [{-count}, {count - 1}], not {dim}.")
+    if dim1 % count == dim2 % count:
+        raise ArgumentError(f"dim1 and dim2 of trace must differ, but both are {dim1 % count}.")
+    attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
+    return one_op("trace", {"Input": [input]}, attrs, dtype=input.dtype, name=name, out=out)
+
+
+def cholesky(x: Variable, upper: bool = False, name: str | None = None) -> Variable:
+    """Return the triangular factor of positive definite matrices."""
+    check_variable_and_dtype(x, "x", FLOATS, "cholesky")
+    return one_op("cholesky", {"X": [x]}, {"upper": upper}, dtype=x.dtype, name=name)
+
+
+def inverse(input: Variable, name: str | None = None) -> Variable:
+    """Return inverse matrices."""
+    check_variable_and_dtype(input, "input", FLOATS, "inverse")
+    return one_op("inverse", {"Input": [input]}, dtype=input.dtype, name=name, slot="Output")
+
+
+def histogram(
+    input: Variable, bins: int = 100, min: int = 0, max: int = 0, name: Any = None
+) -> Variable:
+    """Return how many elements fall into each of `bins` equal ranges."""
+    check_variable_and_dtype(input, "X", NUMBERS, "histogram")
+    attrs = {"bins": bins, "min": min, "max": max}
+    return one_op("histogram", {"X": input}, attrs, dtype="int64", name=name)

@@ -1,0 +1,266 @@
+"""Layers that draw random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.dtypes import convert_dtype, dtype_name
+from fleetx.static.errors import ArgumentError
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import FLOATS, INTS, mixed_argument, one_op, shape_argument
+from fleetx.static.program import device_guard
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "bernoulli",
+    "gaussian_random",
+    "gaussian_random_batch_size_like",
+    "randint",
+    "randn",
+    "randperm",
+    "sampling_id",
+    "uniform_random",
+    "uniform_random_batch_size_like",
+]
+
+
+def _check_positive(shape: Any, layer: str) -> None:
+    check_type(shape, "shape", (list, tuple, Variable), layer)
+    if isinstance(shape, Variable):
+        return
+    if len(shape) == 0:
+        raise ArgumentError(f"shape of {layer} must not be empty.")
+    for d in shape:
+        if not isinstance(d, Variable) and d <= 0:
+            raise ArgumentError(f"shape of {layer} must hold positive sizes, not {d}.")
+
+
+def uniform_random(
+    shape: Any,
+    dtype: Any = "float32",
+    min: float = -1.0,
+    max: float = 1.0,
+    seed: int = 0,
+    name: str | None = None,
+) -> Variable:
+    """Return values between min and max; the shape may be, or hold, Variables."""
+    _check_positive(shape, "uniform_random")
+    check_dtype(dtype, "dtype", FLOATS, "uniform_random")
+    helper = LayerHelper("uniform_random", name=name)
+    inputs: dict[str, Any] = {}
+    attrs = {
+        "seed": seed,
+        "min": float(min),
+        "max": float(max),
+        "dtype": int(convert_dtype(dtype)),
+    }
+    mixed_argument(
+        helper,
+        shape,
+        inputs=inputs,
+        attrs=attrs,
+        attr="shape",
+        whole="ShapeTensor",
+        parts="ShapeTensorList",
+        dtype="int64",
+    )
+    out = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(type="uniform_random", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def gaussian_random(
+    shape: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    seed: int = 0,
+    dtype: Any = "float32",
+    name: str | None = None,
+) -> Variable:
+    """Return normally distributed values; the shape may be, or hold, Variables."""
+    check_type(shape, "shape", (list, tuple, Variable), "gaussian_random")
+    check_dtype(dtype, "dtype", FLOATS, "gaussian_random")
+    helper = LayerHelper("gaussian_random", name=name)
+    out = helper.create_variable_for_type_inference(dtype)
+    inputs: dict[str, Any] = {}
+    attrs = {
+        "mean": float(mean),
+        "std": float(std),
+        "seed": seed,
+        "dtype": int(convert_dtype(dtype)),
+    }
+    shape_argument(shape, inputs, attrs, "gaussian_random")
+    helper.append_op(type="gaussian_random", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def _like(
+    layer: str,
+    input: Variable,
+    shape: Sequence[int],
+    dims: tuple[int, int],
+    dtype: Any,
+    attrs: dict[str, Any],
+) -> Variable:
+    check_type(input, "input", Variable, layer)
+    check_type(shape, "shape", (list, tuple), layer)
+    check_dtype(dtype, "dtype", FLOATS, layer)
+    attrs = {
+        "shape": list(shape),
+        "input_dim_idx": dims[0],
+        "output_dim_idx": dims[1],
+        "dtype": int(convert_dtype(dtype)),
+        **attrs,
+    }
+    return one_op(layer, {"Input": input}, attrs, dtype=dtype)
+
+
+def uniform_random_batch_size_like(
+    input: Variable,
+    shape: Sequence[int],
+    dtype: Any = "float32",
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    min: float = -1.0,
+    max: float = 1.0,
+    seed: int = 0,
+) -> Variable:
+    """Return uniform values with the batch size of `input`."""
+    layer = "uniform_random_batch_size_like"
+    attrs = {"min": float(min), "max": float(max), "seed": seed}
+    return _like(layer, input, shape, (input_dim_idx, output_dim_idx), dtype, attrs)
+
+
+def gaussian_random_batch_size_like(
+    input: Variable,
+    shape: Sequence[int],
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    mean: float = 0.0,
+    std: float = 1.0,
+    seed: int = 0,
+    dtype: Any = "float32",
+) -> Variable:
+    """Return normally distributed values with the batch size of `input`."""
+    layer = "gaussian_random_batch_size_like"
+    attrs = {"mean": float(mean), "std": float(std), "seed": seed}
+    return _like(layer, input, shape, (input_dim_idx, output_dim_idx), dtype, attrs)
+
+
+def sampling_id(
+    x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, dtype: Any = "float32"
+) -> Variable:
+    """Return one column per row, drawn with the row's probabilities."""
+    check_variable_and_dtype(x, "x", FLOATS, "sampling_id")
+    attrs = {"min": float(min), "max": float(max), "seed": seed}
+    return one_op("sampling_id", {"X": x}, attrs, dtype=dtype)
+
+
+def randint(
+    low: int,
+    high: int | None = None,
+    shape: Any = None,
+    out: Variable | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    stop_gradient: bool = False,
+    seed: int = 0,
+    name: str | None = None,
+) -> Variable:
+    """Return whole numbers from low to high - 1, or below low where only that is given."""
+    dtype = "int64" if dtype is None else dtype
+    check_dtype(dtype, "dtype", INTS, "randint")
+    shape = [1] if shape is None else shape
+    _check_positive(shape, "randint")
+    low, high = (0, low) if high is None else (low, high)
+    if low >= high:
+        raise ValueError(f"low of randint ({low}) must be less than high ({high}).")
+    helper = LayerHelper("randint", name=name)
+    inputs: dict[str, Any] = {}
+    attrs: dict[str, Any] = {"low": low, "high": high, "seed": seed}
+    mixed_argument(
+        helper,
+        shape,
+        inputs=inputs,
+        attrs=attrs,
+        attr="shape",
+        whole="ShapeTensor",
+        parts="ShapeTensorList",
+        dtype="int64",
+    )
+    if out is not None:
+        check_dtype(dtype, "dtype", dtype_name(out.dtype), "randint")
+    elif name is None:
+        out = helper.create_variable_for_type_inference(dtype=dtype)
+    else:
+        out = helper.create_variable(name=name, dtype=dtype, persistable=False)
+    attrs["dtype"] = int(out.dtype)
+    with device_guard(device):
+        helper.append_op(type="randint", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    out.stop_gradient = stop_gradient
+    return out
+
+
+def randn(
+    shape: Sequence[int],
+    out: Variable | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    stop_gradient: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """Return standard normal values; a seed is drawn once, so all runs of the program agree."""
+    check_type(shape, "shape", (list, tuple), "randn")
+    if len(shape) == 0:
+        raise ArgumentError("shape of randn must not be empty.")
+    dtype = "float32" if dtype is None else dtype
+    check_dtype(dtype, "create data type", FLOATS, "randn")
+    if out is not None:
+        check_variable_and_dtype(out, "out", (dtype_name(dtype),), "randn")
+    attrs = {
+        "shape": list(shape),
+        "mean": 0.0,
+        "std": 1.0,
+        "seed": int(np.random.randint(0, 100)),
+        "dtype": int(convert_dtype(dtype)),
+    }
+    with device_guard(device):
+        result = one_op(
+            "gaussian_random", {}, attrs, dtype=dtype, layer="randn", name=name, out=out
+        )
+    result.stop_gradient = stop_gradient
+    return result
+
+
+def randperm(
+    n: int,
+    out: Variable | None = None,
+    dtype: Any = "int64",
+    device: str | None = None,
+    stop_gradient: bool = True,
+    seed: int = 0,
+) -> Variable:
+    """Return the numbers 0 to n - 1 in random order."""
+    if n < 1:
+        raise ValueError(f"n of randperm must be greater than 0, not {n}.")
+    check_dtype(dtype, "dtype", INTS, "randperm")
+    if device not in (None, "cpu", "gpu"):
+        raise ValueError(f"device of randperm must be None, 'cpu' or 'gpu', not {device!r}.")
+    check_type(stop_gradient, "stop_gradient", bool, "randperm")
+    if out is not None:
+        check_variable_and_dtype(out, "out", (dtype_name(dtype),), "randperm")
+    attrs = {"n": n, "dtype": int(convert_dtype(dtype)), "seed": seed}
+    with device_guard(device):
+        result = one_op("randperm", {}, attrs, dtype=dtype, out=out)
+    result.stop_gradient = stop_gradient
+    return result
+
+
+def bernoulli(x: Variable, name: str | None = None) -> Variable:
+    """Return 1 with probability x, else 0."""
+    check_variable_and_dtype(x, "x", FLOATS, "bernoulli")
+    return one_op("bernoulli", {"X": x}, dtype=x.dtype, name=name, stop_gradient=True)

@@ -1,0 +1,434 @@
+"""Layers that read or write parts of tensors: slices, indices, padding, cropping, searching, sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.dtypes import VarType, convert_dtype
+from fleetx.static.errors import ArgumentError
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import (
+    ANY,
+    INTS,
+    NUMBERS,
+    attr_list,
+    contains_variable,
+    one_op,
+    tensor_list,
+)
+from fleetx.static.layers.creation import zeros
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "argmax",
+    "argmin",
+    "argsort",
+    "crop",
+    "crop_tensor",
+    "gather",
+    "gather_nd",
+    "index_sample",
+    "index_select",
+    "multiplex",
+    "nonzero",
+    "one_hot",
+    "pad",
+    "pad2d",
+    "pad_constant_like",
+    "scatter",
+    "scatter_nd",
+    "scatter_nd_add",
+    "shard_index",
+    "slice",
+    "strided_slice",
+    "topk",
+    "unique",
+    "unique_with_counts",
+    "where",
+]
+
+
+# -- slices -------------------------------------------------------------------------------------------
+def _slice_argument(
+    helper: LayerHelper,
+    value: Any,
+    word: str,
+    *,
+    inputs: dict[str, Any],
+    attrs: dict[str, Any],
+    flags: list[int],
+    whole_is_unknown: bool,
+) -> None:
+    """Put `starts`, `ends` or `strides` into slots or attribute; flag -1 where values are not known."""
+    slot = word.capitalize()
+    if isinstance(value, Variable):
+        value.stop_gradient = True
+        inputs[f"{slot}Tensor"] = value
+        if whole_is_unknown:
+            flags[:] = [-1] * len(flags)
+        return
+    attrs[word] = attr_list(value)
+    if contains_variable(value):
+        inputs[f"{slot}TensorList"] = tensor_list(helper, value)
+        for i, item in enumerate(value):
+            if isinstance(item, Variable):
+                flags[i] = -1
+
+
+def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Variable:
+    """Return starts:ends of the dimensions `axes`; both may be, or hold, Variables."""
+    for label, value in (("starts", starts), ("ends", ends)):
+        if not isinstance(value, list | tuple | Variable):
+            raise ValueError(
+                f"{label} of slice must be a list, a tuple or a Variable, not {value!r}."
+            )
+    check_type(input, "input", Variable, "slice")
+    helper = LayerHelper("slice")
+    inputs: dict[str, Any] = {"Input": input}
+    attrs: dict[str, Any] = {"axes": list(axes)}
+    flags = [1] * len(axes)
+    for value, word in ((starts, "starts"), (ends, "ends")):
+        _slice_argument(
+            helper, value, word, inputs=inputs, attrs=attrs, flags=flags, whole_is_unknown=True
+        )
+    attrs["infer_flags"] = flags
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(type="slice", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def strided_slice(
+    input: Variable, axes: Sequence[int], starts: Any, ends: Any, strides: Any
+) -> Variable:
+    """Return starts:ends:strides of the dimensions `axes`."""
+    check_variable_and_dtype(input, "input", ANY, "strided_slice")
+    check_type(axes, "axes", (list, tuple), "strided_slice")
+    arguments = (("starts", starts), ("ends", ends), ("strides", strides))
+    for label, value in arguments:
+        check_type(value, label, (list, tuple, Variable), "strided_slice")
+        for item in [value] if isinstance(value, Variable) else value:
+            if isinstance(item, Variable):
+                check_dtype(item.dtype, label, INTS, "strided_slice")
+    helper = LayerHelper("strided_slice")
+    inputs: dict[str, Any] = {"Input": input}
+    attrs: dict[str, Any] = {"axes": list(axes)}
+    flags = [1] * len(axes)
+    for word, value in arguments:
+        _slice_argument(
+            helper, value, word, inputs=inputs, attrs=attrs, flags=flags, whole_is_unknown=False
+        )
+    attrs["infer_flags"] = flags
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(type="strided_slice", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+# -- indices ------------------------------------------------------------------------------------------
+def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
+    """Return the rows at the positions of `index`."""
+    attrs = {"overwrite": overwrite}
+    return one_op("gather", {"X": input, "Index": index}, attrs, dtype=input.dtype)
+
+
+def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
+    """Return the elements or slices at the coordinates in the last dimension of `index`."""
+    return one_op("gather_nd", {"X": input, "Index": index}, dtype=input.dtype, name=name)
+
+
+def scatter(
+    input: Variable,
+    index: Variable,
+    updates: Variable,
+    name: str | None = None,
+    overwrite: bool = True,
+) -> Variable:
+    """Return input with rows replaced by `updates`, or by the sum of the updates of a row."""
+    inputs = {"X": input, "Ids": index, "Updates": updates}
+    return one_op("scatter", inputs, {"overwrite": overwrite}, dtype=input.dtype, name=name)
+
+
+def scatter_nd_add(
+    ref: Variable, index: Variable, updates: Variable, name: str | None = None
+) -> Variable:
+    """Return ref with `updates` added at the coordinates in the last dimension of `index`."""
+    if ref.dtype != updates.dtype:
+        raise ValueError(
+            f"ref ({ref.dtype}) and updates ({updates.dtype}) of scatter_nd_add must have one type."
+        )
+    inputs = {"X": ref, "Index": index, "Updates": updates}
+    return one_op("scatter_nd_add", inputs, dtype=ref.dtype, name=name)
+
+
+def scatter_nd(
+    index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None
+) -> Variable:
+    """Return zeros with `updates` added at coordinates."""
+    return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
+
+
+def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
+    """Return the slices along a dimension at the positions of `index`."""
+    check_variable_and_dtype(input, "x", NUMBERS, "index_select")
+    check_variable_and_dtype(index, "index", INTS, "index_select")
+    return one_op("index_select", {"X": input, "Index": index}, {"dim": dim}, dtype=input.dtype)
+
+
+def index_sample(x: Variable, index: Variable) -> Variable:
+    """Return, per row of x, the elements at the positions in the row of `index`."""
+    check_variable_and_dtype(x, "x", NUMBERS, "index_sample")
+    check_variable_and_dtype(index, "index", INTS, "index_sample")
+    return one_op("index_sample", {"X": x, "Index": index}, dtype=x.dtype)
+
+
+def multiplex(inputs: list[Variable], index: Variable) -> Variable:
+    """Return row i of the index[i]-th tensor."""
+    check_type(inputs, "inputs", list, "multiplex")
+    if len(inputs) < 2:
+        raise ValueError(f"multiplex needs 2 tensors or more, not {len(inputs)}.")
+    for i, var in enumerate(inputs):
+        check_variable_and_dtype(var, f"input[{i}]", NUMBERS, "multiplex")
+    check_variable_and_dtype(index, "index", INTS, "multiplex")
+    return one_op("multiplex", {"X": inputs, "Ids": index}, dtype=inputs[0].dtype)
+
+
+def shard_index(
+    input: Variable, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1
+) -> Variable:
+    """Return positions within a shard, and `ignore_value` for what other shards hold."""
+    check_variable_and_dtype(input, "input", ("int64",), "shard_index")
+    if not 0 <= shard_id < nshards:
+        raise ValueError(f"shard_id of shard_index must be in [0, {nshards}), not {shard_id}.")
+    attrs = {
+        "index_num": index_num,
+        "nshards": nshards,
+        "shard_id": shard_id,
+        "ignore_value": ignore_value,
+    }
+    return one_op("shard_index", {"X": [input]}, attrs, dtype=input.dtype, stop_gradient=True)
+
+
+def one_hot(input: Variable, depth: Any, allow_out_of_range: bool = False) -> Variable:
+    """Return codes in place of the last dimension, which has size 1."""
+    check_variable_and_dtype(input, "input", INTS, "one_hot")
+    check_type(depth, "depth", (int, Variable), "one_hot")
+    return _one_hot("one_hot", input, depth, allow_out_of_range)
+
+
+def _one_hot(op_type: str, input: Variable, depth: Any, allow_out_of_range: bool) -> Variable:
+    inputs = {"X": input}
+    attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}
+    if isinstance(depth, Variable):
+        depth.stop_gradient = True
+        inputs["depth_tensor"] = depth
+    else:
+        attrs["depth"] = depth
+    return one_op(op_type, inputs, attrs, dtype="float32", stop_gradient=True)
+
+
+def one_hot_v2(input: Variable, depth: Any, allow_out_of_range: bool = False) -> Variable:
+    """Return codes in a new last dimension; Fluid's `fluid.one_hot`."""
+    check_variable_and_dtype(input, "input", INTS, "one_hot_v2")
+    return _one_hot("one_hot_v2", input, depth, allow_out_of_range)
+
+
+# -- padding and cropping -----------------------------------------------------------------------------
+def pad(
+    x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None
+) -> Variable:
+    """Return x with elements added before and after each dimension."""
+    check_variable_and_dtype(x, "x", NUMBERS, "pad")
+    attrs = {"paddings": list(paddings), "pad_value": float(pad_value)}
+    return one_op("pad", {"X": x}, attrs, dtype=x.dtype, name=name)
+
+
+def pad2d(
+    input: Variable,
+    paddings: Any = (0, 0, 0, 0),
+    mode: str = "constant",
+    pad_value: float = 0.0,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Return images padded by [top, bottom, left, right]."""
+    check_variable_and_dtype(input, "input", NUMBERS, "pad2d")
+    if mode not in ("reflect", "edge", "constant"):
+        raise ArgumentError(f"mode of pad2d must be constant, reflect or edge, not {mode!r}.")
+    inputs: dict[str, Any] = {"X": [input]}
+    attrs = {"mode": mode, "pad_value": float(pad_value), "data_format": data_format}
+    if isinstance(paddings, Variable):
+        inputs["Paddings"] = [paddings]
+        attrs["paddings"] = []
+    else:
+        attrs["paddings"] = list(paddings)
+    return one_op("pad2d", inputs, attrs, dtype=input.dtype, name=name)
+
+
+def pad_constant_like(
+    x: Variable, y: Variable, pad_value: float = 0.0, name: str | None = None
+) -> Variable:
+    """Return y padded at its ends to the shape of x."""
+    check_type(x, "x", Variable, "pad_constant_like")
+    check_variable_and_dtype(y, "y", NUMBERS, "pad_constant_like")
+    attrs = {"pad_value": float(pad_value)}
+    return one_op("pad_constant_like", {"X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
+
+
+def crop(x: Variable, shape: Any = None, offsets: Any = None, name: str | None = None) -> Variable:
+    """Return the part of x that begins at `offsets`, in a given shape or that of a Variable."""
+    check_variable_and_dtype(x, "x", ("float32", "float64"), "crop")
+    check_type(shape, "shape", (list, tuple, Variable), "crop")
+    inputs = {"X": x}
+    attrs = {}
+    if isinstance(shape, Variable):
+        inputs["Y"] = shape
+    else:
+        attrs["shape"] = list(shape)
+    if isinstance(offsets, Variable):
+        inputs["Offsets"] = offsets
+    else:
+        attrs["offsets"] = [0] * len(x.shape) if offsets is None else list(offsets)
+    return one_op("crop", inputs, attrs, dtype=x.dtype, name=name)
+
+
+def _check_crop(label: str, value: Any, lowest: int) -> None:
+    if not isinstance(value, int):
+        raise TypeError(f"{label} of crop_tensor must hold ints, not {value!r}.")
+    if value < lowest or (label == "shape" and value == 0):
+        raise ValueError(f"{label} of crop_tensor must not hold {value}.")
+
+
+def crop_tensor(
+    x: Variable, shape: Any = None, offsets: Any = None, name: str | None = None
+) -> Variable:
+    """Return the part of x that begins at `offsets`; -1 in shape means up to the end."""
+    check_variable_and_dtype(x, "x", NUMBERS, "crop_tensor")
+    check_type(shape, "shape", (list, tuple, Variable), "crop_tensor")
+    check_type(offsets, "offsets", (list, tuple, Variable, type(None)), "crop_tensor")
+    helper = LayerHelper("crop_tensor", name=name)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    offsets = [0] * len(x.shape) if offsets is None else offsets
+    for label, value, lowest, unknown in (("offsets", offsets, 0, -1), ("shape", shape, -1, 0)):
+        slot = label.capitalize()
+        if isinstance(value, Variable):
+            value.stop_gradient = True
+            inputs[slot] = value
+            if label == "offsets":
+                attrs["offsets"] = [-1] * len(x.shape)
+            continue
+        for item in value:
+            if not isinstance(item, Variable):
+                _check_crop(label, item, lowest)
+        attrs[label] = attr_list(value, unknown)
+        if contains_variable(value):
+            inputs[f"{slot}Tensor"] = tensor_list(helper, value)
+    helper.append_op(type="crop_tensor", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+# -- searching and sorting ----------------------------------------------------------------------------
+_SORTABLE = (*NUMBERS, "int16", "uint8")
+
+
+def argmax(x: Variable, axis: int = 0) -> Variable:
+    """Return the positions of the largest elements along an axis."""
+    check_variable_and_dtype(x, "x", _SORTABLE, "argmax")
+    return one_op("arg_max", {"X": x}, {"axis": axis}, dtype=VarType.INT64, stop_gradient=True)
+
+
+def argmin(x: Variable, axis: int = 0) -> Variable:
+    """Return the positions of the smallest elements along an axis."""
+    check_variable_and_dtype(x, "x", _SORTABLE, "argmin")
+    return one_op("arg_min", {"X": x}, {"axis": axis}, dtype=VarType.INT64, stop_gradient=True)
+
+
+def argsort(
+    input: Variable, axis: int = -1, descending: bool = False, name: str | None = None
+) -> tuple[Variable, Variable]:
+    """Return input sorted along an axis, and where the elements came from."""
+    check_variable_and_dtype(input, "input", _SORTABLE, "argsort")
+    helper = LayerHelper("argsort", name=name)
+    out = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
+    ids = helper.create_variable_for_type_inference(VarType.INT64, stop_gradient=True)
+    helper.append_op(
+        type="argsort",
+        inputs={"X": input},
+        outputs={"Out": out, "Indices": ids},
+        attrs={"axis": axis, "descending": descending},
+    )
+    return out, ids
+
+
+def topk(input: Variable, k: Any, name: str | None = None) -> tuple[Variable, Variable]:
+    """Return the k largest elements of the last dimension, and their positions."""
+    check_type(input, "input", Variable, "topk")
+    inputs = {"X": [input]}
+    attrs = {}
+    if isinstance(k, Variable):
+        inputs["K"] = [k]
+    else:
+        attrs["k"] = int(k)
+    helper = LayerHelper("top_k", name=name)
+    values = helper.create_variable_for_type_inference(dtype=input.dtype)
+    indices = helper.create_variable_for_type_inference(dtype="int64")
+    helper.append_op(
+        type="top_k", inputs=inputs, outputs={"Out": [values], "Indices": [indices]}, attrs=attrs
+    )
+    values.stop_gradient = True
+    indices.stop_gradient = True
+    return values, indices
+
+
+def where(condition: Variable) -> Variable:
+    """Return the coordinates of all true elements, one per row."""
+    check_type(condition, "condition", Variable, "where")
+    return one_op("where_index", {"Condition": condition}, dtype=VarType.INT64)
+
+
+def nonzero(input: Variable, as_tuple: bool = False) -> Any:
+    """Return the coordinates of all elements that are not zero, one per row or one tensor per dimension."""
+    found = where(input)
+    if not as_tuple:
+        return found
+    count = len(input.shape)
+    if count == 1:
+        return (found,)
+    return tuple(slice(found, axes=[1], starts=[i], ends=[i + 1]) for i in range(count))
+
+
+def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
+    """Return the different values in the order they first appear, and where each element went."""
+    check_variable_and_dtype(x, "x", NUMBERS, "unique")
+    helper = LayerHelper("unique")
+    out = helper.create_variable_for_type_inference(dtype=x.dtype)
+    index = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(
+        type="unique",
+        inputs={"X": x},
+        outputs={"Out": [out], "Index": [index]},
+        attrs={"dtype": int(convert_dtype(dtype))},
+    )
+    return out, index
+
+
+def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable, Variable]:
+    """Return the different values, where each element went, and how often the values occur."""
+    check_variable_and_dtype(x, "x", NUMBERS, "unique_with_counts")
+    if dtype not in ("int32", "int64"):
+        raise TypeError(f"dtype of unique_with_counts must be int32 or int64, not {dtype!r}.")
+    if len(x.shape) != 1:
+        raise ValueError(f"unique_with_counts takes one dimension, not {x.shape}.")
+    helper = LayerHelper("unique_with_counts")
+    out = helper.create_variable_for_type_inference(dtype=x.dtype)
+    index = helper.create_variable_for_type_inference(dtype)
+    count = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(
+        type="unique_with_counts",
+        inputs={"X": x},
+        outputs={"Out": [out], "Index": [index], "Count": [count]},
+        attrs={"dtype": int(convert_dtype(dtype))},
+    )
+    return out, index, count

@@ -1,0 +1,430 @@
+"""Layers that change a tensor's type, shape or order, and join or split tensors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.dtypes import VarType, convert_dtype
+from fleetx.static.errors import ArgumentError
+from fleetx.static.initializer import Constant, value_attrs
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import (
+    ANY,
+    NUMBERS,
+    contains_variable,
+    mixed_argument,
+    one_op,
+    op_with_x_shape,
+    tensor_list,
+)
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "assign",
+    "autoincreased_step_counter",
+    "cast",
+    "concat",
+    "expand",
+    "expand_as",
+    "flatten",
+    "flip",
+    "rank",
+    "reshape",
+    "reverse",
+    "roll",
+    "shape",
+    "size",
+    "split",
+    "squeeze",
+    "stack",
+    "transpose",
+    "unbind",
+    "unsqueeze",
+    "unstack",
+]
+
+_CASTABLE = (*ANY, "int8", "int16", "uint8")
+
+
+def cast(x: Variable, dtype: Any) -> Variable:
+    """Return x with another element type."""
+    check_variable_and_dtype(x, "x", _CASTABLE, "cast")
+    check_dtype(dtype, "dtype", _CASTABLE, "cast")
+    kind = convert_dtype(dtype)
+    attrs = {"in_dtype": int(x.dtype), "out_dtype": int(kind)}
+    return one_op("cast", {"X": [x]}, attrs, dtype=kind)
+
+
+def assign(input: Any, output: Variable | None = None) -> Variable:
+    """Return a copy of a Variable, or an array kept in the program; in `output` if it is given."""
+    helper = LayerHelper("assign")
+    check_type(
+        input, "input", (Variable, np.ndarray, np.generic, list, tuple, int, float), "assign"
+    )
+    if isinstance(input, Variable):
+        check_dtype(input.dtype, "input", _CASTABLE, "assign")
+        if output is None:
+            output = helper.create_variable_for_type_inference(dtype=input.dtype)
+        helper.append_op(type="assign", inputs={"X": [input]}, outputs={"Out": [output]})
+        return output
+    array = np.asarray(input)
+    if array.dtype == np.float64 and not isinstance(input, np.ndarray):
+        array = array.astype(np.float32)
+    check_dtype(array.dtype, "input", ("bool", "float32", "float64", "int32", "int64"), "assign")
+    if array.size > 1024 * 1024:
+        raise ValueError(
+            f"assign keeps its array in the program, and {array.size} elements are too many; "
+            "save them to a file and load that."
+        )
+    kind = convert_dtype(array.dtype)
+    if output is None:
+        output = helper.create_variable_for_type_inference(dtype=kind)
+    attrs = {"dtype": int(kind), "shape": list(array.shape), **value_attrs(array, kind)}
+    helper.append_op(type="assign_value", outputs={"Out": [output]}, attrs=attrs)
+    return output
+
+
+# -- joining and splitting ----------------------------------------------------------------------------
+def _array_to_tensor(
+    helper: LayerHelper, array: Variable, out: Variable, axis: Any, use_stack: bool
+) -> Variable:
+    index = helper.create_variable_for_type_inference(dtype="int32")
+    helper.append_op(
+        type="tensor_array_to_tensor",
+        inputs={"X": array},
+        outputs={"Out": [out], "OutIndex": [index]},
+        attrs={"axis": axis, "use_stack": use_stack},
+    )
+    return out
+
+
+def _only_array(values: Sequence[Variable], layer: str) -> bool:
+    if values[0].type != VarType.LOD_TENSOR_ARRAY:
+        return False
+    if len(values) != 1:
+        raise ArgumentError(f"{layer} takes one array of tensors, not {len(values)}.")
+    return True
+
+
+def concat(input: Any, axis: Any = 0, name: str | None = None) -> Variable:
+    """Return tensors one after the other along an axis."""
+    if not isinstance(input, list | tuple):
+        warnings.warn(f"concat takes a list, not {type(input).__name__}.", stacklevel=2)
+        input = [input]
+    for i, var in enumerate(input):
+        check_variable_and_dtype(var, f"input[{i}]", ANY, "concat")
+    check_type(axis, "axis", (int, Variable), "concat")
+    helper = LayerHelper("concat", input=input, name=name)
+    out = helper.create_variable_for_type_inference(dtype=helper.input_dtype())
+    if _only_array(input, "concat"):
+        return _array_to_tensor(helper, input[0], out, axis, use_stack=False)
+    inputs: dict[str, Any] = {"X": list(input)}
+    attrs = {}
+    if isinstance(axis, Variable):
+        axis.stop_gradient = True
+        inputs["AxisTensor"] = axis
+    else:
+        attrs["axis"] = axis
+    helper.append_op(type="concat", inputs=inputs, outputs={"Out": [out]}, attrs=attrs)
+    return out
+
+
+def stack(x: Any, axis: int | None = 0) -> Variable:
+    """Return tensors of one shape along a new axis."""
+    axis = 0 if axis is None else axis
+    values = list(x) if isinstance(x, list | tuple) else [x]
+    for var in values:
+        check_type(var, "x", Variable, "stack")
+    helper = LayerHelper("stack")
+    out = helper.create_variable_for_type_inference(values[0].dtype)
+    if _only_array(values, "stack"):
+        return _array_to_tensor(helper, values[0], out, axis, use_stack=True)
+    helper.append_op(type="stack", inputs={"X": values}, outputs={"Y": out}, attrs={"axis": axis})
+    return out
+
+
+def _parts(x: Variable, axis: int, num: int | None, layer: str) -> int:
+    if num is not None:
+        return num
+    if axis is None or x.shape[axis] <= 0:
+        raise ValueError(f"{layer} needs num, because dimension {axis} of x is unknown.")
+    return x.shape[axis]
+
+
+def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
+    """Return the slices along an axis."""
+    helper = LayerHelper("unstack")
+    count = _parts(x, axis, num, "unstack")
+    outs = [helper.create_variable_for_type_inference(x.dtype) for _ in range(count)]
+    attrs = {"axis": axis, "num": count}
+    helper.append_op(type="unstack", inputs={"X": [x]}, outputs={"Y": outs}, attrs=attrs)
+    return outs
+
+
+def unbind(input: Variable, axis: int = 0) -> list[Variable]:
+    """Return the slices along an axis."""
+    check_type(axis, "axis", int, "unbind")
+    helper = LayerHelper("unbind")
+    count = _parts(input, axis, None, "unbind")
+    outs = [helper.create_variable_for_type_inference(input.dtype) for _ in range(count)]
+    helper.append_op(
+        type="unbind", inputs={"X": input}, outputs={"Out": outs}, attrs={"axis": axis}
+    )
+    return outs
+
+
+def split(
+    input: Variable, num_or_sections: Any, dim: Any = -1, name: str | None = None
+) -> list[Variable]:
+    """Return parts along a dimension: a number of equal ones, or of the given sizes."""
+    check_type(num_or_sections, "num_or_sections", (int, list, tuple), "split")
+    check_type(dim, "dim", (int, Variable), "split")
+    helper = LayerHelper("split", input=input, name=name)
+    inputs: dict[str, Any] = {"X": input}
+    equal = isinstance(num_or_sections, int)
+    attrs: dict[str, Any] = {"num": num_or_sections if equal else 0}
+    size = -1
+    if isinstance(dim, Variable):
+        dim.stop_gradient = True
+        inputs["AxisTensor"] = dim
+    else:
+        attrs["axis"] = dim + len(input.shape) if dim < 0 else dim
+        size = input.shape[attrs["axis"]]
+    if equal:
+        count = num_or_sections
+        if count < 2:
+            raise ArgumentError(f"num_or_sections of split must be more than 1, not {count}.")
+        if size > 0 and size % count:
+            raise ArgumentError(f"split cannot cut a dimension of {size} into {count} equal parts.")
+    else:
+        count = len(num_or_sections)
+        if 0 < size < count:
+            raise ArgumentError(f"split cannot cut a dimension of {size} into {count} parts.")
+        attrs["sections"] = [-1 if isinstance(s, Variable) else s for s in num_or_sections]
+        if sum(s == -1 for s in num_or_sections if not isinstance(s, Variable)) > 1:
+            raise ArgumentError("only one of the sections of split may be -1.")
+        if contains_variable(num_or_sections):
+            inputs["SectionsTensorList"] = tensor_list(helper, num_or_sections)
+    outs = [helper.create_variable_for_type_inference(input.dtype) for _ in range(count)]
+    helper.append_op(type="split", inputs=inputs, outputs={"Out": outs}, attrs=attrs)
+    return outs
+
+
+# -- shape --------------------------------------------------------------------------------------------
+def _check_new_shape(x: Variable, shape: Sequence[Any]) -> None:
+    if len(shape) == 0:
+        raise ArgumentError("shape of reshape must not be empty.")
+    unknown = [i for i, d in enumerate(shape) if not isinstance(d, Variable) and d == -1]
+    if len(unknown) > 1:
+        raise ArgumentError(f"only one dimension in shape of reshape may be -1, not {list(shape)}.")
+    for i, d in enumerate(shape):
+        if isinstance(d, Variable):
+            continue
+        if d == 0 and i >= len(x.shape):
+            raise ArgumentError(f"shape[{i}] of reshape is 0, but x has no dimension {i} to copy.")
+        if d < -1:
+            raise ArgumentError(f"shape[{i}] of reshape must not be {d}; only -1 means unknown.")
+
+
+def reshape(
+    x: Variable,
+    shape: Any,
+    actual_shape: Variable | None = None,
+    act: Any = None,
+    inplace: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Return x in another shape: 0 copies a dimension, -1 takes what is left, Variables are read at run time."""
+    check_variable_and_dtype(x, "x", (*ANY, "uint8", "int8", "int16"), "reshape")
+    check_type(shape, "shape", (list, tuple, Variable), "reshape")
+    check_type(actual_shape, "actual_shape", (Variable, type(None)), "reshape")
+    helper = LayerHelper("reshape2", act=act, name=name)
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    if not isinstance(shape, Variable):
+        _check_new_shape(x, shape)
+    mixed_argument(
+        helper, shape, inputs=inputs, attrs=attrs, attr="shape", whole="Shape", parts="ShapeTensor"
+    )
+    if actual_shape is not None and not isinstance(shape, Variable) and len(inputs) == 1:
+        actual_shape.stop_gradient = True
+        inputs["Shape"] = actual_shape
+    out = x if inplace else helper.create_variable_for_type_inference(dtype=x.dtype)
+    x_shape = helper.create_variable_for_type_inference(dtype=x.dtype)
+    helper.append_op(
+        type="reshape2", inputs=inputs, outputs={"Out": out, "XShape": x_shape}, attrs=attrs
+    )
+    return helper.append_activation(out)
+
+
+def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
+    """Return x with its dimensions in another order."""
+    check_variable_and_dtype(x, "x", ANY, "transpose")
+    check_type(perm, "perm", (list, tuple), "transpose")
+    if len(perm) != len(x.shape):
+        raise ValueError(f"perm of transpose, {list(perm)}, must name all dimensions of {x.shape}.")
+    for i, dim in enumerate(perm):
+        if dim >= len(x.shape):
+            raise ValueError(f"perm[{i}] of transpose is {dim}, but x has shape {x.shape}.")
+    helper = LayerHelper("transpose", name=name)
+    attrs = {"axis": list(perm)}
+    return op_with_x_shape("transpose2", {"X": [x]}, attrs, helper=helper, dtype=x.dtype)
+
+
+def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
+    """Return input without dimensions of size 1, those in `axes` or all."""
+    check_variable_and_dtype(input, "input", (*ANY, "int8"), "squeeze")
+    check_type(axes, "axes", (list, tuple), "squeeze")
+    helper = LayerHelper("squeeze", name=name)
+    attrs = {"axes": list(axes)}
+    return op_with_x_shape("squeeze2", {"X": input}, attrs, helper=helper, dtype=input.dtype)
+
+
+def unsqueeze(input: Variable, axes: Any, name: str | None = None) -> Variable:
+    """Return input with new dimensions of size 1."""
+    check_type(axes, "axes", (int, list, tuple, Variable), "unsqueeze")
+    helper = LayerHelper("unsqueeze2", name=name)
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {}
+    if isinstance(axes, int):
+        axes = [axes]
+    if isinstance(axes, Variable):
+        axes.stop_gradient = True
+        inputs["AxesTensor"] = axes
+    elif contains_variable(axes):
+        inputs["AxesTensorList"] = tensor_list(helper, axes)
+    else:
+        attrs["axes"] = list(axes)
+    return op_with_x_shape("unsqueeze2", inputs, attrs, helper=helper, dtype=input.dtype)
+
+
+def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
+    """Return x as a matrix: the dimensions before `axis` are the rows."""
+    check_variable_and_dtype(x, "x", (*NUMBERS, "int8", "uint8"), "flatten")
+    if not isinstance(axis, int) or not 0 <= axis <= len(x.shape):
+        raise ValueError(f"axis of flatten must be an int in [0, {len(x.shape)}], not {axis!r}.")
+    helper = LayerHelper("flatten", name=name)
+    attrs = {"axis": axis}
+    return op_with_x_shape("flatten2", {"X": x}, attrs, helper=helper, dtype=x.dtype)
+
+
+def expand(x: Variable, expand_times: Any, name: str | None = None) -> Variable:
+    """Return x repeated along its dimensions."""
+    check_variable_and_dtype(x, "x", ANY, "expand")
+    check_type(expand_times, "expand_times", (list, tuple, Variable), "expand")
+    if x.dtype == VarType.BOOL and x.stop_gradient:
+        raise ValueError("expand takes a bool x only if its stop_gradient is False.")
+    helper = LayerHelper("expand", name=name)
+    inputs: dict[str, Any] = {"X": [x]}
+    attrs: dict[str, Any] = {}
+    if not isinstance(expand_times, Variable):
+        for times in expand_times:
+            if not isinstance(times, Variable) and times <= 0:
+                raise ArgumentError(f"expand_times of expand must be positive, not {times}.")
+    mixed_argument(
+        helper,
+        expand_times,
+        inputs=inputs,
+        attrs=attrs,
+        attr="expand_times",
+        whole="ExpandTimes",
+        parts="expand_times_tensor",
+    )
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(type="expand", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
+    """Return x repeated to the size of another tensor."""
+    check_variable_and_dtype(x, "x", ANY, "expand_as")
+    check_variable_and_dtype(target_tensor, "target_tensor", ANY, "expand_as")
+    inputs = {"X": x, "target_tensor": target_tensor}
+    return one_op("expand_as", inputs, dtype=x.dtype, name=name)
+
+
+def shape(input: Variable) -> Variable:
+    """Return the dimensions as a tensor."""
+    check_type(input, "input", Variable, "shape")
+    return one_op("shape", {"Input": input}, dtype="int32")
+
+
+def rank(input: Variable) -> Variable:
+    """Return the number of dimensions as a tensor."""
+    return assign(np.array(len(input.shape), "int32"))
+
+
+def size(input: Variable) -> Variable:
+    """Return the number of elements as a tensor."""
+    check_type(input, "input", Variable, "size")
+    return one_op("size", {"Input": input}, dtype="int64")
+
+
+# -- order --------------------------------------------------------------------------------------------
+def reverse(x: Variable, axis: Any) -> Variable:
+    """Return x backwards along dimensions."""
+    check_variable_and_dtype(x, "x", (*ANY, "uint8"), "reverse")
+    check_type(axis, "axis", (int, tuple, list), "reverse")
+    attrs = {"axis": [axis] if isinstance(axis, int) else list(axis)}
+    return one_op("reverse", {"X": x}, attrs, dtype=x.dtype)
+
+
+def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Variable:
+    """Return input backwards along dimensions."""
+    check_variable_and_dtype(input, "X", ANY, "flip")
+    check_type(dims, "dims", (list, tuple), "flip")
+    if len(dims) == 0:
+        raise ArgumentError("dims of flip must not be empty.")
+    helper = LayerHelper("flip", name=name)
+    if name is None:
+        out = helper.create_variable_for_type_inference(input.dtype)
+    else:
+        out = helper.create_variable(name=name, dtype=input.dtype, persistable=False)
+    attrs = {"dims": list(dims)}
+    helper.append_op(type="flip", inputs={"X": input}, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def roll(input: Variable, shifts: Any, dims: Any = None) -> Variable:
+    """Return input moved around along dimensions, or as one long vector."""
+    helper = LayerHelper("roll")
+    before = input.shape
+    shifts = [shifts] if isinstance(shifts, int) else shifts
+    dims = [dims] if isinstance(dims, int) else dims
+    check_type(shifts, "shifts", (list, tuple), "roll")
+    if dims:
+        check_type(dims, "dims", (list, tuple), "roll")
+    out = helper.create_variable_for_type_inference(input.dtype)
+    if dims is None:
+        input, dims = reshape(input, shape=[-1, 1]), [0]
+    attrs = {"dims": list(dims), "shifts": list(shifts)}
+    helper.append_op(type="roll", inputs={"X": input}, outputs={"Out": out}, attrs=attrs)
+    return reshape(out, shape=list(before), inplace=True)
+
+
+def autoincreased_step_counter(
+    counter_name: str | None = None, begin: int = 1, step: int = 1
+) -> Variable:
+    """Return a variable that grows by `step` in each run; its first value is `begin`."""
+    helper = LayerHelper("global_step_counter")
+    name = "@STEP_COUNTER@" if counter_name is None else counter_name
+    block = helper.main_program.global_block()
+    is_new = not block.has_var(name)
+    counter = helper.create_or_get_global_variable(
+        name=name, dtype="int64", shape=[1], persistable=True, belong_to_optimizer=True
+    )
+    if is_new:
+        helper.set_variable_initializer(counter, Constant(begin - 1, force_cpu=True))
+        block._prepend_op(
+            type="increment",
+            inputs={"X": [counter]},
+            outputs={"Out": [counter]},
+            attrs={"step": float(step)},
+        )
+        counter.stop_gradient = True
+    return counter
