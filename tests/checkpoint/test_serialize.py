@@ -119,6 +119,19 @@ def test_sub_blocks():
     assert copy.blocks[1].var("inside").dtype == VarKind.INT64
 
 
+def test_old_values_of_outputs_are_not_listed():
+    net = Network()
+    inner = net.main._create_block()
+    net.main._rollback()
+    attrs = {"sub_block": inner, "is_scalar_condition": True}
+    block = net.main.global_block()
+    op = block.append_op("conditional_block", {"Cond": [net.steps]}, {"Out": [net.y]}, attrs)
+    assert op.input("Out") == ["y"]
+    stored = program_to_desc(net.main).blocks[0].ops[-1]
+    assert [slot.parameter for slot in stored.inputs] == ["Cond"]
+    assert again(net.main).global_block().ops[-1].input("Out") == ["y"]
+
+
 def test_gradient_ops_find_their_forward_ops():
     net = Network()
     block = net.main.global_block()

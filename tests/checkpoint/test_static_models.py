@@ -108,6 +108,25 @@ def test_only_what_the_targets_need_is_saved(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["__model__", "w"]
 
 
+def test_bodies_of_pruned_control_flow_are_left_out(tmp_path):
+    net = Network().start()
+    dead, alive = net.main._create_block(0), net.main._create_block(0)
+    net.main.current_block_idx = 0
+    root = net.main.global_block()
+    lost = root.create_var(name="lost", dtype="float32")
+    dead.append_op("scale", {"X": [net.rate]}, {"Out": [lost]}, {"scale": 2.0})
+    attrs = {"sub_block": dead, "is_scalar_condition": True}
+    root.append_op("conditional_block", {"Cond": [net.steps]}, {"Out": [lost]}, attrs)
+    root.ops[2]._set_attr("sub_block", alive)
+    io.save_inference_dir(tmp_path, ["x"], [net.y], net.exe, net.main)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["__model__", "b", "w"]
+    program = io.load_inference_dir(tmp_path, net.exe)[0]
+    assert program.num_blocks == 2
+    relu = next(op for op in program.global_block().ops if op.type == "relu")
+    assert relu.attr("sub_block") is program.blocks[1]
+    assert net.main.num_blocks == 3
+
+
 def test_program_only_and_whole_program(tmp_path):
     net = Network().start()
     with pytest.warns(UserWarning, match="program_only"):

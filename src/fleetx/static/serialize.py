@@ -52,9 +52,12 @@ def _write_variable(desc: Any, var: Variable) -> None:
 
 def _write_op(desc: Any, op: Operator) -> None:
     desc.type = op.type
-    for slots, target in ((op._inputs, desc.inputs), (op._outputs, desc.outputs)):
-        for slot in sorted(slots):
-            target.add(parameter=slot, arguments=slots[slot])
+    for slot in sorted(op._inputs):
+        # Old values of outputs come in without being listed in Paddle; see Operator.__init__.
+        if slot not in op._outputs:
+            desc.inputs.add(parameter=slot, arguments=op._inputs[slot])
+    for slot in sorted(op._outputs):
+        desc.outputs.add(parameter=slot, arguments=op._outputs[slot])
     for name in sorted(op._attrs):
         value = op._attrs[name]
         if value is None:

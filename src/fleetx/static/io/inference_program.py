@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType
 from fleetx.static.operator import Operator
-from fleetx.static.program import Program, reads_of
+from fleetx.static.program import Program, reads_of, sub_blocks
 from fleetx.static.variable import Variable
 
 _MARKERS = ("feed", "fetch")
@@ -39,6 +39,30 @@ def _check_feeds(program: Program, feeds: Sequence[str], targets: Sequence[str])
             )
 
 
+def _drop_dead_blocks(program: Program) -> None:
+    """Remove the bodies of control flow that was pruned, and the variables that only they used."""
+    alive, found = {0}, [program.global_block()]
+    while found:
+        for op in found.pop().ops:
+            for block in sub_blocks(op):
+                if block.idx not in alive:
+                    alive.add(block.idx)
+                    found.append(block)
+    if len(alive) == len(program.blocks):
+        return
+    kept = [block for block in program.blocks if block.idx in alive]
+    numbers = {block.idx: number for number, block in enumerate(kept)}
+    for block in kept:
+        block.parent_idx = numbers.get(block.parent_idx, min(block.parent_idx, 0))
+        block.forward_block_idx = numbers.get(block.forward_block_idx, -1)
+    for number, block in enumerate(kept):
+        block.idx = number
+    program.blocks = kept
+    used = {n for b in kept for op in b.ops for n in op.input_arg_names + op.output_arg_names}
+    root = program.global_block()
+    root.vars = {n: var for n, var in root.vars.items() if n in used or not var.persistable}
+
+
 def inference_program(
     program: Program, feeds: Sequence[str], targets: Sequence[Variable], *, prune: bool = True
 ) -> Program:
@@ -56,6 +80,7 @@ def inference_program(
     names = [var.name for var in renamed]
     if prune:
         program = program._prune_with_input(list(feeds), names)
+        _drop_dead_blocks(program)
         _check_feeds(program, feeds, names)
     program = program._inference_optimize(prune_read_op=True)
     _add_markers(program.global_block(), feeds, names)
