@@ -1,4 +1,4 @@
-"""RecomputeOptimizer: an optimizer that forgets activations between checkpoints and recomputes them.
+"""RecomputeOptimizer: forgets activations between checkpoints and recomputes them for gradients.
 
 Which ops are run again is decided by `append_backward(checkpoints=...)`.
 """
@@ -31,7 +31,8 @@ class RecomputeOptimizer:
         """Say which Variables (or names) are kept; everything between them is recomputed."""
         if not isinstance(checkpoints, list | tuple):
             raise TypeError(
-                f"checkpoints must be a list of Variables or names, not {type(checkpoints).__name__}."
+                "checkpoints must be a list of Variables or names, "
+                f"not {type(checkpoints).__name__}."
             )
         self._checkpoints = list(checkpoints)
 
