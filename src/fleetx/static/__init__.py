@@ -4,7 +4,16 @@ Read `program.py` for what a program is, `op_registry.py` for how an op is defin
 how a program becomes a torch function.
 """
 
-from fleetx.static import ops, unique_name
+from fleetx.static import (
+    clip,
+    initializer,
+    io,
+    layers,
+    ops,
+    optimizer,
+    regularizer,
+    unique_name,
+)
 from fleetx.static.backward import append_backward, gradients
 from fleetx.static.block import Block
 from fleetx.static.compiled_program import (
@@ -17,6 +26,7 @@ from fleetx.static.dtypes import VarType, convert_dtype
 from fleetx.static.errors import EOFException
 from fleetx.static.executor import ExecutionError, Executor
 from fleetx.static.infer_shape import ShapeError
+from fleetx.static.layers.io import static_data as data
 from fleetx.static.operator import Operator
 from fleetx.static.param_attr import ParamAttr, WeightNormParamAttr
 from fleetx.static.place import (
@@ -60,18 +70,25 @@ __all__ = [
     "Variable",
     "WeightNormParamAttr",
     "append_backward",
+    "clip",
     "convert_dtype",
     "cpu_places",
     "cuda_places",
+    "data",
     "default_main_program",
     "default_startup_program",
     "device_guard",
     "global_scope",
     "gradients",
+    "initializer",
+    "io",
     "is_compiled_with_cuda",
+    "layers",
     "name_scope",
     "ops",
+    "optimizer",
     "program_guard",
+    "regularizer",
     "scope_guard",
     "unique_name",
 ]
