@@ -178,8 +178,11 @@ class _Lowering:
     def in_scope(self, name: str) -> bool:
         return is_persistable(self.block, name) or self.scope.find_var(name) is not None
 
-    def read(self, name: str, *, flows: bool, base: bool) -> str:
-        """Return the expression for a variable's value, loading it from the scope at first use."""
+    def read(self, name: str, *, flows: bool, base: bool, optional: bool = False) -> str:
+        """Return the expression for a variable's value, loading it from the scope at first use.
+
+        An `optional` value that nothing has made yet is None: the old value of an output.
+        """
         if name == EMPTY_NAME:
             return "None"
         writer = self.writer
@@ -192,7 +195,7 @@ class _Lowering:
                     self.required.append(name)
                     writer.emit(f"{writer.local(name)} = None")
                     return writer.local(name)
-                if var is not None and var.dtype is None:
+                if optional or (var is not None and var.dtype is None):
                     return "None"  # an array that its first write makes
                 self.required.append(name)
                 return "None"
@@ -219,6 +222,7 @@ class _Lowering:
                     name,
                     flows=flow is not None and (slot.name, i) in flow,
                     base=slot.name in changed,
+                    optional=slot.name in op._outputs,
                 )
                 for i, name in enumerate(op.input(slot.name))
             ]
