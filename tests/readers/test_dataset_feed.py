@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fleetx.static.data_generator import MultiSlotDataGenerator, MultiSlotStringDataGenerator
+from fleetx.data.data_generator import MultiSlotDataGenerator, MultiSlotStringDataGenerator
 from fleetx.static.dataset_feed import DatasetFactory, InMemoryDataset, QueueDataset
 from fleetx.static.errors import DataFormatError
 from fleetx.static.place import CPUPlace
@@ -203,7 +203,7 @@ def test_loader_from_dataset(slots, files):
 
 
 GENERATOR = """
-from fleetx.static.data_generator import MultiSlotDataGenerator
+from fleetx.data.data_generator import MultiSlotDataGenerator
 class Words(MultiSlotDataGenerator):
     def generate_sample(self, line):
         def samples():
@@ -239,9 +239,10 @@ def run_generator(base, samples, capsys):
 
 
 def test_generators_write_multi_slot_lines(capsys):
-    samples = [(("a", [1, 2]), ("b", [0])), None, [("a", [3]), ("b", [1.5])]]
+    second = [("a", [np.int64(3), True]), ("b", [np.float32(1.5)])]
+    samples = [(("a", [1, 2]), ("b", [0])), None, second]
     generator, text = run_generator(MultiSlotDataGenerator, samples, capsys)
-    assert text == "2 1 2 1 0\n1 3 1 1.5\n"
+    assert text == "2 1 2 1 0\n2 3 1 1 1.5\n"
     assert generator._proto_info == [("a", "uint64"), ("b", "float")]
     zipped = [zip(["a", "b"], [["1", "x"], ["0"]], strict=True)]
     assert run_generator(MultiSlotStringDataGenerator, zipped, capsys)[1] == "2 1 x 1 0\n"
