@@ -12,6 +12,13 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$p && break; done)
 
+# Paddle 1.8.5, the version of the documents, needs Python 3.7; without one it is left out.
+PYTHON37 ?= $(shell for p in python3.7 $(HOME)/.pyenv/versions/3.7.*/bin/python; do \
+	$$p -c 'import sys, venv; sys.exit(sys.version_info[:2] != (3, 7))' 2>/dev/null && echo $$p && break; done)
+VERSIONS       = 262 331 $(if $(PYTHON37),185)
+PADDLES        = $(VERSIONS:%=$(VENV)-paddle%/.ready)
+PADDLE_PYTHONS = $(foreach v,$(VERSIONS),PADDLE$(v)=$(CURDIR)/$(VENV)-paddle$(v)/bin/python)
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint format bench interop clean
@@ -19,8 +26,9 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# One thread: in so small a network threads would mostly wait for each other.
 demo: $(READY) ## train, save, load and use a small network on handwritten digits
-	$(BIN)/python examples/digits/train.py $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python examples/digits/train.py $(ARGS)
 
 test: $(READY) ## run all tests (ARGS="-k name" to choose)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -33,12 +41,12 @@ format: $(READY) ## rewrite the sources in the project's layout
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## measure speed; figures go to bench/results
+bench: $(READY) $(PADDLES) ## measure speed against PyTorch and real Paddle; figures go to bench/results
 	$(BIN)/python bench/import_time.py
+	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 
-interop: $(READY) $(VENV)-paddle262/.ready $(VENV)-paddle185/.ready ## compare with real Paddle, numbers and files
-	PADDLE262=$(CURDIR)/$(VENV)-paddle262/bin/python PADDLE185=$(CURDIR)/$(VENV)-paddle185/bin/python \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest interop $(ARGS)
+interop: $(READY) $(PADDLES) ## compare with real Paddle, numbers and files
+	$(PADDLE_PYTHONS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest interop $(ARGS)
 
 clean: ## remove the environment, caches and everything that was generated
 	rm -rf $(VENV) .venv-* build dist output src/*.egg-info compat/*.egg-info compat/build
@@ -60,13 +68,12 @@ $(VENV)-paddle262/.ready:
 	$(@D)/bin/python -m pip install -q paddlepaddle==2.6.2 numpy==1.26.4 protobuf==4.25.9 setuptools==84.2.1
 	@touch $@
 
-# 1.8.5 is the version of the documents and needs Python 3.7.
-PYTHON37 ?= $(shell for p in python3.7 $(HOME)/.pyenv/versions/3.7.*/bin/python; do \
-	$$p -c 'import sys, venv; sys.exit(sys.version_info[:2] != (3, 7))' 2>/dev/null && echo $$p && break; done)
+$(VENV)-paddle331/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -q -c constraints.txt paddlepaddle==3.3.1 numpy setuptools
+	@touch $@
 
 $(VENV)-paddle185/.ready:
-	@test -n "$(PYTHON37)" || { echo "Paddle 1.8.5 needs Python 3.7, and none was found:" \
-		"install one (pyenv install 3.7) or name it: make interop PYTHON37=/path/to/python3.7"; exit 1; }
 	$(PYTHON37) -m venv $(@D)
 	$(@D)/bin/python -m pip install -q paddlepaddle==1.8.5 numpy==1.21.6 protobuf==3.20.3
 	@touch $@
