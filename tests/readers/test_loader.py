@@ -67,7 +67,7 @@ def test_lists_and_samplers(num_workers):
     loader = DataLoader(Pairs(), return_list=True, batch_sampler=sampler, num_workers=num_workers)
     labels = [np.array(label).ravel().tolist() for _, label in loader]
     assert sorted(sum(labels, [])) == list(range(10))
-    whole = DataLoader(Pairs(3), return_list=True, batch_size=None, num_workers=num_workers)
+    whole = DataLoader(Pairs(3), batch_size=None, num_workers=num_workers)
     assert [image.shape() for image, _ in whole] == [[3]] * 3
     assert len(whole) == 3
 
@@ -134,7 +134,7 @@ def test_stopping_early_ends_the_thread():
 
 def test_refused_arguments(feed_list):
     with pytest.raises(AssertionError, match="feed_list should be set"):
-        DataLoader(Pairs())
+        DataLoader(Pairs(), return_list=False)
     with pytest.raises(AssertionError, match="not for a loader with a batch_sampler"):
         DataLoader(Pairs(), feed_list, batch_size=2, batch_sampler=BatchSampler(Pairs()))
     for bad in ({"num_workers": -1}, {"timeout": -1}, {"prefetch_factor": 0}):

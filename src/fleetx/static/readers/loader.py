@@ -2,8 +2,8 @@
 
 Without worker processes the dataset is read in a background thread, and what it raises arrives
 unchanged. With `num_workers` the work is done by torch's loader and its processes; arrays travel
-through shared memory. The batches are lists with one feed dict per place, or, with
-`return_list`, the collated samples.
+through shared memory. With a `feed_list` the batches are lists with one feed dict per place; with
+`return_list` (the default where there is no feed_list) they are the collated samples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DataLoader:
         dataset: Any,
         feed_list: Sequence[Any] | None = None,
         places: Any = None,
-        return_list: bool = False,
+        return_list: bool | None = None,
         batch_sampler: Any = None,
         batch_size: int | None = 1,
         shuffle: bool = False,
@@ -48,6 +48,8 @@ class DataLoader:
         prefetch_factor: int = 2,
         persistent_workers: bool = False,
     ) -> None:
+        if return_list is None:
+            return_list = feed_list is None
         if not return_list and feed_list is None:
             raise ArgumentError("feed_list should be set when return_list=False: its variables.")
         if num_workers < 0 or timeout < 0 or prefetch_factor <= 0:
