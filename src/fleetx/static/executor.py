@@ -40,9 +40,6 @@ class Executor:
         self.place = CPUPlace() if place is None else place
         self._device = self.place.device()
         self._unknown_feed = unknown_feed
-        self._steps: weakref.WeakKeyDictionary[Program, dict[Any, _Prepared]] = (
-            weakref.WeakKeyDictionary()
-        )
         self._closed = False
 
     def run(
@@ -88,9 +85,9 @@ class Executor:
         for hook in program._before_run:
             hook(scope)
         key = (tuple(feed), tuple(fetches), id(scope), program._version, id(build))
-        cache = self._steps.get(program)
+        cache = program._steps.get(self)
         if cache is None:
-            cache = self._steps[program] = {}
+            cache = program._steps[self] = {}
         prepared = cache.get(key)
         if prepared is None:
             stale = [k for k in cache if k[3] != program._version]
@@ -190,8 +187,7 @@ class Executor:
                     fetch_handler.handler(dict(zip(names, values, strict=True)))
 
     def close(self) -> None:
-        """Forget all lowered programs; the Executor cannot run any more."""
-        self._steps.clear()
+        """End the Executor: it cannot run any more."""
         self._closed = True
 
 

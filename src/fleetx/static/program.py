@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -38,6 +39,9 @@ class Program:
         self._readers: list[Any] = []
         # Called by Executor.run with the scope, before the step; used by learning rate schedulers.
         self._before_run: list[Any] = []
+        # What executors have lowered of this program. It lies here, not in the executor, because a
+        # lowered step refers to the program: with the program, its steps are freed too.
+        self._steps: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
         # Settings of a CompiledProgram that stands in for this program when it is run directly.
         self._graph: Any = None
 
