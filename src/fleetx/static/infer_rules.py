@@ -1,8 +1,8 @@
-"""Shape rules that need no meta tensors: for frequent ops, and for ops whose shapes depend on values.
+"""Shape rules without meta tensors: for frequent ops, and for ops whose shapes depend on values.
 
-A rule is the `infer` argument of `op`: a function of (op, block) that sets shape and type of the outputs.
-Unknown dimensions (-1) meet known ones here without being guessed, as they must in `reshape` or in the sum
-of a batch and a tensor of fixed size.
+A rule is the `infer` argument of `op`: a function of (op, block) that sets shape and type of the
+outputs. Unknown dimensions (-1) meet known ones here without being guessed, as they must in
+`reshape` or in the sum of a batch and a tensor of fixed size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 def input_var(op: Any, block: Any, slot: str, index: int = 0) -> Any:
-    """Return a variable of an input slot, or None if the slot is empty or the variable has no shape yet."""
+    """Return a variable of an input slot; None if there is none or it has no shape yet."""
     names = op.input(slot)
     if len(names) <= index:
         return None
@@ -51,7 +51,7 @@ def same_as(slot: str = "X", out: str = "Out", dtype: VarType | None = None) -> 
 
 
 def broadcast_shape(x: Shape, y: Shape, axis: int = -1) -> Shape | None:
-    """Return the shape of `x op y` with y's dimensions laid on x's from `axis` on; None if they differ."""
+    """Return the shape of `x op y`, y laid on x from `axis` on; None if they do not fit."""
     if len(x) < len(y):
         x, y = y, x
     start = len(x) - len(y) if axis == -1 else axis
@@ -90,7 +90,7 @@ def broadcast(dtype: VarType | None = None) -> Rule:
 
 
 def shape_from_attr(out: str = "Out") -> Rule:
-    """Rule of ops that create a tensor: attribute `shape`, or the length of ShapeTensor; type `dtype`."""
+    """Rule of ops that create a tensor: attribute `shape` or slot ShapeTensor; type `dtype`."""
 
     def rule(op: Any, block: Any) -> None:
         tensor = input_var(op, block, "ShapeTensor")
@@ -106,7 +106,7 @@ def shape_from_attr(out: str = "Out") -> Rule:
 
 
 def by_running_unless(*slots: str, fallback: Rule) -> Rule:
-    """Rule: run on meta tensors, unless one of these slots holds a tensor whose value decides the shape."""
+    """Rule: run on meta tensors, unless a tensor in one of these slots decides the shape."""
 
     def rule(op: Any, block: Any) -> None:
         if any(op.input(slot) for slot in slots):

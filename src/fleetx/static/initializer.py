@@ -1,7 +1,7 @@
 """Initializers: how parameters get their first values.
 
-Calling an initializer puts its op at the beginning of a block (the startup program's) and returns the op.
-Random ones take the program's `random_seed` where they have no seed of their own.
+Calling an initializer puts its op at the beginning of a block (the startup program's) and returns
+the op. Random ones take the program's `random_seed` where they have no seed of their own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Initializer:
         raise NotImplementedError(f"{type(self).__name__} does not say how it sets a variable.")
 
     def _compute_fans(self, var: Variable) -> tuple[int, int]:
-        """Return how many inputs and outputs one unit has: of a matrix, or of a filter [out, in, ...]."""
+        """Return the number of inputs and outputs of a matrix or a filter [out, in, ...]."""
         shape = var.shape
         if not shape:
             return 1, 1
@@ -229,7 +229,7 @@ class MSRAInitializer(_ScaledByFan):
 
 
 class BilinearInitializer(Initializer):
-    """The filter that enlarges images by bilinear interpolation; for square transposed convolutions."""
+    """The filter of a transposed convolution that enlarges images by bilinear interpolation."""
 
     _tmp_prefix = "bilinear_init"
 
@@ -272,7 +272,9 @@ class NumpyArrayInitializer(Initializer):
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Add an `assign_value` op."""
         attrs: dict[str, Any] = {"shape": list(self._value.shape)}
-        attrs |= value_attrs(self._value, VarType.FP32 if var.dtype in _LOW_PRECISION else var.dtype)
+        attrs |= value_attrs(
+            self._value, VarType.FP32 if var.dtype in _LOW_PRECISION else var.dtype
+        )
         return self._set(var, block, "assign_value", attrs)
 
 
@@ -290,7 +292,7 @@ def value_attrs(value: np.ndarray, dtype: VarType) -> dict[str, Any]:
 
 
 def set_global_initializer(weight_init: Any, bias_init: Any = None) -> None:
-    """Use these initializers for parameters whose ParamAttr names none; None takes them away again."""
+    """Use these initializers where a ParamAttr names none; None takes them away again."""
     global _global_weight, _global_bias
     for value in (weight_init, bias_init):
         if value is not None and not isinstance(value, Initializer):
@@ -309,7 +311,7 @@ def global_bias_initializer() -> Initializer | None:
 
 
 def force_init_on_cpu() -> bool:
-    """Tell whether initialization is asked to stay on the CPU; kept in the program, without effect."""
+    """Tell whether initialization is to stay on the CPU; kept in the program, without effect."""
     return _force_init_on_cpu
 
 

@@ -27,6 +27,17 @@ class Variable:
     # takes it.
     __array_priority__ = 100.0
 
+    if TYPE_CHECKING:  # the operators come from `variable_math.install`
+
+        def __add__(self, other: Any) -> Variable: ...
+        def __neg__(self) -> Variable: ...
+        def __getitem__(self, item: Any) -> Variable: ...
+
+        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+        __pow__ = __rpow__ = __mod__ = __floordiv__ = __matmul__ = __and__ = __or__ = __add__
+        __lt__ = __le__ = __gt__ = __ge__ = __add__
+        __invert__ = __neg__
+
     def __init__(
         self,
         block: Block,

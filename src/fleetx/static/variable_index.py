@@ -79,7 +79,7 @@ def _plan_int(plan: _Plan, var: Variable, axis: int, index: int) -> None:
     size = var.shape[axis]
     if size >= 0 and not -size <= index < size:
         raise IndexError(
-            f"index {index} is outside dimension {axis} of {var.name!r}, whose shape is {var.shape}."
+            f"index {index} is outside dimension {axis} of {var.name!r}, of shape {var.shape}."
         )
     plan.drop.append(axis)
     plan.add(axis, index, _END if index == -1 else index + 1)

@@ -1,7 +1,7 @@
 """Operators of Variables: `a + b`, `1 / a`, `a > 0`, `a[1:, -1]` append ops to the current block.
 
-`install` gives them to the class. A number on the right of + - * / becomes one `scale` op; with other
-operators it becomes a constant. Where the types differ, the right operand is cast to the left one's.
+`install` gives them to the class. A number on the right of + - * / becomes one `scale` op; with
+other operators it becomes a constant. Where the types differ, the other operand is cast.
 """
 
 from __future__ import annotations

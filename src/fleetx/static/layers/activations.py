@@ -250,7 +250,10 @@ def sign(x: Any) -> Variable:
 
 
 def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = None) -> Variable:
-    """Return x where positive, a learned slope times x elsewhere: one slope for 'all', 'channel' or 'element'."""
+    """Return x where positive, a slope times x elsewhere.
+
+    The slope is learned: one for 'all', one per 'channel' or one per 'element'.
+    """
     check_variable_and_dtype(x, "x", FLOATS, "prelu")
     helper = LayerHelper("prelu", param_attr=param_attr, name=name)
     if mode not in ("all", "channel", "element"):

@@ -1,4 +1,4 @@
-"""What layers of one op share: append the op, create its output, lists that mix numbers and Variables."""
+"""What layers of one op share: the op, its output, lists that mix numbers and Variables."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def mixed_argument(
     parts: str,
     dtype: str = "int32",
 ) -> None:
-    """Put an argument where it belongs: a Variable in slot `whole`, a list in `attr` and, mixed, in `parts`."""
+    """Put a Variable in slot `whole`, a list in `attr` and, if it holds Variables, in `parts`."""
     if isinstance(value, Variable):
         value.stop_gradient = True
         inputs[whole] = value

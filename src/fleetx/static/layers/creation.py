@@ -1,4 +1,4 @@
-"""Layers that create tensors: constants, ranges, random numbers, parameters and global variables."""
+"""Layers that create tensors: constants, ranges, matrices, parameters, global variables."""
 
 from __future__ import annotations
 

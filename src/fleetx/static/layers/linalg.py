@@ -35,7 +35,7 @@ def mul(
     y_num_col_dims: int = 1,
     name: str | None = None,
 ) -> Variable:
-    """Return the product of two tensors read as matrices; the first `num_col_dims` dimensions are rows."""
+    """Return the product of two tensors as matrices; `num_col_dims` dimensions are the rows."""
     check_variable_and_dtype(x, "x", FLOATS, "mul")
     check_variable_and_dtype(y, "y", FLOATS, "mul")
     attrs = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}

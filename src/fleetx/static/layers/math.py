@@ -141,7 +141,7 @@ def addcmul(
     return result if out is None else assign(result, out)
 
 
-# -- reductions ---------------------------------------------------------------------------------------
+# -- reductions ----------------------------------------------------------------------------------
 def _reduce(op_type: str, input: Variable, dim: Any, keep_dim: bool, name: str | None) -> Variable:
     if dim is not None and not isinstance(dim, list | tuple):
         dim = [dim]
@@ -199,7 +199,7 @@ def logsumexp(
     return one_op("log", {"X": total}, dtype=x.dtype, layer="logsumexp", name=name, out=out)
 
 
-# -- limits -------------------------------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------
 def _named_output(layer: str, x: Variable, name: str | None) -> tuple[LayerHelper, Variable]:
     """Return a helper and an output that carries the layer's name itself."""
     helper = LayerHelper(layer, name=name)
@@ -254,7 +254,7 @@ def clamp(
     return one_op("clip", inputs, attrs, dtype=input.dtype, layer="clamp", name=name, out=output)
 
 
-# -- logic --------------------------------------------------------------------------------------------
+# -- logic ---------------------------------------------------------------------------------------
 def _logical(
     op_type: str, x: Variable, y: Variable | None, out: Variable | None, name: str | None
 ) -> Variable:

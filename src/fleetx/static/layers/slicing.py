@@ -1,4 +1,4 @@
-"""Layers that read or write parts of tensors: slices, indices, padding, cropping, searching, sorting."""
+"""Layers that read or write parts of tensors: slices, indices, padding, searching, sorting."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-# -- slices -------------------------------------------------------------------------------------------
+# -- slices --------------------------------------------------------------------------------------
 def _slice_argument(
     helper: LayerHelper,
     value: Any,
@@ -61,7 +61,7 @@ def _slice_argument(
     flags: list[int],
     whole_is_unknown: bool,
 ) -> None:
-    """Put `starts`, `ends` or `strides` into slots or attribute; flag -1 where values are not known."""
+    """Put `starts`, `ends` or `strides` into slots or attribute; flag unknown values by -1."""
     slot = word.capitalize()
     if isinstance(value, Variable):
         value.stop_gradient = True
@@ -125,7 +125,7 @@ def strided_slice(
     return out
 
 
-# -- indices ------------------------------------------------------------------------------------------
+# -- indices -------------------------------------------------------------------------------------
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
     """Return the rows at the positions of `index`."""
     attrs = {"overwrite": overwrite}
@@ -233,7 +233,7 @@ def one_hot_v2(input: Variable, depth: Any, allow_out_of_range: bool = False) ->
     return _one_hot("one_hot_v2", input, depth, allow_out_of_range)
 
 
-# -- padding and cropping -----------------------------------------------------------------------------
+# -- padding and cropping ------------------------------------------------------------------------
 def pad(
     x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None
 ) -> Variable:
@@ -329,7 +329,7 @@ def crop_tensor(
     return out
 
 
-# -- searching and sorting ----------------------------------------------------------------------------
+# -- searching and sorting -----------------------------------------------------------------------
 _SORTABLE = (*NUMBERS, "int16", "uint8")
 
 
@@ -389,7 +389,7 @@ def where(condition: Variable) -> Variable:
 
 
 def nonzero(input: Variable, as_tuple: bool = False) -> Any:
-    """Return the coordinates of all elements that are not zero, one per row or one tensor per dimension."""
+    """Return the coordinates of elements that are not zero: one per row, or one per dimension."""
     found = where(input)
     if not as_tuple:
         return found

@@ -89,7 +89,7 @@ def assign(input: Any, output: Variable | None = None) -> Variable:
     return output
 
 
-# -- joining and splitting ----------------------------------------------------------------------------
+# -- joining and splitting -----------------------------------------------------------------------
 def _array_to_tensor(
     helper: LayerHelper, array: Variable, out: Variable, axis: Any, use_stack: bool
 ) -> Variable:
@@ -215,7 +215,7 @@ def split(
     return outs
 
 
-# -- shape --------------------------------------------------------------------------------------------
+# -- shape ---------------------------------------------------------------------------------------
 def _check_new_shape(x: Variable, shape: Sequence[Any]) -> None:
     if len(shape) == 0:
         raise ArgumentError("shape of reshape must not be empty.")
@@ -239,7 +239,10 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return x in another shape: 0 copies a dimension, -1 takes what is left, Variables are read at run time."""
+    """Return x in another shape: 0 copies a dimension, -1 takes what is left.
+
+    Variables in the shape, or as the shape, are read when the program runs.
+    """
     check_variable_and_dtype(x, "x", (*ANY, "uint8", "int8", "int16"), "reshape")
     check_type(shape, "shape", (list, tuple, Variable), "reshape")
     check_type(actual_shape, "actual_shape", (Variable, type(None)), "reshape")
@@ -365,7 +368,7 @@ def size(input: Variable) -> Variable:
     return one_op("size", {"Input": input}, dtype="int64")
 
 
-# -- order --------------------------------------------------------------------------------------------
+# -- order ---------------------------------------------------------------------------------------
 def reverse(x: Variable, axis: Any) -> Variable:
     """Return x backwards along dimensions."""
     check_variable_and_dtype(x, "x", (*ANY, "uint8"), "reverse")

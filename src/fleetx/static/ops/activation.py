@@ -1,4 +1,4 @@
-"""Functions of one tensor, element by element: activations, powers, roots, trigonometry, rounding."""
+"""Functions of one tensor, element by element: activations, powers, trigonometry, rounding."""
 
 from __future__ import annotations
 

@@ -35,22 +35,19 @@ for _name, _function in {
     _comparison(_name, _function)
 
 
-for _name, _function in {
+_LOGIC: dict[str, Callable[..., Tensor]] = {
     "logical_and": torch.logical_and,
     "logical_or": torch.logical_or,
     "logical_xor": torch.logical_xor,
-}.items():
-    op(_name, inputs="X Y", grad=None, infer=broadcast(VarType.BOOL))(
-        lambda x, y, f=_function: f(x, y)
-    )
-
-
-for _name, _function in {
+}
+_BITS: dict[str, Callable[..., Tensor]] = {
     "bitwise_and": torch.bitwise_and,
     "bitwise_or": torch.bitwise_or,
     "bitwise_xor": torch.bitwise_xor,
-}.items():
-    op(_name, inputs="X Y", grad=None, infer=broadcast())(lambda x, y, f=_function: f(x, y))
+}
+for _table, _dtype in ((_LOGIC, VarType.BOOL), (_BITS, None)):
+    for _name, _pair in _table.items():
+        op(_name, inputs="X Y", grad=None, infer=broadcast(_dtype))(lambda x, y, f=_pair: f(x, y))
 
 
 @op("logical_not", grad=None, infer=same_as(dtype=VarType.BOOL))

@@ -1,4 +1,4 @@
-"""Ops that create tensors from attributes: constants, values, ranges, identity and diagonal matrices."""
+"""Ops that create tensors: constants, values, ranges, identity and diagonal matrices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHAPE_SLOTS = "ShapeTensor? ShapeTensorList*?"
 
 
 def resolve_shape(shape: list[int], whole: Tensor | None, parts: list[Tensor] | None) -> list[int]:
-    """Return the shape to create: the tensor's values, those of a list of tensors, or the attribute's."""
+    """Return the shape a tensor holds, or a list of tensors, or else the attribute."""
     if whole is not None:
         return [int(d) for d in whole.tolist()]
     if parts:

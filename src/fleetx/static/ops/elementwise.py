@@ -25,7 +25,7 @@ from fleetx.static.op_registry import op
 
 
 def _lay(small: Tensor, dims: int, axis: int) -> Tensor:
-    """Return the smaller operand with 1s after its dimensions, so that plain broadcasting does the rest."""
+    """Return the smaller operand with 1s after its dimensions; plain broadcasting does the rest."""
     tail = dims - axis - small.dim()
     if tail > 0:
         return small.reshape(small.shape + (1,) * tail)
@@ -144,10 +144,10 @@ def sum_(xs: list[Tensor]) -> Tensor:
     return total
 
 
-@op("clip", inputs="X Min? Max?", attrs={"min": 0.0, "max": 0.0}, no_grad="Min Max", infer=same_as())
-def clip(
-    x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max: float
-) -> Tensor:
+@op(
+    "clip", inputs="X Min? Max?", attrs={"min": 0.0, "max": 0.0}, no_grad="Min Max", infer=same_as()
+)
+def clip(x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max: float) -> Tensor:
     """X limited to min..max; at the limits themselves no gradient passes."""
     if low is not None:
         min = low.item()

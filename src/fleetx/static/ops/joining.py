@@ -128,7 +128,7 @@ def partial_sum(xs: list[Tensor], *, start_index: int, length: int) -> Tensor:
     return torch.stack([x[:, start_index:end] for x in xs]).sum(0)
 
 
-# -- padding ------------------------------------------------------------------------------------------
+# -- padding -------------------------------------------------------------------------------------
 @op("pad", attrs={"paddings": Attr("INTS", []), "pad_value": 0.0})
 def pad(x: Tensor, *, paddings: list[int], pad_value: float) -> Tensor:
     """X with `paddings` elements before and after each dimension, first dimension first."""
@@ -144,7 +144,9 @@ def _unknown_size(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is not None:
         last = op._attrs["data_format"].endswith("C")
-        shape = [d if i in (0, len(x.shape) - 1 if last else 1) else -1 for i, d in enumerate(x.shape)]
+        shape = [
+            d if i in (0, len(x.shape) - 1 if last else 1) else -1 for i, d in enumerate(x.shape)
+        ]
         set_output(op, block, "Out", shape, x.dtype)
 
 
@@ -224,7 +226,7 @@ def pad_constant_like(x: Tensor, y: Tensor, *, pad_value: float) -> Tensor:
     return F.pad(y, amounts, value=pad_value)
 
 
-# -- cropping -----------------------------------------------------------------------------------------
+# -- cropping ------------------------------------------------------------------------------------
 def _crop(x: Tensor, shape: list[int], offsets: list[int]) -> Tensor:
     starts = offsets or [0] * x.dim()
     for i, (start, size) in enumerate(zip(starts, shape, strict=True)):

@@ -50,7 +50,7 @@ def _mul_rule(op: Any, block: Any) -> None:
     infer=_mul_rule,
 )
 def mul(x: Tensor, y: Tensor, *, x_num_col_dims: int, y_num_col_dims: int) -> Tensor:
-    """The product of two tensors read as matrices: the first `num_col_dims` dimensions are the rows."""
+    """The product of two tensors as matrices: the first `num_col_dims` dimensions are rows."""
     if x.dim() == 2 and y.dim() == 2 and x_num_col_dims == 1:
         return torch.mm(x, y)
     head, tail = x.shape[:x_num_col_dims], y.shape[y_num_col_dims:]
@@ -106,10 +106,8 @@ def _matmul_rule(x_flag: str, y_flag: str) -> Any:
     },
     infer=_matmul_rule("transpose_X", "transpose_Y"),
 )
-def matmul(
-    x: Tensor, y: Tensor, *, transpose_X: bool, transpose_Y: bool, alpha: float
-) -> Tensor:
-    """alpha * X @ Y over the last two dimensions; a transposed vector is a column (X) or a row (Y)."""
+def matmul(x: Tensor, y: Tensor, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Tensor:
+    """alpha * X @ Y over the last two dimensions; a transposed vector is a column or a row."""
     if transpose_X:
         x = x.mT if x.dim() > 1 else x.unsqueeze(1)
     if transpose_Y:

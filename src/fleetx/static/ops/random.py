@@ -1,4 +1,4 @@
-"""Ops that draw random numbers. A seed other than 0 gives the same numbers in every run of the op."""
+"""Ops that draw random numbers. A seed other than 0 gives the same numbers in every run."""
 
 from __future__ import annotations
 

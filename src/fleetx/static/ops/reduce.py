@@ -1,4 +1,4 @@
-"""Reductions over dimensions or the whole tensor, and running sums. A full reduction has shape [1]."""
+"""Reductions over dimensions, and running sums. A full reduction has shape [1]."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _dims(dim: Any, count: int, reduce_all: bool) -> tuple[int, ...]:
 
 
 class _Extreme(torch.autograd.Function):
-    """Largest or smallest value over dimensions; every element that equals it gets the whole gradient."""
+    """Largest or smallest value; every element that equals it gets the whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], largest: bool) -> Tensor:

@@ -1,7 +1,7 @@
-"""Ops that lay the same elements out differently: reshape, transpose, squeeze, flatten, expand, flip.
+"""Ops that lay elements out differently: reshape, transpose, squeeze, flatten, expand, flip.
 
-Some have a second output, XShape: an empty tensor that carries the input's shape in the program. Nothing
-reads it when a program runs, so it is only made for shape inference.
+Some have a second output, XShape: an empty tensor that carries the input's shape in the program.
+Nothing reads it when a program runs, so it is only made for shape inference.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _set_x_shape(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "XShape", (0, *x.shape), x.dtype)
 
 
-# -- reshape ------------------------------------------------------------------------------------------
+# -- reshape -------------------------------------------------------------------------------------
 def _reshape_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:
@@ -106,7 +106,7 @@ def reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list
     return _reshape(x, whole, parts, shape)
 
 
-# -- transpose ----------------------------------------------------------------------------------------
+# -- transpose -----------------------------------------------------------------------------------
 def _transpose_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:
@@ -134,7 +134,7 @@ def transpose(x: Tensor, *, axis: list[int]) -> Tensor:
     return x.permute(axis)
 
 
-# -- squeeze and unsqueeze ----------------------------------------------------------------------------
+# -- squeeze and unsqueeze -----------------------------------------------------------------------
 def _squeezed(shape: tuple[int, ...], axes: list[int]) -> list[int]:
     if axes:
         chosen = {a % len(shape) for a in axes if shape[a] == 1}
@@ -184,7 +184,9 @@ def _unsqueeze_rule(op: Any, block: Any) -> None:
     shape = list(x.shape)
     for axis in op._attrs["axes"]:
         if not -len(shape) - 1 <= axis <= len(shape):
-            raise refuse(op, block, f"axis {axis} is not within its {len(shape) + 1} new dimensions.")
+            raise refuse(
+                op, block, f"axis {axis} is not within its {len(shape) + 1} new dimensions."
+            )
         shape.insert(axis if axis >= 0 else axis + len(shape) + 1, 1)
     set_output(op, block, "Out", shape, x.dtype)
 
@@ -217,7 +219,7 @@ def unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: lis
     return _unsqueeze(x, whole, parts, axes)
 
 
-# -- flatten ------------------------------------------------------------------------------------------
+# -- flatten -------------------------------------------------------------------------------------
 def _known_product(dims: tuple[int, ...]) -> int:
     return -1 if any(d < 0 for d in dims) else math.prod(dims)
 
@@ -251,7 +253,7 @@ def flatten_contiguous_range(
     return x.flatten(start_axis, stop_axis), x_shape(x)
 
 
-# -- repetition ---------------------------------------------------------------------------------------
+# -- repetition ----------------------------------------------------------------------------------
 def _expand_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is not None:
@@ -294,7 +296,9 @@ def _tile_rule(op: Any, block: Any) -> None:
     no_grad="RepeatTimes repeat_times_tensor",
     infer=by_running_unless("RepeatTimes", "repeat_times_tensor", fallback=_tile_rule),
 )
-def tile(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, repeat_times: list[int]) -> Tensor:
+def tile(
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, repeat_times: list[int]
+) -> Tensor:
     """X repeated, with NumPy's rules for fewer or more dimensions."""
     return torch.tile(x, tuple(resolve_shape(repeat_times, whole, parts)))
 
@@ -343,7 +347,7 @@ def broadcast_tensors(xs: list[Tensor]) -> list[Tensor]:
     return list(torch.broadcast_tensors(*xs))
 
 
-# -- order --------------------------------------------------------------------------------------------
+# -- order ---------------------------------------------------------------------------------------
 @op("reverse", attrs={"axis": Attr("INTS", [0])}, infer=same_as())
 def reverse(x: Tensor, *, axis: list[int]) -> Tensor:
     """X backwards along dimensions."""

@@ -1,4 +1,4 @@
-"""Searching and sorting: positions of extremes, top k, unique values, conditions, one-hot codes, shards."""
+"""Searching and sorting: extremes, top k, unique values, conditions, one-hot codes, shards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def arg_min(x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool) 
 @op("argsort", outputs="Out Indices", attrs={"axis": -1, "descending": False})
 def argsort(x: Tensor, *, axis: int, descending: bool) -> tuple[Tensor, Tensor]:
     """X sorted along an axis, and where the elements came from."""
-    values, indices = torch.sort(x, axis, descending, stable=True)
+    values, indices = torch.sort(x, dim=axis, descending=descending, stable=True)
     return values, indices
 
 
@@ -58,9 +58,7 @@ def _top_k_rule(op: Any, block: Any) -> None:
     set_output(op, block, "Indices", shape, VarType.INT64)
 
 
-@op(
-    "top_k", inputs="X K?", outputs="Out Indices", attrs={"k": 1}, no_grad="K", infer=_top_k_rule
-)
+@op("top_k", inputs="X K?", outputs="Out Indices", attrs={"k": 1}, no_grad="K", infer=_top_k_rule)
 def top_k(x: Tensor, k_tensor: Tensor | None, *, k: int) -> tuple[Tensor, Tensor]:
     """The k largest elements of the last dimension, and their positions."""
     values, indices = torch.topk(x, k if k_tensor is None else int(k_tensor.item()), -1)
@@ -91,7 +89,7 @@ def kthvalue(x: Tensor, *, k: int, axis: int, keepdim: bool) -> tuple[Tensor, Te
     return values, indices
 
 
-# -- conditions ---------------------------------------------------------------------------------------
+# -- conditions ----------------------------------------------------------------------------------
 def _where_rule(op: Any, block: Any) -> None:
     found = [input_var(op, block, s) for s in ("Condition", "X", "Y")]
     if any(v is None for v in found):
@@ -141,7 +139,7 @@ def searchsorted(given: Tensor, values: Tensor, *, out_int32: bool, right: bool)
     return torch.searchsorted(given, values, out_int32=out_int32, right=right)
 
 
-# -- unique values ------------------------------------------------------------------------------------
+# -- unique values -------------------------------------------------------------------------------
 def _unique_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:
@@ -209,7 +207,7 @@ def unique(
     infer=_unique_rule,
 )
 def unique_with_counts(x: Tensor, *, dtype: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The different values in the order they first appear, where they went, and how often they occur."""
+    """The different values in order of appearance, where they went, and how often they occur."""
     kind = to_torch(dtype)
     values, _, inverse, counts = _in_order_of_appearance(x.reshape(-1))
     return values, inverse.to(kind), counts.to(kind)
@@ -223,7 +221,7 @@ def histogram(x: Tensor, *, bins: int, min: int, max: int) -> Tensor:
     return torch.histc(x.double(), bins, min, max).to(torch.int64)
 
 
-# -- codes --------------------------------------------------------------------------------------------
+# -- codes ---------------------------------------------------------------------------------------
 def _one_hot_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:

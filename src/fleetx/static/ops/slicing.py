@@ -15,7 +15,7 @@ from fleetx.static.ops.creation import resolve_shape
 _INF = 2**31 - 1
 
 
-# -- slices -------------------------------------------------------------------------------------------
+# -- slices --------------------------------------------------------------------------------------
 def _length(size: int, start: int, end: int, step: int = 1) -> int:
     """Return how many elements start:end:step takes from a dimension (-1 where it is unknown)."""
     if size < 0:
@@ -213,7 +213,7 @@ def set_value(
     return out
 
 
-# -- gathering ----------------------------------------------------------------------------------------
+# -- gathering -----------------------------------------------------------------------------------
 @op(
     "gather",
     inputs="X Index Axis?",
@@ -262,7 +262,7 @@ def multiplex(ids: Tensor, xs: list[Tensor]) -> Tensor:
     return torch.stack(xs)[ids.reshape(-1).long(), rows]
 
 
-# -- scattering ---------------------------------------------------------------------------------------
+# -- scattering ----------------------------------------------------------------------------------
 @op("scatter", inputs="X Ids Updates", attrs={"overwrite": True}, no_grad="Ids", infer=same_as())
 def scatter(x: Tensor, ids: Tensor, updates: Tensor, *, overwrite: bool) -> Tensor:
     """X with rows replaced by Updates, or by the sum of the updates of a row."""
