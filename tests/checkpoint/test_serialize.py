@@ -154,6 +154,9 @@ def test_gradient_ops_find_their_forward_ops():
     ]
     for op in linked:
         assert op.type == uids[op.forward_uid].type + "_grad"
+    (number,) = {op.backward_id for op in linked}
+    assert number is not None
+    assert number not in {op.backward_id for op in net.main.global_block().ops}
     net.start()
     expected = net.run(fetch="w@GRAD")
     assert np.array_equal(net.run(program, "w@GRAD"), expected)

@@ -21,6 +21,11 @@ from fleetx.static.variable import Parameter, Variable
 _backward_ids = itertools.count(1)
 
 
+def new_backward_id() -> int:
+    """Return a number for a new backward pass; see `Operator.backward_id`."""
+    return next(_backward_ids)
+
+
 class _Partials:
     """The gradients that have arrived for one variable, and where each was written."""
 
@@ -35,7 +40,7 @@ class _BackwardPass:
         self.block = block
         self.no_grad = no_grad
         self.wanted = wanted  # variables whose gradient is asked for, whatever stop_gradient says
-        self.id = next(_backward_ids)
+        self.id = new_backward_id()
         self.partials: dict[str, _Partials] = {}
         self.final: dict[str, str] = {}
         self._grad_names: dict[str, str] = {}

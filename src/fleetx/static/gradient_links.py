@@ -1,14 +1,17 @@
-"""Finds the forward op of each gradient op in a program that was read from a file.
+"""Restores what a program in memory knows about its gradient ops, and a file does not say.
 
-In memory a gradient op knows its forward op by `forward_uid`; files do not say it. Also, a gradient
-op of Paddle lists only those forward variables that its kernel reads (`relu_grad` has no X), while
-the ones here list all of them. Both are restored from the names of the variables.
+Each gradient op gets its forward op (`forward_uid`) and the backward pass it belongs to
+(`backward_id`). Also, a gradient op of Paddle lists only the forward variables that its kernel
+reads (`relu_grad` has no X), while the ones here list all. Everything is found from the names of
+the variables.
 """
 
 from __future__ import annotations
 
+from fleetx.static.backward import new_backward_id
+from fleetx.static.block import Block
 from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, find_op
-from fleetx.static.operator import Operator
+from fleetx.static.operator import Operator, OpRole
 from fleetx.static.program import Program
 
 
@@ -17,12 +20,8 @@ def _is_gradient(op: Operator) -> bool:
 
 
 def _grad_fits(grad: str, name: str) -> bool:
-    # A gradient collected from several places has parts named w@GRAD@RENAME@...
-    return (
-        grad == EMPTY_NAME
-        or grad == name + GRAD_SUFFIX
-        or grad.startswith(name + GRAD_SUFFIX + "@")
-    )
+    # Parts of a gradient are called w@GRAD@RENAME@..., that of a second pass w@GRAD_0.
+    return grad == EMPTY_NAME or grad.startswith(name + GRAD_SUFFIX)
 
 
 def _matches(grad_op: Operator, forward: Operator) -> bool:
@@ -39,18 +38,19 @@ def _matches(grad_op: Operator, forward: Operator) -> bool:
             fits = True
     for slot, names in grad_op._outputs.items():
         inputs = forward._inputs.get(slot.removesuffix(GRAD_SUFFIX), [])
-        if names and not all(map(_grad_fits, names, inputs)):
+        if names and not (len(names) == len(inputs) and all(map(_grad_fits, names, inputs))):
             return False
     return fits
 
 
 def link_gradients(program: Program) -> None:
-    """Set `forward_uid` and the forward variables of all gradient ops that have a forward op."""
+    """Link the gradient ops of all blocks to the ops they differentiate."""
     for block in program.blocks:
-        home = program.blocks[block.forward_block_idx] if block.forward_block_idx >= 0 else block
         earlier: dict[str, list[Operator]] = {}
-        if home is not block:
-            for op in home.ops:
+        if (
+            block.forward_block_idx >= 0
+        ):  # the gradient of a body: its forward ops are in that block
+            for op in program.blocks[block.forward_block_idx].ops:
                 earlier.setdefault(op.type, []).append(op)
         for op in block.ops:
             if _is_gradient(op):
@@ -59,13 +59,29 @@ def link_gradients(program: Program) -> None:
                 if forward is not None:
                     _link(op, forward)
             earlier.setdefault(op.type, []).append(op)
+    _number_passes(program.global_block())
 
 
 def _link(op: Operator, forward: Operator) -> None:
     op.forward_uid = forward.uid
+    op._outputs = {slot: names for slot, names in op._outputs.items() if names}
     definition = find_op(op.type)
     known = {slot.name for slot in definition.inputs} if definition is not None else set()
     for slots in (forward._outputs, forward._inputs):
         for slot, names in slots.items():
             if slot in known and not op._inputs.get(slot):
                 op._inputs[slot] = list(names)
+
+
+def _number_passes(block: Block) -> None:
+    """Give the ops of each backward pass its number; a pass begins with the gradient of a loss."""
+    number: int | None = None
+    produced: set[str] = set()
+    for op in block.ops:
+        if not op.op_role & OpRole.Backward:
+            continue
+        if op.op_role & OpRole.Loss and op.type == "fill_constant":
+            number, produced = new_backward_id(), set()
+        elif op.forward_uid is not None or (op.type == "sum" and produced >= set(op.input("X"))):
+            op.backward_id = number
+            produced.update(op.output_arg_names)

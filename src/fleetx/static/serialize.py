@@ -203,7 +203,11 @@ class _ProgramReader:
 
     def _check_name(self, name: str, op: Operator, block: Block) -> None:
         # Gradients that are not wanted have names but no variables in Paddle's programs.
-        if "@" not in name and block._find_var_recursive(name) is None:
+        # The gradient of a body sees the variables of the body.
+        places = [block]
+        if 0 <= block.forward_block_idx < len(self.program.blocks):
+            places.append(self.program.blocks[block.forward_block_idx])
+        if "@" not in name and not any(b._find_var_recursive(name) for b in places):
             raise self.fail(f"op {op.type!r} uses the variable {name!r}, which is not declared.")
 
 
