@@ -62,14 +62,18 @@ def _adam_rows(
     scale_epsilon: bool,
     decay: float = 0.0,
     lr_ratio: float = 1.0,
+    l2: float = 0.0,
 ) -> list[Any]:
-    """Update parameters that share betas; `decay` shrinks them first, by lr * decay."""
+    """Update parameters that share betas.
+
+    `decay` shrinks them by lr * decay first; `l2` is decay added to the gradient.
+    """
     for rate, group in by_learning_rate(rows, 2):
         columns = list(zip(*group, strict=True))
         one_beta = columns[7][0] is None and columns[8][0] is None
         if not (one_beta and fusible(columns[0], columns[1], columns[3], columns[4])):
             for row in group:
-                _adam_by_steps(row, beta1, beta2, epsilon, scale_epsilon, decay, lr_ratio)
+                _adam_by_steps(row, beta1, beta2, epsilon, scale_epsilon, decay, lr_ratio, l2)
             continue
         lr = rate.item() * lr_ratio
         for power1, power2, members in _same_powers(group):
@@ -87,7 +91,7 @@ def _adam_rows(
                 lr=step,
                 beta1=beta1,
                 beta2=beta2,
-                weight_decay=decay * lr / step if decay and step else 0.0,
+                weight_decay=decay * lr / step if decay and step else l2,
                 eps=epsilon * root if scale_epsilon else epsilon,
                 amsgrad=False,
                 maximize=False,
@@ -105,8 +109,11 @@ def _adam_by_steps(
     scale_epsilon: bool,
     decay: float,
     lr_ratio: float,
+    l2: float,
 ) -> None:
     param, grad, rate, moment1, moment2, power1, power2, tensor1, tensor2 = row
+    if l2:
+        grad = grad.add(param, alpha=l2)
     beta1 = beta1 if tensor1 is None else scalar(tensor1)
     beta2 = beta2 if tensor2 is None else scalar(tensor2)
     rate = rate * lr_ratio
@@ -129,8 +136,10 @@ def _adam_fused(
     beta2: float,
     epsilon: float,
     use_global_beta_pow: bool | None = None,
+    regularization_coeff: float = 0.0,
 ) -> list[Any]:
-    return _adam_rows(rows, beta1, beta2, epsilon, use_global_beta_pow is not None)
+    scaled = use_global_beta_pow is not None
+    return _adam_rows(rows, beta1, beta2, epsilon, scaled, l2=regularization_coeff)
 
 
 @op("adam", attrs=_ADAM_ATTRS, fused=_adam_fused, **_ADAM)
@@ -140,12 +149,14 @@ def adam(
     beta2: float,
     epsilon: float,
     use_global_beta_pow: bool | None = None,
+    regularization_coeff: float = 0.0,
 ) -> Any:
     """p -= lr_t * m / (sqrt(v) + eps), lr_t = lr * sqrt(1 - beta2^t) / (1 - beta1^t).
 
     2.x multiplies eps by sqrt(1 - beta2^t) as well.
     """
-    return _adam_rows([row], beta1, beta2, epsilon, use_global_beta_pow is not None)[0]
+    scaled = use_global_beta_pow is not None
+    return _adam_rows([row], beta1, beta2, epsilon, scaled, l2=regularization_coeff)[0]
 
 
 def _adamw_fused(

@@ -14,7 +14,9 @@ from fleetx.static.ops.optimizer_ops import Row, by_learning_rate, fusible, infe
 _ONE = torch.ones(())
 
 
-def _adagrad_fused(rows: Sequence[Row], *, epsilon: float) -> list[Any]:
+def _adagrad_fused(
+    rows: Sequence[Row], *, epsilon: float, regularization_coeff: float = 0.0
+) -> list[Any]:
     kernel = getattr(torch, "_fused_adagrad_", None)
     for rate, group in by_learning_rate(rows, 3):
         params, grads, moments, _ = zip(*group, strict=True)
@@ -26,12 +28,14 @@ def _adagrad_fused(rows: Sequence[Row], *, epsilon: float) -> list[Any]:
                 [_ONE] * len(group),  # the kernel's step count only matters with lr_decay
                 lr=rate.item(),
                 lr_decay=0.0,
-                weight_decay=0.0,
+                weight_decay=regularization_coeff,
                 eps=epsilon,
                 maximize=False,
             )
         else:
             for param, grad, moment, _ in group:
+                if regularization_coeff:
+                    grad = grad.add(param, alpha=regularization_coeff)
                 moment.addcmul_(grad, grad)
                 param.sub_(grad.div(moment.sqrt().add_(epsilon)).mul_(scalar(rate)))
     return [(row[0], row[2]) for row in rows]
@@ -48,10 +52,10 @@ def _adagrad_fused(rows: Sequence[Row], *, epsilon: float) -> list[Any]:
     fused=_adagrad_fused,
 )
 def adagrad(
-    param: Tensor, grad: Tensor, moment: Tensor, rate: Tensor, *, epsilon: float
+    *row: Tensor, epsilon: float, regularization_coeff: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """m += g * g; p -= lr * g / (sqrt(m) + eps)."""
-    return _adagrad_fused([(param, grad, moment, rate)], epsilon=epsilon)[0]
+    return _adagrad_fused([row], epsilon=epsilon, regularization_coeff=regularization_coeff)[0]
 
 
 @op(
@@ -135,7 +139,11 @@ def adadelta(
     rho: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scale by the ratio of running updates to running gradients; 1.x has no learning rate here."""
+    """Scale by the ratio of running updates to running gradients; 1.x has no learning rate here.
+
+    This is the documented formula, and 2.x's. Paddle 1.8.5 itself reads the running updates after
+    it has overwritten them.
+    """
     mean_square.mul_(rho).addcmul_(grad, grad, value=1 - rho)
     step = mean_update.add(epsilon).div_(mean_square.add(epsilon)).sqrt_().mul_(grad)
     mean_update.mul_(rho).addcmul_(step, step, value=1 - rho)

@@ -2,6 +2,7 @@
 
 Every op writes into the tensors it is given: `ParamOut` is the same variable as `Param`. The
 formulas are Paddle 1.8.5's; where 2.x has another, an input or attribute of 2.x selects it.
+`regularization_coeff` adds L2 decay to the gradient; the lowering folds decay ops into it.
 On the CPU torch's fused kernels read and write each tensor once, which is several times faster than
 a chain of elementwise calls; they take memory as it lies, so other layouts go the elementwise way.
 """
@@ -89,14 +90,14 @@ def _kernel_sgd(
 
 
 # -- sgd -------------------------------------------------------------------------------------------
-def _sgd_fused(rows: Sequence[Row]) -> list[Any]:
+def _sgd_fused(rows: Sequence[Row], *, regularization_coeff: float = 0.0) -> list[Any]:
     for rate, group in by_learning_rate(rows, 1):
         params, _, grads = zip(*group, strict=True)
         if fusible(params, grads):
-            _kernel_sgd(params, grads, (), lr=rate.item())
+            _kernel_sgd(params, grads, (), lr=rate.item(), decay=regularization_coeff)
         else:
             for row in group:
-                sgd(*row)
+                sgd(*row, regularization_coeff=regularization_coeff)
     return [row[0] for row in rows]
 
 
@@ -109,8 +110,10 @@ def _sgd_fused(rows: Sequence[Row]) -> list[Any]:
     infer=infer_update,
     fused=_sgd_fused,
 )
-def sgd(param: Tensor, rate: Tensor, grad: Tensor) -> Tensor:
+def sgd(param: Tensor, rate: Tensor, grad: Tensor, *, regularization_coeff: float = 0.0) -> Tensor:
     """p -= lr * g."""
+    if regularization_coeff:
+        grad = grad.add(param, alpha=regularization_coeff)
     if param.is_cpu:
         return param.add_(grad, alpha=-rate.item())
     return param.sub_(grad * rate)
