@@ -325,7 +325,6 @@ def eye(
             if count <= 0:
                 raise TypeError(f"batch_shape of eye must hold positive ints, not {batch_shape}.")
             out = stack([out] * count, axis=0)
-            out.stop_gradient = True
     return out
 
 
@@ -370,10 +369,7 @@ def _triangle(layer: str, input: Variable, diagonal: int, name: str | None) -> V
     if not isinstance(diagonal, int):
         raise TypeError(f"diagonal of {layer} must be an int, not {diagonal!r}.")
     helper = LayerHelper(layer, name=name)
-    if name is None:
-        out = helper.create_variable_for_type_inference(dtype=input.dtype)
-    else:
-        out = helper.create_variable(name=name, dtype=input.dtype, persistable=False)
+    out = helper.create_variable(name=helper.name, dtype=input.dtype, persistable=False)
     helper.append_op(
         type="tril_triu",
         inputs={"X": input},

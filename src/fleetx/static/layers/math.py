@@ -136,7 +136,7 @@ def addcmul(
     product = one_op(
         "elementwise_mul", {"X": tensor1, "Y": tensor2}, {"axis": -1}, dtype=tensor1.dtype
     )
-    inputs = {"X": input, "Y": product * value}  # type: ignore[operator]
+    inputs = {"X": input, "Y": product * value}
     result = one_op("elementwise_add", inputs, {"axis": -1}, dtype=input.dtype)
     return result if out is None else assign(result, out)
 

@@ -206,7 +206,7 @@ def shard_index(
         "shard_id": shard_id,
         "ignore_value": ignore_value,
     }
-    return one_op("shard_index", {"X": [input]}, attrs, dtype=input.dtype, stop_gradient=True)
+    return one_op("shard_index", {"X": [input]}, attrs, dtype=input.dtype)
 
 
 def one_hot(input: Variable, depth: Any, allow_out_of_range: bool = False) -> Variable:

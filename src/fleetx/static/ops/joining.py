@@ -136,8 +136,18 @@ def pad(x: Tensor, *, paddings: list[int], pad_value: float) -> Tensor:
     return F.pad(x, [n for pair in reversed(pairs) for n in pair], value=pad_value)
 
 
-_TORCH_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
-_TORCH_MODES |= {"replicate": "replicate", "circular": "circular"}
+_TORCH_MODES = {
+    "reflect": "reflect",
+    "edge": "replicate",
+    "replicate": "replicate",
+    "circular": "circular",
+}
+
+
+def _pad_spatial(x: Tensor, amounts: list[int], mode: str, value: float) -> Tensor:
+    if mode == "constant":
+        return F.pad(x, amounts, value=value)
+    return F.pad(x, amounts, _TORCH_MODES[mode])
 
 
 def _unknown_size(op: Any, block: Any) -> None:
@@ -184,7 +194,7 @@ def pad2d(
     top, bottom, left, right = paddings if sizes is None else sizes.tolist()
     if data_format == "NHWC":
         x = x.permute(0, 3, 1, 2)
-    out = F.pad(x, [left, right, top, bottom], _TORCH_MODES[mode], pad_value)
+    out = _pad_spatial(x, [left, right, top, bottom], mode, pad_value)
     return out.permute(0, 2, 3, 1) if data_format == "NHWC" else out
 
 
@@ -213,7 +223,7 @@ def pad3d(
     amounts = list(paddings) if sizes is None else sizes.tolist()
     if data_format == "NDHWC":
         x = x.permute(0, 4, 1, 2, 3)
-    out = F.pad(x, amounts, _TORCH_MODES[mode], value)
+    out = _pad_spatial(x, amounts, mode, value)
     return out.permute(0, 2, 3, 4, 1) if data_format == "NDHWC" else out
 
 

@@ -214,17 +214,40 @@ def set_value(
 
 
 # -- gathering -----------------------------------------------------------------------------------
+class _GatherRows(torch.autograd.Function):
+    """Rows by position; of several uses of one row, the last one's gradient stays."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
+        """Return the rows."""
+        ctx.save_for_backward(index)
+        ctx.shape = x.shape
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient, each row written, not added."""
+        (index,) = ctx.saved_tensors
+        return grads[0].new_zeros(ctx.shape).index_copy_(0, index, grads[0]), None
+
+
 @op(
     "gather",
     inputs="X Index Axis?",
-    attrs={"overwrite": True, "axis": 0},
+    # Newer programs do not know `overwrite` and add gradients up; the layer always sets it.
+    attrs={"overwrite": False, "axis": 0},
     no_grad="Index Axis",
     lod="none",
 )
-def gather(x: Tensor, index: Tensor, axis_tensor: Tensor | None, *, axis: int) -> Tensor:
+def gather(
+    x: Tensor, index: Tensor, axis_tensor: Tensor | None, *, overwrite: bool, axis: int
+) -> Tensor:
     """The rows (or other slices) of X at the positions of Index."""
     if axis_tensor is not None and not axis_tensor.is_meta:
         axis = int(axis_tensor.item())
+    if overwrite and axis == 0 and x.requires_grad:
+        rows: Tensor = _GatherRows.apply(x, index.reshape(-1).long())
+        return rows
     return x.index_select(axis, index.reshape(-1))
 
 
@@ -234,7 +257,7 @@ def gather_nd(x: Tensor, index: Tensor) -> Tensor:
     depth = index.shape[-1]
     if depth == 0:
         return x.expand(index.shape[:-1] + x.shape)
-    return x[tuple(index.long().unbind(-1))] if depth else x
+    return x[tuple(index.long().unbind(-1))]
 
 
 @op("index_select", inputs="X Index", attrs={"dim": 0}, no_grad="Index")
