@@ -1,0 +1,54 @@
+"""What can be asked of a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static import layers
+from fleetx.static.checks import check_type
+from fleetx.static.dtypes import VarType, is_floating
+from fleetx.static.variable import Variable
+
+__all__ = ["is_complex", "is_floating_point", "is_integer", "is_tensor", "numel", "rank", "shape"]
+
+_COMPLEX = (VarType.COMPLEX64, VarType.COMPLEX128)
+_INTEGERS = (VarType.UINT8, VarType.INT8, VarType.INT16, VarType.INT32, VarType.INT64)
+
+
+def shape(input: Variable) -> Variable:
+    """Return the dimensions as an int32 tensor, known when the program runs."""
+    return layers.shape(input)
+
+
+def rank(input: Variable) -> Variable:
+    """Return the number of dimensions as an int32 tensor."""
+    return layers.rank(input)
+
+
+def numel(x: Variable, name: str | None = None) -> Variable:
+    """Return the number of elements as an int64 tensor."""
+    check_type(x, "x", Variable, "numel")
+    return layers.size(x)
+
+
+def is_tensor(x: Any) -> bool:
+    """Tell whether a value is a Variable."""
+    return isinstance(x, Variable)
+
+
+def is_complex(x: Variable) -> bool:
+    """Tell whether the elements are complex."""
+    check_type(x, "x", Variable, "is_complex")
+    return x.dtype in _COMPLEX
+
+
+def is_floating_point(x: Variable) -> bool:
+    """Tell whether the elements are floating-point numbers."""
+    check_type(x, "x", Variable, "is_floating_point")
+    return is_floating(x.dtype) and x.dtype not in _COMPLEX
+
+
+def is_integer(x: Variable) -> bool:
+    """Tell whether the elements are whole numbers."""
+    check_type(x, "x", Variable, "is_integer")
+    return x.dtype in _INTEGERS

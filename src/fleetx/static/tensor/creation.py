@@ -1,0 +1,199 @@
+"""New tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetx.static import layers
+from fleetx.static.dtypes import VarType, convert_dtype, to_numpy
+from fleetx.static.layers.build import one_op, shape_argument
+from fleetx.static.tensor.common import or_default, unary
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "arange",
+    "assign",
+    "clone",
+    "create_parameter",
+    "diag",
+    "diagflat",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "to_tensor",
+    "tril",
+    "triu",
+    "zeros",
+    "zeros_like",
+]
+
+create_parameter = layers.create_parameter
+
+
+def to_tensor(
+    data: Any, dtype: Any = None, place: Any = None, stop_gradient: bool = True
+) -> Variable:
+    """Return a Variable with the given numbers, kept in the program as a constant."""
+    if isinstance(data, Variable):
+        out = data if dtype is None else layers.cast(data, dtype)
+    else:
+        out = layers.assign(_constant(data, dtype))
+    out.stop_gradient = stop_gradient
+    return out
+
+
+def _constant(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    array = np.asarray(data)
+    if array.ndim == 0:
+        array = array.reshape(1)
+    if dtype is not None:
+        return array.astype(to_numpy(dtype))
+    if array.dtype == np.float64 and not isinstance(data, np.ndarray | np.generic):
+        return array.astype(to_numpy(or_default(None)))
+    return array
+
+
+def assign(x: Any, output: Variable | None = None) -> Variable:
+    """Return a copy of a Variable, or a Variable with the given numbers."""
+    if isinstance(x, bool | int | float | list | tuple | np.generic):
+        x = _constant(x, None)
+    return layers.assign(x, output)
+
+
+def clone(x: Variable, name: str | None = None) -> Variable:
+    """Return a copy that gradients flow through."""
+    return layers.assign(x)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None) -> Variable:
+    """Return a tensor with one value everywhere."""
+    if dtype is None:
+        dtype = "bool" if isinstance(fill_value, bool) else or_default(None)
+    return layers.fill_constant(shape=_shape(shape), dtype=dtype, value=fill_value)
+
+
+def zeros(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
+    """Return a tensor of zeros."""
+    return full(shape, 0.0, or_default(dtype))
+
+
+def ones(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
+    """Return a tensor of ones."""
+    return full(shape, 1.0, or_default(dtype))
+
+
+def _shape(shape: Any) -> Any:
+    return [shape] if isinstance(shape, int) else shape
+
+
+def full_like(
+    x: Variable, fill_value: float, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """Return a tensor of x's shape with one value everywhere."""
+    dtype = x.dtype if dtype is None else convert_dtype(dtype)
+    attrs = {"value": float(fill_value), "dtype": int(dtype)}
+    out = unary("fill_any_like", x, attrs, name=name, layer="full_like", dtype=dtype)
+    out.stop_gradient = True
+    return out
+
+
+def zeros_like(x: Variable, dtype: Any = None, name: str | None = None) -> Variable:
+    """Return zeros of x's shape."""
+    return full_like(x, 0.0, dtype, name)
+
+
+def ones_like(x: Variable, dtype: Any = None, name: str | None = None) -> Variable:
+    """Return ones of x's shape."""
+    return full_like(x, 1.0, dtype, name)
+
+
+def empty(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
+    """Return a tensor whose values are not set."""
+    dtype = or_default(dtype)
+    inputs: dict[str, Any] = {}
+    attrs: dict[str, Any] = {"dtype": int(dtype)}
+    shape_argument(_shape(shape), inputs, attrs, "empty")
+    return one_op("empty", inputs, attrs, dtype=dtype, name=name, stop_gradient=True)
+
+
+def empty_like(x: Variable, dtype: Any = None, name: str | None = None) -> Variable:
+    """Return a tensor of x's shape whose values are not set."""
+    return empty(layers.shape(x), x.dtype if dtype is None else dtype, name)
+
+
+def arange(
+    start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """Return the numbers from `start` up to, without, `end`."""
+    if end is None:
+        start, end = 0, start
+    if dtype is None:
+        given = [v for v in (start, end, step) if isinstance(v, Variable | float | int)]
+        whole = all(isinstance(v, int) or _is_whole(v) for v in given)
+        dtype = VarType.INT64 if whole else or_default(None)
+    out = layers.range(start, end, step, dtype)
+    out.stop_gradient = True
+    if not any(isinstance(v, Variable) for v in (start, end, step)):
+        out._set_inferred((max(0, math.ceil((end - start) / step)),), convert_dtype(dtype))
+    return out
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Variable) and value.dtype in (VarType.INT32, VarType.INT64)
+
+
+def linspace(
+    start: Any, stop: Any, num: Any, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """Return `num` numbers at equal distances from `start` to `stop`, both included."""
+    return layers.linspace(start, stop, num, or_default(dtype))
+
+
+def eye(
+    num_rows: int, num_columns: int | None = None, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """Return a matrix with ones on the diagonal."""
+    columns = num_rows if num_columns is None else num_columns
+    return layers.eye(num_rows=num_rows, num_columns=columns, dtype=or_default(dtype))
+
+
+def diag(
+    x: Variable, offset: int = 0, padding_value: float = 0, name: str | None = None
+) -> Variable:
+    """Return a vector as a diagonal matrix, or a matrix's diagonal as a vector."""
+    attrs = {"offset": offset, "padding_value": float(padding_value)}
+    return unary("diag_v2", x, attrs, name=name, layer="diag_v2")
+
+
+def diagflat(x: Variable, offset: int = 0, name: str | None = None) -> Variable:
+    """Return the elements of x as a diagonal matrix."""
+    flat = x if len(x.shape) == 1 else layers.reshape(x, [-1])
+    return diag(flat, offset, 0, name)
+
+
+def tril(x: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
+    """Return the part on and below the diagonal, zeros elsewhere."""
+    return layers.tril(x, diagonal, name)
+
+
+def triu(x: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
+    """Return the part on and above the diagonal, zeros elsewhere."""
+    return layers.triu(x, diagonal, name)
+
+
+def meshgrid(*args: Any, **kwargs: Any) -> list[Variable]:
+    """Return the coordinates of a grid, given the coordinates along each axis."""
+    axes: Sequence[Variable] = (
+        args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
+    )
+    return layers.meshgrid(list(axes), kwargs.get("name"))

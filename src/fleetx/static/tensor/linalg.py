@@ -1,0 +1,181 @@
+"""Products, norms and matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.static import layers
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import one_op
+from fleetx.static.tensor.common import binary, unary
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "addmm",
+    "bmm",
+    "cholesky",
+    "cross",
+    "det",
+    "dist",
+    "dot",
+    "einsum",
+    "histogram",
+    "inverse",
+    "kron",
+    "matmul",
+    "matrix_power",
+    "mm",
+    "mv",
+    "norm",
+    "solve",
+    "t",
+    "trace",
+]
+
+bmm = layers.bmm
+kron = layers.kron
+cholesky = layers.cholesky
+
+
+def matmul(
+    x: Variable,
+    y: Variable,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Return the product of matrices, or of batches of them."""
+    attrs = {"trans_x": transpose_x, "trans_y": transpose_y}
+    return binary("matmul_v2", x, y, attrs, name=name)
+
+
+def mm(input: Variable, mat2: Variable, name: str | None = None) -> Variable:
+    """Return the product of two matrices."""
+    return binary("matmul_v2", input, mat2, name=name, layer="mm")
+
+
+def mv(x: Variable, vec: Variable, name: str | None = None) -> Variable:
+    """Return the product of a matrix and a vector."""
+    return one_op("mv", {"X": x, "Vec": vec}, dtype=x.dtype, name=name)
+
+
+def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """Return the sum of products over the last axis."""
+    return layers.dot(x, y, name)
+
+
+def addmm(
+    input: Variable,
+    x: Variable,
+    y: Variable,
+    beta: float = 1.0,
+    alpha: float = 1.0,
+    name: str | None = None,
+) -> Variable:
+    """Return beta * input + alpha * (x @ y)."""
+    return layers.addmm(input=input, x=x, y=y, alpha=alpha, beta=beta, name=name)
+
+
+def t(input: Variable, name: str | None = None) -> Variable:
+    """Return a matrix transposed; a vector stays as it is."""
+    return layers.t(input, name)
+
+
+def cross(x: Variable, y: Variable, axis: int | None = None, name: str | None = None) -> Variable:
+    """Return the cross product along an axis of size 3."""
+    return layers.cross(x, y, axis)
+
+
+def dist(x: Variable, y: Variable, p: float = 2, name: str | None = None) -> Variable:
+    """Return the p-norm of x - y."""
+    return layers.dist(x, y, p)
+
+
+def trace(
+    x: Variable, offset: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None
+) -> Variable:
+    """Return the sum of the diagonal."""
+    return layers.trace(x, offset, axis1, axis2)
+
+
+def inverse(x: Variable, name: str | None = None) -> Variable:
+    """Return the inverse of a matrix, or of a batch of them."""
+    return layers.inverse(x, name)
+
+
+def det(x: Variable, name: str | None = None) -> Variable:
+    """Return the determinant."""
+    return unary("determinant", x, name=name, slot="Input")
+
+
+def matrix_power(x: Variable, n: int, name: str | None = None) -> Variable:
+    """Return the matrix multiplied n times with itself."""
+    return unary("matrix_power", x, {"n": n}, name=name)
+
+
+def solve(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """Return z with x @ z = y."""
+    return binary("solve", x, y, name=name)
+
+
+def histogram(
+    input: Variable, bins: int = 100, min: int = 0, max: int = 0, name: str | None = None
+) -> Variable:
+    """Return how many elements fall into each of `bins` equal intervals."""
+    return layers.histogram(input, bins, min, max, name)
+
+
+def einsum(equation: str, *operands: Variable) -> Variable:
+    """Return the sum of products that an equation such as 'ij,jk->ik' describes."""
+    return one_op(
+        "einsum", {"Operands": list(operands)}, {"equation": equation}, dtype=operands[0].dtype
+    )
+
+
+def norm(
+    x: Variable,
+    p: float | str = "fro",
+    axis: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Return the Frobenius norm ('fro') or the p-norm, over all elements or along axes."""
+    if isinstance(axis, list | tuple) and len(axis) == 1:
+        axis = axis[0]
+    if p == "fro":
+        if isinstance(axis, int):
+            return _p_norm(x, 2.0, axis, keepdim, name)
+        attrs = {
+            "dim": [0] if axis is None else list(axis),
+            "keep_dim": keepdim,
+            "reduce_all": axis is None,
+        }
+        return unary("frobenius_norm", x, attrs, name=name)
+    if not isinstance(p, int | float):
+        raise ValueError(f"p of norm must be 'fro' or a number, not {p!r}.")
+    if axis is None or isinstance(axis, int):
+        return _p_norm(x, float(p), axis, keepdim, name)
+    return _p_matrix_norm(x, float(p), list(axis), keepdim, name)
+
+
+def _p_norm(x: Variable, p: float, axis: int | None, keepdim: bool, name: Any) -> Variable:
+    attrs = {
+        "porder": p,
+        "axis": -1 if axis is None else axis,
+        "keepdim": keepdim,
+        "asvector": axis is None,
+    }
+    return unary("p_norm", x, attrs, name=name)
+
+
+def _p_matrix_norm(x: Variable, p: float, axes: list[int], keepdim: bool, name: Any) -> Variable:
+    """Return (sum of |x|**p over the axes)**(1/p), with the limits for an infinite p."""
+    size = layers.abs(x)
+    if p == float("inf"):
+        return layers.reduce_max(size, dim=axes, keep_dim=keepdim)
+    if p == float("-inf"):
+        return layers.reduce_min(size, dim=axes, keep_dim=keepdim)
+    total = layers.reduce_sum(layers.pow(size, p), dim=axes, keep_dim=keepdim)
+    out = LayerHelper("p_matrix_norm", name=name).create_variable_for_type_inference(x.dtype)
+    return one_op("pow", {"X": total}, {"factor": 1.0 / p}, dtype=x.dtype, out=out)

@@ -1,0 +1,274 @@
+"""Shape, order and parts of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.static import layers
+from fleetx.static.checks import check_type
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import mixed_argument, one_op, op_with_x_shape
+from fleetx.static.tensor.common import axis_list, unary
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "broadcast_tensors",
+    "broadcast_to",
+    "cast",
+    "chunk",
+    "concat",
+    "crop",
+    "expand",
+    "expand_as",
+    "flatten",
+    "flip",
+    "gather",
+    "gather_nd",
+    "moveaxis",
+    "put_along_axis",
+    "reshape",
+    "reverse",
+    "roll",
+    "scatter",
+    "scatter_nd",
+    "scatter_nd_add",
+    "shard_index",
+    "slice",
+    "split",
+    "squeeze",
+    "stack",
+    "strided_slice",
+    "take_along_axis",
+    "tile",
+    "transpose",
+    "unbind",
+    "unique",
+    "unsqueeze",
+    "unstack",
+]
+
+cast = layers.cast
+gather_nd = layers.gather_nd
+scatter_nd = layers.scatter_nd
+scatter_nd_add = layers.scatter_nd_add
+shard_index = layers.shard_index
+unbind = layers.unbind
+unstack = layers.unstack
+
+
+def reshape(x: Variable, shape: Any, name: str | None = None) -> Variable:
+    """Return x in another shape; -1 is worked out, 0 keeps the dimension at that place."""
+    return layers.reshape(x=x, shape=shape, name=name)
+
+
+def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
+    """Return x with its axes in another order."""
+    return layers.transpose(x, perm, name)
+
+
+def moveaxis(
+    x: Variable, source: int | Sequence[int], destination: int | Sequence[int], name: Any = None
+) -> Variable:
+    """Return x with some axes moved to other places, the rest in their order."""
+    rank = len(x.shape)
+    sources = [a % rank for a in axis_list(source) or []]
+    targets = [a % rank for a in axis_list(destination) or []]
+    if len(sources) != len(targets):
+        raise ValueError(f"moveaxis got {len(sources)} axes to move to {len(targets)} places.")
+    order: list[int | None] = [None] * rank
+    for axis, place in zip(sources, targets, strict=True):
+        order[place] = axis
+    rest = iter(a for a in range(rank) if a not in sources)
+    return layers.transpose(x, [next(rest) if a is None else a for a in order], name)
+
+
+def concat(x: Sequence[Variable], axis: Any = 0, name: str | None = None) -> Variable:
+    """Return several tensors put one after the other along an axis."""
+    return layers.concat(x, axis, name)
+
+
+def stack(x: Sequence[Variable], axis: int = 0, name: str | None = None) -> Variable:
+    """Return several tensors of one shape along a new axis."""
+    return layers.stack(x, axis)
+
+
+def split(
+    x: Variable, num_or_sections: Any, axis: Any = 0, name: str | None = None
+) -> list[Variable]:
+    """Return x in equal parts, or in parts of the given sizes."""
+    return layers.split(input=x, num_or_sections=num_or_sections, dim=axis, name=name)
+
+
+def chunk(x: Variable, chunks: int, axis: Any = 0, name: str | None = None) -> list[Variable]:
+    """Return x in equal parts."""
+    check_type(chunks, "chunks", int, "chunk")
+    return layers.split(input=x, num_or_sections=chunks, dim=axis, name=name)
+
+
+def squeeze(x: Variable, axis: Any = None, name: str | None = None) -> Variable:
+    """Return x without axes of size 1: the given ones, or all."""
+    return layers.squeeze(x, axis_list(axis) or [], name)
+
+
+def unsqueeze(x: Variable, axis: Any, name: str | None = None) -> Variable:
+    """Return x with new axes of size 1 at the given places."""
+    return layers.unsqueeze(x, axis, name)
+
+
+def flatten(
+    x: Variable, start_axis: int = 0, stop_axis: int = -1, name: str | None = None
+) -> Variable:
+    """Return x with the axes from `start_axis` to `stop_axis` made one."""
+    check_type(x, "x", Variable, "flatten")
+    helper = LayerHelper("flatten", name=name)
+    attrs = {"start_axis": start_axis, "stop_axis": stop_axis}
+    return op_with_x_shape(
+        "flatten_contiguous_range", {"X": x}, attrs, helper=helper, dtype=x.dtype
+    )
+
+
+def _with_sizes(
+    op_type: str, x: Variable, sizes: Any, name: Any, names: Any, layer: str
+) -> Variable:
+    """Append an op whose sizes are a list, a Variable, or a list with Variables in it."""
+    check_type(x, "x", Variable, layer)
+    helper = LayerHelper(layer, name=name)
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    attr, whole, parts = names
+    mixed_argument(helper, sizes, inputs=inputs, attrs=attrs, attr=attr, whole=whole, parts=parts)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(type=op_type, inputs=inputs, outputs={"Out": [out]}, attrs=attrs)
+    return out
+
+
+def tile(x: Variable, repeat_times: Any, name: str | None = None) -> Variable:
+    """Return x repeated along each axis."""
+    names = ("repeat_times", "RepeatTimes", "repeat_times_tensor")
+    return _with_sizes("tile", x, repeat_times, name, names, "tile")
+
+
+def expand(x: Variable, shape: Any, name: str | None = None) -> Variable:
+    """Return x with axes of size 1 repeated to the given shape; -1 keeps a dimension."""
+    names = ("shape", "Shape", "expand_shapes_tensor")
+    return _with_sizes("expand_v2", x, shape, name, names, "expand")
+
+
+def broadcast_to(x: Variable, shape: Any, name: str | None = None) -> Variable:
+    """Return x with axes of size 1 repeated to the given shape."""
+    return expand(x, shape, name)
+
+
+def expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """Return x with axes of size 1 repeated to y's shape."""
+    check_type(x, "x", Variable, "expand_as")
+    attrs = {"target_shape": list(y.shape)}
+    return one_op("expand_as_v2", {"X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
+
+
+def broadcast_tensors(input: Sequence[Variable], name: str | None = None) -> list[Variable]:
+    """Return several tensors repeated to one common shape."""
+    helper = LayerHelper("broadcast_tensors", name=name)
+    outs = [helper.create_variable_for_type_inference(x.dtype) for x in input]
+    helper.append_op(type="broadcast_tensors", inputs={"X": list(input)}, outputs={"Out": outs})
+    return outs
+
+
+def gather(x: Variable, index: Variable, axis: Any = None, name: str | None = None) -> Variable:
+    """Return the entries of x at the given indices along an axis (0 by default)."""
+    check_type(x, "x", Variable, "gather")
+    inputs = {"X": x, "Index": index}
+    if isinstance(axis, Variable):
+        return one_op("gather", {**inputs, "Axis": axis}, {}, dtype=x.dtype, name=name)
+    return one_op("gather", inputs, {"axis": axis or 0}, dtype=x.dtype, name=name)
+
+
+def scatter(
+    x: Variable, index: Variable, updates: Variable, overwrite: bool = True, name: Any = None
+) -> Variable:
+    """Return x with rows replaced by, or, without `overwrite`, as the sum of, the updates."""
+    return layers.scatter(x, index, updates, name, overwrite)
+
+
+def take_along_axis(arr: Variable, indices: Variable, axis: int) -> Variable:
+    """Return the entries at the given indices along an axis, element by element."""
+    inputs = {"Input": arr, "Index": indices}
+    return one_op("take_along_axis", inputs, {"Axis": axis}, dtype=arr.dtype, slot="Result")
+
+
+def put_along_axis(
+    arr: Variable, indices: Variable, values: Any, axis: int, reduce: str = "assign"
+) -> Variable:
+    """Return arr with values put at the given indices along an axis."""
+    if not isinstance(values, Variable):
+        values = layers.fill_constant([1], arr.dtype, values)
+    values = expand_as(values, indices) if values.shape != indices.shape else values
+    inputs = {"Input": arr, "Index": indices, "Value": values}
+    attrs = {"Axis": axis, "Reduce": reduce}
+    return one_op("put_along_axis", inputs, attrs, dtype=arr.dtype, slot="Result")
+
+
+def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Variable:
+    """Return the part from `starts` up to, without, `ends` along some axes."""
+    return layers.slice(input, axes, starts, ends)
+
+
+def strided_slice(
+    x: Variable, axes: Sequence[int], starts: Any, ends: Any, strides: Any, name: Any = None
+) -> Variable:
+    """Return every n-th entry from `starts` up to `ends` along some axes."""
+    return layers.strided_slice(x, axes, starts, ends, strides)
+
+
+def crop(x: Variable, shape: Any = None, offsets: Any = None, name: str | None = None) -> Variable:
+    """Return the part of the given shape that begins at the offsets."""
+    return layers.crop_tensor(x, shape, offsets, name)
+
+
+def flip(x: Variable, axis: Any, name: str | None = None) -> Variable:
+    """Return x backwards along some axes."""
+    return unary("flip", x, {"axis": axis_list(axis)}, name=name)
+
+
+reverse = flip
+
+
+def roll(x: Variable, shifts: Any, axis: Any = None, name: str | None = None) -> Variable:
+    """Return x moved along some axes; what leaves at one end enters at the other."""
+    if isinstance(shifts, Variable):
+        attrs: dict[str, Any] = {"axis": axis_list(axis) or []}
+        inputs = {"X": x, "ShiftsTensor": shifts}
+        return one_op("roll", inputs, attrs, dtype=x.dtype, name=name)
+    return unary("roll", x, {"shifts": axis_list(shifts), "axis": axis_list(axis) or []}, name=name)
+
+
+def unique(
+    x: Variable,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    dtype: Any = "int64",
+    name: str | None = None,
+) -> Any:
+    """Return the different values in order, with where they are and how often if wanted."""
+    from fleetx.static.dtypes import convert_dtype
+
+    helper = LayerHelper("unique", name=name)
+    attrs = {
+        "dtype": int(convert_dtype(dtype)),
+        "return_index": return_index,
+        "return_inverse": return_inverse,
+        "return_counts": return_counts,
+        "axis": axis_list(axis) or [],
+        "is_sorted": True,
+    }
+    outs = {"Out": helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)}
+    for slot in ("Indices", "Index", "Counts"):
+        outs[slot] = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    helper.append_op(type="unique", inputs={"X": x}, outputs=outs, attrs=attrs)
+    found = [outs["Out"]]
+    wanted = (("Indices", return_index), ("Index", return_inverse), ("Counts", return_counts))
+    found += [outs[slot] for slot, flag in wanted if flag]
+    return found[0] if len(found) == 1 else tuple(found)
