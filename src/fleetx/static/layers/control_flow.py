@@ -68,9 +68,12 @@ def outer_names(block: Block, written: Sequence[str] = ()) -> tuple[list[str], l
     reads: dict[str, None] = {}
     writes: dict[str, None] = dict.fromkeys(written)
     for op in block.ops:
-        for name in op.input_arg_names:
-            if name not in writes and not block.has_var(name):
-                reads[name] = None
+        for slot in op.input_names:
+            if slot in op.output_names:
+                continue  # the old value of something written: comes in with what is written
+            for name in op.input(slot):
+                if name not in writes and not block.has_var(name):
+                    reads[name] = None
         writes.update(dict.fromkeys(op.output_arg_names))
     parent = parent_of(block)
     return list(reads), [n for n in writes if parent._find_var_recursive(n) is not None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fleetx.static.lowering.analysis import count_writes
 from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op
 from fleetx.static.operator import Operator
-from fleetx.static.program import reads_of, writes_of
+from fleetx.static.program import reads_of, sub_blocks, writes_of
 
 
 @dataclass
@@ -110,13 +110,26 @@ def _is_self_contained(
         outside_reads.update(reads_of(op))
         if call.first < i < call.last and set(writes_of(op)) & inner_reads:
             return False
-    if any(seed in produced for _, seed in call.roots):
-        return False
     writes = count_writes(ops[: call.first])
     for grad in sorted(produced & outside_reads):
         name = variable_of.get(grad)
         if name is None or "@RENAME@" in grad or writes[name] > 1:
             return False
         call.results.append((name, grad))
-    roots = {name for name, _ in call.roots}
-    return not any(writes[name] > 1 for name in roots)
+    return True
+
+
+def refuse_lost_inputs(ops: list[Operator]) -> None:
+    """Refuse gradient ops, one by one, of a loop or branch that has overwritten its own inputs."""
+    by_uid = {op.uid: op for op in ops}
+    for op in ops:
+        forward = by_uid.get(op.forward_uid or -1)
+        if forward is None or not sub_blocks(forward):
+            continue
+        lost = set(forward.input_arg_names) & set(forward.output_arg_names) - {EMPTY_NAME}
+        if lost:
+            raise ValueError(
+                f"the gradient of op {forward.type!r} needs {min(lost)!r} as it was before the op, "
+                "known only if the whole backward pass runs at once; do not fetch or change "
+                "gradients of variables that are written more than once."
+            )

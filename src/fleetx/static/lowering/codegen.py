@@ -16,11 +16,16 @@ import torch
 from torch.autograd.graph import _engine_run_backward
 
 from fleetx.static.block import Block
-from fleetx.static.dtypes import to_torch
+from fleetx.static.dtypes import VarType, to_torch
 from fleetx.static.lowering.analysis import count_reads, is_persistable, needed_ops
-from fleetx.static.lowering.backward_call import BackwardCall, find_backward_calls
+from fleetx.static.lowering.backward_call import (
+    BackwardCall,
+    find_backward_calls,
+    refuse_lost_inputs,
+)
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
 from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
+from fleetx.static.lowering.weight_decay import fold_weight_decay
 from fleetx.static.op_registry import EMPTY_NAME, get_op
 from fleetx.static.operator import Operator, OpRole
 from fleetx.static.program import Program, reads_of, sub_blocks, writes_of
@@ -113,7 +118,10 @@ class _Lowering:
         """Return the instructions in order: ops, fused ops, groups and backward calls."""
         ops = needed_ops(self.block, set(self.feeds), self.fetches)
         persistable = {n for op in ops for n in writes_of(op) if is_persistable(self.block, n)}
-        calls = find_backward_calls(ops, self.fetches, persistable) or []
+        found = find_backward_calls(ops, self.fetches, persistable)
+        if found is None:
+            refuse_lost_inputs(ops)
+        calls = found or []
         members = {uid for call in calls for uid in call.members}
         for call in calls:
             for uid, flow in call.flows.items():
@@ -154,7 +162,8 @@ class _Lowering:
         losses = {n for c in calls for n, _ in c.roots} - results - persistable
         sequence = fuse_losses(sequence, self.block, keep, losses, self.flows)
         last = max((i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)), default=-1)
-        return sequence[: last + 1] + group_updates(sequence[last + 1 :])
+        updates = fold_weight_decay(sequence[last + 1 :], keep)
+        return sequence[: last + 1] + group_updates(updates)
 
     def _find_constant_seeds(self, ops: list[Operator], calls: list[BackwardCall]) -> None:
         seeds = {seed for call in calls for _, seed in call.roots}
@@ -207,8 +216,14 @@ class _Lowering:
         if name in self.tracked and not flows:
             if is_persistable(self.block, name):
                 return f"{self.holder(name)}.value"
-            return f"{writer.local(name)}.detach()"
+            cut = "cut({})" if self.may_be_no_tensor(name) else "{}.detach()"
+            return cut.format(writer.local(name))
         return writer.local(name)
+
+    def may_be_no_tensor(self, name: str) -> bool:
+        """Whether a value can be an array, or missing because no branch has written it."""
+        var = self.block._find_var_recursive(name)
+        return var is None or var.type != VarType.LOD_TENSOR or bool(var.op and sub_blocks(var.op))
 
     def arguments(self, op: Operator) -> str:
         """Return the argument list of an op's call."""
@@ -398,6 +413,11 @@ def _early_reads(op: Operator) -> list[str]:
     return [] if op.op_role & (OpRole.LRSched | OpRole.Optimize) else reads_of(op)
 
 
+def cut_value(value: Any) -> Any:
+    """Return a value without the graph behind it; arrays and missing values stay as they are."""
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
 def keep_value(value: Any) -> Any:
     """Return a value fit to stay in a scope: no graph behind it, no memory shared with another."""
     if isinstance(value, torch.Tensor):
@@ -481,6 +501,7 @@ def lower(
         "ctx": ctx,
         "lod_call": call_with_lod,
         "keep": keep_value,
+        "cut": cut_value,
         "autograd_grad": differentiate,
         "set_grad": torch._C._set_grad_enabled,
     }

@@ -1,4 +1,8 @@
-"""Ops that lay sequences out anew: repeated, joined, padded and back, with other offsets."""
+"""Ops that lay sequences out anew: repeated, joined, padded and back, with other offsets.
+
+An op whose result has offsets asks for `lod` even if it does not look at it: that way it is called
+by the part of the engine that keeps the books of offsets.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +128,7 @@ def _infer_unpad(op: Any, block: Any) -> None:
 
 
 @op("sequence_unpad", inputs="X Length", no_grad="Length", infer=_infer_unpad, lod="none")
-def sequence_unpad(x: Any, length: Any) -> Any:
+def sequence_unpad(x: Any, length: Any, *, lod: Lods) -> Any:
     """Take the first `Length[i]` rows of each padded sequence."""
     lengths = length.reshape(-1).cpu().numpy()
     if len(lengths) != len(x) or (lengths > x.shape[1]).any():
@@ -211,7 +215,7 @@ def _infer_im2sequence(op: Any, block: Any) -> None:
     lod="none",
 )
 def im2sequence(
-    x: Any, y: Any, *, kernels: Any, strides: Any, paddings: Any, out_stride: Any
+    x: Any, y: Any, *, kernels: Any, strides: Any, paddings: Any, out_stride: Any, lod: Lods
 ) -> Any:
     """Return each image as the sequence of its patches, row by row."""
     up, left, down, right = paddings

@@ -54,7 +54,7 @@ def write_to_array(x: Any, i: Any, old: Array | None, *, lod: Lods) -> Array:
 
 
 @op("read_from_array", inputs="X I X_W?", no_grad="I X_W", infer=_infer_like("X"), lod="none")
-def read_from_array(array: Array | None, i: Any, sizes: Any) -> Any:
+def read_from_array(array: Array | None, i: Any, sizes: Any, *, lod: Lods) -> Any:
     """Return the element at place I."""
     place = int(i)
     if array is None or not 0 <= place < len(array) or array[place] is None:
@@ -150,7 +150,7 @@ def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
 
 
 @op("array_to_lod_tensor", inputs="X RankTable", no_grad="RankTable", infer=_infer_rows, lod="none")
-def array_to_lod_tensor(array: Array, table: RankTable) -> Any:
+def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
     """Put time steps together to sequences again, in the order of the batch."""
     tensors = [_tensor(v) for v in array]
     step_rows = offsets_of(len(t) for t in tensors)
