@@ -35,6 +35,7 @@ test: $(READY) ## run all tests (ARGS="-k name" to choose)
 
 lint: $(READY) ## style and types: ruff, mypy
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 format: $(READY) ## rewrite the sources in the project's layout
