@@ -74,7 +74,7 @@ class Executor:
         if isinstance(feed, list | tuple):
             feed = _merge_feeds(feed)
         feed = {} if feed is None else feed
-        if not isinstance(feed, Mapping):
+        if type(feed) is not dict and not isinstance(feed, Mapping):
             raise TypeError(
                 "feed of Executor.run must be a dict of values by variable name, not "
                 f"{type(feed).__name__}."
@@ -236,9 +236,8 @@ class _Prepared:
         tensors = []
         for check in self.checks:
             value = feed[check.name]
-            lod = getattr(value, "lod", None)
-            if lod is not None and callable(lod):
-                offsets = lod()
+            if type(value) is not np.ndarray and callable(getattr(value, "lod", None)):
+                offsets = value.lod()
                 if offsets:
                     lods[check.name] = [list(level) for level in offsets]
             tensors.append(check.convert(value, self.device))
@@ -256,12 +255,12 @@ class _Prepared:
             torch._C._set_grad_enabled(was_enabled)
         if return_numpy:
             return [
-                as_fetched(value, copy=i in step.persistable_fetches)
-                for i, value in enumerate(values)
+                as_fetched(value, copy)
+                for value, copy in zip(values, step.copy_fetches, strict=True)
             ]
         return [
-            _as_lod_tensor(value, lods.get(name), copy=i in step.persistable_fetches)
-            for i, (value, name) in enumerate(zip(values, self.fetches, strict=True))
+            _as_lod_tensor(value, lods.get(name), copy=copy is not False)
+            for value, name, copy in zip(values, self.fetches, step.copy_fetches, strict=True)
         ]
 
     def _wants_compile(self, lods: dict[str, Any]) -> bool:

@@ -30,14 +30,14 @@ class OneValueArray(np.ndarray):
         return value
 
 
-def as_fetched(value: Any, *, copy: bool) -> Any:
-    """Return what `Executor.run` gives for a value: an array, copied if the value may change
-    later."""
+def as_fetched(value: Any, copy: bool | None) -> Any:
+    """Return what `Executor.run` gives for a value: an array that no later run changes.
+
+    `copy` says whether the value's memory belongs to somebody else (None: only if it is a view).
+    """
     if not isinstance(value, torch.Tensor):
-        if isinstance(value, list):
-            return [as_fetched(v, copy=copy) for v in value]
-        return value
-    if copy or value._base is not None:
+        return [as_fetched(v, copy) for v in value] if isinstance(value, list) else value
+    if copy or (copy is None and value._base is not None):
         value = value.detach().clone()
     array = tensor_to_numpy(value)
     return array.view(OneValueArray) if array.size == 1 else array

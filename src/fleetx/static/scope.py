@@ -199,10 +199,11 @@ class Scope:
 
 def tensor_to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor as an array, sharing memory where possible; bfloat16 becomes uint16 bits."""
-    tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:
         return tensor.cpu().contiguous().view(torch.int16).numpy().view(np.uint16)
-    return tensor.cpu().numpy()
+    return tensor.numpy() if tensor.is_cpu else tensor.cpu().numpy()
 
 
 _global_scope = Scope()

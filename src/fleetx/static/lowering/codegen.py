@@ -48,7 +48,8 @@ class LoweredStep:
     boundary: int  # the first line after forward and backward: what follows only updates
     namespace: dict[str, Any]
     holder_names: dict[str, str]  # variable -> its name in the namespace
-    persistable_fetches: frozenset[int] = frozenset()
+    # Per fetch, whether its memory belongs to somebody else (None: only if it is a view).
+    copy_fetches: tuple[bool | None, ...] = ()
 
 
 @dataclass
@@ -523,7 +524,10 @@ def lower(
         op_of_line=writer.op_of_line,
         holders=work.holders,
         filename=filename,
-        persistable_fetches=frozenset(
-            i for i, n in enumerate(fetches) if is_persistable(work.block, n) or n in feeds
+        copy_fetches=tuple(
+            True
+            if is_persistable(work.block, n) or n in feeds
+            else (False if n in work.scalars else None)
+            for n in fetches
         ),
     )
