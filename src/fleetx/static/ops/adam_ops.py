@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from fleetx.static.op_registry import Attr, op
-from fleetx.static.ops.optimizer_ops import Row, by_learning_rate, fusible, infer_update, scalar
+from fleetx.static.ops.optimizer_ops import (
+    Row,
+    by_learning_rate,
+    fusible,
+    infer_update,
+    scalar,
+    single,
+)
 
 # A step count for which torch's own bias correction vanishes; Paddle's is put into the rate.
 _LATE = torch.full((), math.inf)
@@ -68,6 +75,7 @@ def _adam_rows(
 
     `decay` shrinks them by lr * decay first; `l2` is decay added to the gradient.
     """
+    beta1, beta2 = single(beta1), single(beta2)
     for rate, group in by_learning_rate(rows, 2):
         columns = list(zip(*group, strict=True))
         one_beta = columns[7][0] is None and columns[8][0] is None
@@ -222,6 +230,7 @@ def adamax(
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Adam with the infinity norm; `Beta1Pow` is multiplied by a scale op of its own."""
+    beta1, beta2 = single(beta1), single(beta2)
     moment.mul_(beta1).add_(grad, alpha=1 - beta1)
     torch.maximum(grad.abs(), inf_norm.mul_(beta2).add_(epsilon), out=inf_norm)
     param.sub_(moment.div(inf_norm).mul_(rate / (1 - power)))
@@ -257,6 +266,7 @@ def lamb(
     1.8.5 has no bias correction. 2.x has it, and scales by the ratio only where there is decay,
     unless `always_adapt` is set.
     """
+    beta1, beta2 = single(beta1), single(beta2)
     moment1.mul_(beta1).add_(grad, alpha=1 - beta1)
     moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
     mean, square, adapt = moment1, moment2, True

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from fleetx.static.op_registry import op
-from fleetx.static.ops.optimizer_ops import Row, by_learning_rate, fusible, infer_update, scalar
+from fleetx.static.ops.optimizer_ops import (
+    Row,
+    by_learning_rate,
+    fusible,
+    infer_update,
+    scalar,
+    single,
+)
 
 _ONE = torch.ones(())
 
@@ -71,6 +78,7 @@ def decayed_adagrad(
     param: Tensor, grad: Tensor, moment: Tensor, rate: Tensor, *, decay: float, epsilon: float
 ) -> tuple[Tensor, Tensor]:
     """m = decay * m + (1 - decay) * g * g; p -= lr * g / (sqrt(m) + eps)."""
+    decay = single(decay)
     moment.mul_(decay).addcmul_(grad, grad, value=1 - decay)
     step = grad.div(moment.sqrt().add_(epsilon))
     return param.sub_(step.mul_(scalar(rate))), moment
@@ -104,6 +112,7 @@ def rmsprop(
     centered: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Divide by the root of the running mean square (centered: variance), epsilon inside it."""
+    decay = single(decay)
     mean_square.mul_(decay).addcmul_(grad, grad, value=1 - decay)
     if centered:
         if mean_grad is None:
@@ -144,6 +153,7 @@ def adadelta(
     This is the documented formula, and 2.x's. Paddle 1.8.5 itself reads the running updates after
     it has overwritten them.
     """
+    rho = single(rho)
     mean_square.mul_(rho).addcmul_(grad, grad, value=1 - rho)
     step = mean_update.add(epsilon).div_(mean_square.add(epsilon)).sqrt_().mul_(grad)
     mean_update.mul_(rho).addcmul_(step, step, value=1 - rho)

@@ -9,6 +9,8 @@ a chain of elementwise calls; they take memory as it lies, so other layouts go t
 
 from __future__ import annotations
 
+import functools
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +40,15 @@ def infer_inplace(op: Any, block: Any) -> None:
                 source, target = block._find_var_recursive(old), block._find_var_recursive(new)
                 if source is not None and target is not None:
                     target._set_inferred(source.shape, source.dtype)
+
+
+@functools.cache
+def single(value: float) -> float:
+    """Return a float attribute as Paddle holds it, in single precision.
+
+    It matters where the op uses 1 - value: for 0.999 that differs by 1e-5.
+    """
+    return struct.unpack("f", struct.pack("f", value))[0]
 
 
 def scalar(value: Tensor) -> Any:

@@ -73,7 +73,8 @@ class ExponentialMovingAverage:
         self._swap = _Swap(self._params_tmps)
         self.apply_program = self._swap.apply_program
         self.restore_program = self._swap.restore_program
-        with program_guard(self.apply_program, Program()):
+        # The step counter starts in the default startup program.
+        with program_guard(self.apply_program):
             self._append_apply()
 
     def _create_decay(self) -> Variable:
