@@ -1,3 +1,4 @@
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 from tiny_network import Network
 
 from fleetx.checkpoint import FormatError
-from fleetx.static import Scope, global_scope, io, scope_guard
+from fleetx.static import Scope, global_scope, io, layers, program_guard, scope_guard
 from fleetx.static.serialize import program_to_bytes
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -145,12 +146,16 @@ def test_wrong_arguments(tmp_path):
         io.save_inference_dir(tmp_path, [net.x], [net.y], net.exe, net.main)
     with pytest.raises(ValueError, match="target_vars"):
         io.save_inference_dir(tmp_path, ["x"], ["y"], net.exe, net.main)
-    with pytest.raises(ValueError, match="Feed variable 'rate' has no part"):
+    with pytest.raises(ValueError, match="Feed variable 'rate' is not involved"):
         io.save_inference_dir(tmp_path, ["x", "rate"], [net.y], net.exe, net.main)
     with pytest.raises(ValueError, match="feed_vars must be"):
         io.save_inference_model(str(tmp_path / "m"), ["x"], [net.y], net.exe, program=net.main)
     with pytest.raises(ValueError, match="is a folder"):
         io.save_inference_model(str(tmp_path) + "/", [net.x], [net.y], net.exe, program=net.main)
+    (tmp_path / "m.pdmodel").mkdir()
+    with pytest.raises(ValueError, match="m.pdmodel' is a folder"):
+        io.save_inference_model(str(tmp_path / "m"), [net.x], [net.y], net.exe, program=net.main)
+    (tmp_path / "m.pdmodel").rmdir()
     with pytest.raises(TypeError, match="fetch_vars must be"):
         io.normalize_program(net.main, net.x, "y")
     with pytest.raises(ValueError, match="There is no folder"):
@@ -170,3 +175,31 @@ def test_damaged_models_change_nothing(tmp_path, name):
     with pytest.raises(FormatError, match=name):
         io.load_inference_model(str(tmp_path / "m"), net.exe)
     assert global_scope().find_var("w").get_tensor().numpy().max() == 3.0
+
+
+def test_auc_states_are_mentioned(tmp_path):
+    net = Network()
+    with program_guard(net.main, net.startup):
+        label = layers.data("label", [1], dtype="int64")
+        layers.auc(layers.softmax(net.y), label)
+    net.start()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        io.save_inference_dir(tmp_path / "a", ["x"], [net.y], net.exe, net.main)
+        io.save_inference_model(tmp_path / "b", net.x, net.y, net.exe, program=net.main)
+    assert [str(warning.message) for warning in caught] == [
+        "please ensure that you have set the auc states to zeros before saving inference model",
+        "Be sure that you have set auc states to 0 before saving inference model.",
+    ]
+
+
+def test_model_without_variables(tmp_path):
+    net = Network()
+    block = net.main.global_block()
+    out = block.create_var(name="twice", dtype="float32")
+    block.append_op("scale", {"X": [net.x]}, {"Out": [out]}, {"scale": 2.0})
+    with pytest.warns(UserWarning, match="^no variable in your model"):
+        io.save_inference_model(tmp_path / "m", net.x, out, net.exe, program=net.main)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.pdmodel"]
+    program, feeds, fetches = io.load_inference_model(tmp_path / "m", net.exe)
+    assert [op.type for op in program.global_block().ops] == ["feed", "scale", "scale", "fetch"]

@@ -6,7 +6,7 @@ import pytest
 from tiny_network import Network
 
 from fleetx.checkpoint import FormatError
-from fleetx.static import global_scope, io
+from fleetx.static import Variable, global_scope, io
 from fleetx.static.serialize import program_from_bytes
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -87,6 +87,21 @@ def test_load_from_a_folder_and_a_combined_file(tmp_path, net):
         io.load(net.main, tmp_path / "folder")
     with pytest.raises(FileNotFoundError, match=r"neither .*none.pdparams nor .*none"):
         io.load(net.main, tmp_path / "none", net.exe)
+    # What Paddle raises: RuntimeError for a file of other variables, LookupError for unknown ones.
+    with pytest.raises(RuntimeError, match="all"):
+        io.load(
+            net.main,
+            tmp_path / "all",
+            net.exe,
+            list(filter(io.is_persistable, net.main.list_vars())),
+        )
+    with pytest.raises(LookupError, match="'other' is not in the program"):
+        io.load(
+            net.main,
+            tmp_path / "all",
+            net.exe,
+            [Variable(Network().main.global_block(), name="other")],
+        )
     io.load(net.main, tmp_path / "all", net.exe, [net.w, net.b])
     assert value("w").max() == 1
 

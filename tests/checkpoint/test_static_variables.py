@@ -175,9 +175,11 @@ def test_errors(tmp_path):
         io.load_params(net.exe, None, net.main)
     with pytest.raises(TypeError, match="executor must be an Executor, not str"):
         io.load_params("exe", tmp_path, net.main)
+    with pytest.raises(TypeError, match="main_program must be a Program, not str"):
+        io.load_vars(net.exe, tmp_path, "program", vars=[net.w])
     with pytest.raises(TypeError, match="main_program must be a Program, not int"):
         io.save_params(net.exe, tmp_path, 3)
-    with pytest.warns(UserWarning, match="no variable to save"):
+    with pytest.warns(UserWarning, match="no variable in your model"):
         assert io.save_vars(net.exe, tmp_path, net.main, vars=[]) is None
 
 

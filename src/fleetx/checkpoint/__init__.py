@@ -1,5 +1,5 @@
 """Files: atomic, checksummed, safe to load; and Paddle's own formats."""
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.errors import FormatError, MissingFileError
 
-__all__ = ["FormatError"]
+__all__ = ["FormatError", "MissingFileError"]

@@ -1,9 +1,12 @@
-"""The one exception that every reader of saved files raises for bytes it cannot accept."""
+"""What goes wrong with saved files.
+
+Both errors are RuntimeErrors too: that is what Paddle raises, and scripts catch, when a load fails.
+"""
 
 from __future__ import annotations
 
 
-class FormatError(ValueError):
+class FormatError(ValueError, RuntimeError):
     """A file is truncated, damaged, of another format, or holds something it must not.
 
     The message always begins with the file, so that it is useful without a traceback.
@@ -13,3 +16,7 @@ class FormatError(ValueError):
         super().__init__(f"{source}: {problem}")
         self.source = source
         self.problem = problem
+
+
+class MissingFileError(FileNotFoundError, RuntimeError):
+    """A file that has to be loaded is not there."""

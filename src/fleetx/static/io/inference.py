@@ -14,6 +14,7 @@ from fleetx.checkpoint.atomic import atomic_files, write_bytes
 from fleetx.static.io.inference_program import describe, inference_program
 from fleetx.static.io.scope_values import device_of, valid_program, value_of
 from fleetx.static.io.variables import (
+    NOTHING_TO_SAVE,
     get_program_persistable_vars,
     load_vars,
     save_vars,
@@ -42,6 +43,10 @@ def normalize_program(
     feeds = [var.name for var in _as_list(feed_vars, "feed_vars", TypeError)]
     targets = _as_list(fetch_vars, "fetch_vars", TypeError)
     prune = not kwargs.get("skip_prune_program", False)
+    if any(op.type == "auc" for op in program.global_block().ops):
+        warnings.warn(
+            "Be sure that you have set auc states to 0 before saving inference model.", stacklevel=2
+        )
     return inference_program(program, feeds, targets, prune=prune)
 
 
@@ -117,6 +122,9 @@ def save_inference_model(
     Paddle that concern its own engine (``clip_extra``, ``legacy_format``) are accepted.
     """
     prefix = _prefix(path_prefix)
+    for path in (prefix + ".pdmodel", prefix + ".pdiparams"):
+        if os.path.isdir(path):
+            raise ValueError(f"{path!r} is a folder, so no model can be saved under this name.")
     program = _normalized(feed_vars, fetch_vars, kwargs)
     device_of(executor)
     variables = get_program_persistable_vars(program)
@@ -127,7 +135,7 @@ def save_inference_model(
             with files.open(name + ".pdiparams") as stream:
                 write_combined(stream, records)
         else:
-            warnings.warn("The model has no variables; only the program was saved.", stacklevel=2)
+            warnings.warn(NOTHING_TO_SAVE, stacklevel=2)
         files.write(name + ".pdmodel", program_to_bytes(program))
 
 

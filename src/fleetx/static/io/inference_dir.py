@@ -13,6 +13,7 @@ from fleetx.static.io.inference import deserialize_persistables, load_from_file
 from fleetx.static.io.inference_program import describe, fetch_names_of, inference_program
 from fleetx.static.io.scope_values import device_of, valid_program, value_of
 from fleetx.static.io.variables import (
+    NOTHING_TO_SAVE,
     get_program_persistable_vars,
     load_vars,
     write_combined,
@@ -39,7 +40,7 @@ def _check(feeds: Any, targets: Any) -> tuple[list[str], list[Variable]]:
 def _write_variables(files: AtomicFiles, program: Program, filename: str | None) -> None:
     records = {var.name: value_of(var.name) for var in get_program_persistable_vars(program)}
     if not records:
-        warnings.warn("The model has no variables; only the program was saved.", stacklevel=3)
+        warnings.warn(NOTHING_TO_SAVE, stacklevel=3)
     elif filename is not None:
         with files.open(os.path.basename(filename)) as stream:
             write_combined(stream, records)
@@ -68,6 +69,11 @@ def save_inference_dir(
     program = valid_program(main_program)
     device_of(executor)
     model_name = os.path.basename(model_filename) if model_filename is not None else _NAME
+    if any(op.type == "auc" for op in program.global_block().ops):
+        warnings.warn(
+            "please ensure that you have set the auc states to zeros before saving inference model",
+            stacklevel=2,
+        )
     if export_for_deployment:
         feeds, targets = _check(feeded_var_names, target_vars)
         program = inference_program(program, feeds, targets)

@@ -34,8 +34,8 @@ def _check_feeds(program: Program, feeds: Sequence[str], targets: Sequence[str])
     for name in feeds:
         if not root.has_var(name) or name not in used:
             raise ValueError(
-                f"Feed variable {name!r} has no part in computing {', '.join(targets)}: leave it "
-                "out of the feeds, or check its name."
+                f"Feed variable {name!r} is not involved in the target_vars calculation (targets: "
+                f"{', '.join(targets)}); leave it out of the feeds, or check its name."
             )
 
 
@@ -60,7 +60,8 @@ def _drop_dead_blocks(program: Program) -> None:
     program.blocks = kept
     used = {n for b in kept for op in b.ops for n in op.input_arg_names + op.output_arg_names}
     root = program.global_block()
-    root.vars = {n: var for n, var in root.vars.items() if n in used or not var.persistable}
+    for name in [n for n, var in root.vars.items() if n not in used and var.persistable]:
+        del root.vars[name]
 
 
 def inference_program(

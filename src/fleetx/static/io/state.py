@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.checkpoint.atomic import atomic_files
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.errors import FormatError, MissingFileError
 from fleetx.checkpoint.paddle_tensor import Record, read_tensors
 from fleetx.checkpoint.pickle_reader import load_arrays
 from fleetx.checkpoint.pickle_writer import dump_object
@@ -30,6 +30,11 @@ from fleetx.static.program import Program
 from fleetx.static.scope import Scope, global_scope
 from fleetx.static.serialize import program_to_bytes
 from fleetx.static.variable import Variable
+
+
+class UnknownVariableError(LookupError, RuntimeError):
+    """A variable that is to be loaded does not belong to the program."""
+
 
 _SUFFIXES = (".pdparams", ".pdopt", ".pdmodel")
 
@@ -122,7 +127,7 @@ def _load_variables(
 ) -> None:
     path = os.fspath(model_path)
     if not os.path.exists(path):
-        raise FileNotFoundError(f"There is neither {_prefix(path)}.pdparams nor {path}.")
+        raise MissingFileError(f"There is neither {_prefix(path)}.pdparams nor {path}.")
     if executor is None:
         raise ValueError(f"An executor is needed to load {path}, which has no .pdparams file.")
     if os.path.isdir(path):
@@ -136,7 +141,7 @@ def _load_variables(
     known = {var.name for var in program.list_vars()}
     for var in variables:
         if var.name not in known:
-            raise LookupError(f"Variable {var.name!r} of var_list is not in the program.")
+            raise UnknownVariableError(f"Variable {var.name!r} is not in the program.")
     load_vars(executor, os.path.dirname(path), program, variables, filename=os.path.basename(path))
 
 
@@ -157,7 +162,7 @@ def load_program_state(
             raise ValueError(f"var_list is needed to load the combined file {path}.")
         return {name: record.array for name, record in read_tensors(path, names).items()}
     if not os.path.isdir(path):
-        raise FileNotFoundError(f"There is neither {prefix}.pdparams nor {path}.")
+        raise MissingFileError(f"There is neither {prefix}.pdparams nor {path}.")
     if names is not None:
         return {name: record.array for name, record in read_folder(path, names)[0].items()}
     return _all_in_folder(path)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fleetx.checkpoint.atomic import atomic_files, atomic_write, inside
+from fleetx.checkpoint.errors import MissingFileError
 from fleetx.checkpoint.paddle_tensor import Record, parse_tensors, read_tensors, write_tensor
 from fleetx.static.dtypes import VarType
 from fleetx.static.errors import ArgumentError
@@ -29,6 +30,11 @@ from fleetx.static.io.scope_values import (
 )
 from fleetx.static.program import Program
 from fleetx.static.variable import Parameter, Variable
+
+# The words by which scripts recognise this warning of Paddle.
+NOTHING_TO_SAVE = (
+    "no variable in your model, please ensure there are any variables in your model to save"
+)
 
 _NOT_DATA = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER)
 
@@ -77,8 +83,8 @@ def _chosen(
     variables: Iterable[Variable] | None,
     predicate: Callable[[Variable], bool] | None,
 ) -> dict[str, Variable]:
+    program = valid_program(main_program)
     if variables is None:
-        program = valid_program(main_program)
         variables = [v for v in program.list_vars() if predicate is None or predicate(v)]
     return savable(variables)
 
@@ -105,7 +111,7 @@ def save_vars(
     """
     chosen = _chosen(main_program, vars, predicate)
     if not chosen:
-        warnings.warn("There is no variable to save; nothing was written.", stacklevel=2)
+        warnings.warn(NOTHING_TO_SAVE, stacklevel=2)
         return None
     records = {name: value_of(name) for name in chosen}
     if dirname is None and filename is None:
@@ -154,7 +160,7 @@ def read_folder(
     missing = [name for name, path in paths.items() if not os.path.isfile(path)]
     if missing:
         shown = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{os.fspath(dirname)} has no file for {len(missing)} variable(s): {shown}."
         )
     return {name: read_tensors(path, [name])[name] for name, path in paths.items()}, paths
@@ -171,6 +177,8 @@ def _read(
         source = "the given bytes"
         return parse_tensors(filename, names, source=source), dict.fromkeys(names, source)
     path = os.path.join(dirname or "", os.fsdecode(filename))
+    if not os.path.isfile(path):
+        raise MissingFileError(f"There is no file {path} to load {len(names)} variable(s) from.")
     return read_tensors(path, names), dict.fromkeys(names, path)
 
 
