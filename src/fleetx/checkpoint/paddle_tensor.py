@@ -22,6 +22,8 @@ from fleetx.checkpoint.program_desc import VarKind, message, parse
 
 LoD = list[list[int]]
 
+ALIGNMENT = 64
+
 _DTYPES: dict[VarKind, np.dtype] = {
     VarKind.BOOL: np.dtype("?"),
     VarKind.INT16: np.dtype("<i2"),
@@ -156,6 +158,16 @@ def _check_lod(reader: _Reader, lod: LoD, shape: tuple[int, ...]) -> None:
             )
 
 
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an array that starts at a multiple of 64 bytes, so that torch can use its memory."""
+    array = np.empty(shape, dtype)
+    if array.ctypes.data % ALIGNMENT == 0:
+        return array
+    room = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + array.nbytes].view(dtype).reshape(shape)
+
+
 def _read_array(reader: _Reader) -> np.ndarray:
     _read_version(reader, "tensor")
     size = reader.number("i", "the length of the tensor description")
@@ -180,7 +192,7 @@ def _read_array(reader: _Reader) -> np.ndarray:
             f"bytes, and {reader.left} are left; the file is truncated or damaged."
         )
     try:
-        array = np.empty(shape, dtype)
+        array = _aligned(shape, dtype)
     except ValueError as error:  # more dimensions than NumPy has, or one beyond its index type
         raise reader.fail(f"has a tensor of the shape {list(shape)}: {error}.") from error
     reader.fill(

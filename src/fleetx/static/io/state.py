@@ -210,7 +210,7 @@ def set_program_state(
             )
         if var.name not in state_dict:
             continue
-        array, old = np.asarray(state_dict[var.name]), value_of(var.name, target).array
+        array, old = np.array(state_dict[var.name]), value_of(var.name, target).array
         if array.shape != old.shape or array.dtype != old.dtype:
             raise ArgumentError(
                 f"Variable {var.name!r} has shape {list(old.shape)} and type {old.dtype}; the new "
