@@ -46,16 +46,8 @@ def _reader(archive: str, part: str, cycle: bool, data_dir: str | Path | None) -
     path = find_file("cifar", archive, data_dir=data_dir)
 
     def one_pass() -> Iterator[Sample]:
-        found = False
-        with tarfile.open(path) as tar:
-            for member in tar:
-                stream = tar.extractfile(member) if part in member.name else None
-                if stream is not None:
-                    found = True
-                    content = io.BytesIO(stream.read())
-                    yield from _samples(load_object(content, source=f"{path}:{member.name}"))
-        if not found:
-            raise ValueError(f"{path} holds no file named *{part}*; is it {archive}?")
+        for image, label in raw_samples(path, part):
+            yield (image / 255.0).astype("float32"), label
 
     def reader() -> Iterator[Sample]:
         yield from one_pass()
@@ -65,8 +57,22 @@ def _reader(archive: str, part: str, cycle: bool, data_dir: str | Path | None) -
     return reader
 
 
+def raw_samples(path: Path, part: str) -> Iterator[Sample]:
+    """Iterate over (3072 bytes of an image, label) of one part of an archive."""
+    found = False
+    with tarfile.open(path) as tar:
+        for member in tar:
+            stream = tar.extractfile(member) if part in member.name else None
+            if stream is not None:
+                found = True
+                content = io.BytesIO(stream.read())
+                yield from _samples(load_object(content, source=f"{path}:{member.name}"))
+    if not found:
+        raise ValueError(f"{path} holds no file named *{part}*; is it an archive of CIFAR?")
+
+
 def _samples(batch: dict[str | bytes, Any]) -> Iterator[Sample]:
     fields = {key.decode() if isinstance(key, bytes) else key: v for key, v in batch.items()}
     labels = fields["labels"] if "labels" in fields else fields["fine_labels"]
     for image, label in zip(fields["data"], labels, strict=True):
-        yield (image / 255.0).astype("float32"), int(label)
+        yield image, int(label)

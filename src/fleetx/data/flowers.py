@@ -75,8 +75,7 @@ def _reader(
     part: str, mapper: Mapper, ahead: int, cycle: bool, data_dir: str | Path | None
 ) -> Reader:
     archive = find_file("flowers", "102flowers.tgz", data_dir=data_dir)
-    labels = _matlab(find_file("flowers", "imagelabels.mat", data_dir=data_dir), "labels")
-    chosen = _matlab(find_file("flowers", "setid.mat", data_dir=data_dir), _PARTS[part])
+    labels, chosen = labels_and_numbers(part, data_dir=data_dir)
     label_of = {f"jpg/image_{i:05d}.jpg": int(labels[i - 1]) - 1 for i in chosen}
 
     def images() -> Iterator[Raw]:
@@ -92,6 +91,18 @@ def _reader(
             yield from _mapped(mapper, images(), ahead)
 
     return reader
+
+
+def labels_and_numbers(
+    part: str,
+    label_file: str | Path | None = None,
+    setid_file: str | Path | None = None,
+    data_dir: str | Path | None = None,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the labels of all images (from 1) and the numbers (from 1) of one part's images."""
+    labels = label_file or find_file("flowers", "imagelabels.mat", data_dir=data_dir)
+    chosen = setid_file or find_file("flowers", "setid.mat", data_dir=data_dir)
+    return _matlab(Path(labels), "labels"), _matlab(Path(chosen), _PARTS[part])
 
 
 def _mapped(mapper: Mapper, samples: Iterator[Raw], ahead: int) -> Iterator[Any]:

@@ -18,13 +18,33 @@ def worker_num() -> int:
     return _count("PADDLE_TRAINERS_NUM", default=1, least=1)
 
 
+def worker_endpoints() -> list[str]:
+    """Return the addresses of all workers, 'ip:port' (PADDLE_TRAINER_ENDPOINTS; none without)."""
+    return [part for part in _text("PADDLE_TRAINER_ENDPOINTS").split(",") if part]
+
+
+def current_endpoint() -> str:
+    """Return this worker's address (PADDLE_CURRENT_ENDPOINT; empty without a launcher)."""
+    return _text("PADDLE_CURRENT_ENDPOINT")
+
+
+def selected_device() -> int:
+    """Return the number of the device chosen for this worker (FLAGS_selected_gpus; 0)."""
+    first = _text("FLAGS_selected_gpus").split(",")[0]
+    return int(first) if first.isdecimal() else 0
+
+
 def cpu_num() -> int:
     """Return how many batches a data-parallel program on the CPU takes per step (CPU_NUM; 1)."""
     return _count("CPU_NUM", default=1, least=1)
 
 
+def _text(variable: str) -> str:
+    return os.environ.get(variable, "").strip()  # noqa: TID251 - the one place for it
+
+
 def _count(variable: str, default: int, least: int) -> int:
-    text = os.environ.get(variable, "").strip()  # noqa: TID251 - the one place for it
+    text = _text(variable)
     if not text:
         return default
     if not text.isdecimal() or int(text) < least:
