@@ -1,0 +1,113 @@
+"""The package name `paddle`, mapped to FleetX: static-graph programs of Paddle 1.8 to 2.4 on PyTorch.
+
+Names and arguments only; all behaviour is in `fleetx`. `docs/paddle-compatibility.md` lists what is
+covered; anything else raises an error that says so.
+"""
+
+from paddle import version
+from paddle._coverage import install_finder, missing
+
+install_finder()
+
+from fleetx.static.dtypes import VarType  # noqa: E402
+from fleetx.static.param_attr import ParamAttr  # noqa: E402
+from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace  # noqa: E402
+from fleetx.static.tensor import *  # noqa: E402, F403
+from fleetx.static.tensor import __all__ as _tensor_names  # noqa: E402
+from fleetx.static.variable import Variable as Tensor  # noqa: E402
+from paddle import (  # noqa: E402
+    compat,
+    dataset,
+    device,
+    distributed,
+    fluid,
+    framework,
+    incubate,
+    io,
+    metric,
+    nn,
+    optimizer,
+    reader,
+    regularizer,
+    static,
+    tensor,
+    utils,
+    vision,
+)
+from paddle.batch import batch  # noqa: E402
+from paddle.device import (  # noqa: E402
+    get_cudnn_version,
+    get_device,
+    is_compiled_with_cuda,
+    is_compiled_with_npu,
+    is_compiled_with_xpu,
+    set_device,
+)
+from paddle.framework import (  # noqa: E402
+    disable_static,
+    enable_static,
+    get_default_dtype,
+    get_flags,
+    in_dynamic_mode,
+    load,
+    save,
+    seed,
+    set_default_dtype,
+    set_flags,
+)
+from paddle.version import full_version as __version__  # noqa: E402
+
+bool = VarType.BOOL
+uint8 = VarType.UINT8
+int8 = VarType.INT8
+int16 = VarType.INT16
+int32 = VarType.INT32
+int64 = VarType.INT64
+float16 = VarType.FP16
+bfloat16 = VarType.BF16
+float32 = VarType.FP32
+float64 = VarType.FP64
+complex64 = VarType.COMPLEX64
+complex128 = VarType.COMPLEX128
+dtype = VarType
+
+__all__ = [
+    *_tensor_names,
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "ParamAttr",
+    "Tensor",
+    "batch",
+    "bfloat16",
+    "bool",
+    "complex128",
+    "complex64",
+    "disable_static",
+    "dtype",
+    "enable_static",
+    "float16",
+    "float32",
+    "float64",
+    "get_cudnn_version",
+    "get_default_dtype",
+    "get_device",
+    "get_flags",
+    "in_dynamic_mode",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "is_compiled_with_cuda",
+    "is_compiled_with_npu",
+    "is_compiled_with_xpu",
+    "load",
+    "save",
+    "seed",
+    "set_default_dtype",
+    "set_device",
+    "set_flags",
+    "uint8",
+]
+
+__getattr__ = missing(__name__)

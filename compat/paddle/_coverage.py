@@ -1,0 +1,97 @@
+"""What happens on a name that is not covered: one sentence that says so and where the list is.
+
+Every module of this package ends with ``__getattr__ = missing(__name__)``; a finder behind all
+others says the same of modules. Names that are left out on purpose, or that are still to come, have
+a sentence of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import NoReturn
+
+LIST = "docs/paddle-compatibility.md"
+PACKAGE = "paddle"
+
+_EAGER = "eager mode (dygraph) is out of scope; eager models are written in PyTorch"
+_NOT_YET = "the Fleet API is not in this package yet"
+
+# Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
+REASONS = {
+    "paddle.fluid.dygraph": _EAGER,
+    "paddle.fluid.imperative": _EAGER,
+    "paddle.fluid.enable_dygraph": _EAGER,
+    "paddle.fluid.enable_imperative": _EAGER,
+    "paddle.fluid.save_dygraph": _EAGER,
+    "paddle.fluid.load_dygraph": _EAGER,
+    "paddle.fluid.core.VarBase": _EAGER,
+    "paddle.imperative": _EAGER,
+    "paddle.jit": _EAGER,
+    "paddle.autograd": _EAGER,
+    "paddle.grad": _EAGER,
+    "paddle.no_grad": _EAGER,
+    "paddle.Model": _EAGER,
+    "paddle.DataParallel": _EAGER,
+    "paddle.hapi": _EAGER,
+    "paddle.callbacks": _EAGER,
+    "paddle.amp": _EAGER + " (programs use paddle.static.amp)",
+    "paddle.fluid.incubate.fleet": _NOT_YET,
+    "paddle.distributed.fleet": _NOT_YET,
+    "paddle.distributed.launch": _NOT_YET,
+    "paddle.fluid.transpiler": _NOT_YET,
+    "paddle.fluid.DistributeTranspiler": _NOT_YET,
+    "paddle.fluid.communicator": _NOT_YET,
+}
+
+
+def reason_for(name: str) -> str | None:
+    """Return why a name, or the module it would be in, is not there; None where nothing is said."""
+    parts = name.split(".")
+    for end in range(len(parts), 1, -1):
+        found = REASONS.get(".".join(parts[:end]))
+        if found is not None:
+            return found
+    return None
+
+
+def sentence(name: str, kind: str = "name") -> str:
+    """Return the sentence for a full name such as `paddle.fluid.layers.foo`."""
+    reason = reason_for(name)
+    why = f": {reason}" if reason else ""
+    return f"{name} is not covered by FleetX{why}. {LIST} lists every {kind} that is."
+
+
+def missing(module: str) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a module: it refuses every name that the module does not have."""
+
+    def __getattr__(name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise AttributeError(sentence(f"{module}.{name}"), name=name, obj=sys.modules.get(module))
+
+    return __getattr__
+
+
+class _RefusingFinder(MetaPathFinder):
+    """The last finder: a module of this package that no other finder found is not covered."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(PACKAGE + "."):
+            return None
+        # Without a `name`, so that `from package import missing` shows this sentence as well.
+        raise ModuleNotFoundError(sentence(fullname, "module"))
+
+
+def install_finder() -> None:
+    """Let imports of modules that are not covered end in a sentence that says so."""
+    if not any(isinstance(finder, _RefusingFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_RefusingFinder())

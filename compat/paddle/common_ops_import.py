@@ -1,0 +1,19 @@
+"""What Paddle's own layer files import together."""
+
+from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.param_attr import ParamAttr
+from paddle._coverage import missing
+from paddle.fluid import core, unique_name
+from paddle.fluid.framework import (
+    Variable,
+    convert_np_dtype_to_dtype_,
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    in_dygraph_mode,
+)
+from paddle.fluid.initializer import Constant
+from paddle.fluid.layers import fill_constant, utils
+
+__getattr__ = missing(__name__)

@@ -1,0 +1,29 @@
+"""Where the files of the data sets are."""
+
+import hashlib
+from pathlib import Path
+
+from fleetx.data.local_files import DATA_HOME as _DATA_HOME
+from fleetx.data.local_files import find_file
+from paddle._coverage import missing
+
+__all__ = ["DATA_HOME", "download", "md5file"]
+
+DATA_HOME = str(Path(_DATA_HOME).expanduser())
+
+
+def download(url: str, module_name: str, md5sum: str, save_name: str | None = None) -> str:
+    """Return the local file of a data set; nothing is downloaded, an error says where to put it."""
+    return str(find_file(module_name, save_name or url.split("/")[-1]))
+
+
+def md5file(fname: str) -> str:
+    """Return the MD5 sum of a file."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with open(fname, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+__getattr__ = missing(__name__)

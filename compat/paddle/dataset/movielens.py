@@ -1,0 +1,34 @@
+"""The data set `movielens`, from local files."""
+
+from fleetx.data.movielens import (
+    MovieInfo,
+    UserInfo,
+    age_table,
+    get_movie_title_dict,
+    max_job_id,
+    max_movie_id,
+    max_user_id,
+    movie_categories,
+    movie_info,
+    test,
+    train,
+    user_info,
+)
+from paddle._coverage import missing
+
+__all__ = [
+    "MovieInfo",
+    "UserInfo",
+    "age_table",
+    "get_movie_title_dict",
+    "max_job_id",
+    "max_movie_id",
+    "max_user_id",
+    "movie_categories",
+    "movie_info",
+    "test",
+    "train",
+    "user_info",
+]
+
+__getattr__ = missing(__name__)

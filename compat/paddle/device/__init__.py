@@ -1,0 +1,51 @@
+"""Which device programs run on where none is given."""
+
+import torch
+
+from fleetx.static.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
+from paddle._coverage import missing
+
+__all__ = [
+    "get_cudnn_version",
+    "get_device",
+    "is_compiled_with_cuda",
+    "is_compiled_with_npu",
+    "is_compiled_with_xpu",
+    "set_device",
+]
+
+_device = ""
+
+
+def set_device(device: str) -> Place:
+    """Choose 'cpu', 'gpu' or 'gpu:N' and return the place; CPU where there is no CUDA."""
+    global _device
+    kind, _, number = device.lower().partition(":")
+    if kind not in ("cpu", "gpu") or (number and not number.isdecimal()):
+        raise ValueError(f"set_device takes 'cpu', 'gpu' or 'gpu:N', not {device!r}.")
+    place: Place = CPUPlace() if kind == "cpu" else CUDAPlace(int(number or 0))
+    _device = "cpu" if place.device().type == "cpu" else f"gpu:{number or 0}"
+    return place
+
+
+def get_device() -> str:
+    """Return the chosen device: 'cpu' or 'gpu:N'."""
+    return _device or ("gpu:0" if is_compiled_with_cuda() else "cpu")
+
+
+def get_cudnn_version() -> int | None:
+    """Return cuDNN's version, or None without CUDA."""
+    return torch.backends.cudnn.version() if is_compiled_with_cuda() else None
+
+
+def is_compiled_with_xpu() -> bool:
+    """Tell whether Kunlun devices can be used: never."""
+    return False
+
+
+def is_compiled_with_npu() -> bool:
+    """Tell whether Ascend devices can be used: never."""
+    return False
+
+
+__getattr__ = missing(__name__)

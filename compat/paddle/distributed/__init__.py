@@ -1,0 +1,53 @@
+"""Which worker this is, and datasets of text files; the Fleet API is still to come."""
+
+from fleetx.launch import environment
+from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
+from paddle._coverage import missing
+
+__all__ = ["InMemoryDataset", "ParallelEnv", "QueueDataset", "get_rank", "get_world_size"]
+
+
+def get_rank() -> int:
+    """Return the number of this worker, from 0."""
+    return environment.worker_index()
+
+
+def get_world_size() -> int:
+    """Return how many workers train together."""
+    return environment.worker_num()
+
+
+class ParallelEnv:
+    """What the launcher told this process."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this worker, from 0."""
+        return environment.worker_index()
+
+    @property
+    def world_size(self) -> int:
+        """How many workers train together."""
+        return environment.worker_num()
+
+    @property
+    def device_id(self) -> int:
+        """The number of the device that the launcher chose for this worker."""
+        return environment.selected_device()
+
+    @property
+    def current_endpoint(self) -> str:
+        """This worker's address, 'ip:port', or ''."""
+        return environment.current_endpoint()
+
+    @property
+    def trainer_endpoints(self) -> list[str]:
+        """The addresses of all workers."""
+        return environment.worker_endpoints()
+
+    nranks = world_size
+    local_rank = rank
+    dev_id = device_id
+
+
+__getattr__ = missing(__name__)

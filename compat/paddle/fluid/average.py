@@ -1,0 +1,8 @@
+"""Running averages."""
+
+from fleetx.static.average import WeightedAverage
+from paddle._coverage import missing
+
+__all__ = ["WeightedAverage"]
+
+__getattr__ = missing(__name__)

@@ -1,0 +1,34 @@
+"""Clipping of gradients and errors."""
+
+from fleetx.static.clip import (
+    BaseErrorClipAttr,
+    ClipGradByGlobalNorm,
+    ClipGradByNorm,
+    ClipGradByValue,
+    ErrorClipByValue,
+    GradientClipBase,
+    GradientClipByGlobalNorm,
+    GradientClipByNorm,
+    GradientClipByValue,
+    append_gradient_clip_ops,
+    error_clip_callback,
+    set_gradient_clip,
+)
+from paddle._coverage import missing
+
+__all__ = [
+    "BaseErrorClipAttr",
+    "ClipGradByGlobalNorm",
+    "ClipGradByNorm",
+    "ClipGradByValue",
+    "ErrorClipByValue",
+    "GradientClipBase",
+    "GradientClipByGlobalNorm",
+    "GradientClipByNorm",
+    "GradientClipByValue",
+    "append_gradient_clip_ops",
+    "error_clip_callback",
+    "set_gradient_clip",
+]
+
+__getattr__ = missing(__name__)

@@ -1,0 +1,155 @@
+"""The names of Paddle's C++ core that scripts use."""
+
+import torch
+
+from fleetx.checkpoint.program_desc import AttrType
+from fleetx.static.desc_view import BlockDescView as BlockDesc
+from fleetx.static.desc_view import OpDescView as OpDesc
+from fleetx.static.desc_view import ProgramDescView as ProgramDesc
+from fleetx.static.desc_view import VarDescView
+from fleetx.static.dtypes import VarType, to_torch
+from fleetx.static.errors import EnforceNotMet, EOFException
+from fleetx.static.flags import all_flags as globals  # noqa: A004
+from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, has_op
+from fleetx.static.operator import OpRole
+from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, is_compiled_with_cuda
+from fleetx.static.readers.lod_tensor import LoDTensor, LoDTensorArray
+from fleetx.static.scope import Scope
+from fleetx.static.scope import ScopeVariable as Variable
+from paddle._coverage import missing
+
+__all__ = [
+    "AttrType",
+    "BlockDesc",
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "EOFException",
+    "EnforceNotMet",
+    "LoDTensor",
+    "LoDTensorArray",
+    "OpDesc",
+    "Place",
+    "ProgramDesc",
+    "Scope",
+    "Tensor",
+    "VarDesc",
+    "Variable",
+    "empty_var_name",
+    "get_cuda_device_count",
+    "globals",
+    "grad_var_suffix",
+    "is_compiled_with_brpc",
+    "is_compiled_with_cuda",
+    "is_compiled_with_dist",
+    "is_compiled_with_mkldnn",
+    "is_compiled_with_npu",
+    "is_compiled_with_xpu",
+    "kEmptyVarName",
+    "kGradVarSuffix",
+    "op_proto_and_checker_maker",
+    "op_support_gpu",
+    "set_num_threads",
+    "size_of_dtype",
+]
+
+Tensor = LoDTensor
+_Scope = Scope
+
+
+class VarDesc(VarDescView):
+    """The description of a variable; `VarDesc.VarType` holds kinds and element types."""
+
+    VarType = VarType
+
+
+class op_proto_and_checker_maker:
+    """Names of the attributes that every op carries."""
+
+    OpRole = OpRole
+
+    @staticmethod
+    def kOpRoleAttrName() -> str:
+        """Return the name of the attribute that says what an op is for."""
+        return "op_role"
+
+    @staticmethod
+    def kOpRoleVarAttrName() -> str:
+        """Return the name of the attribute with the parameter and gradient of an update op."""
+        return "op_role_var"
+
+    @staticmethod
+    def kOpNameScopeAttrName() -> str:
+        """Return the name of the attribute with the name scope."""
+        return "op_namescope"
+
+    @staticmethod
+    def kOpCreationCallstackAttrName() -> str:
+        """Return the name of the attribute with the place in the script."""
+        return "op_callstack"
+
+    @staticmethod
+    def kOpDeviceAttrName() -> str:
+        """Return the name of the attribute with the device."""
+        return "op_device"
+
+
+def get_cuda_device_count() -> int:
+    """Return the number of CUDA devices."""
+    return torch.cuda.device_count()
+
+
+def is_compiled_with_dist() -> bool:
+    """Tell whether several processes can train together."""
+    return torch.distributed.is_available()
+
+
+def is_compiled_with_mkldnn() -> bool:
+    """Tell whether Paddle's MKL-DNN kernels are there: never."""
+    return False
+
+
+def is_compiled_with_brpc() -> bool:
+    """Tell whether Paddle's brpc transport is there: never."""
+    return False
+
+
+def is_compiled_with_xpu() -> bool:
+    """Tell whether Kunlun devices can be used: never."""
+    return False
+
+
+def is_compiled_with_npu() -> bool:
+    """Tell whether Ascend devices can be used: never."""
+    return False
+
+
+def op_support_gpu(op_type: str) -> bool:
+    """Tell whether an op runs on CUDA: every op does that runs at all."""
+    return has_op(op_type)
+
+
+def set_num_threads(num_threads: int) -> None:
+    """Set how many threads one op may use."""
+    torch.set_num_threads(num_threads)
+
+
+def size_of_dtype(dtype: VarType) -> int:
+    """Return the bytes of one element."""
+    return to_torch(dtype).itemsize
+
+
+def kEmptyVarName() -> str:
+    """Return the name that stands for no variable."""
+    return EMPTY_NAME
+
+
+def kGradVarSuffix() -> str:
+    """Return what is appended to a name for its gradient."""
+    return GRAD_SUFFIX
+
+
+empty_var_name = kEmptyVarName
+grad_var_suffix = kGradVarSuffix
+
+__getattr__ = missing(__name__)

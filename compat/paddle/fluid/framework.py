@@ -1,0 +1,99 @@
+"""Programs and what they are made of."""
+
+from fleetx.static import unique_name
+from fleetx.static.block import Block
+from fleetx.static.dtypes import VarType, convert_dtype, is_floating
+from fleetx.static.flags import get_flags, set_flags
+from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX
+from fleetx.static.operator import Operator
+from fleetx.static.place import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    cpu_places,
+    cuda_places,
+    is_compiled_with_cuda,
+)
+from fleetx.static.program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    name_scope,
+    program_guard,
+    switch_main_program,
+    switch_startup_program,
+)
+from fleetx.static.variable import Parameter, Variable
+from paddle._coverage import missing
+from paddle._version_check import require_version
+from paddle.fluid import core
+
+__all__ = [
+    "Block",
+    "Operator",
+    "Parameter",
+    "Program",
+    "Variable",
+    "convert_np_dtype_to_dtype_",
+    "cpu_places",
+    "cuda_pinned_places",
+    "cuda_places",
+    "default_main_program",
+    "default_startup_program",
+    "device_guard",
+    "dtype_is_floating",
+    "get_flags",
+    "grad_var_name",
+    "in_dygraph_mode",
+    "is_compiled_with_cuda",
+    "name_scope",
+    "program_guard",
+    "require_version",
+    "set_flags",
+    "switch_main_program",
+    "switch_startup_program",
+]
+
+GRAD_VAR_SUFFIX = GRAD_SUFFIX
+EMPTY_VAR_NAME = EMPTY_NAME
+
+
+def in_dygraph_mode() -> bool:
+    """Tell whether eager mode is on: never."""
+    return False
+
+
+_non_static_mode = in_dygraph_mode
+_in_legacy_dygraph = in_dygraph_mode
+
+
+def _dygraph_tracer() -> None:
+    return None
+
+
+def _current_expected_place() -> CPUPlace | CUDAPlace:
+    return CUDAPlace(0) if is_compiled_with_cuda() else CPUPlace()
+
+
+def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
+    """Return places in page-locked memory (one by default)."""
+    return [CUDAPinnedPlace() for _ in range(device_count or 1)]
+
+
+def convert_np_dtype_to_dtype_(np_dtype: object) -> VarType:
+    """Return the VarType of a NumPy type or its name."""
+    return convert_dtype(np_dtype)
+
+
+def dtype_is_floating(dtype: object) -> bool:
+    """Tell whether an element type is a floating one."""
+    return is_floating(dtype)
+
+
+def grad_var_name(var_name: str) -> str:
+    """Return the name of a variable's gradient."""
+    return var_name + GRAD_SUFFIX
+
+
+__getattr__ = missing(__name__)

@@ -1,0 +1,6 @@
+"""What Paddle 1.x had on trial: writers of data; the Fleet API is still to come."""
+
+from paddle._coverage import missing
+from paddle.fluid.incubate import data_generator
+
+__getattr__ = missing(__name__)

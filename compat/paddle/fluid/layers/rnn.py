@@ -1,0 +1,8 @@
+"""Recurrent layers."""
+
+from fleetx.static.layers import dynamic_gru, dynamic_lstm, dynamic_lstmp, gru_unit, lstm_unit, rnn
+from paddle._coverage import missing
+
+__all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm_unit", "rnn"]
+
+__getattr__ = missing(__name__)

@@ -1,0 +1,22 @@
+"""Nested structures of values."""
+
+from fleetx.static.layers.structure import (
+    assert_same_structure,
+    flatten,
+    map_structure,
+    pack_sequence_as,
+)
+from fleetx.static.layers.structure import is_nested as is_sequence
+from fleetx.static.layers.window_args import convert_to_list
+from paddle._coverage import missing
+
+__all__ = [
+    "assert_same_structure",
+    "convert_to_list",
+    "flatten",
+    "is_sequence",
+    "map_structure",
+    "pack_sequence_as",
+]
+
+__getattr__ = missing(__name__)

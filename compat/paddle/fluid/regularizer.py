@@ -1,0 +1,22 @@
+"""Weight decay."""
+
+from fleetx.static.regularizer import (
+    L1Decay,
+    L1DecayRegularizer,
+    L2Decay,
+    L2DecayRegularizer,
+    WeightDecayRegularizer,
+    append_regularization_ops,
+)
+from paddle._coverage import missing
+
+__all__ = [
+    "L1Decay",
+    "L1DecayRegularizer",
+    "L2Decay",
+    "L2DecayRegularizer",
+    "WeightDecayRegularizer",
+    "append_regularization_ops",
+]
+
+__getattr__ = missing(__name__)

@@ -1,0 +1,76 @@
+"""Settings and objects that the rest of the package shares."""
+
+from typing import Any
+
+import torch
+
+from fleetx.static.block import Block
+from fleetx.static.io.objects import load_object, save_object
+from fleetx.static.param_attr import ParamAttr
+from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
+from fleetx.static.program import Program
+from fleetx.static.tensor.common import get_default_dtype, set_default_dtype
+from fleetx.static.variable import Parameter, Variable
+from paddle._coverage import missing
+from paddle.fluid import core
+from paddle.fluid.framework import get_flags, set_flags
+
+__all__ = [
+    "Block",
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "ParamAttr",
+    "Parameter",
+    "Program",
+    "Variable",
+    "disable_static",
+    "enable_static",
+    "get_default_dtype",
+    "get_flags",
+    "in_dynamic_mode",
+    "load",
+    "save",
+    "seed",
+    "set_default_dtype",
+    "set_flags",
+]
+
+
+def seed(seed: int) -> torch.Generator:
+    """Seed the random ops of all programs that have no seed of their own."""
+    return torch.manual_seed(int(seed))
+
+
+def enable_static() -> None:
+    """Do nothing: layers always append to programs here."""
+
+
+def disable_static(place: Any = None) -> None:
+    """Refuse: there is no eager mode here."""
+    raise RuntimeError(
+        "paddle.disable_static() asks for eager mode, which FleetX leaves to PyTorch: write the model "
+        "as torch.nn.Module, or call paddle.enable_static() and build a program."
+    )
+
+
+def in_dynamic_mode() -> bool:
+    """Tell whether eager mode is on: never."""
+    return False
+
+
+in_dygraph_mode = in_dynamic_mode
+
+
+def load(path: str, **configs: Any) -> Any:
+    """Return what a `.pdparams` or `.pdopt` file holds: arrays by name."""
+    keep = bool(configs.get("keep_name_table", False))
+    return load_object(path, keep_name_table=keep)
+
+
+def save(obj: Any, path: str, protocol: int = 4, **configs: Any) -> None:
+    """Write arrays by name (and numbers, lists, dictionaries of them) to a file."""
+    save_object(obj, path, protocol)
+
+
+__getattr__ = missing(__name__)

@@ -1,0 +1,10 @@
+"""Optimizers with the arguments of Paddle 2.x."""
+
+from fleetx.static.optimizer.v2 import *  # noqa: F403
+from fleetx.static.optimizer.v2 import __all__ as _names
+from paddle._coverage import missing
+from paddle.optimizer import lr
+
+__all__ = [*_names]
+
+__getattr__ = missing(__name__)

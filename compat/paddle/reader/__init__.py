@@ -1,0 +1,31 @@
+"""Functions from readers to readers."""
+
+from fleetx.static.readers.decorator import (
+    ComposeNotAligned,
+    buffered,
+    cache,
+    chain,
+    compose,
+    firstn,
+    map_readers,
+    shuffle,
+    xmap_readers,
+)
+from fleetx.static.readers.multiprocess import multiprocess_reader
+from paddle._coverage import missing
+from paddle.reader import decorator
+
+__all__ = [
+    "ComposeNotAligned",
+    "buffered",
+    "cache",
+    "chain",
+    "compose",
+    "firstn",
+    "map_readers",
+    "multiprocess_reader",
+    "shuffle",
+    "xmap_readers",
+]
+
+__getattr__ = missing(__name__)

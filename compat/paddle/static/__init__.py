@@ -1,0 +1,88 @@
+"""paddle.static: static-graph programs as Paddle 2.x writes them, on FleetX."""
+
+from fleetx.static.backward import append_backward, gradients
+from fleetx.static.compiled_program import (
+    BuildStrategy,
+    CompiledProgram,
+    ExecutionStrategy,
+    ParallelExecutor,
+)
+from fleetx.static.input_spec import InputSpec
+from fleetx.static.io import (
+    deserialize_persistables,
+    deserialize_program,
+    load,
+    load_from_file,
+    load_inference_model,
+    load_program_state,
+    normalize_program,
+    save,
+    save_inference_model,
+    save_to_file,
+    serialize_persistables,
+    serialize_program,
+    set_program_state,
+)
+from fleetx.static.layers import Print, accuracy, auc, create_global_var, create_parameter
+from fleetx.static.layers.io import static_data as data
+from fleetx.static.optimizer import ExponentialMovingAverage
+from fleetx.static.param_attr import WeightNormParamAttr
+from fleetx.static.place import cpu_places, cuda_places
+from fleetx.static.program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    name_scope,
+    program_guard,
+)
+from fleetx.static.scope import global_scope, scope_guard
+from fleetx.static.variable import Variable
+from paddle._coverage import missing
+from paddle.fluid.executor import Executor
+from paddle.static import amp, nn
+
+__all__ = [
+    "BuildStrategy",
+    "CompiledProgram",
+    "ExecutionStrategy",
+    "Executor",
+    "ExponentialMovingAverage",
+    "InputSpec",
+    "ParallelExecutor",
+    "Print",
+    "Program",
+    "Variable",
+    "WeightNormParamAttr",
+    "accuracy",
+    "append_backward",
+    "auc",
+    "cpu_places",
+    "create_global_var",
+    "create_parameter",
+    "cuda_places",
+    "data",
+    "default_main_program",
+    "default_startup_program",
+    "deserialize_persistables",
+    "deserialize_program",
+    "device_guard",
+    "global_scope",
+    "gradients",
+    "load",
+    "load_from_file",
+    "load_inference_model",
+    "load_program_state",
+    "name_scope",
+    "normalize_program",
+    "program_guard",
+    "save",
+    "save_inference_model",
+    "save_to_file",
+    "scope_guard",
+    "serialize_persistables",
+    "serialize_program",
+    "set_program_state",
+]
+
+__getattr__ = missing(__name__)

@@ -1,0 +1,195 @@
+"""Layers of static graphs with the arguments of Paddle 2.x."""
+
+from typing import Any
+
+from fleetx.static import layers as _layers
+from fleetx.static.layers import (
+    batch_norm,
+    case,
+    cond,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    conv3d_transpose,
+    create_parameter,
+    crf_decoding,
+    data_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    sequence_concat,
+    sequence_conv,
+    sequence_enumerate,
+    sequence_expand,
+    sequence_expand_as,
+    sequence_first_step,
+    sequence_last_step,
+    sequence_pad,
+    sequence_pool,
+    sequence_reshape,
+    sequence_reverse,
+    sequence_scatter,
+    sequence_slice,
+    sequence_softmax,
+    sequence_unpad,
+    spectral_norm,
+    switch_case,
+    while_loop,
+)
+from fleetx.static.layers.nn import bilinear_tensor_product
+from fleetx.static.layers.nn import embedding_v2 as embedding
+from fleetx.static.variable import Variable
+from paddle._coverage import missing
+
+
+def fc(
+    x: Variable | list[Variable],
+    size: int,
+    num_flatten_dims: int = 1,
+    weight_attr: Any = None,
+    bias_attr: Any = None,
+    activation: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Return a fully connected layer of one input or of the sum of several."""
+    return _layers.fc(
+        input=x,
+        size=size,
+        num_flatten_dims=num_flatten_dims,
+        param_attr=weight_attr,
+        bias_attr=bias_attr,
+        act=activation,
+        name=name,
+    )
+
+
+def prelu(
+    x: Variable,
+    mode: str,
+    param_attr: Any = None,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Return x where it is positive and a trained slope times x elsewhere."""
+    if data_format != "NCHW":
+        raise ValueError(f"static.nn.prelu takes data_format 'NCHW', not {data_format!r}.")
+    return _layers.prelu(x, mode, param_attr, name)
+
+
+__all__ = [
+    "batch_norm",
+    "bilinear_tensor_product",
+    "case",
+    "cond",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "create_parameter",
+    "crf_decoding",
+    "data_norm",
+    "embedding",
+    "fc",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "prelu",
+    "sequence_concat",
+    "sequence_conv",
+    "sequence_enumerate",
+    "sequence_expand",
+    "sequence_expand_as",
+    "sequence_first_step",
+    "sequence_last_step",
+    "sequence_pad",
+    "sequence_pool",
+    "sequence_reshape",
+    "sequence_reverse",
+    "sequence_scatter",
+    "sequence_slice",
+    "sequence_softmax",
+    "sequence_unpad",
+    "spectral_norm",
+    "switch_case",
+    "while_loop",
+]
+
+
+__all__ = [
+    "batch_norm",
+    "bilinear_tensor_product",
+    "case",
+    "cond",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "create_parameter",
+    "crf_decoding",
+    "data_norm",
+    "embedding",
+    "fc",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "prelu",
+    "sequence_concat",
+    "sequence_conv",
+    "sequence_enumerate",
+    "sequence_expand",
+    "sequence_expand_as",
+    "sequence_first_step",
+    "sequence_last_step",
+    "sequence_pad",
+    "sequence_pool",
+    "sequence_reshape",
+    "sequence_reverse",
+    "sequence_scatter",
+    "sequence_slice",
+    "sequence_softmax",
+    "sequence_unpad",
+    "spectral_norm",
+    "switch_case",
+    "while_loop",
+]
+
+
+__all__ = [
+    "batch_norm",
+    "bilinear_tensor_product",
+    "case",
+    "cond",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "create_parameter",
+    "crf_decoding",
+    "data_norm",
+    "embedding",
+    "fc",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "prelu",
+    "sequence_concat",
+    "sequence_conv",
+    "sequence_enumerate",
+    "sequence_expand",
+    "sequence_expand_as",
+    "sequence_first_step",
+    "sequence_last_step",
+    "sequence_pad",
+    "sequence_pool",
+    "sequence_reshape",
+    "sequence_reverse",
+    "sequence_scatter",
+    "sequence_slice",
+    "sequence_softmax",
+    "sequence_unpad",
+    "spectral_norm",
+    "switch_case",
+    "while_loop",
+]
+
+__getattr__ = missing(__name__)

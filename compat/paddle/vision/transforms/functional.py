@@ -1,0 +1,38 @@
+"""Functions on images."""
+
+from fleetx.data.image import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    center_crop,
+    crop,
+    hflip,
+    normalize,
+    pad,
+    resize,
+    rotate,
+    to_grayscale,
+    to_tensor,
+    vflip,
+)
+from paddle._coverage import missing
+
+__all__ = [
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_hue",
+    "adjust_saturation",
+    "center_crop",
+    "crop",
+    "hflip",
+    "normalize",
+    "pad",
+    "resize",
+    "rotate",
+    "to_grayscale",
+    "to_tensor",
+    "vflip",
+]
+
+__getattr__ = missing(__name__)

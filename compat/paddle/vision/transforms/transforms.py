@@ -1,0 +1,48 @@
+"""Transforms of images."""
+
+from fleetx.data.transforms import (
+    BaseTransform,
+    BrightnessTransform,
+    CenterCrop,
+    ColorJitter,
+    Compose,
+    ContrastTransform,
+    Grayscale,
+    HueTransform,
+    Normalize,
+    Pad,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    RandomVerticalFlip,
+    Resize,
+    SaturationTransform,
+    ToTensor,
+    Transpose,
+)
+from paddle._coverage import missing
+
+__all__ = [
+    "BaseTransform",
+    "BrightnessTransform",
+    "CenterCrop",
+    "ColorJitter",
+    "Compose",
+    "ContrastTransform",
+    "Grayscale",
+    "HueTransform",
+    "Normalize",
+    "Pad",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomRotation",
+    "RandomVerticalFlip",
+    "Resize",
+    "SaturationTransform",
+    "ToTensor",
+    "Transpose",
+]
+
+__getattr__ = missing(__name__)
