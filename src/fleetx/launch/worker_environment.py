@@ -1,0 +1,184 @@
+"""Who this worker is, whoever started it: fleetrun, torchrun, srun or mpirun.
+
+Each launcher says it in variables of its own. They are read here, once, into one small record.
+PADDLE_* come first: fleetrun sets them beside torch's, and a script may be started by fleetrun
+inside a Slurm or MPI job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DEFAULT_PORT = 6170
+
+
+@dataclass(frozen=True)
+class WorkerEnvironment:
+    """One worker's place among all workers of a job."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    endpoints: tuple[str, ...] = ("127.0.0.1:6170",)  # "ip:port" of every worker, by rank
+    master: str = "127.0.0.1:6170"  # where the workers meet
+    launcher: str = "none"
+    node_count: int = 1
+
+    @property
+    def current_endpoint(self) -> str:
+        """This worker's own address."""
+        return self.endpoints[self.rank] if self.rank < len(self.endpoints) else ""
+
+
+def detect(environ: Mapping[str, str] | None = None) -> WorkerEnvironment:
+    """Read the environment; a worker that nobody launched is worker 0 of 1."""
+    env = os.environ if environ is None else environ  # noqa: TID251 - the one place for it
+    if env.get("PADDLE_TRAINER_ENDPOINTS") or _number(env, "PADDLE_TRAINERS_NUM", 1) > 1:
+        return _from_paddle(env)
+    if "RANK" in env and "WORLD_SIZE" in env:
+        return _from_torch(env)
+    if "OMPI_COMM_WORLD_RANK" in env:
+        return _from_mpi(
+            env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"
+        )
+    if "SLURM_PROCID" in env and _number(env, "SLURM_NTASKS", 1) > 1 and "SLURM_STEP_ID" in env:
+        return _from_slurm(env)
+    if "PMI_RANK" in env and "PMI_SIZE" in env:
+        return _from_mpi(env, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")
+    return WorkerEnvironment()
+
+
+def _number(env: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = env.get(name, "").strip()
+    if not text:
+        if default is None:
+            raise ValueError(f"The environment variable {name} is needed, but it is not set.")
+        return default
+    if not re.fullmatch(r"\d+", text):
+        raise ValueError(f"The environment variable {name} must be a whole number, not {text!r}.")
+    return int(text)
+
+
+def _checked(worker: WorkerEnvironment, source: str) -> WorkerEnvironment:
+    if worker.rank >= worker.world_size:
+        raise ValueError(
+            f"{source}: this worker is number {worker.rank}, but there are only "
+            f"{worker.world_size} workers "
+            "(counted from 0)."
+        )
+    return worker
+
+
+def _from_paddle(env: Mapping[str, str]) -> WorkerEnvironment:
+    endpoints = tuple(e for e in env.get("PADDLE_TRAINER_ENDPOINTS", "").split(",") if e)
+    size = _number(env, "PADDLE_TRAINERS_NUM", len(endpoints) or 1)
+    if endpoints and size != len(endpoints):
+        raise ValueError(
+            f"PADDLE_TRAINERS_NUM is {size}, but PADDLE_TRAINER_ENDPOINTS lists {len(endpoints)} "
+            "workers."
+        )
+    rank = _number(env, "PADDLE_TRAINER_ID", 0)
+    hosts = [e.rsplit(":", 1)[0] for e in endpoints]
+    mine = hosts[rank] if rank < len(hosts) else ""
+    master = endpoints[0] if endpoints else f"127.0.0.1:{DEFAULT_PORT}"
+    if env.get("MASTER_ADDR") and env.get("MASTER_PORT"):
+        master = f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}"
+    return _checked(
+        WorkerEnvironment(
+            rank,
+            size,
+            _number(env, "PADDLE_RANK_IN_NODE", hosts[:rank].count(mine)),
+            hosts.count(mine) or 1,
+            endpoints or (master,),
+            master,
+            "paddle",
+            len(set(hosts)) or 1,
+        ),
+        "PADDLE_TRAINER_ID",
+    )
+
+
+def _from_torch(env: Mapping[str, str]) -> WorkerEnvironment:
+    size = _number(env, "WORLD_SIZE")
+    local_size = _number(env, "LOCAL_WORLD_SIZE", 1)
+    host = env.get("MASTER_ADDR", "127.0.0.1")
+    master = f"{host}:{_number(env, 'MASTER_PORT', DEFAULT_PORT)}"
+    return _checked(
+        WorkerEnvironment(
+            _number(env, "RANK"),
+            size,
+            _number(env, "LOCAL_RANK", 0),
+            local_size,
+            _invented_endpoints(host, size),
+            master,
+            "torch",
+            max(1, size // max(1, local_size)),
+        ),
+        "RANK",
+    )
+
+
+def _from_mpi(env: Mapping[str, str], rank: str, size: str, local_rank: str) -> WorkerEnvironment:
+    count = _number(env, size)
+    local_size = _number(env, "OMPI_COMM_WORLD_LOCAL_SIZE", _number(env, "MPI_LOCALNRANKS", count))
+    host = env.get("MASTER_ADDR", "127.0.0.1")
+    if local_size < count and "MASTER_ADDR" not in env:
+        raise ValueError(
+            "mpirun started workers on several machines; say where they meet: "
+            "mpirun -x MASTER_ADDR=<ip of rank 0> -x MASTER_PORT=6170 ..."
+        )
+    master = f"{host}:{_number(env, 'MASTER_PORT', DEFAULT_PORT)}"
+    return _checked(
+        WorkerEnvironment(
+            _number(env, rank),
+            count,
+            _number(env, local_rank, 0),
+            local_size,
+            _invented_endpoints(host, count),
+            master,
+            "mpi",
+            max(1, count // max(1, local_size)),
+        ),
+        rank,
+    )
+
+
+def _from_slurm(env: Mapping[str, str]) -> WorkerEnvironment:
+    size = _number(env, "SLURM_STEP_NUM_TASKS", _number(env, "SLURM_NTASKS", 1))
+    nodes = _number(env, "SLURM_STEP_NUM_NODES", _number(env, "SLURM_NNODES", 1))
+    host = env.get("MASTER_ADDR") or first_host(
+        env.get("SLURM_STEP_NODELIST", env.get("SLURM_NODELIST", "127.0.0.1"))
+    )
+    # One port per job, so that two jobs on a machine do not meet each other.
+    port = _number(env, "MASTER_PORT", 20000 + _number(env, "SLURM_JOB_ID", 0) % 20000)
+    return _checked(
+        WorkerEnvironment(
+            _number(env, "SLURM_PROCID"),
+            size,
+            _number(env, "SLURM_LOCALID", 0),
+            max(1, size // nodes),
+            _invented_endpoints(host, size),
+            f"{host}:{port}",
+            "slurm",
+            nodes,
+        ),
+        "SLURM_PROCID",
+    )
+
+
+def first_host(nodelist: str) -> str:
+    """Return the first machine of Slurm's list: 'node[3-5,9],gpu1' gives 'node3'."""
+    match = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\])?", nodelist)
+    if match is None:
+        raise ValueError(f"Slurm's list of machines {nodelist!r} cannot be read.")
+    return match.group(1) + (match.group(2) or "")
+
+
+def _invented_endpoints(host: str, size: int) -> tuple[str, ...]:
+    """Return addresses to show; only fleetrun knows the real ones, and only the master's is
+    used."""
+    return tuple(f"{host}:{DEFAULT_PORT + i}" for i in range(size))
