@@ -16,6 +16,11 @@ def _softmax(x: torch.Tensor, *, axis: int) -> torch.Tensor:
     return torch.softmax(x, axis)
 
 
+@op("log_softmax", attrs={"axis": -1})
+def _log_softmax(x: torch.Tensor, *, axis: int) -> torch.Tensor:
+    return torch.log_softmax(x, axis)
+
+
 def _pick(x: torch.Tensor, label: torch.Tensor, ignore_index: int) -> torch.Tensor:
     """Return each row's probability of its class, and one where the label is to be ignored."""
     if label.dim() == x.dim() - 1:
@@ -111,7 +116,10 @@ def _sigmoid_cross_entropy_with_logits(
     normalize: bool,
     ignore_index: int,
 ) -> torch.Tensor:
-    loss = F.binary_cross_entropy_with_logits(x, label, reduction="none", pos_weight=pos_weight)
+    if pos_weight is None:
+        loss = F.binary_cross_entropy_with_logits(x, label, reduction="none")
+    else:  # the caller has already made it 1 where labels are 0
+        loss = (1 - label) * x + pos_weight * F.softplus(-x)
     kept = label != ignore_index
     loss = loss * kept
     return loss / kept.sum().clamp_min(1) if normalize else loss

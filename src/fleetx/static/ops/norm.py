@@ -23,8 +23,8 @@ _BATCH_NORM_ATTRS: dict[str, Any] = {
 
 def _batch_norm(
     x: torch.Tensor,
-    scale: torch.Tensor,
-    bias: torch.Tensor,
+    scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
     mean: torch.Tensor,
     variance: torch.Tensor,
     momentum_tensor: torch.Tensor | None,
@@ -63,7 +63,7 @@ def _batch_norm(
 for _type in ("batch_norm", "sync_batch_norm"):
     op(
         _type,
-        inputs="X Scale Bias Mean Variance MomentumTensor?",
+        inputs="X Scale? Bias? Mean Variance MomentumTensor?",
         outputs="Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
         attrs=_BATCH_NORM_ATTRS,
         no_grad="Mean Variance MomentumTensor",

@@ -1,0 +1,394 @@
+"""Linear, Embedding, Dropout, Flatten, padding, resizing and other common layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import op_with_x_shape
+from fleetx.static.layers.window_args import convert_to_list
+from fleetx.static.nn import functional as F
+from fleetx.static.nn.layer import Layer
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "Bilinear",
+    "ChannelShuffle",
+    "CosineSimilarity",
+    "Dropout",
+    "Dropout2D",
+    "Dropout3D",
+    "Embedding",
+    "Flatten",
+    "Fold",
+    "Identity",
+    "Linear",
+    "Pad1D",
+    "Pad2D",
+    "Pad3D",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "Unfold",
+    "Upsample",
+    "UpsamplingBilinear2D",
+    "UpsamplingNearest2D",
+    "ZeroPad2D",
+]
+
+
+class Identity(Layer):
+    """Returns its input."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Variable) -> Variable:
+        """Return the input."""
+        return input
+
+
+class Linear(Layer):
+    """x weight + bias."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.weight = self.create_parameter([in_features, out_features], attr=weight_attr)
+        self.bias = self.create_parameter([out_features], attr=bias_attr, is_bias=True)
+        self.name = name
+
+    def forward(self, input: Variable) -> Variable:
+        """Apply the linear map to the last dimension."""
+        return F.linear(input, self.weight, self.bias, self.name)
+
+    def extra_repr(self) -> str:
+        """Return the sizes."""
+        inputs, outputs = self.weight.shape
+        return f"in_features={inputs}, out_features={outputs}"
+
+
+class Bilinear(Layer):
+    """x1 W_i x2 + bias for each of `out_features` matrices."""
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        shape = [out_features, in1_features, in2_features]
+        self.weight = self.create_parameter(shape, attr=weight_attr)
+        self.bias = self.create_parameter([1, out_features], attr=bias_attr, is_bias=True)
+
+    def forward(self, x1: Variable, x2: Variable) -> Variable:
+        """Apply the forms to pairs of rows."""
+        return F.bilinear(x1, x2, self.weight, self.bias)
+
+
+class Embedding(Layer):
+    """Rows of a learnt table by integer ids."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        sparse: bool = False,
+        weight_attr: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        if num_embeddings <= 0 or embedding_dim <= 0:
+            raise ValueError(
+                f"Embedding needs positive sizes, not {num_embeddings} and {embedding_dim}."
+            )
+        self._padding_idx = padding_idx
+        self._sparse = sparse
+        self.weight = self.create_parameter([num_embeddings, embedding_dim], attr=weight_attr)
+
+    def forward(self, x: Variable) -> Variable:
+        """Look ids of any shape up."""
+        return F.embedding(x, self.weight, self._padding_idx, self._sparse)
+
+    def extra_repr(self) -> str:
+        """Return the sizes."""
+        return ", ".join(str(d) for d in self.weight.shape)
+
+
+class Dropout(Layer):
+    """Sets elements to zero while training."""
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        axis: Any = None,
+        mode: str = "upscale_in_train",
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.p, self.axis, self.mode = p, axis, mode
+
+    def forward(self, input: Variable) -> Variable:
+        """Drop elements."""
+        return F.dropout(input, self.p, self.axis, self.training, self.mode)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"p={self.p}, axis={self.axis}, mode={self.mode}"
+
+
+class Dropout2D(Layer):
+    """Sets whole channels of images to zero while training."""
+
+    def __init__(self, p: float = 0.5, data_format: str = "NCHW", name: str | None = None) -> None:
+        super().__init__()
+        self.p, self.data_format = p, data_format
+
+    def forward(self, input: Variable) -> Variable:
+        """Drop channels."""
+        return F.dropout2d(input, self.p, self.training, self.data_format)
+
+
+class Dropout3D(Layer):
+    """Sets whole channels of volumes to zero while training."""
+
+    def __init__(self, p: float = 0.5, data_format: str = "NCDHW", name: str | None = None) -> None:
+        super().__init__()
+        self.p, self.data_format = p, data_format
+
+    def forward(self, input: Variable) -> Variable:
+        """Drop channels."""
+        return F.dropout3d(input, self.p, self.training, self.data_format)
+
+
+class Flatten(Layer):
+    """Joins dimensions into one."""
+
+    def __init__(self, start_axis: int = 1, stop_axis: int = -1) -> None:
+        super().__init__()
+        self.start_axis, self.stop_axis = start_axis, stop_axis
+
+    def forward(self, input: Variable) -> Variable:
+        """Join the dimensions from start to stop."""
+        rank = len(input.shape)
+        attrs = {"start_axis": self.start_axis % rank, "stop_axis": self.stop_axis % rank}
+        return op_with_x_shape(
+            "flatten_contiguous_range",
+            {"X": input},
+            attrs,
+            helper=LayerHelper("flatten"),
+            dtype=input.dtype,
+        )
+
+
+class _Pad(Layer):
+    _axes = 2
+
+    def __init__(
+        self,
+        padding: Any,
+        mode: str = "constant",
+        value: float = 0.0,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._pad: Any = padding
+        if not isinstance(padding, Variable):
+            self._pad = convert_to_list(padding, 2 * self._axes, "padding")
+        self._mode, self._value, self._data_format = mode, value, data_format
+
+    def forward(self, x: Variable) -> Variable:
+        """Pad the spatial dimensions."""
+        return F.pad(x, self._pad, self._mode, self._value, self._data_format)
+
+
+class Pad1D(_Pad):
+    """Pads signals: left, right."""
+
+    _axes = 1
+
+    def __init__(
+        self,
+        padding: Any,
+        mode: str = "constant",
+        value: float = 0.0,
+        data_format: str = "NCL",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(padding, mode, value, data_format, name)
+
+
+class Pad2D(_Pad):
+    """Pads images: left, right, top, bottom."""
+
+
+class Pad3D(_Pad):
+    """Pads volumes: left, right, top, bottom, front, back."""
+
+    _axes = 3
+
+    def __init__(
+        self,
+        padding: Any,
+        mode: str = "constant",
+        value: float = 0.0,
+        data_format: str = "NCDHW",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(padding, mode, value, data_format, name)
+
+
+class ZeroPad2D(_Pad):
+    """Pads images with zeros: left, right, top, bottom."""
+
+    def __init__(self, padding: Any, data_format: str = "NCHW", name: str | None = None) -> None:
+        super().__init__(padding, "constant", 0.0, data_format, name)
+
+
+class Upsample(Layer):
+    """Resizes; see `functional.interpolate`."""
+
+    def __init__(
+        self,
+        size: Any = None,
+        scale_factor: Any = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+        align_mode: int = 0,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._arguments = (size, scale_factor, mode, align_corners, align_mode, data_format)
+
+    def forward(self, x: Variable) -> Variable:
+        """Resize."""
+        return F.interpolate(x, *self._arguments)
+
+
+class UpsamplingNearest2D(Upsample):
+    """Resizes images by taking the nearest pixel."""
+
+    def __init__(
+        self,
+        size: Any = None,
+        scale_factor: Any = None,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(size, scale_factor, "nearest", False, 0, data_format)
+
+
+class UpsamplingBilinear2D(Upsample):
+    """Resizes images by linear interpolation with aligned corners."""
+
+    def __init__(
+        self,
+        size: Any = None,
+        scale_factor: Any = None,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(size, scale_factor, "bilinear", True, 0, data_format)
+
+
+class PixelShuffle(Layer):
+    """Turns channels into pixels."""
+
+    def __init__(
+        self, upscale_factor: int, data_format: str = "NCHW", name: str | None = None
+    ) -> None:
+        super().__init__()
+        self._factor, self._data_format = upscale_factor, data_format
+
+    def forward(self, x: Variable) -> Variable:
+        """Rearrange."""
+        return F.pixel_shuffle(x, self._factor, self._data_format)
+
+
+class PixelUnshuffle(Layer):
+    """Turns pixels into channels."""
+
+    def __init__(
+        self, downscale_factor: int, data_format: str = "NCHW", name: str | None = None
+    ) -> None:
+        super().__init__()
+        self._factor, self._data_format = downscale_factor, data_format
+
+    def forward(self, x: Variable) -> Variable:
+        """Rearrange."""
+        return F.pixel_unshuffle(x, self._factor, self._data_format)
+
+
+class ChannelShuffle(Layer):
+    """Mixes the channels of groups."""
+
+    def __init__(self, groups: int, data_format: str = "NCHW", name: str | None = None) -> None:
+        super().__init__()
+        self._groups, self._data_format = groups, data_format
+
+    def forward(self, x: Variable) -> Variable:
+        """Rearrange."""
+        return F.channel_shuffle(x, self._groups, self._data_format)
+
+
+class CosineSimilarity(Layer):
+    """The cosine between two tensors along an axis."""
+
+    def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
+        super().__init__()
+        self._axis, self._eps = axis, eps
+
+    def forward(self, x1: Variable, x2: Variable) -> Variable:
+        """Return the cosine."""
+        return F.cosine_similarity(x1, x2, self._axis, self._eps)
+
+
+class Unfold(Layer):
+    """The patches of images as columns."""
+
+    def __init__(
+        self,
+        kernel_sizes: Any,
+        dilations: Any = 1,
+        paddings: Any = 0,
+        strides: Any = 1,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._arguments = (kernel_sizes, strides, paddings, dilations)
+
+    def forward(self, input: Variable) -> Variable:
+        """Return the patches."""
+        return F.unfold(input, *self._arguments)
+
+
+class Fold(Layer):
+    """Adds patches up to images."""
+
+    def __init__(
+        self,
+        output_sizes: Any,
+        kernel_sizes: Any,
+        dilations: Any = 1,
+        paddings: Any = 0,
+        strides: Any = 1,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._arguments = (output_sizes, kernel_sizes, strides, paddings, dilations)
+
+    def forward(self, input: Variable) -> Variable:
+        """Return the images."""
+        return F.fold(input, *self._arguments)

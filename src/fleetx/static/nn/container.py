@@ -1,0 +1,198 @@
+"""Layers that hold other layers: in sequence, in lists, by name; and lists of parameters."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fleetx.static.nn.layer import Layer
+
+__all__ = ["LayerDict", "LayerList", "ParameterList", "Sequential"]
+
+
+def _position(index: int, length: int) -> int:
+    if not -length <= index < length:
+        raise IndexError(f"index {index} is out of range for {length} elements.")
+    return index % length
+
+
+class Sequential(Layer):
+    """Calls layers one after another; they are given in order, or as (name, layer) pairs."""
+
+    def __init__(self, *layers: Any) -> None:
+        super().__init__()
+        if layers and isinstance(layers[0], list | tuple):
+            for name, layer in layers:
+                self.add_sublayer(name, layer)
+        else:
+            for i, layer in enumerate(layers):
+                self.add_sublayer(str(i), layer)
+
+    def __getitem__(self, index: int | slice | str) -> Any:
+        """Return a layer, or a Sequential of some of them."""
+        if isinstance(index, slice):
+            return type(self)(*list(self._sub_layers.values())[index])
+        if isinstance(index, str):
+            return self._sub_layers[index]
+        values = list(self._sub_layers.values())
+        return values[_position(index, len(values))]
+
+    def __setitem__(self, name: Any, layer: Layer) -> None:
+        """Put a layer under a name or number."""
+        self.add_sublayer(str(name), layer)
+
+    def __delitem__(self, name: Any) -> None:
+        """Remove the layer under a name or number."""
+        del self._sub_layers[str(name)]
+
+    def __len__(self) -> int:
+        """Return the number of layers."""
+        return len(self._sub_layers)
+
+    def forward(self, input: Any) -> Any:
+        """Call the layers in order."""
+        for layer in self._sub_layers.values():
+            input = layer(input)
+        return input
+
+
+class LayerList(Layer):
+    """A list of layers that their owner calls as it likes."""
+
+    def __init__(self, sublayers: Iterable[Layer] | None = None) -> None:
+        super().__init__()
+        self.extend(sublayers or [])
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return a layer, or a LayerList of some of them."""
+        values = list(self._sub_layers.values())
+        if isinstance(index, slice):
+            return type(self)(values[index])
+        return values[_position(index, len(values))]
+
+    def __setitem__(self, index: int, layer: Layer) -> None:
+        """Replace a layer."""
+        self.add_sublayer(str(_position(index, len(self))), layer)
+
+    def __delitem__(self, index: int | slice) -> None:
+        """Remove layers; those behind move up."""
+        values = list(self._sub_layers.values())
+        del values[index]
+        self._renumber(values)
+
+    def __len__(self) -> int:
+        """Return the number of layers."""
+        return len(self._sub_layers)
+
+    def __iter__(self) -> Iterator[Layer]:
+        """Iterate over the layers."""
+        return iter(self._sub_layers.values())
+
+    def _renumber(self, values: list[Layer]) -> None:
+        self._sub_layers = OrderedDict((str(i), v) for i, v in enumerate(values))
+
+    def append(self, sublayer: Layer) -> LayerList:
+        """Add a layer at the end."""
+        self.add_sublayer(str(len(self)), sublayer)
+        return self
+
+    def insert(self, index: int, sublayer: Layer) -> None:
+        """Add a layer before another."""
+        values = list(self._sub_layers.values())
+        values.insert(index, sublayer)
+        self._renumber(values)
+
+    def extend(self, sublayers: Iterable[Layer]) -> LayerList:
+        """Add layers at the end."""
+        for layer in sublayers:
+            self.append(layer)
+        return self
+
+
+class LayerDict(Layer):
+    """Layers by name that their owner calls as it likes."""
+
+    def __init__(self, sublayers: Any = None) -> None:
+        super().__init__()
+        self.update(sublayers or {})
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the layer of this name."""
+        return self._sub_layers[key]
+
+    def __setitem__(self, key: str, layer: Layer) -> None:
+        """Put a layer under a name."""
+        self.add_sublayer(key, layer)
+
+    def __delitem__(self, key: str) -> None:
+        """Remove the layer of this name."""
+        del self._sub_layers[key]
+
+    def __len__(self) -> int:
+        """Return the number of layers."""
+        return len(self._sub_layers)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._sub_layers)
+
+    def __contains__(self, key: str) -> bool:
+        """Tell whether there is a layer of this name."""
+        return key in self._sub_layers
+
+    def keys(self) -> Iterable[str]:
+        """Return the names."""
+        return self._sub_layers.keys()
+
+    def values(self) -> Iterable[Layer]:
+        """Return the layers."""
+        return self._sub_layers.values()
+
+    def items(self) -> Iterable[tuple[str, Layer]]:
+        """Return (name, layer) pairs."""
+        return self._sub_layers.items()
+
+    def pop(self, key: str) -> Any:
+        """Remove the layer of this name and return it."""
+        return self._sub_layers.pop(key)
+
+    def clear(self) -> None:
+        """Remove all layers."""
+        self._sub_layers.clear()
+
+    def update(self, sublayers: Any) -> None:
+        """Add layers from a dict or (name, layer) pairs."""
+        pairs = sublayers.items() if hasattr(sublayers, "items") else sublayers
+        for name, layer in pairs:
+            self.add_sublayer(name, layer)
+
+
+class ParameterList(Layer):
+    """A list of parameters."""
+
+    def __init__(self, parameters: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        for parameter in parameters or []:
+            self.append(parameter)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a parameter."""
+        return self._parameters[str(_position(index, len(self)))]
+
+    def __setitem__(self, index: int, parameter: Any) -> None:
+        """Replace a parameter."""
+        self.add_parameter(str(_position(index, len(self))), parameter)
+
+    def __len__(self) -> int:
+        """Return the number of parameters."""
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the parameters."""
+        return iter(self._parameters.values())
+
+    def append(self, parameter: Any) -> ParameterList:
+        """Add a parameter at the end."""
+        self.add_parameter(str(len(self)), parameter)
+        return self

@@ -1,0 +1,242 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.initializer import Normal
+from fleetx.static.layers.window_args import check_choice, convert_to_list
+from fleetx.static.nn import functional as F
+from fleetx.static.nn.layer import Layer
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "Conv1D",
+    "Conv1DTranspose",
+    "Conv2D",
+    "Conv2DTranspose",
+    "Conv3D",
+    "Conv3DTranspose",
+]
+
+
+class _Conv(Layer):
+    """What all convolutions share: sizes, a weight and a bias."""
+
+    _axes = 2
+    _transposed = False
+
+    def _build(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        groups: int,
+        weight_attr: Any,
+        bias_attr: Any,
+    ) -> None:
+        if weight_attr is False:
+            raise ValueError(f"weight_attr of {type(self).__name__} must not be False.")
+        if in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"{type(self).__name__}: in_channels {in_channels} and out_channels {out_channels} "
+                f"must be divisible by groups {groups}."
+            )
+        kernel = convert_to_list(kernel_size, self._axes, "kernel_size")
+        self._in_channels, self._out_channels = in_channels, out_channels
+        self._kernel_size, self._groups = kernel, groups
+        if self._transposed:
+            shape, initializer = [in_channels, out_channels // groups, *kernel], None
+        else:
+            shape = [out_channels, in_channels // groups, *kernel]
+            elements = in_channels
+            for size in kernel:
+                elements *= size
+            initializer = Normal(0.0, (2.0 / elements) ** 0.5)
+        self.weight = self.create_parameter(
+            shape, attr=weight_attr, default_initializer=initializer
+        )
+        self.bias = self.create_parameter([out_channels], attr=bias_attr, is_bias=True)
+
+    def extra_repr(self) -> str:
+        """Return the sizes."""
+        return f"{self._in_channels}, {self._out_channels}, kernel_size={self._kernel_size}"
+
+
+class _PlainConv(_Conv):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        padding_mode: str = "zeros",
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str | None = None,
+    ) -> None:
+        super().__init__()
+        modes = ("zeros", "reflect", "replicate", "circular")
+        check_choice(padding_mode, "padding_mode", modes, type(self).__name__)
+        formats = {1: "NCL", 2: "NCHW", 3: "NCDHW"}
+        self._stride, self._padding, self._dilation = stride, padding, dilation
+        self._padding_mode = padding_mode
+        self._data_format = data_format or formats[self._axes]
+        self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
+
+    def forward(self, x: Variable) -> Variable:
+        """Convolve."""
+        padding = self._padding
+        if self._padding_mode != "zeros":
+            amounts = convert_to_list(padding, self._axes, "padding")
+            both = [p for p in reversed(amounts) for _ in range(2)]
+            x = F.pad(x, both, self._padding_mode, 0.0, self._data_format)
+            padding = 0
+        functions: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+        return functions[self._axes](
+            x,
+            self.weight,
+            bias=self.bias,
+            stride=self._stride,
+            padding=padding,
+            dilation=self._dilation,
+            groups=self._groups,
+            data_format=self._data_format,
+        )
+
+
+class Conv1D(_PlainConv):
+    """Convolves signals [N, C, L]."""
+
+    _axes = 1
+
+
+class Conv2D(_PlainConv):
+    """Convolves images [N, C, H, W]."""
+
+
+class Conv3D(_PlainConv):
+    """Convolves volumes [N, C, D, H, W]."""
+
+    _axes = 3
+
+
+class _TransposedConv(_Conv):
+    _transposed = True
+
+    def _setup(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        output_padding: Any,
+        dilation: Any,
+        groups: int,
+        weight_attr: Any,
+        bias_attr: Any,
+        data_format: str,
+    ) -> None:
+        self._stride, self._padding, self._dilation = stride, padding, dilation
+        self._output_padding, self._data_format = output_padding, data_format
+        self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
+
+    def forward(self, x: Variable, output_size: Any = None) -> Variable:
+        """Convolve; `output_size` chooses among the sizes that a stride allows."""
+        functions: dict[int, Any] = {
+            1: F.conv1d_transpose,
+            2: F.conv2d_transpose,
+            3: F.conv3d_transpose,
+        }
+        return functions[self._axes](
+            x,
+            self.weight,
+            bias=self.bias,
+            stride=self._stride,
+            padding=self._padding,
+            output_padding=self._output_padding if output_size is None else 0,
+            dilation=self._dilation,
+            groups=self._groups,
+            output_size=output_size,
+            data_format=self._data_format,
+        )
+
+
+class Conv1DTranspose(_TransposedConv):
+    """Transposed convolution of signals."""
+
+    _axes = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCL",
+    ) -> None:
+        super().__init__()
+        self._setup(
+            in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation,
+            groups, weight_attr, bias_attr, data_format,
+        )  # fmt: skip
+
+
+class Conv2DTranspose(_TransposedConv):
+    """Transposed convolution of images."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCHW",
+    ) -> None:
+        super().__init__()
+        self._setup(
+            in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation,
+            groups, weight_attr, bias_attr, data_format,
+        )  # fmt: skip
+
+
+class Conv3DTranspose(_TransposedConv):
+    """Transposed convolution of volumes."""
+
+    _axes = 3
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCDHW",
+    ) -> None:
+        super().__init__()
+        self._setup(
+            in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation,
+            groups, weight_attr, bias_attr, data_format,
+        )  # fmt: skip

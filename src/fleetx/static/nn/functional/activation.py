@@ -1,0 +1,206 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.layers.build import one_op
+from fleetx.static.nn.functional.emit import binary, cast, unary
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "glu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_sigmoid",
+    "log_softmax",
+    "maxout",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "relu_",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softmax_",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "swish",
+    "tanh",
+    "tanh_",
+    "tanhshrink",
+    "thresholded_relu",
+]
+
+
+def relu(x: Variable, name: str | None = None) -> Variable:
+    """Return max(x, 0)."""
+    return unary("relu", x)
+
+
+def relu6(x: Variable, name: str | None = None) -> Variable:
+    """Return min(max(x, 0), 6)."""
+    return unary("relu6", x, {"threshold": 6.0})
+
+
+def leaky_relu(x: Variable, negative_slope: float = 0.01, name: str | None = None) -> Variable:
+    """Return x where positive, negative_slope * x elsewhere."""
+    return unary("leaky_relu", x, {"alpha": negative_slope})
+
+
+def elu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
+    """Return x where positive, alpha (exp(x) - 1) elsewhere."""
+    return unary("elu", x, {"alpha": alpha})
+
+
+def celu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
+    """Return x where positive, alpha (exp(x / alpha) - 1) elsewhere."""
+    if alpha == 0:
+        raise ZeroDivisionError("alpha of celu must not be 0.")
+    return unary("celu", x, {"alpha": alpha})
+
+
+def selu(
+    x: Variable,
+    scale: float = 1.0507009873554804934193349852946,
+    alpha: float = 1.6732632423543772848170429916717,
+    name: str | None = None,
+) -> Variable:
+    """Return scale times elu(x, alpha)."""
+    return unary("selu", x, {"scale": scale, "alpha": alpha})
+
+
+def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Variable:
+    """Return x times the normal distribution function of x, or its approximation by tanh."""
+    return unary("gelu", x, {"approximate": approximate})
+
+
+def sigmoid(x: Variable, name: str | None = None) -> Variable:
+    """Return 1 / (1 + exp(-x))."""
+    return unary("sigmoid", x)
+
+
+def tanh(x: Variable, name: str | None = None) -> Variable:
+    """Return the hyperbolic tangent."""
+    return unary("tanh", x)
+
+
+def hardswish(x: Variable, name: str | None = None) -> Variable:
+    """Return x min(max(x + 3, 0), 6) / 6."""
+    attrs = {"threshold": 6.0, "scale": 6.0, "offset": 3.0}
+    return unary("hard_swish", x, attrs, "hardswish")
+
+
+def hardsigmoid(
+    x: Variable, slope: float = 0.1666667, offset: float = 0.5, name: str | None = None
+) -> Variable:
+    """Return slope * x + offset, kept between 0 and 1."""
+    return unary("hard_sigmoid", x, {"slope": slope, "offset": offset}, "hardsigmoid")
+
+
+def hardtanh(x: Variable, min: float = -1.0, max: float = 1.0, name: str | None = None) -> Variable:
+    """Return x, kept between min and max."""
+    return unary("brelu", x, {"t_min": min, "t_max": max}, "hardtanh")
+
+
+def hardshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> Variable:
+    """Return x, but zero between -threshold and threshold."""
+    return unary("hard_shrink", x, {"threshold": threshold}, "hardshrink")
+
+
+def softshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> Variable:
+    """Return x moved towards zero by the threshold, at most to zero."""
+    if threshold < 0:
+        raise ValueError(f"threshold of softshrink must not be negative, but is {threshold}.")
+    return unary("softshrink", x, {"lambda": threshold})
+
+
+def tanhshrink(x: Variable, name: str | None = None) -> Variable:
+    """Return x - tanh(x)."""
+    return unary("tanh_shrink", x)
+
+
+def thresholded_relu(x: Variable, threshold: float = 1.0, name: str | None = None) -> Variable:
+    """Return x where greater than the threshold, zero elsewhere."""
+    return unary("thresholded_relu", x, {"threshold": threshold})
+
+
+def swish(x: Variable, name: str | None = None) -> Variable:
+    """Return x sigmoid(x)."""
+    return unary("swish", x, {"beta": 1.0})
+
+
+def silu(x: Variable, name: str | None = None) -> Variable:
+    """Return x sigmoid(x)."""
+    return unary("silu", x)
+
+
+def mish(x: Variable, name: str | None = None) -> Variable:
+    """Return x tanh(softplus(x))."""
+    return unary("mish", x)
+
+
+def softplus(
+    x: Variable, beta: float = 1, threshold: float = 20, name: str | None = None
+) -> Variable:
+    """Return log(1 + exp(beta x)) / beta, and x itself where beta x exceeds the threshold."""
+    return unary("softplus", x, {"beta": float(beta), "threshold": float(threshold)})
+
+
+def softsign(x: Variable, name: str | None = None) -> Variable:
+    """Return x / (1 + abs(x))."""
+    return unary("softsign", x)
+
+
+def log_sigmoid(x: Variable, name: str | None = None) -> Variable:
+    """Return log(sigmoid(x))."""
+    return unary("logsigmoid", x, layer="log_sigmoid")
+
+
+def prelu(
+    x: Variable, weight: Variable, data_format: str = "NCHW", name: str | None = None
+) -> Variable:
+    """Return x where positive, weight * x elsewhere; one weight, or one per channel."""
+    mode = "all" if weight.shape[0] == 1 else "channel"
+    attrs = {"mode": mode, "data_format": "NHWC" if data_format.endswith("C") else "NCHW"}
+    return one_op("prelu", {"X": x, "Alpha": weight}, attrs, dtype=x.dtype)
+
+
+def maxout(x: Variable, groups: int, axis: int = 1, name: str | None = None) -> Variable:
+    """Return the maximum over each group of channels."""
+    return unary("maxout", x, {"groups": groups, "axis": axis % len(x.shape)})
+
+
+def softmax(x: Variable, axis: int = -1, dtype: Any = None, name: str | None = None) -> Variable:
+    """Turn numbers into probabilities along an axis."""
+    x = x if dtype is None else cast(x, dtype)
+    return unary("softmax", x, {"axis": axis, "use_cudnn": True})
+
+
+def log_softmax(
+    x: Variable, axis: int = -1, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """Return the logarithm of softmax(x)."""
+    x = x if dtype is None else cast(x, dtype)
+    return unary("log_softmax", x, {"axis": axis})
+
+
+def glu(x: Variable, axis: int = -1, name: str | None = None) -> Variable:
+    """Return the first half of x times the sigmoid of the second half."""
+    from fleetx.static.layers import split
+
+    first, gate = split(x, 2, dim=axis)
+    return binary("elementwise_mul", first, sigmoid(gate))
+
+
+# A program's variables are not changed in place: these names give the same values.
+relu_, tanh_, softmax_ = relu, tanh, softmax

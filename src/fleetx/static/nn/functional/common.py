@@ -1,0 +1,420 @@
+"""Linear maps, look-up, dropout, padding, resizing and other common functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import one_op, tensor_list
+from fleetx.static.layers.window_args import check_choice, convert_to_list
+from fleetx.static.nn.functional.emit import (
+    FLOATS,
+    binary,
+    cast,
+    reduce,
+    squeeze,
+    unary,
+    unsqueeze,
+)
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "bilinear",
+    "cosine_similarity",
+    "dropout",
+    "dropout2d",
+    "dropout3d",
+    "embedding",
+    "interpolate",
+    "label_smooth",
+    "linear",
+    "normalize",
+    "one_hot",
+    "pad",
+    "unfold",
+    "upsample",
+    "zeropad2d",
+]
+
+
+def linear(
+    x: Variable, weight: Variable, bias: Variable | None = None, name: str | None = None
+) -> Variable:
+    """Return x weight + bias; the weight has shape [inputs, outputs]."""
+    helper = LayerHelper("linear", name=name)
+    check_variable_and_dtype(x, "x", FLOATS, "linear")
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="matmul_v2",
+        inputs={"X": [x], "Y": [weight]},
+        outputs={"Out": [out]},
+        attrs={"trans_x": False, "trans_y": False},
+    )
+    if bias is None:
+        return out
+    total = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="elementwise_add",
+        inputs={"X": [out], "Y": [bias]},
+        outputs={"Out": [total]},
+        attrs={"axis": -1},
+    )
+    return total
+
+
+def embedding(
+    x: Variable,
+    weight: Variable,
+    padding_idx: int | None = None,
+    sparse: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Return the rows of `weight` that the ids name; the row `padding_idx` reads as zeros."""
+    check_variable_and_dtype(x, "input", ["uint8", "int8", "int16", "int32", "int64"], "embedding")
+    rows = weight.shape[0]
+    if padding_idx is None:
+        padding_idx = -1
+    elif not -rows <= padding_idx < rows:
+        raise ValueError(f"padding_idx must be within [-{rows}, {rows}), but is {padding_idx}.")
+    elif padding_idx < 0:
+        padding_idx += rows
+    attrs = {
+        "is_sparse": sparse,
+        "is_distributed": False,
+        "remote_prefetch": False,
+        "padding_idx": padding_idx,
+    }
+    inputs = {"Ids": x, "W": weight}
+    return one_op("lookup_table_v2", inputs, attrs, dtype=weight.dtype, layer="embedding")
+
+
+def dropout(
+    x: Variable,
+    p: float = 0.5,
+    axis: Any = None,
+    training: bool = True,
+    mode: str = "upscale_in_train",
+    name: str | None = None,
+) -> Variable:
+    """Set elements to zero with probability p while training.
+
+    Args:
+        x: the input.
+        p: the probability.
+        axis: axes along which decisions are made; they are shared along the others.
+        training: whether to drop anything.
+        mode: 'upscale_in_train' divides what is kept by 1 - p while training, 'downscale_in_infer'
+            multiplies by 1 - p otherwise.
+        name: the name of the op's helper.
+    """
+    if not isinstance(p, int | float):
+        raise TypeError(f"p of dropout must be a number, not {type(p).__name__}.")
+    if not 0 <= p <= 1:
+        raise ValueError(f"p of dropout must be between 0 and 1, but is {p}.")
+    check_choice(mode, "mode", ("upscale_in_train", "downscale_in_infer"), "dropout")
+    helper = LayerHelper("dropout", name=name)
+    check_variable_and_dtype(x, "x", FLOATS, "dropout")
+    attrs: dict[str, Any] = {
+        "dropout_prob": float(p),
+        "is_test": not training,
+        "dropout_implementation": "downgrade_in_infer" if mode == "downscale_in_infer" else mode,
+    }
+    seed = helper.main_program.random_seed
+    if seed:
+        attrs |= {"fix_seed": True, "seed": seed}
+    if axis is not None:
+        axes = [axis] if isinstance(axis, int) else list(axis)
+        if any(not 0 <= a < len(x.shape) for a in axes):
+            raise ValueError(
+                f"axis of dropout must be within [0, {len(x.shape)}), but is {axis!r}."
+            )
+        attrs["axis"] = axes
+    out = helper.create_variable_for_type_inference(x.dtype)
+    mask = helper.create_variable_for_type_inference("uint8", stop_gradient=True)
+    helper.append_op(
+        type="dropout" if axis is None else "dropout_nd",
+        inputs={"X": [x]},
+        outputs={"Out": [out], "Mask": [mask]},
+        attrs=attrs,
+    )
+    return out
+
+
+def dropout2d(
+    x: Variable,
+    p: float = 0.5,
+    training: bool = True,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Set whole channels of images to zero with probability p while training."""
+    check_choice(data_format, "data_format", ("NCHW", "NHWC"), "dropout2d")
+    axis = [0, 1] if data_format == "NCHW" else [0, 3]
+    return dropout(x, p=p, axis=axis, training=training)
+
+
+def dropout3d(
+    x: Variable,
+    p: float = 0.5,
+    training: bool = True,
+    data_format: str = "NCDHW",
+    name: str | None = None,
+) -> Variable:
+    """Set whole channels of volumes to zero with probability p while training."""
+    check_choice(data_format, "data_format", ("NCDHW", "NDHWC"), "dropout3d")
+    axis = [0, 1] if data_format == "NCDHW" else [0, 4]
+    return dropout(x, p=p, axis=axis, training=training)
+
+
+def one_hot(x: Variable, num_classes: Any, name: str | None = None) -> Variable:
+    """Return vectors with a one at the place that each id names."""
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {"allow_out_of_range": False}
+    if isinstance(num_classes, Variable):
+        num_classes.stop_gradient = True
+        inputs["depth_tensor"] = num_classes
+    else:
+        attrs["depth"] = num_classes
+    return one_op("one_hot_v2", inputs, attrs, dtype="float32", stop_gradient=True)
+
+
+def label_smooth(
+    label: Variable,
+    prior_dist: Variable | None = None,
+    epsilon: float = 0.1,
+    name: str | None = None,
+) -> Variable:
+    """Mix labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
+    from fleetx.static.layers.loss import label_smooth as layer
+
+    return layer(label, prior_dist, epsilon, label.dtype, name)
+
+
+def normalize(
+    x: Variable, p: float = 2, axis: int = 1, epsilon: float = 1e-12, name: str | None = None
+) -> Variable:
+    """Divide x by its p-norm along an axis, or by epsilon where the norm is smaller."""
+    if len(x.shape) == 1 and axis not in (0, -1):
+        raise ValueError(f"axis of normalize must be 0 or -1 for 1-D data, but is {axis}.")
+    attrs = {"axis": axis, "porder": float(p), "keepdim": True, "epsilon": epsilon}
+    norm = unary("p_norm", x, attrs)
+    floor = one_op(
+        "fill_constant",
+        {},
+        {"shape": [1], "dtype": int(x.dtype), "value": float(epsilon)},
+        dtype=x.dtype,
+    )
+    return binary("elementwise_div", x, binary("elementwise_max", norm, floor))
+
+
+def cosine_similarity(x1: Variable, x2: Variable, axis: int = 1, eps: float = 1e-8) -> Variable:
+    """Return the cosine between x1 and x2 along an axis."""
+    axes = [axis % len(x1.shape)]
+    dot = reduce("sum", binary("elementwise_mul", x1, x2), axes)
+    first, second = (
+        reduce("sum", binary("elementwise_mul", x, x), [axis % len(x.shape)]) for x in (x1, x2)
+    )
+    product = binary("elementwise_mul", first, second)
+    product = unary("clip", product, {"min": float(eps * eps), "max": 3.4028234663852886e38})
+    return binary("elementwise_div", dot, unary("sqrt", product))
+
+
+def bilinear(
+    x1: Variable,
+    x2: Variable,
+    weight: Variable,
+    bias: Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Return x1 W_i x2 + bias for each matrix W_i of `weight`."""
+    inputs = {"X": x1, "Y": x2, "Weight": weight, "Bias": bias}
+    return one_op("bilinear_tensor_product", inputs, {}, dtype=x1.dtype, layer="bilinear")
+
+
+def _pad_last_axes(x: Variable, pad: Any, mode: str, value: float, data_format: str) -> Variable:
+    """Pad the spatial axes with the op for volumes, adding the axes that are missing."""
+    rank = len(x.shape)
+    last = data_format.endswith("C")
+    # The op takes width, height, depth: signals and images become volumes of size 1 in other axes.
+    missing = {3: [2, 3] if last else [3, 4], 4: [1] if last else [2], 5: []}[rank]
+    inputs: dict[str, Any] = {"X": [unsqueeze(x, missing) if missing else x]}
+    attrs: dict[str, Any] = {
+        "mode": mode,
+        "value": float(value),
+        "data_format": "NDHWC" if last else "NCDHW",
+    }
+    if isinstance(pad, Variable):
+        from fleetx.static.layers import concat, fill_constant
+
+        pad = cast(pad, "int32")
+        zeros = fill_constant([6 - 2 * (rank - 2)], "int32", 0) if rank < 5 else None
+        parts = {3: [zeros, pad], 4: [pad, zeros], 5: [pad]}[rank]
+        inputs["Paddings"] = [concat(parts, 0) if len(parts) > 1 else pad]
+        attrs["paddings"] = []
+    else:
+        pad = [int(p) for p in pad]
+        attrs["paddings"] = {3: [0, 0, 0, 0, *pad], 4: [*pad, 0, 0], 5: pad}[rank]
+    out = one_op("pad3d", inputs, attrs, dtype=x.dtype)
+    return squeeze(out, missing) if missing else out
+
+
+def pad(
+    x: Variable,
+    pad: Any,
+    mode: str = "constant",
+    value: float = 0.0,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Pad a tensor.
+
+    Args:
+        x: the input.
+        pad: with as many pairs as x has dimensions, (before, after) from the first one on; else
+            pairs for the spatial dimensions from the last one on (left, right, top, bottom, ...).
+        mode: 'constant', 'reflect', 'replicate' or 'circular'.
+        value: what 'constant' pads with.
+        data_format: where the channels are.
+        name: accepted, without effect.
+    """
+    check_choice(mode, "mode", ("constant", "reflect", "replicate", "circular"), "pad")
+    rank = len(x.shape)
+    if mode == "constant" and isinstance(pad, list | tuple) and len(pad) == 2 * rank:
+        attrs = {"paddings": [int(p) for p in pad], "pad_value": float(value)}
+        return unary("pad", x, attrs)
+    formats = {3: ("NCL", "NLC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
+    if rank not in formats:
+        raise ValueError(f"pad takes data of 3 to 5 dimensions, but the shape is {x.shape}.")
+    check_choice(data_format.upper(), "data_format", formats[rank], "pad")
+    return _pad_last_axes(x, pad, mode, value, data_format.upper())
+
+
+def zeropad2d(
+    x: Variable, padding: Any, data_format: str = "NCHW", name: str | None = None
+) -> Variable:
+    """Pad images with zeros: left, right, top, bottom."""
+    return pad(x, convert_to_list(padding, 4, "padding"), "constant", 0.0, data_format)
+
+
+def unfold(
+    x: Variable,
+    kernel_sizes: Any,
+    strides: Any = 1,
+    paddings: Any = 0,
+    dilations: Any = 1,
+    name: str | None = None,
+) -> Variable:
+    """Return the patches of images as columns: [N, C k_h k_w, places]."""
+    from fleetx.static.layers.vision import unfold as layer
+
+    return layer(x, kernel_sizes, strides, paddings, dilations, name)
+
+
+_INTERP_RANKS = {
+    "linear": (3,),
+    "bilinear": (4,),
+    "bicubic": (4,),
+    "trilinear": (5,),
+    "nearest": (4, 5),
+    "area": (3, 4, 5),
+}
+
+
+def interpolate(
+    x: Variable,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    align_mode: int = 0,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Resize signals, images or volumes to a size or by a factor.
+
+    Args:
+        x: the input.
+        size: the new size: numbers, Variables, or one Variable.
+        scale_factor: the factor instead: a number, one per axis, or a Variable.
+        mode: 'nearest', 'linear', 'bilinear', 'bicubic', 'trilinear' or 'area'.
+        align_corners: whether the corners of both images coincide.
+        align_mode: otherwise, 0 compares centres of pixels, 1 their upper left corners.
+        data_format: where the channels are.
+        name: the name of the op's helper.
+    """
+    method = mode.lower()
+    check_choice(method, "mode", tuple(_INTERP_RANKS), "interpolate")
+    rank = len(x.shape)
+    if rank not in _INTERP_RANKS[method]:
+        raise ValueError(f"mode {mode!r} does not take data of {rank} dimensions ({x.shape}).")
+    if (size is None) == (scale_factor is None):
+        raise ValueError("interpolate needs either size or scale_factor.")
+    check_type(align_corners, "align_corners", bool, "interpolate")
+    check_choice(align_mode, "align_mode", (0, 1), "interpolate")
+    if align_corners and method == "nearest":
+        raise ValueError("align_corners of interpolate cannot be used with mode 'nearest'.")
+    if method == "area":
+        return _area(x, size)
+    helper = LayerHelper(f"{method}_interp_v2", name=name)
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {
+        "out_d": -1,
+        "out_h": -1,
+        "out_w": -1,
+        "interp_method": method,
+        "align_corners": align_corners,
+        "align_mode": align_mode,
+        "data_layout": "NHWC" if data_format.upper().endswith("C") else "NCHW",
+    }
+    if isinstance(size, Variable):
+        inputs["OutSize"] = cast(size, "int32")
+    elif size is not None:
+        sizes = convert_to_list(size, rank - 2, "size") if isinstance(size, int) else list(size)
+        if len(sizes) != rank - 2:
+            raise ValueError(f"size must have {rank - 2} numbers for this input, but is {size!r}.")
+        if any(isinstance(s, Variable) for s in sizes):
+            inputs["SizeTensor"] = tensor_list(helper, sizes)
+        for key, value in zip(("out_d", "out_h", "out_w")[5 - rank :], sizes, strict=True):
+            attrs[key] = -1 if isinstance(value, Variable) else int(value)
+    elif isinstance(scale_factor, Variable):
+        inputs["Scale"] = scale_factor
+    else:
+        factors = scale_factor if isinstance(scale_factor, list | tuple) else [scale_factor]
+        factors = [float(f) for f in factors] * (1 if len(factors) > 1 else rank - 2)
+        if len(factors) != rank - 2 or any(f <= 0 for f in factors):
+            raise ValueError(
+                f"scale_factor must be positive, one number or {rank - 2}, but is {scale_factor!r}."
+            )
+        attrs["scale"] = factors
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(type=f"{method}_interp_v2", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def _area(x: Variable, size: Any) -> Variable:
+    from fleetx.static.nn.functional import pooling
+
+    if size is None:
+        raise ValueError("interpolate needs size in mode 'area'.")
+    rank = len(x.shape)
+    functions: dict[int, Any] = {
+        3: pooling.adaptive_avg_pool1d,
+        4: pooling.adaptive_avg_pool2d,
+        5: pooling.adaptive_avg_pool3d,
+    }
+    return functions[rank](x, size)
+
+
+def upsample(
+    x: Variable,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    align_mode: int = 0,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Resize; see `interpolate`."""
+    return interpolate(x, size, scale_factor, mode, align_corners, align_mode, data_format, name)

@@ -1,0 +1,270 @@
+"""Convolutions with given weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
+from fleetx.static.nn.functional.emit import FLOATS, squeeze, unsqueeze
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "conv1d",
+    "conv1d_transpose",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+]
+
+_FORMATS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+
+
+def _check(n: int, x: Variable, groups: int, data_format: str, layer: str) -> int:
+    """Check what all convolutions take; return the number of channels."""
+    check_variable_and_dtype(x, "x", FLOATS, layer)
+    check_choice(data_format, "data_format", _FORMATS[n], layer)
+    if len(x.shape) != n + 2:
+        raise ValueError(f"{layer} takes data of {n + 2} dimensions, but got shape {x.shape}.")
+    channels = x.shape[-1 if data_format.endswith("C") else 1]
+    if channels < 0:
+        raise ValueError(f"{layer} must know the number of channels, but got shape {x.shape}.")
+    if groups <= 0 or channels % groups:
+        raise ValueError(
+            f"the channels of {layer} must be divisible by groups, but the input has shape "
+            f"{x.shape} and groups is {groups}."
+        )
+    return channels
+
+
+def _finish(helper: LayerHelper, out: Variable, bias: Variable | None, last: bool) -> Variable:
+    """Add the bias over the channels."""
+    if bias is None:
+        return out
+    total = helper.create_variable_for_type_inference(out.dtype)
+    helper.append_op(
+        type="elementwise_add",
+        inputs={"X": [out], "Y": [bias]},
+        outputs={"Out": [total]},
+        attrs={"axis": -1 if last else 1},
+    )
+    return total
+
+
+def _conv(
+    n: int,
+    x: Variable,
+    weight: Variable,
+    bias: Variable | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    data_format: str,
+    name: str | None,
+) -> Variable:
+    layer = f"conv{n}d"
+    channels = _check(n, x, groups, data_format, layer)
+    if weight.shape[0] % groups:
+        raise ValueError(
+            f"the filters of {layer} must be divisible by groups, but the weight has shape "
+            f"{weight.shape} and groups is {groups}."
+        )
+    last = data_format.endswith("C")
+    paddings, algorithm = resolve_padding(padding, n, last, layer)
+    op_type = layer
+    if n == 2 and channels == groups and channels != 1 and weight.shape[0] % channels == 0:
+        op_type = "depthwise_conv2d"
+    helper = LayerHelper(op_type, name=name)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type=op_type,
+        inputs={"Input": [x], "Filter": [weight]},
+        outputs={"Output": [out]},
+        attrs={
+            "strides": convert_to_list(stride, n, "stride"),
+            "paddings": paddings,
+            "dilations": convert_to_list(dilation, n, "dilation"),
+            "groups": groups,
+            "padding_algorithm": algorithm,
+            "data_format": data_format,
+        },
+    )
+    return _finish(helper, out, bias, last)
+
+
+def conv1d(
+    x: Variable,
+    weight: Variable,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_format: str = "NCL",
+    name: str | None = None,
+) -> Variable:
+    """Convolve signals [N, C, L], as images of height one."""
+    _check(1, x, groups, data_format, "conv1d")
+    axis, image_format = (1, "NHWC") if data_format == "NLC" else (2, "NCHW")
+    steps, pads, holes = _as_images(stride, padding, dilation)
+    out = _conv(
+        2, unsqueeze(x, [axis]), unsqueeze(weight, [2]), bias, steps, pads, holes, groups,
+        image_format, name,
+    )  # fmt: skip
+    return squeeze(out, [axis])
+
+
+def _as_images(stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any]:
+    """Return a signal's stride, padding and dilation for images of height one."""
+    if not isinstance(padding, str):
+        flat = [padding] if isinstance(padding, int) else [p for p in padding if p not in ([0, 0],)]
+        if len(flat) == 1 and isinstance(flat[0], list | tuple):
+            flat = list(flat[0])
+        padding = [0, 0, *(flat * 2 if len(flat) == 1 else flat)]
+    stride = convert_to_list(stride, 1, "stride")
+    dilation = convert_to_list(dilation, 1, "dilation")
+    return [1, *stride], padding, [1, *dilation]
+
+
+def conv2d(
+    x: Variable,
+    weight: Variable,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Convolve images; the weight has shape [filters, channels / groups, height, width]."""
+    return _conv(2, x, weight, bias, stride, padding, dilation, groups, data_format, name)
+
+
+def conv3d(
+    x: Variable,
+    weight: Variable,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_format: str = "NCDHW",
+    name: str | None = None,
+) -> Variable:
+    """Convolve volumes; the weight has shape [filters, channels / groups, depth, height, width]."""
+    return _conv(3, x, weight, bias, stride, padding, dilation, groups, data_format, name)
+
+
+def _transpose(
+    n: int,
+    x: Variable,
+    weight: Variable,
+    bias: Variable | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    dilation: Any,
+    groups: int,
+    output_size: Any,
+    data_format: str,
+    name: str | None,
+) -> Variable:
+    layer = f"conv{n}d_transpose"
+    channels = _check(n, x, groups, data_format, layer)
+    last = data_format.endswith("C")
+    paddings, algorithm = resolve_padding(padding, n, last, layer)
+    extra = [] if output_padding == 0 else convert_to_list(output_padding, n, "output_padding")
+    if output_size is not None and any(extra):
+        raise ValueError(f"{layer} takes output_padding or output_size, not both.")
+    op_type = layer
+    if n == 2 and channels == groups and channels != 1 and weight.shape[1] == 1:
+        op_type = "depthwise_conv2d_transpose"
+    helper = LayerHelper(op_type, name=name)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    size = [] if output_size is None else convert_to_list(output_size, n, "output_size")
+    helper.append_op(
+        type=op_type,
+        inputs={"Input": [x], "Filter": [weight]},
+        outputs={"Output": [out]},
+        attrs={
+            "output_padding": extra,
+            "output_size": size,
+            "strides": convert_to_list(stride, n, "stride"),
+            "paddings": paddings,
+            "padding_algorithm": algorithm,
+            "dilations": convert_to_list(dilation, n, "dilation"),
+            "groups": groups,
+            "data_format": "NHWC" if last else "NCHW",
+        },
+    )
+    return _finish(helper, out, bias, last)
+
+
+def conv1d_transpose(
+    x: Variable,
+    weight: Variable,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+    output_size: Any = None,
+    data_format: str = "NCL",
+    name: str | None = None,
+) -> Variable:
+    """Transposed convolution of signals, as images of height one."""
+    _check(1, x, groups, data_format, "conv1d_transpose")
+    axis, image_format = (1, "NHWC") if data_format == "NLC" else (2, "NCHW")
+    steps, pads, holes = _as_images(stride, padding, dilation)
+    extra = 0 if output_padding == 0 else [0, *convert_to_list(output_padding, 1, "output_padding")]
+    size = None if output_size is None else [1, *convert_to_list(output_size, 1, "output_size")]
+    out = _transpose(
+        2, unsqueeze(x, [axis]), unsqueeze(weight, [2]), bias, steps, pads, extra, holes, groups,
+        size, image_format, name,
+    )  # fmt: skip
+    return squeeze(out, [axis])
+
+
+def conv2d_transpose(
+    x: Variable,
+    weight: Variable,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    output_size: Any = None,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Transposed convolution of images; the weight has shape [channels, filters / groups, h, w]."""
+    return _transpose(
+        2, x, weight, bias, stride, padding, output_padding, dilation, groups, output_size,
+        data_format, name,
+    )  # fmt: skip
+
+
+def conv3d_transpose(
+    x: Variable,
+    weight: Variable,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+    output_size: Any = None,
+    data_format: str = "NCDHW",
+    name: str | None = None,
+) -> Variable:
+    """Transposed convolution of volumes; the weight has shape [channels, filters / groups, ...]."""
+    return _transpose(
+        3, x, weight, bias, stride, padding, output_padding, dilation, groups, output_size,
+        data_format, name,
+    )  # fmt: skip

@@ -1,0 +1,192 @@
+"""Normalisations with given parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.nn.functional.common import normalize
+from fleetx.static.nn.functional.emit import FLOATS
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "batch_norm",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "local_response_norm",
+    "normalize",
+]
+
+
+def batch_norm(
+    x: Variable,
+    running_mean: Variable,
+    running_var: Variable,
+    weight: Variable | None = None,
+    bias: Variable | None = None,
+    training: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-05,
+    data_format: str = "NCHW",
+    use_global_stats: bool | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Normalise channels over the batch while training, else with the running statistics."""
+    check_variable_and_dtype(x, "input", FLOATS, "batch_norm")
+    if len(x.shape) < 2:
+        raise ValueError(f"batch_norm takes at least 2 dimensions, but the shape is {x.shape}.")
+    trainable = False if use_global_stats is None else not use_global_stats
+    if use_global_stats is None:
+        use_global_stats = not training
+    helper = LayerHelper("batch_norm", name=name)
+    saved_mean = helper.create_variable_for_type_inference(running_mean.dtype, stop_gradient=True)
+    saved_var = helper.create_variable_for_type_inference(running_mean.dtype, stop_gradient=True)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    outputs = {
+        "Y": [out],
+        "MeanOut": [running_mean],
+        "VarianceOut": [running_var],
+        "SavedMean": [saved_mean],
+        "SavedVariance": [saved_var],
+    }
+    if training:
+        outputs["ReserveSpace"] = [
+            helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
+        ]
+    helper.append_op(
+        type="batch_norm",
+        inputs={
+            "X": [x],
+            "Scale": weight,
+            "Bias": bias,
+            "Mean": [running_mean],
+            "Variance": [running_var],
+        },
+        outputs=outputs,
+        attrs={
+            "momentum": momentum,
+            "epsilon": epsilon,
+            "is_test": not training,
+            "data_layout": "NHWC" if data_format.endswith("C") and data_format != "NC" else "NCHW",
+            "fuse_with_relu": False,
+            "use_global_stats": use_global_stats,
+            "trainable_statistics": trainable,
+        },
+    )
+    return out
+
+
+def layer_norm(
+    x: Variable,
+    normalized_shape: Any,
+    weight: Variable | None = None,
+    bias: Variable | None = None,
+    epsilon: float = 1e-05,
+    name: str | None = None,
+) -> Variable:
+    """Normalise each row over its last dimensions, whose sizes are `normalized_shape`."""
+    check_variable_and_dtype(x, "input", FLOATS, "layer_norm")
+    shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
+    begin = len(x.shape) - len(shape)
+    if begin < 0 or list(x.shape[begin:]) != shape:
+        raise ValueError(
+            f"normalized_shape {shape} must be the last dimensions of the input, whose shape is "
+            f"{x.shape}."
+        )
+    helper = LayerHelper("layer_norm", name=name)
+    mean = helper.create_variable_for_type_inference("float32", stop_gradient=True)
+    variance = helper.create_variable_for_type_inference("float32", stop_gradient=True)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="layer_norm",
+        inputs={"X": [x], "Scale": weight, "Bias": bias},
+        outputs={"Y": out, "Mean": mean, "Variance": variance},
+        attrs={"epsilon": epsilon, "begin_norm_axis": begin},
+    )
+    return out
+
+
+def group_norm(
+    x: Variable,
+    num_groups: int,
+    epsilon: float = 1e-05,
+    weight: Variable | None = None,
+    bias: Variable | None = None,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Normalise groups of channels of each instance."""
+    check_variable_and_dtype(x, "input", FLOATS, "group_norm")
+    helper = LayerHelper("group_norm", name=name)
+    mean = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
+    variance = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="group_norm",
+        inputs={"X": x, "Scale": weight, "Bias": bias},
+        outputs={"Y": out, "Mean": mean, "Variance": variance},
+        attrs={
+            "epsilon": epsilon,
+            "groups": num_groups,
+            "data_layout": "NHWC" if data_format.endswith("C") and data_format != "NC" else "NCHW",
+        },
+    )
+    return out
+
+
+def instance_norm(
+    x: Variable,
+    running_mean: Variable | None = None,
+    running_var: Variable | None = None,
+    weight: Variable | None = None,
+    bias: Variable | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.9,
+    eps: float = 1e-05,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Normalise each channel of each instance; running statistics have no effect."""
+    check_variable_and_dtype(x, "input", FLOATS, "instance_norm")
+    helper = LayerHelper("instance_norm", name=name)
+    mean = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
+    variance = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="instance_norm",
+        inputs={"X": [x], "Scale": weight, "Bias": bias},
+        outputs={"Y": [out], "SavedMean": [mean], "SavedVariance": [variance]},
+        attrs={"epsilon": eps},
+    )
+    return out
+
+
+def local_response_norm(
+    x: Variable,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Divide by the mean m of the squares of neighbouring channels: x / (k + alpha m) ** beta."""
+    helper = LayerHelper("lrn", name=name)
+    mid = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="lrn",
+        inputs={"X": x},
+        outputs={"Out": out, "MidOut": mid},
+        # the op adds squares up where this function averages them
+        attrs={
+            "n": size,
+            "k": k,
+            "alpha": alpha / size,
+            "beta": beta,
+            "data_format": "NHWC" if data_format.endswith("C") else "NCHW",
+        },
+    )
+    return out

@@ -1,0 +1,290 @@
+"""Poolings of signals, images and volumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import one_op
+from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
+from fleetx.static.nn.functional.emit import scale, squeeze, unsqueeze
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+]
+
+_FORMATS = {2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+
+
+def _windows(n: int, kernel_size: Any, stride: Any) -> tuple[list[int], list[int]]:
+    kernel = convert_to_list(kernel_size, n, "kernel_size")
+    return kernel, kernel if stride is None else convert_to_list(stride, n, "stride")
+
+
+def _pool(
+    n: int,
+    kind: str,
+    x: Variable,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    exclusive: bool,
+    data_format: str,
+) -> Variable:
+    layer = f"{kind}_pool{n}d"
+    check_choice(data_format, "data_format", _FORMATS[n], layer)
+    kernel, steps = _windows(n, kernel_size, stride)
+    paddings, algorithm = resolve_padding(padding, n, data_format.endswith("C"), layer)
+    if ceil_mode and algorithm == "VALID":
+        raise ValueError(f"ceil_mode of {layer} must be False where padding is 'VALID'.")
+    attrs = {
+        "pooling_type": kind,
+        "ksize": kernel,
+        "global_pooling": False,
+        "strides": steps,
+        "paddings": paddings,
+        "padding_algorithm": algorithm,
+        "use_cudnn": True,
+        "ceil_mode": ceil_mode,
+        "exclusive": exclusive,
+        "data_format": data_format,
+    }
+    return one_op(f"pool{n}d", {"X": x}, attrs, dtype=x.dtype)
+
+
+def _with_mask(n: int, x: Variable, attrs: dict[str, Any]) -> tuple[Variable, Variable]:
+    helper = LayerHelper(f"max_pool{n}d_with_index")
+    out = helper.create_variable_for_type_inference(x.dtype)
+    mask = helper.create_variable_for_type_inference("int32")
+    helper.append_op(
+        type=f"max_pool{n}d_with_index",
+        inputs={"X": x},
+        outputs={"Out": out, "Mask": mask},
+        attrs=attrs,
+    )
+    return out, mask
+
+
+def _max_pool(
+    n: int,
+    x: Variable,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    return_mask: bool,
+    ceil_mode: bool,
+    data_format: str,
+) -> Any:
+    if not return_mask:
+        return _pool(n, "max", x, kernel_size, stride, padding, ceil_mode, True, data_format)
+    if data_format.endswith("C"):
+        raise ValueError(f"return_mask of max_pool{n}d needs the channels in dimension 1.")
+    kernel, steps = _windows(n, kernel_size, stride)
+    paddings, _ = resolve_padding(padding, n, False, f"max_pool{n}d")
+    return _with_mask(n, x, {"ksize": kernel, "strides": steps, "paddings": paddings})
+
+
+def max_pool2d(
+    x: Variable,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    return_mask: bool = False,
+    ceil_mode: bool = False,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Any:
+    """Take the maximum of windows of images; with `return_mask`, also where each one was."""
+    return _max_pool(2, x, kernel_size, stride, padding, return_mask, ceil_mode, data_format)
+
+
+def max_pool3d(
+    x: Variable,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    return_mask: bool = False,
+    ceil_mode: bool = False,
+    data_format: str = "NCDHW",
+    name: str | None = None,
+) -> Any:
+    """Take the maximum of windows of volumes; with `return_mask`, also where each one was."""
+    return _max_pool(3, x, kernel_size, stride, padding, return_mask, ceil_mode, data_format)
+
+
+def _divided(out: Variable, kernel_size: Any, n: int, divisor_override: float | None) -> Variable:
+    """Replace the number of elements that an average divides by."""
+    if divisor_override is None:
+        return out
+    count = 1
+    for size in convert_to_list(kernel_size, n, "kernel_size"):
+        count *= size
+    return scale(out, count / divisor_override)
+
+
+def avg_pool2d(
+    x: Variable,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    exclusive: bool = True,
+    divisor_override: float | None = None,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Take the mean of windows of images; `exclusive` leaves padding out of it."""
+    out = _pool(2, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive, data_format)
+    return _divided(out, kernel_size, 2, divisor_override)
+
+
+def avg_pool3d(
+    x: Variable,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    exclusive: bool = True,
+    divisor_override: float | None = None,
+    data_format: str = "NCDHW",
+    name: str | None = None,
+) -> Variable:
+    """Take the mean of windows of volumes; `exclusive` leaves padding out of it."""
+    out = _pool(3, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive, data_format)
+    return _divided(out, kernel_size, 3, divisor_override)
+
+
+def _signal_padding(padding: Any) -> Any:
+    """Return a signal's padding for images of height one."""
+    if isinstance(padding, str):
+        return padding
+    flat = [padding] if isinstance(padding, int) else list(padding)
+    return [0, 0, *(flat * 2 if len(flat) == 1 else flat)]
+
+
+def _signal_windows(kernel_size: Any, stride: Any) -> tuple[list[int], list[int]]:
+    kernel, steps = _windows(1, kernel_size, stride)
+    return [1, *kernel], [1, *steps]
+
+
+def max_pool1d(
+    x: Variable,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    return_mask: bool = False,
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Take the maximum of windows of signals [N, C, L]; with `return_mask`, also its place."""
+    kernel, steps = _signal_windows(kernel_size, stride)
+    out = _max_pool(
+        2,
+        unsqueeze(x, [2]),
+        kernel,
+        steps,
+        _signal_padding(padding),
+        return_mask,
+        ceil_mode,
+        "NCHW",
+    )
+    return tuple(squeeze(o, [2]) for o in out) if return_mask else squeeze(out, [2])
+
+
+def avg_pool1d(
+    x: Variable,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    exclusive: bool = True,
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Take the mean of windows of signals [N, C, L]; `exclusive` leaves padding out of it."""
+    kernel, steps = _signal_windows(kernel_size, stride)
+    image = unsqueeze(x, [2])
+    pads = _signal_padding(padding)
+    out = _pool(2, "avg", image, kernel, steps, pads, ceil_mode, exclusive, "NCHW")
+    return squeeze(out, [2])
+
+
+def _adaptive_size(x: Variable, output_size: Any, n: int, last: bool) -> list[int]:
+    """Return the size asked for; None keeps the input's."""
+    have = x.shape[1:-1] if last else x.shape[2:]
+    sizes = [output_size] * n if isinstance(output_size, int | None) else list(output_size)
+    if len(sizes) != n:
+        raise ValueError(f"output_size must be a number or {n} of them, but is {output_size!r}.")
+    return [have[i] if size is None else int(size) for i, size in enumerate(sizes)]
+
+
+def _adaptive_avg(n: int, x: Variable, output_size: Any, data_format: str) -> Variable:
+    check_choice(data_format, "data_format", _FORMATS[n], f"adaptive_avg_pool{n}d")
+    attrs = {
+        "pooling_type": "avg",
+        "ksize": _adaptive_size(x, output_size, n, data_format.endswith("C")),
+        "adaptive": True,
+        "data_format": data_format,
+    }
+    return one_op(f"pool{n}d", {"X": x}, attrs, dtype=x.dtype)
+
+
+def _adaptive_max(n: int, x: Variable, output_size: Any, return_mask: bool) -> Any:
+    size = _adaptive_size(x, output_size, n, False)
+    out, mask = _with_mask(n, x, {"ksize": size, "adaptive": True})
+    return (out, mask) if return_mask else out
+
+
+def adaptive_avg_pool2d(
+    x: Variable, output_size: Any, data_format: str = "NCHW", name: str | None = None
+) -> Variable:
+    """Average images down to a given size; None keeps a dimension."""
+    return _adaptive_avg(2, x, output_size, data_format)
+
+
+def adaptive_avg_pool3d(
+    x: Variable, output_size: Any, data_format: str = "NCDHW", name: str | None = None
+) -> Variable:
+    """Average volumes down to a given size; None keeps a dimension."""
+    return _adaptive_avg(3, x, output_size, data_format)
+
+
+def adaptive_max_pool2d(
+    x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
+) -> Any:
+    """Take maxima of images down to a given size; None keeps a dimension."""
+    return _adaptive_max(2, x, output_size, return_mask)
+
+
+def adaptive_max_pool3d(
+    x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
+) -> Any:
+    """Take maxima of volumes down to a given size; None keeps a dimension."""
+    return _adaptive_max(3, x, output_size, return_mask)
+
+
+def adaptive_avg_pool1d(x: Variable, output_size: Any, name: str | None = None) -> Variable:
+    """Average signals [N, C, L] down to a given length."""
+    length = convert_to_list(output_size, 1, "output_size")
+    return squeeze(_adaptive_avg(2, unsqueeze(x, [2]), [1, *length], "NCHW"), [2])
+
+
+def adaptive_max_pool1d(
+    x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
+) -> Any:
+    """Take maxima of signals [N, C, L] down to a given length."""
+    length = convert_to_list(output_size, 1, "output_size")
+    out = _adaptive_max(2, unsqueeze(x, [2]), [1, *length], return_mask)
+    return tuple(squeeze(o, [2]) for o in out) if return_mask else squeeze(out, [2])
