@@ -142,7 +142,7 @@ def check_op(
     """Run an op, compare it with `outputs`, check its gradients, and return what it computed.
 
     `counts` says how many variables a list output has (and asks for optional outputs). Gradients
-    are checked for float64 inputs that may have one; `grad_of` chooses input slots, `[]` checks none.
+    are checked for float64 inputs that may have one; `grad_of` chooses input slots ([]: none).
     `grad_from` chooses the output slots that make up the loss (all float ones by default).
     """
     counts = dict(counts or {})

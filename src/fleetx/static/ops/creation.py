@@ -72,7 +72,10 @@ def batch_rule(op: Any, block: Any) -> None:
     ref = input_var(op, block, "Input")
     shape = list(op._attrs["shape"])
     if ref is not None:
-        shape[op._attrs["output_dim_idx"]] = ref.shape[op._attrs["input_dim_idx"]]
+        source = op._attrs["input_dim_idx"]
+        # The first dimension of sequences counts steps; how many sequences there are is not known.
+        counted = source == 0 and ref.lod_level > 0
+        shape[op._attrs["output_dim_idx"]] = -1 if counted else ref.shape[source]
     set_output(op, block, "Out", shape, op._attrs["dtype"])
 
 
