@@ -50,6 +50,9 @@ from fleetx.static.program import (
 )
 from fleetx.static.scope import Scope, global_scope, scope_guard
 from fleetx.static.variable import Parameter, Variable
+from fleetx.static.variable_math import install
+
+install(Variable)
 
 __all__ = [
     "Block",

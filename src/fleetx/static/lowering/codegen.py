@@ -230,7 +230,7 @@ class _Lowering:
         """Return the argument list of an op's call."""
         op_def = get_op(op.type)
         flow = self.flows.get(op.uid)
-        changed = set(op_def.inplace.values())
+        changed = {source: op.output(out) for out, source in op_def.inplace.items()}
         parts = []
         for slot in op_def.inputs:
             row = [
@@ -242,6 +242,9 @@ class _Lowering:
                 )
                 for i, name in enumerate(op.input(slot.name))
             ]
+            if changed.get(slot.name) and changed[slot.name] != op.input(slot.name):
+                # The function writes into its input, but the result belongs to another variable.
+                row = [value if value == "None" else f"{value}.clone()" for value in row]
             if slot.many:
                 parts.append("[" + ", ".join(row) + "]")
             else:
