@@ -68,7 +68,7 @@ class CUDAPlace(Place):
             warnings.warn(
                 f"CUDAPlace({self.device_id}) was asked for, but there is no CUDA device here: "
                 "running on the CPU.",
-                stacklevel=2,
+                stacklevel=3,
             )
         return torch.device("cpu")
 

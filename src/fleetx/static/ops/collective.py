@@ -1,0 +1,157 @@
+"""Collective ops: raw communication in a program, over the workers of `fleetx.comm`.
+
+`ring_id` chooses the communicator. With one worker every op is the identity. Ops that set up or
+synchronise streams in Paddle have nothing to do here: a communicator is made on first use, and a
+collective has ended when its op returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fleetx import comm
+from fleetx.static.op_registry import Attr, op
+
+_COMMON = {"ring_id": 0, "use_calc_stream": False, "use_model_parallel": False}
+
+
+def _same(op: Any, block: Any) -> None:
+    """The output looks like the input."""
+    for slot_in, slot_out in (("X", "Out"), ("x", "out")):
+        for source, target in zip(op.input(slot_in), op.output(slot_out), strict=False):
+            origin, var = block._find_var_recursive(source), block._find_var_recursive(target)
+            if origin is not None and var is not None and origin.dtype is not None:
+                var._set_inferred(origin.shape, origin.dtype)
+
+
+def _nothing(op: Any, block: Any) -> None:
+    """No output has a shape."""
+
+
+def _register_all_reduce(mode: str) -> None:
+    @op(f"c_allreduce_{mode}", attrs=_COMMON, infer=_same, grad=None, side_effect=True)
+    def all_reduce(x: torch.Tensor, *, ring_id: int) -> torch.Tensor:
+        return comm.all_reduce(x, mode, ring_id)
+
+
+for _mode in ("sum", "max", "min", "prod"):
+    _register_all_reduce(_mode)
+
+
+@op(
+    "allreduce",
+    attrs={"reduce_type": 0, "sync_mode": False, "ring_id": 0},
+    infer=_same,
+    grad=None,
+    side_effect=True,
+)
+def _all_reduce(x: torch.Tensor, *, reduce_type: int, ring_id: int) -> torch.Tensor:
+    return comm.all_reduce(x, ("sum", "prod", "max", "min")[reduce_type], ring_id)
+
+
+@op("c_broadcast", attrs={**_COMMON, "root": 0}, infer=_same, grad=None, side_effect=True)
+def _c_broadcast(x: torch.Tensor, *, ring_id: int, root: int) -> torch.Tensor:
+    return comm.broadcast(x, root, ring_id)
+
+
+@op(
+    "broadcast",
+    attrs={"sync_mode": False, "root": 0, "ring_id": 0},
+    infer=_same,
+    grad=None,
+    side_effect=True,
+)
+def _broadcast(x: torch.Tensor, *, root: int, ring_id: int) -> torch.Tensor:
+    return comm.broadcast(x, root, ring_id)
+
+
+def _stacked(op: Any, block: Any) -> None:
+    origin = block._find_var_recursive(op.input("X")[0])
+    var = block._find_var_recursive(op.output("Out")[0])
+    if origin is not None and var is not None and origin.shape:
+        first = origin.shape[0]
+        rows = -1 if first < 0 else first * max(1, int(op.attr("nranks")))
+        var._set_inferred((rows, *origin.shape[1:]), origin.dtype)
+
+
+@op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=_stacked, grad=None, side_effect=True)
+def _c_allgather(x: torch.Tensor, *, ring_id: int) -> torch.Tensor:
+    return torch.cat(comm.all_gather(x, ring_id))
+
+
+def _divided(op: Any, block: Any) -> None:
+    origin = block._find_var_recursive(op.input("X")[0])
+    var = block._find_var_recursive(op.output("Out")[0])
+    if origin is not None and var is not None and origin.shape:
+        first = origin.shape[0]
+        rows = -1 if first < 0 else first // max(1, int(op.attr("nranks")))
+        var._set_inferred((rows, *origin.shape[1:]), origin.dtype)
+
+
+@op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=_divided, grad=None, side_effect=True)
+def _c_reducescatter(x: torch.Tensor, *, ring_id: int) -> torch.Tensor:
+    size = comm.world_size()
+    if x.shape[0] % size:
+        raise ValueError(
+            f"c_reducescatter divides {x.shape[0]} rows among {size} workers: not a whole number "
+            "each."
+        )
+    rows = x.shape[0] // size
+    start = comm.rank() * rows
+    return comm.all_reduce(x, "sum", ring_id)[start : start + rows].clone()
+
+
+for _type in ("c_sync_calc_stream", "c_sync_comm_stream"):
+
+    @op(_type, attrs={"ring_id": Attr("INT", 0)}, infer=_same, grad=None)
+    def _sync(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@op("barrier", attrs={"ring_id": 0}, infer=_same, grad=None, side_effect=True)
+def _barrier(x: torch.Tensor) -> torch.Tensor:
+    comm.barrier()
+    return x
+
+
+@op(
+    "c_gen_nccl_id",
+    inputs="",
+    outputs="Out",
+    attrs={"endpoint": "", "other_endpoints": Attr("STRINGS", []), "rank": 0, "ring_id": 0},
+    infer=_nothing,
+    grad=None,
+)
+def _c_gen_nccl_id() -> None:
+    """Communicators find each other through the job's own meeting point."""
+    return
+
+
+@op(
+    "c_comm_init",
+    inputs="X?",
+    outputs="",
+    attrs={"nranks": 1, "rank": 0, "device_id": -1, "ring_id": 0},
+    infer=_nothing,
+    grad=None,
+    side_effect=True,
+)
+def _c_comm_init(x: Any, *, ring_id: int) -> tuple[()]:
+    comm.ring(ring_id)
+    return ()
+
+
+@op(
+    "c_comm_init_all",
+    inputs="",
+    outputs="",
+    attrs={"devices": Attr("INTS", []), "ring_id": 0},
+    infer=_nothing,
+    grad=None,
+    side_effect=True,
+)
+def _c_comm_init_all(*, ring_id: int) -> tuple[()]:
+    comm.ring(ring_id)
+    return ()
