@@ -57,7 +57,9 @@ class Block:
             )
         root.vars[param.name] = param
         self.program._bump_version()
-        if initializer is not None:
+        # A parameter that several layers share keeps its first initializer.
+        shared = old is not None and any(param.name in op.output_arg_names for op in root.ops)
+        if initializer is not None and not shared:
             initializer(param, self)
         param.stop_gradient = kwargs.get("stop_gradient", False)
         return param

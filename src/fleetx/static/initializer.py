@@ -21,7 +21,6 @@ from fleetx.static.operator import Operator
 from fleetx.static.variable import Variable
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
-_LOW_PRECISION = (VarType.FP16, VarType.BF16)
 
 _force_init_on_cpu = False
 _global_weight: Initializer | None = None
@@ -55,7 +54,7 @@ class Initializer:
     ) -> Operator:
         """Add the op; a half precision variable is drawn in float32 and cast."""
         target = var
-        if var.dtype in _LOW_PRECISION:
+        if var.dtype == VarType.FP16:
             name = unique_name.generate(f"{self._tmp_prefix}.{var.name}.tmp")
             target = block.create_var(
                 name=name, shape=var.shape, dtype=VarType.FP32, persistable=False
@@ -244,7 +243,7 @@ class BilinearInitializer(Initializer):
             raise ValueError(f"Bilinear needs a parameter with 4 dimensions, not {shape}.")
         if shape[2] != shape[3]:
             raise ValueError(f"Bilinear needs a square filter, shape[2] == shape[3], not {shape}.")
-        if var.dtype not in (VarType.FP32, *_LOW_PRECISION):
+        if var.dtype not in (VarType.FP32, VarType.FP16):
             raise ValueError(f"Bilinear sets float32 parameters, not {var.dtype}.")
         size = shape[3]
         factor = math.ceil(size / 2.0)
@@ -273,14 +272,14 @@ class NumpyArrayInitializer(Initializer):
         """Add an `assign_value` op."""
         attrs: dict[str, Any] = {"shape": list(self._value.shape)}
         attrs |= value_attrs(
-            self._value, VarType.FP32 if var.dtype in _LOW_PRECISION else var.dtype
+            self._value, VarType.FP32 if var.dtype == VarType.FP16 else var.dtype
         )
         return self._set(var, block, "assign_value", attrs)
 
 
 def value_attrs(value: np.ndarray, dtype: VarType) -> dict[str, Any]:
     """Return the attribute of `assign_value` that holds an array of this type."""
-    if dtype in (VarType.FP32, VarType.FP64):
+    if dtype in (VarType.FP32, VarType.FP64, VarType.BF16):
         return {"fp32_values": value.astype(np.float64).ravel().tolist()}
     if dtype == VarType.INT32:
         return {"int32_values": value.astype(np.int32).ravel().tolist()}
@@ -300,14 +299,9 @@ def set_global_initializer(weight_init: Any, bias_init: Any = None) -> None:
     _global_weight, _global_bias = weight_init, bias_init
 
 
-def global_weight_initializer() -> Initializer | None:
-    """Return what `set_global_initializer` chose for weights."""
-    return _global_weight
-
-
-def global_bias_initializer() -> Initializer | None:
-    """Return what `set_global_initializer` chose for biases."""
-    return _global_bias
+def global_initializer(is_bias: bool) -> Initializer | None:
+    """Return what `set_global_initializer` chose for biases or for weights."""
+    return _global_bias if is_bias else _global_weight
 
 
 def force_init_on_cpu() -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from fleetx.static import unique_name
 from fleetx.static.dtypes import VarType, is_floating
 from fleetx.static.infer_shape import ShapeError
+from fleetx.static.initializer import Constant, global_initializer
 from fleetx.static.operator import Operator
 from fleetx.static.param_attr import ParamAttr, WeightNormParamAttr
 from fleetx.static.program import Program, default_main_program, default_startup_program
@@ -131,6 +132,7 @@ class LayerHelper:
         if attr is False:
             return None
         shape = [int(d) for d in shape]
+        default_initializer = global_initializer(is_bias) or default_initializer
         if default_initializer is not None:
             attr._set_default_initializer(default_initializer)
         elif is_bias:
@@ -138,8 +140,6 @@ class LayerHelper:
         elif is_floating(dtype):
             attr._set_default_param_initializer()
         else:
-            from fleetx.static.initializer import Constant
-
             attr._set_default_initializer(Constant(0.0))
         if attr.name is None:
             attr.name = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
