@@ -36,7 +36,7 @@ def autoincreased_step_counter(
 
     Args:
         counter_name: its name, `@STEP_COUNTER@` by default; a counter of this name is shared.
-        begin: its value in the first run.
+        begin: its value in the first run, if it goes up by 1; before that it is begin - 1.
         step: how much it goes up.
     """
     from fleetx.static.initializer import Constant
