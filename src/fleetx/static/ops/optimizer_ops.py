@@ -59,16 +59,23 @@ def scalar(value: Tensor) -> Any:
 def fusible(*groups: Sequence[Tensor]) -> bool:
     """Tell whether torch's fused CPU kernels may take these: all contiguous and of one type."""
     first = groups[0][0]
-    dtype = first.dtype
     if not first.is_cpu:
         return False
-    return all(t.is_contiguous() and t.dtype is dtype for group in groups for t in group)
+    dtype = first.dtype
+    for group in groups:  # plain loops: this runs in every step
+        for tensor in group:
+            if not tensor.is_contiguous() or tensor.dtype is not dtype:
+                return False
+    return True
 
 
 def by_learning_rate(rows: Sequence[Row], index: int) -> list[tuple[Tensor, Sequence[Row]]]:
     """Split argument tuples into those that share one learning rate tensor."""
     rate = rows[0][index]
-    if all(row[index] is rate for row in rows):
+    for row in rows:
+        if row[index] is not rate:
+            break
+    else:
         return [(rate, rows)]
     groups: dict[int, tuple[Tensor, list[Row]]] = {}
     for row in rows:

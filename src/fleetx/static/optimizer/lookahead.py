@@ -69,7 +69,8 @@ class LookaheadOptimizer:
         with block.program._optimized_guard([]):
             layers.increment(x=step, value=1.0, in_place=True)
             zero = layers.fill_constant(shape=[1], dtype="int32", value=0)
-            with layers.Switch() as switch, switch.case(layers.elementwise_mod(step, k) == zero):
+            due = layers.equal(layers.elementwise_mod(step, k), zero)
+            with layers.Switch() as switch, switch.case(due):
                 for name, slow_var in slow.items():
                     fast_var = block.var(name)
                     ahead = layers.elementwise_mul(fast_var, alpha)
