@@ -62,19 +62,22 @@ def while_op(
     return [values.get(n) for n in outs], None
 
 
-@op(
-    "conditional_block",
-    inputs="Cond*? Input*? Out*?",
-    outputs="Out*? Scope?",
-    attrs={
+_CONDITIONAL: dict[str, Any] = {
+    "inputs": "Cond*? Input*? Out*?",
+    "outputs": "Out*? Scope?",
+    "attrs": {
         "sub_block": Attr("BLOCK", None),
         "is_scalar_condition": False,
         "skip_eager_deletion_vars": Attr("STRINGS", []),
     },
-    no_grad="Cond",
-    infer=no_infer,
-    lod="none",
-)
+    "no_grad": "Cond",
+    "infer": no_infer,
+    "lod": "none",
+}
+
+
+@op("conditional_block_infer", grad=None, **_CONDITIONAL)
+@op("conditional_block", **_CONDITIONAL)
 def conditional_block(
     conds: list[Any],
     inputs: list[Any],
@@ -204,14 +207,17 @@ def _infer_merge(op: Any, block: Any) -> None:
         set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype, x.lod_level)
 
 
-@op(
-    "merge_lod_tensor",
-    inputs="X Mask InTrue InFalse",
-    attrs={"level": 0},
-    no_grad="X Mask",
-    infer=_infer_merge,
-    lod="none",
-)
+_MERGE: dict[str, Any] = {
+    "inputs": "X Mask InTrue InFalse",
+    "attrs": {"level": 0},
+    "no_grad": "X Mask",
+    "infer": _infer_merge,
+    "lod": "none",
+}
+
+
+@op("merge_lod_tensor_infer", grad=None, **_MERGE)
+@op("merge_lod_tensor", **_MERGE)
 def merge_lod_tensor(x: Any, mask: Any, in_true: Any, in_false: Any, *, lod: Lods) -> Any:
     """Put the two parts of a batch together again, in the order of the mask."""
     chosen = mask.reshape(-1).cpu().numpy().astype(bool)

@@ -193,7 +193,7 @@ def assign_value(
 @op("assign", inputs="X?", infer=same_as())
 def assign(x: Tensor) -> Tensor:
     """A copy of X."""
-    return x.clone()
+    return list(x) if isinstance(x, list) else x.clone()  # an array of tensors is a list
 
 
 @op("share_data", infer=same_as())
