@@ -355,7 +355,7 @@ def npair_loss(
     check_variable_and_dtype(positive, "positive", _WIDE, "npair_loss")
     check_variable_and_dtype(labels, "labels", [*_WIDE, "int64"], "npair_loss")
     rows = labels.shape[0]
-    column = layers.expand(layers.reshape(labels, [rows, 1], inplace=True), [1, rows])
+    column = layers.expand(layers.reshape(labels, [rows, 1]), [1, rows])
     same = layers.cast(layers.equal(column, layers.transpose(column, [1, 0])), "float32")
     same = same / layers.reduce_sum(same, dim=1, keep_dim=True)
     lengths = [

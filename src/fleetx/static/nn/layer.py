@@ -1,9 +1,8 @@
 """Layer: the base of the classes that hold parameters and build ops when they are called.
 
-Layers have the names and methods of Paddle 2's `paddle.nn.Layer`, but work on the Variables of a
-program: a parameter is created in the default main and startup programs, and `forward` appends ops.
-Parameters are named after the layer (`linear_0.w_0`); `state_dict` names them by their place in the tree
-of layers (`fc.weight`).
+Layers have the names and methods of Paddle 2's `paddle.nn.Layer`, but build a program: a
+parameter is created in the default main and startup programs; `forward` appends ops. Parameters are
+named after the layer (`linear_0.w_0`); `state_dict` names them by their place (`fc.weight`).
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class MultiHeadAttention(Layer):
         attn_mask: Variable | None = None,
         cache: None = None,
     ) -> Any:
-        """Return the attended values [batch, length, embed_dim]; with `need_weights`, weights too."""
+        """Return the attended values [batch, length, embed_dim], and weights if they are wanted."""
         if cache is not None:
             raise ValueError("MultiHeadAttention keeps no cache: give whole sequences.")
         key = query if key is None else key
