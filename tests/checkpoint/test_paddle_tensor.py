@@ -69,7 +69,7 @@ def test_combined_file_of_paddle():
 def test_every_truncation_is_refused():
     data = record(W, [[0, 1, 3]])
     for length in range(len(data)):
-        with pytest.raises(FormatError, match=r"^weights \(variable 'w'\): "):
+        with pytest.raises(FormatError, match=r"^weights( \(variable 'w'\))?: "):
             parse_tensors(data[:length], ["w"], source="weights")
 
 
@@ -79,7 +79,7 @@ def test_bytes_after_the_end_are_refused():
 
 
 def test_too_few_records_are_refused():
-    with pytest.raises(FormatError, match="variable 'v'"):
+    with pytest.raises(FormatError, match=r"ends after 1 variable\(s\), before 'v'"):
         parse_tensors(record(W), ["w", "v"], source="f")
 
 

@@ -218,6 +218,12 @@ def read_tensor(stream: BinaryIO, *, source: str) -> Record:
 def _read_all(stream: BinaryIO, names: Sequence[str], source: str) -> dict[str, Record]:
     records: dict[str, Record] = {}
     for name in names:
+        if not _Reader(stream, source).left:
+            raise FormatError(
+                source,
+                f"ends after {len(records)} variable(s), before {name!r}; it is truncated or was "
+                "saved from another program.",
+            )
         records[name] = read_tensor(stream, source=f"{source} (variable {name!r})")
     if rest := _Reader(stream, source).left:
         raise FormatError(
