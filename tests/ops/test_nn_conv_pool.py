@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-
 from op_check import check_op
 
 RNG = np.random.default_rng(0)

@@ -188,7 +188,7 @@ def test_dropout_nd_drops_whole_slices():
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_gradient_of_dropout_uses_the_mask_of_the_forward_pass(one_by_one):
-    """Also where another op reads a gradient in between, so that gradient ops run one by one."""
+    """Also where the program changes a gradient half-way, so that gradient ops run one by one."""
     x = rand(6, 6)
     main = static.Program()
     with static.program_guard(main, static.Program()):
@@ -196,16 +196,25 @@ def test_gradient_of_dropout_uses_the_mask_of_the_forward_pass(one_by_one):
         var = block.create_var(name="x", shape=x.shape, dtype="float64", is_data=True)
         var.stop_gradient = False
         out, mask, loss = (block.create_var(name=n) for n in ("out", "mask", "loss"))
-        block.append_op(type="dropout", inputs={"X": [var]}, outputs={"Out": [out], "Mask": [mask]})
+        block.append_op(
+            type="dropout",
+            inputs={"X": [var]},
+            outputs={"Out": [out], "Mask": [mask]},
+            attrs={"dropout_implementation": "upscale_in_train"},
+        )
         block.append_op(type="mean", inputs={"X": [out]}, outputs={"Out": [loss]})
         grad = static.gradients([loss], [var])[0]
         if one_by_one:
-            second = block.create_var(name="second", shape=[1], dtype="float64")
-            block.append_op(type="mean", inputs={"X": [grad]}, outputs={"Out": [second]})
-            static.gradients([second], [var])
+            block._insert_op(
+                [op.type for op in block.ops].index("dropout_grad"),
+                type="scale",
+                inputs={"X": ["out@GRAD"]},
+                outputs={"Out": ["out@GRAD"]},
+                attrs={"scale": 3.0},
+            )
     executor = static.Executor(static.CPUPlace())
     found, kept = executor.run(main, feed={"x": x}, fetch_list=[grad, "mask"])
-    np.testing.assert_allclose(found, kept / x.size)
+    np.testing.assert_allclose(found, kept / x.size * 2 * (3 if one_by_one else 1))
 
 
 def test_lookup_table():

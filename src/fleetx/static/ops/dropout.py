@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from fleetx.static.op_registry import op
@@ -87,3 +89,42 @@ def _dropout_nd(
     generator = _generator(x, seed_tensor, fix_seed, seed)
     out, mask = _drop(x, shape, dropout_prob, upscale, generator)
     return out, mask.expand(x.shape)
+
+
+def _infer_like_x(op: Any, block: Any) -> None:
+    x = block._var_recursive(op.input("X")[0])
+    for name in op.output("X@GRAD"):
+        var = block._find_var_recursive(name)
+        if var is not None:
+            var._set_inferred(x.shape, x.dtype)
+
+
+def _dropout_grad(
+    x: torch.Tensor | None,
+    seed_tensor: torch.Tensor | None,
+    out: torch.Tensor | None,
+    mask: torch.Tensor | None,
+    out_grad: torch.Tensor,
+    mask_grad: torch.Tensor | None,
+    *,
+    dropout_prob: float,
+    is_test: bool,
+    dropout_implementation: str,
+) -> tuple[torch.Tensor, None]:
+    """Pass the gradient where the forward pass kept elements: drawing again would drop others."""
+    upscale = dropout_implementation == "upscale_in_train"
+    if is_test or mask is None:
+        return (out_grad if upscale else out_grad * (1.0 - dropout_prob)), None
+    grad = out_grad * mask
+    return (grad / (1.0 - dropout_prob) if upscale and dropout_prob < 1.0 else grad), None
+
+
+for _type in ("dropout", "dropout_nd"):
+    op(
+        f"{_type}_grad",
+        inputs="X? Seed? Out? Mask? Out@GRAD Mask@GRAD?",
+        outputs="X@GRAD Seed@GRAD?",
+        attrs=_ATTRS if _type == "dropout" else {**_ATTRS, "axis": [0]},
+        grad=None,
+        infer=_infer_like_x,
+    )(_dropout_grad)
