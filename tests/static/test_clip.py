@@ -159,6 +159,20 @@ def test_error_clip_bounds_a_gradient_inside_the_backward_pass() -> None:
     np.testing.assert_allclose(weight_grad, np.full((3, 3), 4e-3), rtol=1e-6)
 
 
+def test_error_clip_bounds_the_sum_of_partial_gradients() -> None:
+    x = layers.data("x", shape=[3], dtype="float32")
+    hidden = layers.fc(x, 3, bias_attr=False)
+    hidden._set_error_clip(clip.ErrorClipByValue(0.1))
+    loss = layers.mean(layers.scale(hidden, scale=0.54) + layers.scale(hidden, scale=0.54))
+    optimizer.SGD(0.1).minimize(loss)
+    ops = [op.type for op in loss.block.ops]
+    assert ops.count("clip") == 1
+    assert ops[ops.index("clip") - 1] == "sum"
+    feed = {"x": np.ones((2, 3), dtype=np.float32)}
+    (grad,) = nets.started().run(feed=feed, fetch_list=["fc_0.w_0@GRAD"])
+    np.testing.assert_allclose(grad, np.full((3, 3), 0.2), rtol=1e-6)  # each part is 0.09
+
+
 def test_texts() -> None:
     assert str(clip.ErrorClipByValue(2)) == "ByValue, min=-2.000000, max=2.000000"
     assert str(clip.GradientClipByNorm(2)) == "Gradient Clip By Norm, clip_norm=2.000000"
@@ -182,8 +196,6 @@ def test_wrong_use_is_refused() -> None:
     param.gradient_clip_attr = wrong
     with pytest.raises(TypeError, match="gradient clip of parameter 'p0'"):
         clip.append_gradient_clip_ops([(param, param)])
-    block = static.default_main_program().global_block()
-    block.append_op(type="scale", inputs={"X": param}, outputs={"Out": "p0"})
     param._set_error_clip(3)
     with pytest.raises(TypeError, match="error_clip of variable 'p0'"):
-        clip.error_clip_callback(block, {"p0": "p0"})
+        clip.error_clip_callback(param.block, {"p0@GRAD": "p0"})

@@ -36,8 +36,15 @@ class _Partials:
 class _BackwardPass:
     """One call of append_backward: collects gradient ops for a block."""
 
-    def __init__(self, block: Block, no_grad: set[str], wanted: set[str]) -> None:
+    def __init__(
+        self,
+        block: Block,
+        no_grad: set[str],
+        wanted: set[str],
+        callbacks: Sequence[Callable[..., Any]] = (),
+    ) -> None:
         self.block = block
+        self.callbacks = callbacks
         self.no_grad = no_grad
         self.wanted = wanted  # variables whose gradient is asked for, whatever stop_gradient says
         self.id = new_backward_id()
@@ -101,6 +108,8 @@ class _BackwardPass:
             self.create_var(base, self.block._var_recursive(name))
             self.append("sum", {"X": parts}, {"Out": [base]}, {})
         self.final[name] = base
+        for callback in self.callbacks:
+            callback(block=self.block, context={base: name})
         return base
 
     def append(
@@ -156,7 +165,7 @@ class _BackwardPass:
                     live.discard(name)
         return live
 
-    def run(self, path: list[Operator], callbacks: Sequence[Callable[..., Any]]) -> None:
+    def run(self, path: list[Operator]) -> None:
         """Append the gradient ops of the ops on the path, last first."""
         live = self.live_variables(path)
         for op in reversed(path):
@@ -176,14 +185,13 @@ class _BackwardPass:
             for name in op.output_arg_names:
                 if name in op.input_arg_names:
                     self.final.pop(name, None)
-            self._append_grad_op(op, inputs, live, callbacks)
+            self._append_grad_op(op, inputs, live)
 
     def _append_grad_op(
         self,
         op: Operator,
         inputs: dict[str, list[str]],
         live: set[str],
-        callbacks: Sequence[Callable[..., Any]],
     ) -> None:
         op_def = get_op(op.type)
         gets = [
@@ -210,8 +218,6 @@ class _BackwardPass:
             grad = self.add(name, grad_op, slot_name + GRAD_SUFFIX, index)
             grad_op._outputs[slot_name + GRAD_SUFFIX][index] = grad
             self.block._var_recursive(grad).op = grad_op
-        for callback in callbacks:
-            callback(block=self.block, context={n + GRAD_SUFFIX: n for _, _, n in gets})
 
 
 def _op_path(block: Block, targets: Iterable[str], stop: set[str]) -> list[Operator]:
@@ -257,7 +263,8 @@ def append_backward(
         loss: a Variable with one element.
         parameter_list: parameters (or names) to differentiate; all trainable ones by default.
         no_grad_set: variables (or names) that gradients do not pass.
-        callbacks: called after each gradient op as `callback(block=, context=)`.
+        callbacks: called as `callback(block=, context=)` when a gradient is complete; `context`
+            maps its name to its variable's.
         checkpoints: names of variables to keep when activations are recomputed; not supported here.
     """
     if not isinstance(loss, Variable):
@@ -282,14 +289,15 @@ def append_backward(
     if producer is None:
         raise ValueError(f"loss {loss.name!r} is not computed by any op of its program.")
     producer._attrs["op_role"] = producer.op_role | OpRole.Loss
-    work = _BackwardPass(block, set(_names(no_grad_set, "no_grad_set")), set())
+    no_grad = set(_names(no_grad_set, "no_grad_set"))
+    work = _BackwardPass(block, no_grad, set(), callbacks or ())
     params = _parameters(block, parameter_list)
     path = _op_path(block, [loss.name], set())
     with program._backward_role_guard():
         work.create_var(work.grad_name(loss.name), loss)
         _append_seed(block, loss, work.grad_name(loss.name))
         work.final[loss.name] = work.grad_name(loss.name)
-        work.run(path, callbacks or ())
+        work.run(path)
         pairs = []
         for param in params:
             grad = work.finish(param.name)
@@ -379,7 +387,7 @@ def gradients(
                     )
                 work.final[target.name] = weight.name
                 work._grad_names[target.name] = weight.name
-        work.run(path, ())
+        work.run(path)
         found: list[Variable | None] = []
         for name in names:
             grad = work.finish(name)

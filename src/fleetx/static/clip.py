@@ -53,14 +53,12 @@ class ErrorClipByValue(BaseErrorClipAttr):
 
 
 def error_clip_callback(block: Any, context: dict[str, str]) -> None:
-    """Clip what the newest gradient op wrote, where a variable asks for it.
+    """Clip a complete gradient where its variable asks for it.
 
     `append_backward` calls this; `context` maps gradients to the variables they belong to.
     """
-    for grad_name in block.ops[-1].output_arg_names:
-        if grad_name not in context:
-            continue
-        variable = block._var_recursive(context[grad_name])
+    for grad_name, name in context.items():
+        variable = block._var_recursive(name)
         clip = getattr(variable, "error_clip", None)
         if clip is None:
             continue
