@@ -11,7 +11,7 @@ from small_networks import batch, mlp, started, value
 
 from fleetx import static
 from fleetx.static import layers
-from fleetx.static.lowering import codegen
+from fleetx.static.lowering import plan
 
 
 def torch_gradients(feed: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
@@ -65,7 +65,7 @@ def test_one_call_equals_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
     exe = started()
     fetches = [g for _, g in pairs]
     at_once = exe.run(feed=batch(), fetch_list=fetches)
-    monkeypatch.setattr(codegen, "find_backward_calls", lambda *a: None)
+    monkeypatch.setattr(plan, "find_backward_calls", lambda *a: None)
     one_by_one = static.Executor().run(feed=batch(), fetch_list=fetches)
     for a, b in zip(at_once, one_by_one, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)

@@ -10,7 +10,7 @@ from small_networks import batch, mlp, started, value
 from fleetx import static
 from fleetx.static import layers
 from fleetx.static.executor import _Prepared
-from fleetx.static.lowering import codegen
+from fleetx.static.lowering import plan
 
 
 def source_of(exe: static.Executor) -> str:
@@ -66,7 +66,7 @@ def test_grouped_updates_equal_single_ones(monkeypatch: pytest.MonkeyPatch) -> N
     results = []
     for grouped in (True, False):
         if not grouped:
-            monkeypatch.setattr(codegen, "group_updates", lambda sequence: sequence)
+            monkeypatch.setattr(plan, "group_updates", lambda sequence: sequence)
         exe = static.Executor()
         with static.scope_guard(static.Scope()):
             import torch

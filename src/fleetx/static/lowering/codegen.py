@@ -7,28 +7,27 @@ exception back to the op that raised it.
 
 from __future__ import annotations
 
+import itertools
 import linecache
+import re
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.autograd.graph import _engine_run_backward
 
 from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType, to_torch
-from fleetx.static.lowering.analysis import count_reads, is_persistable, needed_ops
-from fleetx.static.lowering.backward_call import (
-    BackwardCall,
-    find_backward_calls,
-    refuse_lost_inputs,
-)
+from fleetx.static.lowering import runtime
+from fleetx.static.lowering.analysis import is_persistable
+from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
-from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
-from fleetx.static.lowering.weight_decay import fold_weight_decay
+from fleetx.static.lowering.fusion import FusedOp
+from fleetx.static.lowering.plan import make_plan
 from fleetx.static.op_registry import EMPTY_NAME, get_op
-from fleetx.static.operator import Operator, OpRole
-from fleetx.static.program import Program, reads_of, sub_blocks, writes_of
+from fleetx.static.operator import Operator
+from fleetx.static.program import Program, reads_of, sub_blocks
 from fleetx.static.scope import Scope, ScopeVariable
 
 
@@ -77,9 +76,6 @@ class _Writer:
         return self.locals[name]
 
 
-Instruction = Operator | FusedOp | BackwardCall | list  # a list is a group for one fused call
-
-
 class _Lowering:
     """Everything known while one program is lowered."""
 
@@ -102,82 +98,14 @@ class _Lowering:
         self.holders: dict[str, ScopeVariable] = {}
         self.holder_names: dict[str, str] = {}
         self.tracked: set[str] = set()  # variables that autograd follows now
-        self.flows: dict[int, set[tuple[str, int]]] = {}
-        self.scalars: dict[
-            str, str
-        ] = {}  # loss -> the local that holds it as a 0-d root of autograd
-        self.ones: dict[
-            str, Operator
-        ] = {}  # gradient names that are just ones, and the ops saying so
-        self.leaves: set[str] = set()  # variables to differentiate that no tracked op makes
+        self.plan = make_plan(self.block, feeds, fetches, with_lod=with_lod)
+        self.flows, self.leaves = self.plan.flows, self.plan.leaves
+        # A loss that autograd starts from as a 0-d tensor -> the local that holds it.
+        self.scalars: dict[str, str] = {}
         self.required: list[str] = []
         self.boundary = 0
 
-    # -- what to run
-    # ----------------------------------------------------------------------------------
-    def instructions(self) -> list[Instruction]:
-        """Return the instructions in order: ops, fused ops, groups and backward calls."""
-        ops = needed_ops(self.block, set(self.feeds), self.fetches)
-        persistable = {n for op in ops for n in writes_of(op) if is_persistable(self.block, n)}
-        found = find_backward_calls(ops, self.fetches, persistable)
-        if found is None:
-            refuse_lost_inputs(ops)
-        calls = found or []
-        members = {uid for call in calls for uid in call.members}
-        for call in calls:
-            for uid, flow in call.flows.items():
-                self.flows.setdefault(uid, set()).update(flow)
-        made = {
-            n for op in ops if op.uid in self.flows for n in op.output_arg_names if n != EMPTY_NAME
-        }
-        for call in calls:
-            self.leaves.update(name for name, _ in call.results if name not in made)
-        self._find_constant_seeds(ops, calls)
-        members.update(op.uid for op in self.ones.values())
-        sequence: list[Instruction] = []
-        starts = {call.first: call for call in calls}
-        late: list[Instruction] = []
-        after = {n for op in ops for n in _early_reads(op)}
-        for i, op in enumerate(ops):
-            if i in starts:
-                sequence.append(starts[i])
-            if op.uid in members:
-                continue
-            # A learning rate is computed where it is used: with the updates, after the backward
-            # pass.
-            if (
-                calls
-                and op.op_role & OpRole.LRSched
-                and not after & set(writes_of(op))
-                or (i > calls[-1].first if calls else False)
-            ):
-                late.append(op)
-            else:
-                sequence.append(op)
-        sequence += late
-        if self.with_lod:
-            return sequence
-        results = {n for c in calls for n, _ in c.results}
-        keep = set(self.fetches) | persistable | results | {n for c in calls for n, _ in c.roots}
-        sequence = fuse_neighbours(sequence, self.block, keep, self.flows)
-        losses = {n for c in calls for n, _ in c.roots} - results - persistable
-        sequence = fuse_losses(sequence, self.block, keep, losses, self.flows)
-        last = max((i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)), default=-1)
-        updates = fold_weight_decay(sequence[last + 1 :], keep)
-        return sequence[: last + 1] + group_updates(updates)
-
-    def _find_constant_seeds(self, ops: list[Operator], calls: list[BackwardCall]) -> None:
-        seeds = {seed for call in calls for _, seed in call.roots}
-        members = {uid for call in calls for uid in call.members}
-        read = count_reads([op for op in ops if op.uid not in members], self.fetches)
-        for op in ops:
-            if op.type == "fill_constant" and op.attr("value") == 1.0 and not op.input_arg_names:
-                name = op.output("Out")[0]
-                if name in seeds and not read[name]:
-                    self.ones[name] = op
-
-    # -- values
-    # ---------------------------------------------------------------------------------------
+    # -- values ---------------------------------------------------------------------
     def holder(self, name: str) -> str:
         """Return the Python name of a scope variable."""
         if name not in self.holder_names:
@@ -249,8 +177,6 @@ class _Lowering:
                 parts.append("[" + ", ".join(row) + "]")
             else:
                 parts.append(row[0] if row else "None")
-        while parts and parts[-1] == "None" and not op_def.inputs[len(parts) - 1].many:
-            break
         return ", ".join(parts)
 
     def bind_outputs(self, op: Operator) -> tuple[str, list[str]]:
@@ -293,12 +219,9 @@ class _Lowering:
                 self.writer.emit(f"{local} = {local}.detach().requires_grad_()")
                 self.tracked.add(name)
             if is_persistable(self.block, name):
-                local = self.writer.local(name)
-                value = f"keep({local})"
-                self.writer.emit(f"{self.holder(name)}.value = {value}", op)
+                self.writer.emit(f"{self.holder(name)}.value = keep({self.writer.local(name)})", op)
 
-    # -- instructions
-    # ---------------------------------------------------------------------------------
+    # -- instructions ---------------------------------------------------------------
     def write_op(self, op: Operator) -> None:
         writer = self.writer
         op_def = get_op(op.type)
@@ -359,7 +282,7 @@ class _Lowering:
 
     def seed(self, name: str, grad: str) -> str:
         """Return the expression for a root's gradient; ones are made once, not in every step."""
-        op = self.ones.get(grad)
+        op = self.plan.ones.get(grad)
         if op is None:
             return self.read(grad, flows=True, base=False)
         shape = [] if name in self.scalars else list(op.attr("shape"))
@@ -381,7 +304,7 @@ class _Lowering:
 
     def write(self) -> None:
         """Write the whole function."""
-        sequence = self.instructions()
+        sequence = self.plan.sequence
         writer = self.writer
         for name in self.feeds:
             writer.local(name)
@@ -393,7 +316,7 @@ class _Lowering:
                 writer.emit(f"{local} = {local}.detach().requires_grad_()")
                 self.tracked.add(name)
             if is_persistable(self.block, name):
-                writer.emit(f"{self.holder(name)}.value = {writer.local(name)}")
+                writer.emit(f"{self.holder(name)}.value = {writer.local(name)}.clone()")
         for i, item in enumerate(sequence):
             if isinstance(item, BackwardCall):
                 self.write_backward(item, is_last=i == backward[-1])
@@ -411,35 +334,11 @@ class _Lowering:
         writer.emit(f"return [{fetched}]")
 
 
-def _early_reads(op: Operator) -> list[str]:
-    """Return what an op reads, unless it is an op of the learning rate's schedule or of the
-    update."""
-    return [] if op.op_role & (OpRole.LRSched | OpRole.Optimize) else reads_of(op)
-
-
-def cut_value(value: Any) -> Any:
-    """Return a value without the graph behind it; arrays and missing values stay as they are."""
-    return value.detach() if isinstance(value, torch.Tensor) else value
-
-
-def keep_value(value: Any) -> Any:
-    """Return a value fit to stay in a scope: no graph behind it, no memory shared with another."""
-    if isinstance(value, torch.Tensor):
-        if value.requires_grad:
-            value = value.detach()
-        if value._base is not None:
-            value = value.clone()
-    return value
-
-
 def _free_early(lines: list[str], local_names: set[str]) -> list[str]:
     """Insert `del` after the last line that mentions a local."""
-    import re
-
     last: dict[str, int] = {}
-    word = re.compile(r"\bv\d+\b")
     for i, line in enumerate(lines):
-        for name in word.findall(line):
+        for name in _LOCAL.findall(line):
             last[name] = i
     ends: dict[int, list[str]] = {}
     for name, i in last.items():
@@ -450,34 +349,8 @@ def _free_early(lines: list[str], local_names: set[str]) -> list[str]:
     ]
 
 
-def differentiate(
-    outputs: tuple[torch.Tensor, ...],
-    inputs: tuple[torch.Tensor, ...],
-    seeds: tuple[torch.Tensor, ...],
-    retain_graph: bool = False,
-) -> tuple[torch.Tensor, ...]:
-    """Return the gradients of outputs in inputs; zeros where there is no path."""
-    pairs = [
-        (o, s if s.shape == o.shape else s.reshape(o.shape))
-        for o, s in zip(outputs, seeds, strict=True)
-        if o.requires_grad
-    ]
-    if not pairs:
-        return tuple(torch.zeros_like(i) for i in inputs)
-    outs, weights = zip(*pairs, strict=True)
-    # What torch.autograd.grad calls, without its checks of arguments that the lowering has made
-    # itself.
-    grads = _engine_run_backward(
-        outs, weights, retain_graph, False, inputs, allow_unreachable=True, accumulate_grad=False
-    )
-    if any(g is None for g in grads):
-        grads = tuple(
-            torch.zeros_like(i) if g is None else g for g, i in zip(grads, inputs, strict=True)
-        )
-    return grads
-
-
-_counter = 0
+_LOCAL = re.compile(r"\bv\d+\b")
+_numbers = itertools.count(1)
 
 
 def lower(
@@ -490,7 +363,6 @@ def lower(
     with_lod: bool = False,
 ) -> LoweredStep:
     """Lower a program for these feeds and fetches to a function over torch tensors."""
-    global _counter
     ctx = OpContext(device, scope)
     work = _Lowering(program, feeds, fetches, scope, ctx, with_lod)
     work.write()
@@ -498,23 +370,20 @@ def lower(
     arguments = ", ".join(writer.local(n) for n in feeds)
     body = _free_early(writer.lines, set(writer.locals.values()))
     source = "\n".join([f"def step({arguments}):", *body, ""])
-    _counter += 1
-    filename = f"<fleetx step {_counter}>"
+    filename = f"<fleetx step {next(_numbers)}>"
     namespace: dict[str, Any] = {
         **writer.names,
         "ctx": ctx,
         "lod_call": call_with_lod,
-        "keep": keep_value,
-        "cut": cut_value,
-        "autograd_grad": differentiate,
+        "keep": runtime.keep_value,
+        "cut": runtime.cut_value,
+        "autograd_grad": runtime.differentiate,
         "set_grad": torch._C._set_grad_enabled,
     }
-    exec(
-        compile(source, filename, "exec"), namespace
-    )  # the source is written above, from op definitions
+    exec(compile(source, filename, "exec"), namespace)  # written above, from op definitions
     # So that tracebacks and profilers can show the lines of the generated function.
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    return LoweredStep(
+    step = LoweredStep(
         lines=writer.lines,
         boundary=work.boundary,
         namespace=namespace,
@@ -534,3 +403,5 @@ def lower(
             for n in fetches
         ),
     )
+    weakref.finalize(step, linecache.cache.pop, filename, None)
+    return step

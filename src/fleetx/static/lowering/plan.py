@@ -1,0 +1,110 @@
+"""The plan of a step: which calls to make, in which order, and where gradients flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fleetx.static.block import Block
+from fleetx.static.lowering.analysis import count_reads, is_persistable, needed_ops
+from fleetx.static.lowering.backward_call import (
+    BackwardCall,
+    find_backward_calls,
+    refuse_lost_inputs,
+)
+from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
+from fleetx.static.lowering.weight_decay import fold_weight_decay
+from fleetx.static.operator import Operator, OpRole
+from fleetx.static.program import reads_of, writes_of
+
+Instruction = Operator | FusedOp | BackwardCall | list[Operator]  # a list: one fused call
+
+
+@dataclass
+class Plan:
+    """The instructions of a step and what the code generator must know about gradients."""
+
+    sequence: list[Instruction] = field(default_factory=list)
+    # forward op uid -> its (slot, index) inputs that a gradient flows into
+    flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    leaves: set[str] = field(default_factory=set)  # to differentiate, not made by such an op
+    ones: dict[str, Operator] = field(default_factory=dict)  # seeds that are just ones
+
+
+def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: bool) -> Plan:
+    """Return the plan for running a block with these feeds and fetches.
+
+    With variable-length values (`with_lod`) ops are not joined: each one keeps its own books.
+    """
+    ops = needed_ops(block, set(feeds), fetches)
+    persistable = {n for op in ops for n in writes_of(op) if is_persistable(block, n)}
+    calls = find_backward_calls(ops, fetches, persistable)
+    if calls is None:
+        refuse_lost_inputs(ops)
+        calls = []
+    plan = Plan(ones=_constant_seeds(ops, calls, fetches))
+    for call in calls:
+        for uid, flow in call.flows.items():
+            plan.flows.setdefault(uid, set()).update(flow)
+    made = {n for op in ops if op.uid in plan.flows for n in op.output_arg_names}
+    plan.leaves = {n for call in calls for n, _ in call.results if n not in made}
+    plan.sequence = _in_order(ops, calls, {op.uid for op in plan.ones.values()})
+    if not with_lod:
+        plan.sequence = _joined(plan, block, calls, set(fetches), persistable)
+    return plan
+
+
+def _constant_seeds(
+    ops: list[Operator], calls: list[BackwardCall], fetches: list[str]
+) -> dict[str, Operator]:
+    """Return the gradients of losses that are ones and read by nobody but a backward call."""
+    seeds = {seed for call in calls for _, seed in call.roots}
+    members = {uid for call in calls for uid in call.members}
+    read = count_reads([op for op in ops if op.uid not in members], fetches)
+    found = {}
+    for op in ops:
+        if op.type == "fill_constant" and op.attr("value") == 1.0 and not op.input_arg_names:
+            name = op.output("Out")[0]
+            if name in seeds and not read[name]:
+                found[name] = op
+    return found
+
+
+def _in_order(
+    ops: list[Operator], calls: list[BackwardCall], dropped: set[int]
+) -> list[Instruction]:
+    """Put backward calls in the place of their gradient ops.
+
+    Ops of the learning rate's schedule move behind the backward pass, to the updates that use them.
+    """
+    members = {uid for call in calls for uid in call.members} | dropped
+    starts = {call.first: call for call in calls}
+    early_reads = {
+        n for op in ops if not op.op_role & (OpRole.LRSched | OpRole.Optimize) for n in reads_of(op)
+    }
+    first: list[Instruction] = []
+    late: list[Instruction] = []
+    for i, op in enumerate(ops):
+        if i in starts:
+            first.append(starts[i])
+        if op.uid in members:
+            continue
+        is_schedule = op.op_role & OpRole.LRSched and not early_reads & set(writes_of(op))
+        if calls and (is_schedule or i > calls[-1].first):
+            late.append(op)
+        else:
+            first.append(op)
+    return first + late
+
+
+def _joined(
+    plan: Plan, block: Block, calls: list[BackwardCall], fetches: set[str], persistable: set[str]
+) -> list[Instruction]:
+    """Return the sequence with neighbours fused and updates grouped."""
+    results = {n for call in calls for n, _ in call.results}
+    roots = {n for call in calls for n, _ in call.roots}
+    keep = fetches | persistable | results | roots
+    sequence = fuse_neighbours(plan.sequence, block, keep, plan.flows)
+    sequence = fuse_losses(sequence, block, keep, roots - results - persistable, plan.flows)
+    last = max((i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)), default=-1)
+    updates = fold_weight_decay(sequence[last + 1 :], keep)
+    return sequence[: last + 1] + group_updates(updates)

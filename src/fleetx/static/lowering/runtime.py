@@ -1,0 +1,49 @@
+"""Functions that the generated step calls besides the ops themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.graph import _engine_run_backward
+
+
+def cut_value(value: Any) -> Any:
+    """Return a value without the graph behind it; arrays and missing values stay as they are."""
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def keep_value(value: Any) -> Any:
+    """Return a value fit to stay in a scope: no graph behind it, no memory shared with another."""
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            value = value.detach()
+        if value._base is not None:
+            value = value.clone()
+    return value
+
+
+def differentiate(
+    outputs: tuple[torch.Tensor, ...],
+    inputs: tuple[torch.Tensor, ...],
+    seeds: tuple[torch.Tensor, ...],
+    retain_graph: bool = False,
+) -> tuple[torch.Tensor, ...]:
+    """Return the gradients of outputs in inputs; zeros where there is no path."""
+    pairs = [
+        (o, s if s.shape == o.shape else s.reshape(o.shape))
+        for o, s in zip(outputs, seeds, strict=True)
+        if o.requires_grad
+    ]
+    if not pairs:
+        return tuple(torch.zeros_like(i) for i in inputs)
+    outs, weights = zip(*pairs, strict=True)
+    # What torch.autograd.grad calls, without its checks: the lowering has made these arguments.
+    grads = _engine_run_backward(
+        outs, weights, retain_graph, False, inputs, allow_unreachable=True, accumulate_grad=False
+    )
+    if any(g is None for g in grads):
+        grads = tuple(
+            torch.zeros_like(i) if g is None else g for g, i in zip(grads, inputs, strict=True)
+        )
+    return grads
