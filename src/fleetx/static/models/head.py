@@ -1,0 +1,45 @@
+"""What the models share: the end of a classifier, and the answer to `pretrained=True`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.nn import Flatten, Layer, Sequential
+from fleetx.static.nn.common import Dropout, Linear
+from fleetx.static.variable import Variable
+
+__all__ = ["Classifier", "refuse_pretrained"]
+
+
+class Classifier(Layer):
+    """A network that ends in a pooling (unless `with_pool` is False) and `num_classes` scores."""
+
+    num_classes: int
+    with_pool: bool
+
+    def __init__(self, num_classes: int, with_pool: bool) -> None:
+        super().__init__()
+        self.num_classes, self.with_pool = num_classes, with_pool
+
+    def extract(self, x: Variable) -> Variable:
+        """Return the features of images."""
+        raise NotImplementedError(f"{type(self).__name__} does not define extract().")
+
+    def _end(self, x: Variable, pool: Layer | None, scores: Layer | None) -> Variable:
+        if pool is not None:
+            x = pool(x)
+        return x if scores is None else scores(Flatten(1)(x))
+
+
+def refuse_pretrained(pretrained: Any, model: str) -> None:
+    """Say where weights come from: nothing is downloaded here."""
+    if pretrained:
+        raise ValueError(
+            f"{model}(pretrained=True) finds no weights: build {model}() and load a file with "
+            "fleetx.static.load, or give the arrays of a .pdparams file to set_state_dict()."
+        )
+
+
+def dropout_linear(inputs: int, outputs: int, p: float) -> Sequential:
+    """Return dropout followed by a linear map."""
+    return Sequential(Dropout(p), Linear(inputs, outputs))

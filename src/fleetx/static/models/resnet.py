@@ -1,0 +1,249 @@
+"""ResNet, ResNeXt and wide ResNet: He et al., "Deep Residual Learning for Image Recognition", 2015.
+
+The stride of a bottleneck is in its 3x3 convolution. Parameters are placed as in Paddle 2's models.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static import nn
+from fleetx.static.models.head import Classifier, refuse_pretrained
+from fleetx.static.nn.functional.emit import binary
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "ResNet",
+    "resnet101",
+    "resnet152",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnext101_32x4d",
+    "resnext101_64x4d",
+    "resnext152_32x4d",
+    "resnext152_64x4d",
+    "resnext50_32x4d",
+    "resnext50_64x4d",
+    "wide_resnet101_2",
+    "wide_resnet50_2",
+]
+
+_BLOCKS = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
+
+
+class _Residual(nn.Layer):
+    """Convolutions with a short cut around them; subclasses say which convolutions."""
+
+    expansion = 1
+
+    def __init__(
+        self,
+        inplanes: int,
+        planes: int,
+        stride: int = 1,
+        downsample: nn.Layer | None = None,
+        groups: int = 1,
+        base_width: int = 64,
+        norm_layer: Any = None,
+    ) -> None:
+        super().__init__()
+        norm = norm_layer or nn.BatchNorm2D
+        self._depth = 0
+        for shape in self.convolutions(inplanes, planes, stride, groups, base_width):
+            self._depth += 1
+            inputs, outputs, size, step, parts = shape
+            conv = nn.Conv2D(inputs, outputs, size, step, size // 2, groups=parts, bias_attr=False)
+            self.add_sublayer(f"conv{self._depth}", conv)
+            self.add_sublayer(f"bn{self._depth}", norm(outputs))
+        self.relu = nn.ReLU()
+        self.downsample = downsample
+
+    def convolutions(
+        self, inputs: int, planes: int, stride: int, groups: int, base_width: int
+    ) -> list[tuple[int, int, int, int, int]]:
+        """Return (inputs, outputs, size, stride, groups) of each convolution."""
+        raise NotImplementedError(f"{type(self).__name__} does not define convolutions().")
+
+    def forward(self, x: Variable) -> Variable:
+        """Add the convolutions' result to the short cut."""
+        out = x
+        for i in range(1, self._depth + 1):
+            out = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(out))
+            if i < self._depth:
+                out = self.relu(out)
+        short_cut = x if self.downsample is None else self.downsample(x)
+        return self.relu(binary("elementwise_add", out, short_cut))
+
+
+class BasicBlock(_Residual):
+    """Two 3x3 convolutions."""
+
+    def convolutions(
+        self, inputs: int, planes: int, stride: int, groups: int, base_width: int
+    ) -> list[tuple[int, int, int, int, int]]:
+        """Return the shapes of the two convolutions."""
+        return [(inputs, planes, 3, stride, 1), (planes, planes, 3, 1, 1)]
+
+
+class BottleneckBlock(_Residual):
+    """A 1x1, a 3x3 and a 1x1 convolution."""
+
+    expansion = 4
+
+    def convolutions(
+        self, inputs: int, planes: int, stride: int, groups: int, base_width: int
+    ) -> list[tuple[int, int, int, int, int]]:
+        """Return the shapes of the three convolutions."""
+        width = int(planes * (base_width / 64.0)) * groups
+        return [
+            (inputs, width, 1, 1, 1),
+            (width, width, 3, stride, groups),
+            (width, planes * self.expansion, 1, 1, 1),
+        ]
+
+
+class ResNet(Classifier):
+    """A residual network.
+
+    Args:
+        block: BasicBlock or BottleneckBlock.
+        depth: 18, 34, 50, 101 or 152.
+        width: the base width of a group's convolutions, 64 in the plain network.
+        num_classes: the number of scores; 0 for none.
+        with_pool: whether to average the last feature map.
+        groups: into how many groups the 3x3 convolutions are divided.
+    """
+
+    def __init__(
+        self,
+        block: type[_Residual],
+        depth: int = 50,
+        width: int = 64,
+        num_classes: int = 1000,
+        with_pool: bool = True,
+        groups: int = 1,
+    ) -> None:
+        super().__init__(num_classes, with_pool)
+        if depth not in _BLOCKS:
+            raise ValueError(f"depth of ResNet must be one of {list(_BLOCKS)}, but is {depth}.")
+        self.conv1 = nn.Conv2D(3, 64, 7, stride=2, padding=3, bias_attr=False)
+        self.bn1 = nn.BatchNorm2D(64)
+        self.relu = nn.ReLU()
+        self.maxpool = nn.MaxPool2D(3, 2, 1)
+        inputs = 64
+        for i, count in enumerate(_BLOCKS[depth]):
+            planes = 64 * 2**i
+            outputs = planes * block.expansion
+            stride = 1 if i == 0 else 2
+            short_cut = None
+            if stride != 1 or inputs != outputs:
+                short_cut = nn.Sequential(
+                    nn.Conv2D(inputs, outputs, 1, stride, bias_attr=False),
+                    nn.BatchNorm2D(outputs),
+                )
+            blocks = [block(inputs, planes, stride, short_cut, groups, width)]
+            blocks += [
+                block(outputs, planes, groups=groups, base_width=width) for _ in range(1, count)
+            ]
+            self.add_sublayer(f"layer{i + 1}", nn.Sequential(*blocks))
+            inputs = outputs
+        self.avgpool = nn.AdaptiveAvgPool2D((1, 1)) if with_pool else None
+        self.fc = nn.Linear(inputs, num_classes) if num_classes > 0 else None
+
+    def extract(self, x: Variable) -> Variable:
+        """Return the last feature map."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for i in range(1, 5):
+            x = getattr(self, f"layer{i}")(x)
+        return x
+
+    def forward(self, x: Variable) -> Variable:
+        """Return scores of images [N, 3, H, W]."""
+        return self._end(self.extract(x), self.avgpool, self.fc)
+
+
+def _resnet(
+    name: str, block: type[_Residual], depth: int, pretrained: bool, kwargs: dict[str, Any]
+) -> ResNet:
+    refuse_pretrained(pretrained, name)
+    return ResNet(block, depth, **kwargs)
+
+
+def resnet18(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNet of 18 layers; keywords as `ResNet` takes them."""
+    return _resnet("resnet18", BasicBlock, 18, pretrained, kwargs)
+
+
+def resnet34(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNet of 34 layers; keywords as `ResNet` takes them."""
+    return _resnet("resnet34", BasicBlock, 34, pretrained, kwargs)
+
+
+def resnet50(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNet of 50 layers; keywords as `ResNet` takes them."""
+    return _resnet("resnet50", BottleneckBlock, 50, pretrained, kwargs)
+
+
+def resnet101(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNet of 101 layers; keywords as `ResNet` takes them."""
+    return _resnet("resnet101", BottleneckBlock, 101, pretrained, kwargs)
+
+
+def resnet152(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNet of 152 layers; keywords as `ResNet` takes them."""
+    return _resnet("resnet152", BottleneckBlock, 152, pretrained, kwargs)
+
+
+def resnext50_32x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNeXt of 50 layers, 32 groups of width 4."""
+    kwargs |= {"groups": 32, "width": 4}
+    return _resnet("resnext50_32x4d", BottleneckBlock, 50, pretrained, kwargs)
+
+
+def resnext50_64x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNeXt of 50 layers, 64 groups of width 4."""
+    kwargs |= {"groups": 64, "width": 4}
+    return _resnet("resnext50_64x4d", BottleneckBlock, 50, pretrained, kwargs)
+
+
+def resnext101_32x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNeXt of 101 layers, 32 groups of width 4."""
+    kwargs |= {"groups": 32, "width": 4}
+    return _resnet("resnext101_32x4d", BottleneckBlock, 101, pretrained, kwargs)
+
+
+def resnext101_64x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNeXt of 101 layers, 64 groups of width 4."""
+    kwargs |= {"groups": 64, "width": 4}
+    return _resnet("resnext101_64x4d", BottleneckBlock, 101, pretrained, kwargs)
+
+
+def resnext152_32x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNeXt of 152 layers, 32 groups of width 4."""
+    kwargs |= {"groups": 32, "width": 4}
+    return _resnet("resnext152_32x4d", BottleneckBlock, 152, pretrained, kwargs)
+
+
+def resnext152_64x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNeXt of 152 layers, 64 groups of width 4."""
+    kwargs |= {"groups": 64, "width": 4}
+    return _resnet("resnext152_64x4d", BottleneckBlock, 152, pretrained, kwargs)
+
+
+def wide_resnet50_2(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNet of 50 layers with convolutions of double width."""
+    kwargs |= {"width": 128}
+    return _resnet("wide_resnet50_2", BottleneckBlock, 50, pretrained, kwargs)
+
+
+def wide_resnet101_2(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """ResNet of 101 layers with convolutions of double width."""
+    kwargs |= {"width": 128}
+    return _resnet("wide_resnet101_2", BottleneckBlock, 101, pretrained, kwargs)

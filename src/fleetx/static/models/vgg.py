@@ -1,0 +1,78 @@
+"""VGG: Simonyan and Zisserman, "Very Deep Convolutional Networks", 2014."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static import nn
+from fleetx.static.models.head import Classifier, refuse_pretrained
+from fleetx.static.variable import Variable
+
+__all__ = ["VGG", "vgg11", "vgg13", "vgg16", "vgg19"]
+
+# How many 3x3 convolutions each of the five stages has, and their width.
+_STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
+_WIDTHS = (64, 128, 256, 512, 512)
+
+
+class VGG(Classifier):
+    """Feature layers followed by three linear ones."""
+
+    def __init__(self, features: nn.Layer, num_classes: int = 1000, with_pool: bool = True) -> None:
+        super().__init__(num_classes, with_pool)
+        self.features = features
+        self.avgpool = nn.AdaptiveAvgPool2D((7, 7)) if with_pool else None
+        self.classifier = None
+        if num_classes > 0:
+            self.classifier = nn.Sequential(
+                nn.Linear(512 * 7 * 7, 4096),
+                nn.ReLU(),
+                nn.Dropout(),
+                nn.Linear(4096, 4096),
+                nn.ReLU(),
+                nn.Dropout(),
+                nn.Linear(4096, num_classes),
+            )
+
+    def extract(self, x: Variable) -> Variable:
+        """Return the last feature map."""
+        return self.features(x)
+
+    def forward(self, x: Variable) -> Variable:
+        """Return scores of images [N, 3, H, W]."""
+        return self._end(self.extract(x), self.avgpool, self.classifier)
+
+
+def _vgg(depth: int, pretrained: bool, batch_norm: bool, kwargs: dict[str, Any]) -> VGG:
+    refuse_pretrained(pretrained, f"vgg{depth}")
+    layers: list[nn.Layer] = []
+    inputs = 3
+    for count, width in zip(_STAGES[depth], _WIDTHS, strict=True):
+        for _ in range(count):
+            layers.append(nn.Conv2D(inputs, width, 3, padding=1))
+            if batch_norm:
+                layers.append(nn.BatchNorm2D(width))
+            layers.append(nn.ReLU())
+            inputs = width
+        layers.append(nn.MaxPool2D(2, 2))
+    return VGG(nn.Sequential(*layers), **kwargs)
+
+
+def vgg11(pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
+    """VGG of 11 layers; keywords as `VGG` takes them."""
+    return _vgg(11, pretrained, batch_norm, kwargs)
+
+
+def vgg13(pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
+    """VGG of 13 layers; keywords as `VGG` takes them."""
+    return _vgg(13, pretrained, batch_norm, kwargs)
+
+
+def vgg16(pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
+    """VGG of 16 layers; keywords as `VGG` takes them."""
+    return _vgg(16, pretrained, batch_norm, kwargs)
+
+
+def vgg19(pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
+    """VGG of 19 layers; keywords as `VGG` takes them."""
+    return _vgg(19, pretrained, batch_norm, kwargs)
