@@ -118,6 +118,21 @@ def infer_shape(op: Operator, block: Block) -> None:
         op_def.infer(op, block)
     else:
         infer_by_running(op, block)
+    if op_def.lod == "share":
+        _share_lod_level(op, block)
+
+
+def _share_lod_level(op: Operator, block: Block) -> None:
+    """Give outputs that have the rows of a variable-length input its level too."""
+    inputs = (block._find_var_recursive(n) for names in op._inputs.values() for n in names)
+    source = next((var for var in inputs if var is not None and var._lod_level), None)
+    if source is None:
+        return
+    for names in op._outputs.values():
+        for name in names:
+            var = block._find_var_recursive(name)
+            if var is not None and not var.is_data and var.shape[:1] == source.shape[:1]:
+                var._lod_level = source._lod_level
 
 
 def infer_by_running(op: Operator, block: Block) -> None:

@@ -20,8 +20,9 @@ from fleetx.static.layers.nn import *  # noqa: F403
 from fleetx.static.layers.norm import *  # noqa: F403
 from fleetx.static.layers.pool import *  # noqa: F403
 from fleetx.static.layers.random import *  # noqa: F403
+from fleetx.static.layers.recurrent import *  # noqa: F403
 from fleetx.static.layers.resize import *  # noqa: F403
-from fleetx.static.layers.rnn import *  # noqa: F403
+from fleetx.static.layers.rnn_cells import *  # noqa: F403
 from fleetx.static.layers.sequence import *  # noqa: F403
 from fleetx.static.layers.slicing import *  # noqa: F403
 from fleetx.static.layers.static_rnn import *  # noqa: F403

@@ -1,0 +1,334 @@
+"""Recurrent cells and `rnn`, which runs a cell over the steps of dense sequences."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from fleetx.static import unique_name
+from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.static_rnn import StaticRNN
+from fleetx.static.layers.structure import (
+    assert_same_structure,
+    flatten,
+    map_structure,
+    pack_sequence_as,
+)
+from fleetx.static.param_attr import ParamAttr
+from fleetx.static.variable import Variable
+
+__all__ = ["GRUCell", "LSTMCell", "RNNCell", "rnn"]
+
+_FLOATS = ["float32", "float64"]
+
+
+class RNNCell:
+    """One step of a recurrent network; subclasses define `call` and, for zero states, shapes."""
+
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Return the output and the new states of one step."""
+        raise NotImplementedError(f"{type(self).__name__} must define call().")
+
+    def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Run `call`."""
+        return self.call(inputs, states, **kwargs)
+
+    @property
+    def state_shape(self) -> Any:
+        """The shape of a state without the batch dimension, or nested shapes."""
+        raise NotImplementedError(f"{type(self).__name__} must define state_shape.")
+
+    @property
+    def state_dtype(self) -> Any:
+        """The element type of the states, or nested ones."""
+        raise NotImplementedError(f"{type(self).__name__} must define state_dtype.")
+
+    def get_initial_states(
+        self,
+        batch_ref: Any,
+        shape: Any = None,
+        dtype: Any = "float32",
+        init_value: float = 0,
+        batch_dim_idx: int = 0,
+    ) -> Any:
+        """Return states filled with one value.
+
+        Args:
+            batch_ref: a Variable (or nested ones) with the batch size.
+            shape: the shape of a state, or nested ones; `state_shape` by default.
+            dtype: the element type of all states; None for `state_dtype`.
+            init_value: the value.
+            batch_dim_idx: the dimension of `batch_ref` that is the batch size.
+        """
+        from fleetx.static.layers import fill_constant_batch_size_like
+
+        reference = flatten(batch_ref)[0]
+        check_variable_and_dtype(
+            reference, "batch_ref", ["float32", "float64", "int32", "int64"], "RNNCell"
+        )
+        shapes = self.state_shape if shape is None else shape
+        if dtype is None:
+            try:
+                dtype = self.state_dtype
+            except NotImplementedError:
+                dtype = "float32"
+        leaves = _leaf_shapes(shapes)
+        dtypes = flatten(dtype) if len(flatten(dtype)) > 1 else flatten(dtype) * len(leaves)
+        states = [
+            fill_constant_batch_size_like(
+                input=reference,
+                shape=list(leaf) if leaf[0] == -1 else [-1, *leaf],
+                dtype=kind,
+                value=init_value,
+                input_dim_idx=batch_dim_idx,
+            )
+            for leaf, kind in zip(leaves, dtypes, strict=True)
+        ]
+        return _nest(shapes, iter(states))
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(d, int) for d in value)
+
+
+def _leaf_shapes(shapes: Any) -> list[Any]:
+    return [shapes] if _is_shape(shapes) else [leaf for s in shapes for leaf in _leaf_shapes(s)]
+
+
+def _nest(shapes: Any, states: Any) -> Any:
+    if _is_shape(shapes):
+        return next(states)
+    return type(shapes)(_nest(s, states) for s in shapes)
+
+
+class _Weights:
+    """The parameters of a cell, made when its first step is built and the widths are known."""
+
+    def __init__(self, scope: str, kind: str, param_attr: Any, bias_attr: Any, dtype: Any) -> None:
+        self.helper = LayerHelper(kind, name=unique_name.generate(f"{scope}/{kind}"))
+        self.param_attr, self.bias_attr, self.dtype = param_attr, bias_attr, dtype
+        self.made: list[Any] = []
+
+    def make(self, shapes: list[tuple[list[int], bool]], suffixes: list[str]) -> list[Any]:
+        """Return the parameters, given shape, whether it is a bias, and a suffix for its name."""
+        if not self.made:
+            for (shape, is_bias), suffix in zip(shapes, suffixes, strict=True):
+                attr = self.bias_attr if is_bias else self.param_attr
+                if isinstance(attr, ParamAttr) and attr.name is not None and suffix:
+                    attr = copy.deepcopy(attr)
+                    attr.name += suffix
+                self.made.append(
+                    self.helper.create_parameter(attr, shape, self.dtype, is_bias=is_bias)
+                )
+        return self.made
+
+
+class GRUCell(RNNCell):
+    """One step of a gated recurrent unit.
+
+    Args:
+        hidden_size: the width of the state.
+        param_attr: the weights' attributes; a name gets `_gate` and `_candidate` appended.
+        bias_attr: the biases' attributes, named likewise.
+        gate_activation: the layer applied to the gates, sigmoid by default.
+        activation: the layer applied to the candidate, tanh by default.
+        dtype: the element type.
+        name: the scope of the parameters' names.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Callable[[Any], Any] | None = None,
+        activation: Callable[[Any], Any] | None = None,
+        dtype: Any = "float32",
+        name: str = "GRUCell",
+    ) -> None:
+        from fleetx.static.layers import sigmoid, tanh
+
+        check_type(hidden_size, "hidden_size", int, "GRUCell")
+        check_dtype(dtype, "dtype", _FLOATS, "GRUCell")
+        self.hidden_size = hidden_size
+        self._weights = _Weights(name, "BasicGRUUnit", param_attr, bias_attr, dtype)
+        self._gate_activation = gate_activation or sigmoid
+        self._activation = activation or tanh
+
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Return the new state, as output and as state."""
+        from fleetx.static.layers import concat, elementwise_add, matmul, split
+
+        check_variable_and_dtype(inputs, "inputs", _FLOATS, "GRUCell")
+        check_variable_and_dtype(states, "states", _FLOATS, "GRUCell")
+        size = self.hidden_size
+        rows = inputs.shape[-1] + size
+        gate_weight, new_weight, gate_bias, new_bias = self._weights.make(
+            [([rows, 2 * size], False), ([rows, size], False), ([2 * size], True), ([size], True)],
+            ["_gate", "_candidate"] * 2,
+        )
+        gates = matmul(concat([inputs, states], 1), gate_weight)
+        gates = self._gate_activation(elementwise_add(gates, gate_bias))
+        reset, update = split(gates, num_or_sections=2, dim=1)
+        kept = reset * states
+        new = matmul(concat([inputs, kept], 1), new_weight)
+        new = self._activation(elementwise_add(new, new_bias))
+        hidden = update * states + (1 - update) * new
+        return hidden, hidden
+
+    @property
+    def state_shape(self) -> list[int]:
+        """The shape of the state."""
+        return [self.hidden_size]
+
+
+class LSTMCell(RNNCell):
+    """One step of a long short-term memory; its states are [hidden state, cell].
+
+    Args:
+        hidden_size: the width of each state.
+        param_attr: the weights' attributes.
+        bias_attr: the bias's attributes.
+        gate_activation: accepted; the gates always use sigmoid, as in Paddle.
+        activation: accepted; the cell always uses tanh, as in Paddle.
+        forget_bias: added to the forget gate.
+        dtype: the element type.
+        name: the scope of the parameters' names.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Callable[[Any], Any] | None = None,
+        activation: Callable[[Any], Any] | None = None,
+        forget_bias: float = 1.0,
+        dtype: Any = "float32",
+        name: str = "LSTMCell",
+    ) -> None:
+        from fleetx.static.layers import fill_constant
+
+        check_type(hidden_size, "hidden_size", int, "LSTMCell")
+        check_dtype(dtype, "dtype", _FLOATS, "LSTMCell")
+        self.hidden_size = hidden_size
+        self._weights = _Weights(name, "BasicLSTMUnit", param_attr, bias_attr, dtype)
+        self._forget_bias = fill_constant([1], dtype=dtype, value=forget_bias)
+        self._forget_bias.stop_gradient = False
+
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Return the new hidden state, and the new states."""
+        from fleetx.static.layers import (
+            concat,
+            elementwise_add,
+            elementwise_mul,
+            matmul,
+            sigmoid,
+            split,
+            tanh,
+        )
+
+        check_variable_and_dtype(inputs, "inputs", _FLOATS, "LSTMCell")
+        check_type(states, "states", list, "LSTMCell")
+        for i, state in enumerate(states):
+            check_variable_and_dtype(state, f"states[{i}]", _FLOATS, "LSTMCell")
+        hidden, cell = states
+        size = self.hidden_size
+        rows = inputs.shape[-1] + size
+        weight, bias = self._weights.make([([rows, 4 * size], False), ([4 * size], True)], ["", ""])
+        gates = elementwise_add(matmul(concat([inputs, hidden], 1), weight), bias)
+        take, new, keep, show = split(gates, num_or_sections=4, dim=-1)
+        kept = elementwise_mul(cell, sigmoid(elementwise_add(keep, self._forget_bias)))
+        cell = elementwise_add(kept, elementwise_mul(sigmoid(take), tanh(new)))
+        hidden = tanh(cell) * sigmoid(show)
+        return hidden, [hidden, cell]
+
+    @property
+    def state_shape(self) -> list[list[int]]:
+        """The shapes of hidden state and cell."""
+        return [[self.hidden_size], [self.hidden_size]]
+
+
+def _swap(x: Variable) -> Variable:
+    """Swap the batch and the time dimension."""
+    from fleetx.static.layers import transpose
+
+    return transpose(x, [1, 0, *range(2, len(x.shape))])
+
+
+def _allow_gradient(x: Variable) -> Variable:
+    x.stop_gradient = False
+    return x
+
+
+def rnn(
+    cell: RNNCell,
+    inputs: Any,
+    initial_states: Any = None,
+    sequence_length: Variable | None = None,
+    time_major: bool = False,
+    is_reverse: bool = False,
+    **kwargs: Any,
+) -> tuple[Any, Any]:
+    """Run a cell over all steps; return the outputs of all steps and the last states.
+
+    Args:
+        cell: the cell.
+        inputs: Variables of shape [batch, steps, ...], or [steps, batch, ...] if `time_major`.
+        initial_states: the first states; zeros by default.
+        sequence_length: how many steps of each sequence count; states stay the same after them.
+        time_major: see `inputs`; the outputs are laid out likewise.
+        is_reverse: whether to go from the last step to the first.
+        kwargs: passed on to the cell.
+    """
+    from fleetx.static.layers import elementwise_mul, reverse, sequence_mask, shape
+
+    check_type(cell, "cell", RNNCell, "rnn")
+    for i, item in enumerate(flatten(inputs)):
+        check_variable_and_dtype(item, f"inputs[{i}]", _FLOATS, "rnn")
+    check_type(sequence_length, "sequence_length", (Variable, type(None)), "rnn")
+    if initial_states is None:
+        initial_states = cell.get_initial_states(
+            batch_ref=inputs, batch_dim_idx=1 if time_major else 0
+        )
+    initial_states = map_structure(_allow_gradient, initial_states)
+    if not time_major:
+        inputs = map_structure(_swap, inputs)
+    mask = None
+    if sequence_length is not None:
+        steps = shape(flatten(inputs)[0])[0]
+        kind = flatten(initial_states)[0].dtype
+        mask = _swap(sequence_mask(sequence_length, maxlen=steps, dtype=kind))
+    if is_reverse:
+        inputs = map_structure(lambda x: reverse(x, axis=[0]), inputs)
+        mask = None if mask is None else reverse(mask, axis=[0])
+    network = StaticRNN()
+    with network.step():
+        now = map_structure(network.step_input, inputs)
+        states = map_structure(network.memory, initial_states)
+        outputs, new_states = cell.call(now, map_structure(lambda x: x, states), **kwargs)
+        assert_same_structure(states, new_states)
+        if mask is not None:
+            going_on = network.step_input(mask)
+            new_states = map_structure(
+                lambda old, new: (
+                    elementwise_mul(new, going_on, axis=0)
+                    - elementwise_mul(old, going_on - 1, axis=0)
+                ),
+                states,
+                new_states,
+            )
+        map_structure(network.update_memory, states, new_states)
+        map_structure(network.step_output, outputs)
+        map_structure(network.step_output, new_states)
+    collected = network()
+    count = len(flatten(outputs))
+    final_outputs = pack_sequence_as(outputs, collected[:count])
+    final_states = pack_sequence_as(new_states, [x[-1] for x in collected[count:]])
+    if is_reverse:
+        final_outputs = map_structure(lambda x: reverse(x, axis=[0]), final_outputs)
+    if not time_major:
+        final_outputs = map_structure(_swap, final_outputs)
+    return final_outputs, final_states
