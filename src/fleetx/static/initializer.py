@@ -279,8 +279,10 @@ class NumpyArrayInitializer(Initializer):
 
 def value_attrs(value: np.ndarray, dtype: VarType) -> dict[str, Any]:
     """Return the attribute of `assign_value` that holds an array of this type."""
-    if dtype in (VarType.FP32, VarType.FP64, VarType.BF16):
-        return {"fp32_values": value.astype(np.float64).ravel().tolist()}
+    if dtype in (VarType.FP32, VarType.BF16):
+        return {"fp32_values": value.astype(np.float32).ravel().tolist()}
+    if dtype == VarType.FP64:
+        return {"fp64_values": value.astype(np.float64).ravel().tolist()}
     if dtype == VarType.INT32:
         return {"int32_values": value.astype(np.int32).ravel().tolist()}
     if dtype == VarType.INT64:

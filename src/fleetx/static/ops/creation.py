@@ -170,6 +170,7 @@ def fill(*, value: list[float], shape: list[int], dtype: int, ctx: Any) -> Tenso
         "fp32_values": Attr("FLOATS", []),
         "int32_values": Attr("INTS", []),
         "int64_values": Attr("LONGS", []),
+        "fp64_values": Attr("FLOAT64S", []),
     },
     grad=None,
     infer=shape_from_attr(),
@@ -182,16 +183,18 @@ def assign_value(
     fp32_values: list[float],
     int32_values: list[int],
     int64_values: list[int],
+    fp64_values: list[float],
     values: Any = None,
     ctx: Any,
 ) -> Tensor:
     """The values kept in the program; newer programs keep them all in `values`."""
-    found = fp32_values or int64_values or int32_values or bool_values or values or []
+    kept = (fp32_values, int64_values, int32_values, bool_values, fp64_values, values)
+    found = next((v for v in kept if v), [])
     return torch.tensor(found, dtype=to_torch(dtype), device=ctx.device).reshape(shape)
 
 
 @op("assign", inputs="X?", infer=same_as())
-def assign(x: Tensor) -> Tensor:
+def assign(x: Any) -> Any:
     """A copy of X."""
     return list(x) if isinstance(x, list) else x.clone()  # an array of tensors is a list
 

@@ -24,14 +24,14 @@ def _index_type(dtype: int) -> torch.dtype:
     return torch.int64 if dtype in (-1, None) else to_torch(dtype)
 
 
-@op("arg_max", attrs=_ARG, grad=None)
+@op("arg_max", attrs=_ARG, grad=None, lod="none")
 def arg_max(x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool) -> Tensor:
     """The position of the largest element along an axis."""
     out = torch.argmax(x.reshape(-1), 0) if flatten else torch.argmax(x, axis, keepdims)
     return out.to(_index_type(dtype))
 
 
-@op("arg_min", attrs=_ARG, grad=None)
+@op("arg_min", attrs=_ARG, grad=None, lod="none")
 def arg_min(x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool) -> Tensor:
     """The position of the smallest element along an axis."""
     out = torch.argmin(x.reshape(-1), 0) if flatten else torch.argmin(x, axis, keepdims)
