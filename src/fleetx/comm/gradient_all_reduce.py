@@ -1,0 +1,159 @@
+"""All-reducing flat buckets of gradients: plain, in half precision, hierarchical, over several
+communicators.
+
+A `GradientAllReduce` says how; `start(bucket)` sums a bucket over all workers in place, in the
+background, and returns a handle to wait for. The eager and the static front end both reduce through
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from fleetx.comm import world
+
+
+class Handle(Protocol):
+    """Something under way that can be waited for."""
+
+    def wait(self) -> object:
+        """Return when the bucket holds the sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllReduceSettings:
+    """How gradients are summed over workers."""
+
+    dtype: torch.dtype | None = None
+    """What travels: None for the gradients as they are, float16 or bfloat16 to halve the bytes."""
+    group_size: int = 0
+    """Workers per group for the hierarchical way (within groups, between leaders, back); 0 for a
+    flat ring."""
+    communicators: int = 1
+    """How many communicators take buckets in turn."""
+    wait_each: bool = False
+    """Wait for each bucket before the next one starts."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (None, torch.float16, torch.bfloat16):
+            raise ValueError(f"gradients travel as float16 or bfloat16, not as {self.dtype}.")
+        if self.communicators < 1:
+            raise ValueError(f"nccl_comm_num must be at least 1, not {self.communicators}.")
+
+
+class _Hierarchy:
+    """Groups of consecutive workers and the group of their first ones."""
+
+    def __init__(self, group_size: int) -> None:
+        size = world.world_size()
+        if group_size < 2 or size % group_size:
+            raise ValueError(
+                f"hierarchical_allreduce_inter_nranks is {group_size}, but {size} workers must "
+                "divide into groups "
+                "of that size, at least 2."
+            )
+        self.leader = world.rank() // group_size * group_size
+        self.is_leader = world.rank() == self.leader
+        leaders = list(range(0, size, group_size))
+        # Every worker takes part in making every group.
+        for first in leaders:
+            group = dist.new_group(list(range(first, first + group_size)))
+            if first == self.leader:
+                self.inside = group
+        self.between = dist.new_group(leaders)
+
+    def all_reduce(self, bucket: torch.Tensor) -> None:
+        """Sum within the group, between the leaders, and hand the result back."""
+        dist.reduce(bucket, self.leader, group=self.inside)
+        if self.is_leader:
+            dist.all_reduce(bucket, group=self.between)
+        dist.broadcast(bucket, self.leader, group=self.inside)
+
+
+class _Done:
+    """A handle for something that has ended already."""
+
+    def wait(self) -> None:
+        """Return at once."""
+
+
+class _InBackground:
+    """A handle on a future."""
+
+    def __init__(self, future: Future[None]) -> None:
+        self._future = future
+
+    def wait(self) -> None:
+        """Wait for the end and raise what went wrong."""
+        self._future.result()
+
+
+class _Converted:
+    """A handle on a bucket that travels in another type."""
+
+    def __init__(self, handle: Handle, travelling: torch.Tensor, bucket: torch.Tensor) -> None:
+        self._parts = handle, travelling, bucket
+
+    def wait(self) -> None:
+        """Wait, then convert the sum back."""
+        handle, travelling, bucket = self._parts
+        handle.wait()
+        bucket.copy_(travelling)
+
+
+class GradientAllReduce:
+    """Sums buckets over all workers as the settings say."""
+
+    def __init__(self, settings: AllReduceSettings) -> None:
+        self.settings = settings
+        self._started = 0
+        self._hierarchy: list[_Hierarchy] = []
+        self._threads: list[ThreadPoolExecutor] = []
+        if settings.group_size and world.is_connected():
+            self._hierarchy = [
+                _Hierarchy(settings.group_size) for _ in range(settings.communicators)
+            ]
+            # One thread per communicator: its buckets go in the same order on all workers.
+            self._threads = [ThreadPoolExecutor(1) for _ in self._hierarchy]
+        else:
+            for number in range(settings.communicators):
+                world.ring(number)
+
+    def start(self, bucket: torch.Tensor) -> Handle:
+        """Start summing a flat bucket in place; the returned handle's `wait` ends it."""
+        if not world.is_connected():
+            return _Done()
+        travelling = bucket
+        wanted = self.settings.dtype
+        if wanted is not None and bucket.dtype in (torch.float32, torch.float64):
+            travelling = bucket.to(wanted)
+        handle = self._start(travelling)
+        if travelling is not bucket:
+            handle = _Converted(handle, travelling, bucket)
+        if self.settings.wait_each:
+            handle.wait()
+            return _Done()
+        return handle
+
+    def _start(self, tensor: torch.Tensor) -> Handle:
+        number = self._started % self.settings.communicators
+        self._started += 1
+        if not self._hierarchy:
+            work: Handle = dist.all_reduce(tensor, group=world.ring(number), async_op=True)
+            return work
+        reduce: Callable[[torch.Tensor], None] = self._hierarchy[number].all_reduce
+        return _InBackground(self._threads[number].submit(reduce, tensor))
+
+    def bytes_sent(self, elements: int, element_size: int) -> int:
+        """Return about how many bytes one worker sends to sum so many elements (ring
+        all-reduce)."""
+        workers = world.world_size()
+        if self.settings.dtype is not None:
+            element_size = 2
+        return int(2 * (workers - 1) / workers * elements * element_size)

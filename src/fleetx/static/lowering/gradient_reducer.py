@@ -1,0 +1,116 @@
+"""Sums the gradients of a backward call over all workers while the call is still running.
+
+Each leaf has a hook that copies its gradient into a flat bucket; a full bucket starts to travel at
+once, under the rest of the backward pass. What the backward call returns are views of the buckets,
+so nothing is copied back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fleetx.comm.buckets import Bucket, make_buckets
+from fleetx.comm.gradient_all_reduce import GradientAllReduce, Handle
+from fleetx.static.lowering.runtime import differentiate
+
+
+class GradientReducer:
+    """A backward call whose results are sums over all workers.
+
+    `order` lists positions of the leaves in the order in which their gradients become ready.
+    """
+
+    def __init__(
+        self,
+        all_reduce: GradientAllReduce,
+        order: list[int],
+        *,
+        limit_mb: float,
+        last_mb: float,
+        limit_count: int,
+    ) -> None:
+        self._all_reduce = all_reduce
+        self._order = order
+        self._limits = {"limit_mb": limit_mb, "last_mb": last_mb, "limit_count": limit_count}
+        self._leaves: list[torch.Tensor] = []
+        self._hooks: list[Any] = []
+        self._buckets: list[Bucket] = []
+        self._flat: list[torch.Tensor] = []
+        self._views: dict[int, tuple[int, torch.Tensor]] = {}  # leaf -> bucket, its part of it
+        self._missing: list[int] = []
+        self._handles: list[Handle] = []
+
+    @property
+    def bucket_count(self) -> int:
+        """How many all-reduces a step makes; known after the first step."""
+        return len(self._buckets)
+
+    def run(
+        self,
+        roots: tuple[torch.Tensor, ...],
+        leaves: tuple[torch.Tensor, ...],
+        seeds: tuple[torch.Tensor, ...],
+        retain_graph: bool = False,
+    ) -> tuple[torch.Tensor, ...]:
+        """Differentiate and reduce; the arguments are those of `differentiate`."""
+        if len(leaves) != len(self._leaves) or any(
+            a is not b for a, b in zip(leaves, self._leaves, strict=True)
+        ):
+            self._attach(leaves)
+        # Fresh memory every step: the last step's gradients may still be held by somebody.
+        self._allocate()
+        self._missing = [len(bucket.members) for bucket in self._buckets]
+        self._handles.clear()
+        grads = list(differentiate(roots, leaves, seeds, retain_graph))
+        self._finish(grads)
+        return tuple(grads)
+
+    def _attach(self, leaves: tuple[torch.Tensor, ...]) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._leaves = list(leaves)
+        ordered = [leaves[i] for i in self._order]
+        self._buckets = [
+            Bucket(tuple(self._order[m] for m in b.members), b.dtype, b.elements)
+            for b in make_buckets(ordered, **self._limits)  # type: ignore[arg-type]
+        ]
+        self._hooks = [leaf.register_hook(self._hook(i)) for i, leaf in enumerate(leaves)]
+
+    def _allocate(self) -> None:
+        self._flat = []
+        self._views = {}
+        for number, bucket in enumerate(self._buckets):
+            device = self._leaves[bucket.members[0]].device
+            flat = torch.empty(bucket.elements, dtype=bucket.dtype, device=device)
+            start = 0
+            for member in bucket.members:
+                leaf = self._leaves[member]
+                view = flat[start : start + leaf.numel()].view(leaf.shape)
+                self._views[member] = number, view
+                start += leaf.numel()
+            self._flat.append(flat)
+
+    def _hook(self, leaf: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def ready(grad: torch.Tensor) -> torch.Tensor:
+            number, view = self._views[leaf]
+            return self._fill(number, view, grad)
+
+        return ready
+
+    def _fill(self, number: int, view: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+        view.copy_(grad)
+        self._missing[number] -= 1
+        if not self._missing[number]:
+            self._handles.append(self._all_reduce.start(self._flat[number]))
+        return view
+
+    def _finish(self, grads: list[torch.Tensor]) -> None:
+        """Send what no hook has filled (a gradient that is zero here), then wait for everything."""
+        for member, (number, view) in self._views.items():
+            if grads[member].data_ptr() != view.data_ptr():
+                grads[member] = self._fill(number, view, grads[member])
+        for handle in self._handles:
+            handle.wait()
