@@ -19,6 +19,7 @@ from fleetx.static.layers.metric import *  # noqa: F403
 from fleetx.static.layers.nn import *  # noqa: F403
 from fleetx.static.layers.norm import *  # noqa: F403
 from fleetx.static.layers.pool import *  # noqa: F403
+from fleetx.static.layers.py_func import *  # noqa: F403
 from fleetx.static.layers.random import *  # noqa: F403
 from fleetx.static.layers.recurrent import *  # noqa: F403
 from fleetx.static.layers.resize import *  # noqa: F403
