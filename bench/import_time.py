@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULT = ROOT / "bench" / "results" / "import_time.json"
 BASELINE = "torch"
 MODULES = (BASELINE, "fleetx", "fleetx.static", "paddle")
+# With byte code, as after any installation: a shell that forbids it would have the sources
+# compiled at every start, PyTorch's excepted.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def seconds(module: str) -> float:
@@ -31,7 +34,9 @@ def seconds(module: str) -> float:
         "import time; start = time.perf_counter(); "
         f"import {module}; print(time.perf_counter() - start)"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, check=True, capture_output=True, text=True
+    )
     return float(done.stdout)
 
 
