@@ -118,7 +118,7 @@ class _Weights:
                 attr = self.bias_attr if is_bias else self.param_attr
                 if isinstance(attr, ParamAttr) and attr.name is not None and suffix:
                     attr = copy.deepcopy(attr)
-                    attr.name += suffix
+                    attr.name = f"{attr.name}{suffix}"
                 self.made.append(
                     self.helper.create_parameter(attr, shape, self.dtype, is_bias=is_bias)
                 )

@@ -234,7 +234,7 @@ def sequence_erase(x: Any, *, tokens: list[int], lod: Lods) -> Any:
     return WithLod(x[keep], [*levels[:-1], [kept[end] for end in levels[-1]]])
 
 
-@op("sequence_scatter", inputs="X Ids Updates", no_grad="Ids", infer=rows_like("X"))
+@op("sequence_scatter", inputs="X Ids Updates", no_grad="Ids", infer=rows_like("X"), lod="none")
 def sequence_scatter(x: Any, ids: Any, updates: Any, *, lod: Lods) -> Any:
     """Add sequence i's updates to row i, at the columns that Ids names."""
     offsets = lod_of(lod, "Ids", "sequence_scatter")[-1]
