@@ -94,7 +94,7 @@ def test_ops_of_the_global_norm() -> None:
         *["elementwise_mul", "elementwise_mul"],
     ]
     assert {op.op_role for op in ops} == {OpRole.Optimize}
-    assert {op.attr("op_namescope") for op in ops} == {"/gradient_clip/"}
+    assert all(op.attr("op_namescope").startswith("/gradient_clip") for op in ops)
     # Those who distribute gradients find the clipped one.
     assert ops[0].attr("op_role_var") == ["p0", pairs[0][1].name]
 

@@ -1,8 +1,22 @@
 """Unique names."""
 
-from fleetx.static.unique_name import UniqueNameGenerator, generate, guard, switch
+from typing import Any
+
+from fleetx.static.unique_name import UniqueNameGenerator, generate, guard
+from fleetx.static.unique_name import switch as _switch
 from paddle._coverage import missing
 
 __all__ = ["UniqueNameGenerator", "generate", "guard", "switch"]
+
+
+def switch(
+    new_generator: UniqueNameGenerator | None = None, new_para_name_checker: Any = None
+) -> tuple[UniqueNameGenerator, Any]:
+    """Install another generator (a fresh one by default) and return what was there before.
+
+    The second of each pair belongs to eager mode and is handed through.
+    """
+    return _switch(new_generator), None
+
 
 __getattr__ = missing(__name__)

@@ -1,7 +1,7 @@
 """Unique names."""
 
-from fleetx.static.unique_name import UniqueNameGenerator, generate, guard, switch
 from paddle._coverage import missing
+from paddle.fluid.unique_name import UniqueNameGenerator, generate, guard, switch
 
 __all__ = ["UniqueNameGenerator", "generate", "guard", "switch"]
 

@@ -276,9 +276,8 @@ def append_backward(
     if callbacks is not None and not isinstance(callbacks, list | tuple):
         raise TypeError("callbacks of append_backward must be a list or tuple.")
     program = loss.block.program
-    block = program.global_block()
-    if loss.block.idx != 0:
-        raise ValueError(f"loss {loss.name!r} lies in an inner block; take it out before backward.")
+    # The backward pass of a loss in an inner block stays in that block, as in Paddle.
+    block = loss.block
     known = [d for d in loss.shape if d != 1]
     if known:
         raise ValueError(

@@ -54,8 +54,8 @@ class VarType(enum.IntEnum):
 _TABLE: list[tuple[VarType, torch.dtype, str, tuple[str, ...]]] = [
     (VarType.BOOL, torch.bool, "bool", ()),
     (VarType.INT16, torch.int16, "int16", ()),
-    (VarType.INT32, torch.int32, "int32", ("int",)),
-    (VarType.INT64, torch.int64, "int64", ("long",)),
+    (VarType.INT32, torch.int32, "int32", ()),
+    (VarType.INT64, torch.int64, "int64", ("int", "long")),
     (VarType.FP16, torch.float16, "float16", ("half",)),
     (VarType.FP32, torch.float32, "float32", ("float",)),
     (VarType.FP64, torch.float64, "float64", ("double",)),

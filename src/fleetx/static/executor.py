@@ -32,8 +32,11 @@ class Executor:
     """Runs programs on a place.
 
     Args:
-        place: where to run; the CPU by default. unknown_feed: "error" refuses a feed of a name that
-        the program does not have; "warn" warns and ignores it.
+        place: where to run; the CPU by default.
+        unknown_feed: "error" refuses a feed of a name that the program does not have, and compares
+            every feed with its variable. "warn" is Paddle's way: it warns of such a name, and
+            compares at once only variables that ask for it (`static.data` does, `layers.data` does
+            not), others when the run fails.
     """
 
     def __init__(self, place: Place | None = None, *, unknown_feed: str = "error") -> None:
@@ -118,7 +121,8 @@ class Executor:
                 "pruned.",
                 stacklevel=3,
             )
-        return _Prepared(program, feeds, fetches, scope, self._device, build)
+        strict = self._unknown_feed == "error"
+        return _Prepared(program, feeds, fetches, scope, self._device, build, strict)
 
     def train_from_dataset(
         self,
@@ -202,13 +206,14 @@ class _Prepared:
         scope: Scope,
         device: torch.device,
         build: Any,
+        strict_feed: bool,
     ) -> None:
         block = program.global_block()
         self.program = weakref.ref(program)
         self.scope, self.device, self.build = scope, device, build
         self.feeds = [n for n in feeds if block.has_var(n)]
         self.fetches = fetches
-        self.checks = [_FeedCheck(block.var(n)) for n in self.feeds]
+        self.checks = [_FeedCheck(block.var(n), strict_feed) for n in self.feeds]
         self._lowered: dict[bool, LoweredStep] = {}
         self._compiled: dict[Any, Callable[..., list[Any]]] = {}
         self.may_have_lod = any(v.lod_level > 0 for v in program.list_vars())
@@ -250,6 +255,8 @@ class _Prepared:
         except EOFException:
             raise
         except Exception as error:
+            for check, tensor in zip(self.checks, tensors, strict=True):
+                check.blame(tensor, error)
             raise _explain(error, step) from error
         finally:
             torch._C._set_grad_enabled(was_enabled)
@@ -279,9 +286,10 @@ class _Prepared:
 class _FeedCheck:
     """What a fed value must look like."""
 
-    def __init__(self, var: Variable) -> None:
+    def __init__(self, var: Variable, strict: bool) -> None:
         self.name = var.name
-        self.checked = var.need_check_feed or var.is_data
+        self.is_data = var.is_data
+        self.checked = var.need_check_feed or (var.is_data and strict)
         self.shape = var.shape
         self.lod_level = var.lod_level
         self.dtype = None if var.dtype is None else to_torch(var.dtype)
@@ -329,13 +337,8 @@ class _FeedCheck:
                 tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
             else:
                 tensor = torch.from_numpy(array)
-        if tensor.dtype != self.dtype and self.dtype is not None and self.checked:
-            raise ValueError(
-                f"The data type of fed Variable {self.name!r} must be {dtype_name(self.dtype)!r}, "
-                f"but received {dtype_name(tensor.dtype)!r}."
-            )
-        if self.checked and not self.lod_level:
-            self._check_shape(tensor)
+        if self.checked:
+            self._check(tensor)
         return tensor if tensor.device == device else tensor.to(device)
 
     def _from_python(self, value: Any) -> np.ndarray[Any, Any]:
@@ -345,6 +348,23 @@ class _FeedCheck:
             raise TypeError(
                 f"feed of {self.name!r} cannot be made an array of {self.numpy_dtype}: {error}."
             ) from error
+
+    def blame(self, tensor: torch.Tensor, error: Exception) -> None:
+        """Say of a failed run that this value does not look as declared, if it does not."""
+        if self.is_data and not self.checked:
+            try:
+                self._check(tensor)
+            except ValueError as reason:
+                raise reason from error
+
+    def _check(self, tensor: torch.Tensor) -> None:
+        if tensor.dtype != self.dtype and self.dtype is not None:
+            raise ValueError(
+                f"The data type of fed Variable {self.name!r} must be {dtype_name(self.dtype)!r}, "
+                f"but received {dtype_name(tensor.dtype)!r}."
+            )
+        if not self.lod_level:
+            self._check_shape(tensor)
 
     def _check_shape(self, tensor: torch.Tensor) -> None:
         wanted, given = self.shape, tensor.shape

@@ -30,7 +30,6 @@ class Program:
         self._version = 0
         self._op_role = OpRole.Forward
         self._op_role_var: list[str] = []
-        self._name_scopes: list[str] = []
         self._device = ""
         self._is_distributed = False
         self._is_start_up_program_ = False
@@ -39,6 +38,8 @@ class Program:
         self._readers: list[Any] = []
         # Called by Executor.run with the scope, before the step; used by learning rate schedulers.
         self._before_run: list[Any] = []
+        # How the sums of gradients over workers are carried out; None: one op after the other.
+        self._gradient_exchange: Any = None
         # What executors have lowered of this program. It lies here, not in the executor, because a
         # lowered step refers to the program: with the program, its steps are freed too.
         self._steps: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -89,6 +90,11 @@ class Program:
             raise ValueError(f"Program.random_seed must be an int, not {type(seed).__name__}.")
         self._seed = seed
 
+    def global_seed(self, seed: int = 0) -> None:
+        """Set the seed of this program and of the two default programs."""
+        for program in (self, default_main_program(), default_startup_program()):
+            program.random_seed = seed
+
     def list_vars(self) -> Iterator[Variable]:
         """Iterate over the variables of all blocks."""
         for block in self.blocks:
@@ -120,8 +126,8 @@ class Program:
         attrs.setdefault("op_role", self._op_role)
         if self._op_role_var:
             attrs.setdefault("op_role_var", list(self._op_role_var))
-        if self._name_scopes:
-            attrs.setdefault("op_namescope", "/" + "/".join(self._name_scopes) + "/")
+        if _name_scope.path != "/":
+            attrs.setdefault("op_namescope", _name_scope.path)
         if self._device:
             attrs.setdefault("op_device", self._device)
 
@@ -165,6 +171,7 @@ class Program:
         other._is_distributed = self._is_distributed
         other._readers = list(self._readers)
         other._before_run = list(self._before_run)
+        other._gradient_exchange = self._gradient_exchange
         other.blocks = []
         for block in self.blocks:
             new = Block(other, block.idx, block.parent_idx)
@@ -188,6 +195,7 @@ class Program:
 
     def _copy_param_info_from(self, other: Program) -> None:
         """Turn variables that are Parameters in `other` into Parameters here."""
+        _check_program(other, "_copy_param_info_from")
         for param in other.global_block().iter_parameters():
             var = self.global_block().vars.get(param.name)
             if var is not None and not isinstance(var, Parameter):
@@ -195,7 +203,13 @@ class Program:
                 twin.block = self.global_block()
                 self.global_block().vars[param.name] = twin
 
+    def _copy_dist_param_info_from(self, other: Program) -> None:
+        """Take over what distributed training noted on the program."""
+        _check_program(other, "_copy_dist_param_info_from")
+        self._is_distributed = other._is_distributed
+
     def _copy_data_info_from(self, other: Program) -> None:
+        _check_program(other, "_copy_data_info_from")
         for var in other.list_vars():
             mine = self.global_block().vars.get(var.name)
             if mine is not None:
@@ -291,6 +305,11 @@ class Program:
     __repr__ = __str__
 
 
+def _check_program(value: Any, method: str) -> None:
+    if not isinstance(value, Program):
+        raise TypeError(f"{method}() takes a Program, not {type(value).__name__}.")
+
+
 def _copy_op(op: Operator, block: Block) -> Operator:
     new = copy.copy(op)
     new.block = block
@@ -383,6 +402,22 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
             switch_startup_program(old_startup)
 
 
+class _NameScope:
+    """A scope that ops are marked with; a name used again in one scope gets a number."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._used: dict[str, int] = {}
+
+    def child(self, prefix: str) -> _NameScope:
+        number = self._used.get(prefix, 0)
+        self._used[prefix] = number + 1
+        return _NameScope(f"{self.path}{prefix}{f'_{number}' if number else ''}/")
+
+
+_name_scope = _NameScope("/")
+
+
 @contextlib.contextmanager
 def name_scope(prefix: str | None = None) -> Iterator[None]:
     """Mark ops appended inside the block with a scope name, for reading and debugging."""
@@ -390,12 +425,13 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
         raise ValueError("name_scope needs a prefix that is not empty.")
     if not isinstance(prefix, str):
         raise TypeError(f"the prefix of name_scope must be a str, not {type(prefix).__name__}.")
-    scopes = default_main_program()._name_scopes
-    default_main_program()._name_scopes = [*scopes, prefix]
+    global _name_scope
+    outer = _name_scope
+    _name_scope = outer.child(prefix)
     try:
         yield
     finally:
-        default_main_program()._name_scopes = scopes
+        _name_scope = outer
 
 
 @contextlib.contextmanager

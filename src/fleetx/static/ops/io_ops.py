@@ -23,6 +23,25 @@ def fetch(x: Any) -> Any:
     return x
 
 
+@op("create_py_reader", inputs="", infer=_nothing, grad=None, side_effect=True)
+def create_py_reader() -> Any:
+    """Mark a reader that runs ahead of the program."""
+    return None
+
+
+@op(
+    "create_double_buffer_reader",
+    inputs="UnderlyingReader",
+    attrs={"place": "AUTO"},
+    infer=_nothing,
+    grad=None,
+    side_effect=True,
+)
+def create_double_buffer_reader(reader: Any) -> Any:
+    """Mark a reader whose batches are copied to the device ahead."""
+    return reader
+
+
 @op("read", inputs="Reader", outputs="Out*", infer=_nothing, grad=None, side_effect=True)
 def read(reader: Any) -> Any:
     """Mark variables as coming from a reader."""

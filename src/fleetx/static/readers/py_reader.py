@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static import unique_name
-from fleetx.static.dtypes import convert_dtype
+from fleetx.static.block import Block
+from fleetx.static.dtypes import VarType, convert_dtype
 from fleetx.static.place import Place
-from fleetx.static.program import default_main_program
+from fleetx.static.program import default_main_program, default_startup_program
 from fleetx.static.readers.data_feeder import Slot, slot_of
 from fleetx.static.readers.program_reader import ProgramReader, ReadPort
 from fleetx.static.variable import Variable
@@ -38,7 +39,7 @@ def py_reader(
         Slot(str(i), size, convert_dtype(dtype), level)
         for i, (size, dtype, level) in enumerate(zip(sizes, dtypes, levels, strict=True))
     ]
-    return ProgramReader(_reader_name(name, use_double_buffer), slots, capacity)
+    return ProgramReader(_append_reader(name, use_double_buffer), slots, capacity)
 
 
 def create_py_reader_by_data(
@@ -51,7 +52,7 @@ def create_py_reader_by_data(
     if not isinstance(feed_list, list):
         raise TypeError(f"feed_list should be a list of Variables, not {type(feed_list).__name__}.")
     slots = [slot_of(variable) for variable in feed_list]
-    return ProgramReader(_reader_name(name, use_double_buffer), slots, capacity)
+    return ProgramReader(_append_reader(name, use_double_buffer), slots, capacity)
 
 
 def read_file(reader: ProgramReader) -> Variable | list[Variable]:
@@ -73,6 +74,9 @@ def read_file(reader: ProgramReader) -> Variable | list[Variable]:
         )
         for slot in reader.slots
     ]
+    program.current_block().append_op(
+        type="read", inputs={"Reader": [reader.name]}, outputs={"Out": outputs}
+    )
     ReadPort(reader, [variable.name for variable in outputs]).attach(program)
     return outputs[0] if len(outputs) == 1 else outputs
 
@@ -84,10 +88,29 @@ def double_buffer(
     return reader
 
 
-def _reader_name(name: str | None, use_double_buffer: bool) -> str:
-    queue, reader, buffer = "lod_tensor_blocking_queue", "create_py_reader", "double_buffer"
+def _append_reader(name: str | None, use_double_buffer: bool) -> str:
+    """Append the ops that mark a reader in both programs; return the name of its variable."""
     if name is not None:
-        return f"{name}_{buffer if use_double_buffer else 'reader'}"
-    # All three are numbered, in this order, whichever is used.
-    names = [unique_name.generate(key) for key in (queue, reader, buffer)]
-    return names[2 if use_double_buffer else 1]
+        reader, buffer = f"{name}_reader", f"{name}_double_buffer"
+    else:
+        # All three are numbered, in this order, whichever is used.
+        keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
+        _, reader, buffer = (unique_name.generate(key) for key in keys)
+    startup = default_startup_program().current_block()
+    main = default_main_program().current_block()
+    for block in (startup, main):
+        _create_reader_var(block, reader)
+    startup.append_op(type="create_py_reader", outputs={"Out": [reader]})
+    if not use_double_buffer:
+        return reader
+    _create_reader_var(main, buffer)
+    main.append_op(
+        type="create_double_buffer_reader",
+        inputs={"UnderlyingReader": [reader]},
+        outputs={"Out": [buffer]},
+    )
+    return buffer
+
+
+def _create_reader_var(block: Block, name: str) -> None:
+    block.create_var(name=name, type=VarType.READER, persistable=True, stop_gradient=True)
