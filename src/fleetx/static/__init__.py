@@ -50,9 +50,11 @@ from fleetx.static.program import (
 )
 from fleetx.static.scope import Scope, global_scope, scope_guard
 from fleetx.static.variable import Parameter, Variable
-from fleetx.static.variable_math import install
+from fleetx.static.variable_math import install as install_operators
+from fleetx.static.variable_methods import install as install_methods
 
-install(Variable)
+install_operators(Variable)
+install_methods(Variable)
 
 __all__ = [
     "Block",
