@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from fleetx.comm import world
+from fleetx.comm.buckets import fusion_message
 
 
 class Handle(Protocol):
@@ -157,3 +159,20 @@ class GradientAllReduce:
         if self.settings.dtype is not None:
             element_size = 2
         return int(2 * (workers - 1) / workers * elements * element_size)
+
+
+@dataclass
+class GradientExchange:
+    """How a step's gradients are exchanged: how a bucket is summed, and how large buckets are."""
+
+    all_reduce: GradientAllReduce
+    limit_mb: float = 32.0
+    last_mb: float = 1.0
+    limit_count: int = 0
+    announced: bool = False
+
+    def announce(self, before: int, after: int) -> None:
+        """Say once, on rank 0, how many all-reduces there were and how many remain."""
+        if not self.announced and world.rank() == 0:
+            print(fusion_message(before, after), file=sys.stderr, flush=True)
+        self.announced = True

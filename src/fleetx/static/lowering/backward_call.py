@@ -26,6 +26,7 @@ class BackwardCall:
     results: list[tuple[str, str]] = field(default_factory=list)  # (variable, gradient name)
     # forward op uid -> its (slot, index) inputs that a gradient flows into
     flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    reduced: bool = False  # the results are summed over all workers
     first: int = 0
     last: int = 0
 

@@ -24,6 +24,7 @@ from fleetx.static.lowering.analysis import is_persistable
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
 from fleetx.static.lowering.fusion import FusedOp
+from fleetx.static.lowering.gradient_reducer import GradientReducer
 from fleetx.static.lowering.plan import make_plan
 from fleetx.static.op_registry import EMPTY_NAME, get_op
 from fleetx.static.operator import Operator
@@ -298,9 +299,23 @@ class _Lowering:
         inputs = ", ".join(self.read(n, flows=True, base=False) for n, _ in call.results)
         outputs = ", ".join(self.writer.local(g) for _, g in call.results)
         retain = "" if is_last else ", retain_graph=True"
-        self.writer.emit(f"{outputs}, = autograd_grad(({roots},), ({inputs},), ({seeds},){retain})")
+        run = (
+            self.writer.constant(self.reducer(call).run, "reduce")
+            if call.reduced
+            else "autograd_grad"
+        )
+        self.writer.emit(f"{outputs}, = {run}(({roots},), ({inputs},), ({seeds},){retain})")
         if is_last:
             self.writer.emit("set_grad(False)")
+
+    def reducer(self, call: BackwardCall) -> GradientReducer:
+        """Return what sums the results over workers: last parameters first, as they become
+        ready."""
+        exchange = self.block.program._gradient_exchange
+        position = {name: i for i, name in enumerate(self.block.vars)}
+        names = [name for name, _ in call.results]
+        order = sorted(range(len(names)), key=lambda i: -position.get(names[i], 0))
+        return GradientReducer(exchange, order)
 
     def write(self) -> None:
         """Write the whole function."""

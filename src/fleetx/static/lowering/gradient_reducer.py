@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fleetx.comm.buckets import Bucket, make_buckets
-from fleetx.comm.gradient_all_reduce import GradientAllReduce, Handle
+from fleetx.comm.gradient_all_reduce import GradientExchange, Handle
 from fleetx.static.lowering.runtime import differentiate
 
 
@@ -23,18 +23,9 @@ class GradientReducer:
     `order` lists positions of the leaves in the order in which their gradients become ready.
     """
 
-    def __init__(
-        self,
-        all_reduce: GradientAllReduce,
-        order: list[int],
-        *,
-        limit_mb: float,
-        last_mb: float,
-        limit_count: int,
-    ) -> None:
-        self._all_reduce = all_reduce
+    def __init__(self, exchange: GradientExchange, order: list[int]) -> None:
+        self._exchange = exchange
         self._order = order
-        self._limits = {"limit_mb": limit_mb, "last_mb": last_mb, "limit_count": limit_count}
         self._leaves: list[torch.Tensor] = []
         self._hooks: list[Any] = []
         self._buckets: list[Bucket] = []
@@ -75,8 +66,14 @@ class GradientReducer:
         ordered = [leaves[i] for i in self._order]
         self._buckets = [
             Bucket(tuple(self._order[m] for m in b.members), b.dtype, b.elements)
-            for b in make_buckets(ordered, **self._limits)  # type: ignore[arg-type]
+            for b in make_buckets(
+                ordered,
+                limit_mb=self._exchange.limit_mb,
+                last_mb=self._exchange.last_mb,
+                limit_count=self._exchange.limit_count,
+            )
         ]
+        self._exchange.announce(len(leaves), len(self._buckets))
         self._hooks = [leaf.register_hook(self._hook(i)) for i, leaf in enumerate(leaves)]
 
     def _allocate(self) -> None:
@@ -104,7 +101,7 @@ class GradientReducer:
         view.copy_(grad)
         self._missing[number] -= 1
         if not self._missing[number]:
-            self._handles.append(self._all_reduce.start(self._flat[number]))
+            self._handles.append(self._exchange.all_reduce.start(self._flat[number]))
         return view
 
     def _finish(self, grads: list[torch.Tensor]) -> None:

@@ -48,6 +48,8 @@ def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: b
     made = {n for op in ops if op.uid in plan.flows for n in op.output_arg_names}
     plan.leaves = {n for call in calls for n, _ in call.results if n not in made}
     plan.sequence = _in_order(ops, calls, {op.uid for op in plan.ones.values()})
+    if block.program._gradient_exchange is not None:
+        plan.sequence = _reduced_during_backward(plan.sequence)
     if not with_lod:
         plan.sequence = _joined(plan, block, calls, set(fetches), persistable)
     return plan
@@ -94,6 +96,32 @@ def _in_order(
         else:
             first.append(op)
     return first + late
+
+
+def _reduced_during_backward(sequence: list[Instruction]) -> list[Instruction]:
+    """Let a backward call sum its results over workers itself, in place of ops behind it.
+
+    Only if all results that are parameters' gradients are summed, first thing after the call: then
+    every worker sends the same buckets.
+    """
+    calls = [x for x in sequence if isinstance(x, BackwardCall)]
+    if len(calls) != 1:
+        return sequence
+    results = {grad for _, grad in calls[0].results}
+    touched: set[str] = set()
+    summed: list[Operator] = []
+    for item in sequence[sequence.index(calls[0]) + 1 :]:
+        if not isinstance(item, Operator):
+            return sequence
+        names = set(reads_of(item)) | set(writes_of(item))
+        is_sum = item.type == "c_allreduce_sum" and item.input("X") == item.output("Out")
+        if is_sum and names <= results and not names & touched:
+            summed.append(item)
+        touched |= names
+    if {n for op in summed for n in op.output("Out")} != results:
+        return sequence
+    calls[0].reduced = True
+    return [x for x in sequence if not any(x is op for op in summed)]
 
 
 def _joined(

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from fleetx import comm
+from fleetx.comm.sync_batch_norm import sync_batch_norm
 from fleetx.static.op_registry import Attr, op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
 
@@ -60,15 +62,60 @@ def _batch_norm(
     return (to_channels_last(y) if last else y), mean, variance, saved_mean, saved_inv_std, None
 
 
-for _type in ("batch_norm", "sync_batch_norm"):
+def _sync_batch_norm(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    momentum_tensor: torch.Tensor | None,
+    *,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_layout: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+    ctx: Any,
+) -> tuple[Any, ...]:
+    """Normalise by the statistics of all workers' batches while training."""
+    frozen = use_global_stats or (is_test and not trainable_statistics)
+    if frozen or ctx.is_meta or not comm.is_connected():
+        return _batch_norm(
+            x,
+            scale,
+            bias,
+            mean,
+            variance,
+            momentum_tensor,
+            is_test=is_test,
+            momentum=momentum,
+            epsilon=epsilon,
+            data_layout=data_layout,
+            use_global_stats=use_global_stats,
+            trainable_statistics=trainable_statistics,
+        )
+    last = data_layout == "NHWC" and x.dim() > 2
+    if last:
+        x = to_channels_first(x)
+    y, batch_mean, batch_variance, _ = sync_batch_norm(x, scale, bias, epsilon)
+    with torch.no_grad():
+        step = 1.0 - (momentum if momentum_tensor is None else float(momentum_tensor))
+        mean.lerp_(batch_mean.to(mean.dtype), step)
+        variance.lerp_(batch_variance.to(variance.dtype), step)
+    saved = (batch_variance + epsilon).rsqrt()
+    return (to_channels_last(y) if last else y), mean, variance, batch_mean, saved, None
+
+
+for _type, _function in (("batch_norm", _batch_norm), ("sync_batch_norm", _sync_batch_norm)):
     op(
         _type,
-        inputs="X Scale? Bias? Mean Variance MomentumTensor?",
+        inputs="X Scale Bias Mean Variance MomentumTensor?",
         outputs="Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
         attrs=_BATCH_NORM_ATTRS,
         no_grad="Mean Variance MomentumTensor",
         inplace={"MeanOut": "Mean", "VarianceOut": "Variance"},
-    )(_batch_norm)
+    )(_function)
 
 
 @op(
