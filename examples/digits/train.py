@@ -1,7 +1,7 @@
 """Train, save, load and use a small convolutional network on handwritten digits.
 
 This is what `make demo` runs: scikit-learn's digits (1797 pictures of 8x8 pixels), one worker,
-a static-graph program of `fleetx.static`, and an inference model written to examples/digits/output.
+a static-graph program of `fleetx.static`, and an inference model in the folder `output` beside it.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from fleetx import static
 from fleetx.static import layers
 
-MODEL = Path(__file__).resolve().parent / "output" / "digits"
+OUTPUT = Path(__file__).resolve().parent / "output"
 SHADES = " .:-=+*#%@"
 
 
@@ -94,16 +94,17 @@ def train(args: argparse.Namespace, console: Console) -> tuple[np.ndarray, np.nd
             progress.update(bar, test=test_accuracy())
 
     console.print(f"Accuracy on {len(test_x)} pictures it never saw: {test_accuracy():.2%}")
-    static.io.save_inference_model(MODEL, [picture], [chances], exe, program=main)
-    console.print(f"Model saved as {os.path.relpath(MODEL)}.pdmodel and .pdiparams")
+    model = args.output / "digits"
+    static.io.save_inference_model(model, [picture], [chances], exe, program=main)
+    console.print(f"Model saved as {os.path.relpath(model)}.pdmodel and .pdiparams")
     return test_x, test_y
 
 
-def predict(pictures: np.ndarray, labels: np.ndarray, console: Console) -> None:
+def predict(model: Path, pictures: np.ndarray, labels: np.ndarray, console: Console) -> None:
     """Load the saved model as a new process would, and show what it sees in one picture."""
     exe = static.Executor(static.CPUPlace())
     with static.scope_guard(static.Scope()):
-        program, feed_names, targets = static.io.load_inference_model(MODEL, exe)
+        program, feed_names, targets = static.io.load_inference_model(model, exe)
         (chances,) = exe.run(program, feed={feed_names[0]: pictures[:1]}, fetch_list=targets)
     for row in pictures[0, 0]:
         console.print("    " + "".join(2 * SHADES[int(v * (len(SHADES) - 1))] for v in row))
@@ -121,10 +122,11 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder for the model")
     args = parser.parse_args()
     console = Console()
     pictures, labels = train(args, console)
-    predict(pictures, labels, console)
+    predict(args.output / "digits", pictures, labels, console)
 
 
 if __name__ == "__main__":
