@@ -9,6 +9,7 @@ from fleetx.static.layers.conv import *  # noqa: F403
 from fleetx.static.layers.creation import *  # noqa: F403
 from fleetx.static.layers.crf import *  # noqa: F403
 from fleetx.static.layers.debug import *  # noqa: F403
+from fleetx.static.layers.distributions import *  # noqa: F403
 from fleetx.static.layers.dynamic_rnn import *  # noqa: F403
 from fleetx.static.layers.io import *  # noqa: F403
 from fleetx.static.layers.learning_rate_scheduler import *  # noqa: F403
