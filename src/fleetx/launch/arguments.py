@@ -1,0 +1,261 @@
+"""The command line of fleetrun: the flags of Fleet 1.x, 2.0 and 2.3+, in one parser.
+
+Each flag keeps its Fleet name; names that mean the same are aliases of one. Some have a default
+from the environment, as Fleet's (PADDLE_*) and the Kubeflow trainer's (PET_*) launchers do.
+What follows the script belongs to the script and is passed on untouched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from fleetx.launch.errors import LaunchError
+
+# Flags that start parameter servers or elastic groups: known, so that they are refused by name.
+_SERVER_FLAGS = (
+    "servers",
+    "workers",
+    "trainers",
+    "heter_workers",
+    "server_num",
+    "worker_num",
+    "trainer_num",
+    "heter_worker_num",
+    "heter_devices",
+    "http_port",
+)
+_ELASTIC_FLAGS = ("elastic_server", "np", "scale", "force")
+
+# Flag -> the variables it is taken from when it is not given, first one wins.
+_FROM_ENVIRONMENT = {
+    "master": ("PADDLE_MASTER",),
+    "nnodes": ("PADDLE_NNODES", "PET_NNODES"),
+    "rank": ("PADDLE_RANK", "PET_NODE_RANK"),
+    "nproc_per_node": ("PADDLE_NPROC_PER_NODE", "PET_NPROC_PER_NODE"),
+    "gpus": ("PADDLE_DEVICES",),
+    "started_port": ("FLAGS_START_PORT", "PADDLE_START_PORT"),
+    "log_dir": ("PADDLE_LOG_DIR",),
+    "job_id": ("PADDLE_JOB_ID",),
+    "max_restart": ("PADDLE_MAX_RESTART", "PET_MAX_RESTARTS"),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line and the environment ask for."""
+
+    script: str
+    script_args: tuple[str, ...]
+    is_module: bool = False
+    gpus: str | None = None
+    nproc: int | None = None
+    ips: str = "127.0.0.1"
+    host: str | None = None
+    started_port: int | None = None
+    master: str | None = None
+    nnodes: int = 1
+    rank: int = -1
+    job_id: str = "default"
+    log_dir: str = "log"
+    log_all: bool = False
+    log_overwrite: bool = False
+    log_level: int = logging.INFO
+    use_paddlecloud: bool = False
+    max_restart: int = 0
+    rdzv_timeout: float = 300.0
+    hang_timeout: float | None = None
+    backend: str | None = None
+    with_gloo: str = "0"
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """Every flag under its Fleet name, for the configuration banner; empty to print none."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argparse parser whose complaint is one sentence and an exception, not an exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise LaunchError(f"{message[:1].upper()}{message[1:]}; see --help.")
+
+
+def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "fleetrun") -> Options:
+    """Read a command line; LaunchError says in one sentence what is wrong with it."""
+    parser = _parser(prog)
+    given, unknown = parser.parse_known_args(list(argv))
+    if unknown:
+        raise LaunchError(_unknown_flag(parser, unknown[0]))
+    if given.training_script is None:
+        raise LaunchError("No script was named: fleetrun [flags] train.py [arguments of train.py].")
+    _fill_from_environment(given, environment)
+    _refuse_what_is_missing(given)
+    shown = dict(vars(given))
+    print_config = shown.pop("print_config")
+    return Options(
+        script=given.training_script,
+        script_args=tuple(given.training_script_args),
+        is_module=given.module,
+        gpus=given.gpus,
+        nproc=_number("nproc_per_node", given.nproc_per_node, least=1),
+        ips=given.ips,
+        host=given.host,
+        started_port=_number("started_port", given.started_port, least=1, most=65535),
+        master=given.master,
+        nnodes=_node_count(given.nnodes),
+        rank=int(given.rank),
+        job_id=given.job_id,
+        log_dir=given.log_dir,
+        log_all=given.log_all,
+        log_overwrite=given.log_overwrite,
+        log_level=_level(given.log_level),
+        use_paddlecloud=given.use_paddlecloud,
+        max_restart=_restarts(given.max_restart, given.elastic_level),
+        rdzv_timeout=_seconds("rdzv_timeout", given.rdzv_timeout) or 300.0,
+        hang_timeout=_seconds("hang_timeout", given.hang_timeout),
+        backend=given.backend,
+        with_gloo=given.with_gloo,
+        shown=shown if print_config else {},
+    )
+
+
+def _parser(prog: str) -> _Parser:
+    parser = _Parser(
+        prog=prog,
+        description="Start the workers of one training job on this machine, and stop all of them "
+        "when one fails. Run the same command on every machine of the job.",
+        allow_abbrev=False,
+    )
+    here = parser.add_argument_group("this machine")
+    here.add_argument("--gpus", "--selected_gpus", "--devices", metavar="0,1")
+    here.add_argument(
+        "--nproc_per_node",
+        "--nproc-per-node",
+        type=int,
+        metavar="N",
+        help="workers on this machine (default: one per GPU, or one)",
+    )
+    here.add_argument("--host", "--node_ip", metavar="IP", help="this machine's address")
+    here.add_argument("--log_dir", default="log", help="folder of workerlog.N (default: log)")
+    here.add_argument("--log_all", action="store_true", help="show the output of all workers")
+    here.add_argument("--log_overwrite", type=_truth, nargs="?", const=True, default=False)
+    here.add_argument("--log_level", default="INFO")
+    here.add_argument("--print_config", type=_truth, nargs="?", const=True, default=True)
+    here.add_argument("-m", "--module", action="store_true", help="script is a module's name")
+    job = parser.add_argument_group("all machines")
+    job.add_argument("--ips", "--cluster_node_ips", default="127.0.0.1", metavar="IP,IP")
+    job.add_argument("--started_port", "--start_port", type=int, metavar="PORT")
+    job.add_argument("--master", metavar="HOST:PORT", help="where the machines meet")
+    job.add_argument("--nnodes", default="1", metavar="N", help="how many machines")
+    job.add_argument("--rank", type=int, default=-1, help="number of this machine")
+    job.add_argument("--job_id", default="default")
+    job.add_argument("--use_paddlecloud", action="store_true", help="ask PaddleCloud's variables")
+    job.add_argument("--run_mode", default="collective")
+    job.add_argument("--backend", help="gloo or nccl, passed on to the workers")
+    job.add_argument("--with_gloo", default="0", help=argparse.SUPPRESS)
+    job.add_argument("--gloo_port", type=int, help=argparse.SUPPRESS)
+    care = parser.add_argument_group("failures")
+    care.add_argument("--max_restart", type=int, metavar="N", help="restarts after a failure")
+    care.add_argument("--elastic_level", type=int, default=-1, help=argparse.SUPPRESS)
+    care.add_argument("--elastic_timeout", type=int, default=30, help=argparse.SUPPRESS)
+    care.add_argument("--rdzv_timeout", type=float, default=300.0, metavar="S")
+    care.add_argument("--hang_timeout", type=float, metavar="S", help="no step for S seconds")
+    for name in _SERVER_FLAGS:
+        default = "" if name in ("servers", "workers", "heter_workers") else None
+        parser.add_argument(f"--{name}", default=default, help=argparse.SUPPRESS)
+    for name in _ELASTIC_FLAGS:
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    parser.add_argument("training_script", nargs="?", metavar="script.py")
+    parser.add_argument("training_script_args", nargs=argparse.REMAINDER, metavar="...")
+    return parser
+
+
+def _unknown_flag(parser: _Parser, flag: str) -> str:
+    from difflib import get_close_matches  # only a mistake pays for the import
+
+    known = [name for action in parser._actions for name in action.option_strings]
+    close = get_close_matches(flag.split("=")[0], known, n=1)
+    way_out = f"did you mean {close[0]}" if close else "see --help for the flags there are"
+    return f"There is no flag {flag.split('=')[0]}: {way_out}."
+
+
+def _fill_from_environment(given: argparse.Namespace, environment: Mapping[str, str]) -> None:
+    defaults = {"log_dir": "log", "nnodes": "1", "rank": -1, "job_id": "default"}
+    numbers = ("rank", "nproc_per_node", "started_port", "max_restart")
+    for name, variables in _FROM_ENVIRONMENT.items():
+        text = next((environment[v] for v in variables if environment.get(v)), None)
+        if text is None or getattr(given, name) != defaults.get(name):
+            continue
+        if name == "nproc_per_node" and not text.isdecimal():
+            continue  # the Kubeflow trainer also says auto, cpu or gpu: what we do by ourselves
+        if name in numbers and not text.lstrip("-").isdecimal():
+            raise LaunchError(f"The environment sets --{name} to {text!r}, which is no number.")
+        setattr(given, name, int(text) if name in numbers else text)
+    if given.master is None and environment.get("PET_MASTER_ADDR"):
+        port = environment.get("PET_MASTER_PORT", "29500")
+        given.master = f"{environment['PET_MASTER_ADDR']}:{port}"
+
+
+def _refuse_what_is_missing(given: argparse.Namespace) -> None:
+    servers = [name for name in _SERVER_FLAGS if getattr(given, name)]
+    if servers or given.run_mode != "collective":
+        flag = servers[0] if servers else f"run_mode {given.run_mode}"
+        raise LaunchError(
+            f"--{flag} asks for parameter servers, which fleetrun cannot start yet: leave it out "
+            "for collective training."
+        )
+    elastic = [name for name in _ELASTIC_FLAGS if getattr(given, name)]
+    if elastic:
+        raise LaunchError(
+            f"--{elastic[0]} asks for a job that grows and shrinks, which fleetrun cannot do: "
+            "use --nnodes N with --max_restart for restarts after failures."
+        )
+
+
+def _node_count(text: str) -> int:
+    if not str(text).isdecimal() or int(text) < 1:
+        raise LaunchError(
+            f"--nnodes must be one number from 1 on, not {text!r} (jobs that grow and shrink "
+            "are not offered)."
+        )
+    return int(text)
+
+
+def _restarts(asked: int | None, elastic_level: int) -> int:
+    """Return the restarts wanted; Paddle's default of 3 takes effect only in its elastic mode."""
+    if asked is None:
+        return 3 if elastic_level > 0 else 0
+    if asked < 0:
+        raise LaunchError(f"--max_restart must be 0 or more, not {asked}.")
+    return asked
+
+
+def _number(name: str, value: int | None, least: int, most: int | None = None) -> int | None:
+    if value is not None and (value < least or (most is not None and value > most)):
+        limit = f"from {least} to {most}" if most else f"{least} or more"
+        raise LaunchError(f"--{name} must be {limit}, not {value}.")
+    return value
+
+
+def _seconds(name: str, value: float | None) -> float | None:
+    if value is not None and value <= 0:
+        raise LaunchError(f"--{name} must be more than 0 seconds, not {value:g}.")
+    return value
+
+
+def _level(text: str) -> int:
+    if text.isdecimal():  # Fleet 1.x: the number of Python's logging module
+        return int(text)
+    level = logging.getLevelNamesMapping().get(text.upper())
+    if level is None:
+        raise LaunchError(f"--log_level {text} is unknown: use DEBUG, INFO, WARNING or ERROR.")
+    return level
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")

@@ -1,0 +1,28 @@
+"""How the launcher speaks: log lines in Fleet's format on stderr, blocks without a prefix.
+
+The workers' own output goes to stdout (see `output.py`), so the two can be told apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+_FORMAT = "%(levelname)s %(asctime)s %(filename)s:%(lineno)d] %(message)s"
+
+log = logging.getLogger("fleetx.launch")
+
+
+def set_up(level: int = logging.INFO) -> None:
+    """Send the launcher's log lines to stderr, once, whatever the root logger does."""
+    log.setLevel(level)
+    log.propagate = False
+    if not log.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        log.addHandler(handler)
+
+
+def block(text: str) -> None:
+    """Print lines as they are: tables, tracebacks."""
+    print(text, file=sys.stderr, flush=True)

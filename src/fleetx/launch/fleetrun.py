@@ -1,0 +1,120 @@
+"""The command `fleetrun`: check everything, then start, watch and end the workers.
+
+What can be wrong in the command is said in one sentence before anything starts. PyTorch is not
+imported here: the workers do that, and the launcher must not make them wait.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from fleetx.launch import console, network, run_script
+from fleetx.launch.arguments import Options, parse
+from fleetx.launch.banner import configuration
+from fleetx.launch.devices import Devices, choose
+from fleetx.launch.errors import LaunchError
+from fleetx.launch.guard import run_guarded
+from fleetx.launch.layout import Site, find_site
+from fleetx.launch.link import Link, Rules
+from fleetx.launch.stacks import SIGNAL
+from fleetx.launch.supervisor import Job, Supervisor
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "fleetrun") -> int:
+    """Run the command line `argv` (default: the process's own) and return its exit code."""
+    environment = dict(os.environ)
+    try:
+        options = parse(sys.argv[1:] if argv is None else argv, environment, prog)
+        console.set_up(options.log_level)
+        devices = choose(options.gpus, options.nproc, environment)
+        command = _command(options)
+        site = find_site(options, devices, environment)
+        _make_log_folder(options.log_dir)
+    except LaunchError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return error.code
+    _greet(options, devices)
+    with tempfile.TemporaryDirectory(prefix="fleetrun-", ignore_cleanup_errors=True) as scratch:
+        job = Job(
+            options=options,
+            devices=devices,
+            environment=environment,
+            command=command,
+            scratch=Path(scratch),
+            open_link=partial(_open_link, options, site, devices),
+        )
+        return run_guarded(Supervisor(job).run)
+
+
+def _command(options: Options) -> list[str]:
+    """Return the command of a worker; {stacks} stands for the file of its stacks."""
+    script = options.script
+    if options.is_module:
+        _check_module(script)
+        target = ["-m", script]
+    else:
+        _check_script(script)
+        target = [script]
+        if not script.endswith(".py") and os.access(script, os.X_OK) and os.path.isfile(script):
+            return [os.path.abspath(script), *options.script_args]
+    python = [sys.executable, "-u"]
+    if options.hang_timeout is not None:
+        python += [run_script.__file__, "{stacks}", str(SIGNAL)]
+    return [*python, *target, *options.script_args]
+
+
+def _check_script(script: str) -> None:
+    path = Path(script)
+    if path.is_file() or (path / "__main__.py").is_file():
+        return
+    if script.startswith("-"):
+        raise LaunchError(f"{script} stands where the script should: flags come before it.")
+    raise LaunchError(f"There is no script {script!r} in {os.getcwd()}.")
+
+
+def _check_module(name: str) -> None:
+    # Only its first part: looking further would import it.
+    top = name.partition(".")[0]
+    if PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:
+        raise LaunchError(f"There is no module {name!r} to start with -m.")
+
+
+def _make_log_folder(folder: str) -> None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise LaunchError(
+            f"--log_dir {folder!r} cannot be written to: {error.strerror}."
+        ) from error
+
+
+def _greet(options: Options, devices: Devices) -> None:
+    if options.shown:
+        print(configuration(options.shown))
+    print(f"launch train in {'GPU' if devices.on_gpu else 'CPU'} mode", flush=True)
+    if devices.note:
+        console.log.warning(devices.note)
+
+
+def _open_link(options: Options, site: Site, devices: Devices) -> Link:
+    rules = Rules(options.rdzv_timeout, options.hang_timeout, options.max_restart)
+    if site.meeting is None:
+        return Link(site, devices, rules)
+    # Only a job on several machines pays for loading this.
+    from fleetx.launch.meeting import ticket
+    from fleetx.launch.member import Member
+    from fleetx.launch.root import open_root
+
+    facts = ticket(options, site, len(devices.shares))
+    if site.node_rank == 0 or (site.node_rank == -1 and network.is_local(site.meeting[0])):
+        root = open_root(site, devices, rules, facts)
+        if root is not None:
+            return root
+    return Member(site, devices, rules, facts)

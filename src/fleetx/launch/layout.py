@@ -1,0 +1,263 @@
+"""Who takes part in a job: machines, their workers, and where they are reached.
+
+`Site` is what one machine knows by itself, from its flags and environment; `Cluster` is the
+whole job, known on one machine at once and on several after they have met (`rendezvous.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleetx.launch import network
+from fleetx.launch.arguments import Options
+from fleetx.launch.devices import Devices
+from fleetx.launch.errors import LaunchError
+
+# Fleet's first port when the machines must agree on ports without talking.
+_FIRST_PORT = 6070
+_FIRST_CLOUD_PORT = 6170
+# PaddleCloud's variables; all four together mean that it started this process.
+_CLOUD = ("PADDLE_TRAINERS", "POD_IP", "PADDLE_TRAINER_ID", "TRAINER_PORTS_NUM")
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of a job."""
+
+    host: str
+    endpoints: tuple[str, ...]
+    devices: tuple[str, ...]
+    """Per worker its devices, with commas between."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A whole job, as seen from the machine with number `this`."""
+
+    nodes: tuple[Node, ...]
+    this: int
+    master: tuple[str, int]
+    """Where the workers' process group meets: torch's MASTER_ADDR and MASTER_PORT."""
+
+    @property
+    def here(self) -> Node:
+        """Return this machine's node."""
+        return self.nodes[self.this]
+
+    @property
+    def endpoints(self) -> list[str]:
+        """List the endpoints of all workers by rank."""
+        return [endpoint for node in self.nodes for endpoint in node.endpoints]
+
+    def first_rank(self, node: int) -> int:
+        """Return the rank of a machine's first worker."""
+        return sum(len(other.endpoints) for other in self.nodes[:node])
+
+    def ranks(self, node: int) -> str:
+        """Name a machine's ranks for a message."""
+        first, count = self.first_rank(node), len(self.nodes[node].endpoints)
+        return f"rank {first}" if count == 1 else f"ranks {first} to {first + count - 1}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """What this machine knows of the job before it has spoken to the others."""
+
+    node_count: int
+    node_rank: int
+    """This machine's number; -1 while the meeting is to give it one."""
+    host: str | None
+    """This machine's address; None when the connection to the others will show it."""
+    hosts: tuple[str, ...] = ()
+    """The machines in order, where the flags name them."""
+    endpoints: tuple[str, ...] = ()
+    """This machine's workers, where ports are fixed; otherwise free ports are taken."""
+    meeting: tuple[str, int] | None = None
+    """Where the machines meet; None on one machine."""
+    started_port: int | None = None
+
+
+def find_site(options: Options, devices: Devices, environment: Mapping[str, str]) -> Site:
+    """Work out from flags and environment which machine of which job this is."""
+    workers = len(devices.shares)
+    cloud = all(environment.get(name) for name in _CLOUD)
+    if options.use_paddlecloud and environment.get("PADDLE_TRAINERS_NUM") != "1" and not cloud:
+        missing = [name for name in _CLOUD if not environment.get(name)]
+        raise LaunchError(
+            f"--use_paddlecloud needs the environment variables {', '.join(_CLOUD)}, but "
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set."
+        )
+    if cloud and len(_hosts(environment["PADDLE_TRAINERS"])) > 1:
+        return _cloud_site(options, workers, environment)
+    hosts = _hosts(options.ips)
+    if len(hosts) > 1:
+        host = _host_of_list(hosts, options.host or environment.get("POD_IP"))
+        port = options.started_port or _FIRST_PORT
+        return _site_of_list(hosts, hosts.index(host), workers, port)
+    if options.nnodes > 1:
+        return _site_of_master(options, environment)
+    return _single_site(options, hosts[0], workers)
+
+
+def _hosts(text: str) -> list[str]:
+    hosts = [item.strip() for item in text.split(",") if item.strip()]
+    if not hosts:
+        raise LaunchError("--ips is empty: list the addresses of all machines, or leave it out.")
+    twice = sorted({host for host in hosts if hosts.count(host) > 1})
+    if twice:
+        raise LaunchError(
+            f"--ips names {', '.join(twice)} more than once: list every machine once "
+            "(workers per machine come from --gpus or --nproc_per_node)."
+        )
+    return hosts
+
+
+def _host_of_list(hosts: list[str], named: str | None) -> str:
+    """Find this machine in the list; an explicit --host or POD_IP decides."""
+    listed = ",".join(hosts)
+    if named is not None:
+        if named not in hosts:
+            raise LaunchError(f"--host {named} (or POD_IP) is not one of --ips {listed}.")
+        _check_local("--host", named)
+        return named
+    local = [host for host in hosts if network.is_local(host)]
+    if not local:
+        raise LaunchError(
+            f"None of --ips {listed} is an address of this machine: correct the list, or start "
+            "fleetrun on the machines that it names."
+        )
+    if len(local) > 1:
+        raise LaunchError(
+            f"More than one of --ips is this machine ({', '.join(local)}): say which one this "
+            "fleetrun is with --host."
+        )
+    return local[0]
+
+
+def _check_local(flag: str, host: str) -> None:
+    if not network.is_local(host):
+        raise LaunchError(
+            f"{flag} {host} is not an address of this machine: give one that it has, as "
+            "`ip address` lists them."
+        )
+
+
+def _site_of_list(hosts: list[str], rank: int, workers: int, port: int) -> Site:
+    endpoints = _endpoints(hosts[rank], port, workers)
+    return Site(
+        node_count=len(hosts),
+        node_rank=rank,
+        host=hosts[rank],
+        hosts=tuple(hosts),
+        endpoints=endpoints,
+        # The first worker's port: fixed, known to all, and open between the machines anyway.
+        # Nobody listens there any more when the workers start.
+        meeting=(hosts[0], port),
+        started_port=port,
+    )
+
+
+def _endpoints(host: str, port: int, workers: int) -> tuple[str, ...]:
+    if port + workers - 1 > 65535:
+        raise LaunchError(f"--started_port {port} leaves no room for {workers} workers' ports.")
+    busy = [p for p in range(port, port + workers) if network.port_in_use(host, p)]
+    if busy:
+        raise LaunchError(
+            f"Port {', '.join(map(str, busy))} of {host} is in use: end what listens there, or "
+            "choose others with --started_port, the same on all machines."
+        )
+    return tuple(network.join_endpoint(host, port + i) for i in range(workers))
+
+
+def _cloud_site(options: Options, workers: int, environment: Mapping[str, str]) -> Site:
+    hosts = _hosts(environment["PADDLE_TRAINERS"])
+    host = _host_of_list(hosts, environment["POD_IP"])
+    listed = environment.get("DISTRIBUTED_TRAINER_ENDPOINTS")
+    if listed:
+        mine = [e.strip() for e in listed.split(",") if network.split_endpoint(e)[0] == host]
+        if len(mine) != workers:
+            raise LaunchError(
+                f"DISTRIBUTED_TRAINER_ENDPOINTS names {len(mine)} endpoints of {host} for "
+                f"{workers} workers."
+            )
+        return Site(
+            node_count=len(hosts),
+            node_rank=hosts.index(host),
+            host=host,
+            hosts=tuple(hosts),
+            endpoints=tuple(mine),
+            meeting=network.split_endpoint(listed.split(",")[0]),
+        )
+    port = options.started_port or _FIRST_CLOUD_PORT
+    if int(environment["TRAINER_PORTS_NUM"]) >= workers and environment.get("PADDLE_PORT"):
+        port = int(environment["PADDLE_PORT"].split(",")[0])
+    return _site_of_list(hosts, hosts.index(host), workers, port)
+
+
+def _site_of_master(options: Options, environment: Mapping[str, str]) -> Site:
+    if options.master is None:
+        raise LaunchError(
+            f"--nnodes {options.nnodes} needs --master host:port, the same on all machines: an "
+            "address of the first machine and a free port there (or list them with --ips)."
+        )
+    try:
+        meeting = network.split_endpoint(options.master.removeprefix("http://"))
+    except ValueError:
+        raise LaunchError(f"--master must be host:port, not {options.master!r}.") from None
+    if not -1 <= options.rank < options.nnodes:
+        raise LaunchError(
+            f"--rank must be from 0 to {options.nnodes - 1} (--nnodes {options.nnodes}), "
+            f"not {options.rank}."
+        )
+    if options.rank == 0 and network.resolve(meeting[0]) and not network.is_local(meeting[0]):
+        raise LaunchError(
+            f"--rank 0 must run on the machine of --master, but {meeting[0]} is not an address "
+            "of this machine."
+        )
+    if options.host:
+        _check_local("--host", options.host)
+    pod = environment.get("POD_IP")
+    return Site(
+        node_count=options.nnodes,
+        node_rank=options.rank,
+        host=options.host or (pod if pod and network.is_local(pod) else None),
+        meeting=meeting,
+        started_port=options.started_port,
+    )
+
+
+def _single_site(options: Options, ip: str, workers: int) -> Site:
+    explicit = options.host is not None and ip == "127.0.0.1"
+    host = options.host if explicit and options.host else ip
+    _check_local("--host" if explicit else "--ips", host)
+    if options.host not in (None, host):
+        raise LaunchError(f"--host {options.host} is not one of --ips {ip}.")
+    endpoints: tuple[str, ...] = ()
+    if options.started_port:
+        endpoints = _endpoints(host, options.started_port, workers)
+    return Site(node_count=1, node_rank=0, host=host, hosts=(host,), endpoints=endpoints)
+
+
+def own_node(site: Site, host: str, devices: Devices) -> Node:
+    """Complete this machine's node once its address is known: free ports where none are fixed."""
+    endpoints = site.endpoints
+    if not endpoints and site.started_port:
+        endpoints = _endpoints(host, site.started_port, len(devices.shares))
+    if not endpoints:
+        ports = network.free_ports(len(devices.shares), host)
+        endpoints = tuple(network.join_endpoint(host, port) for port in ports)
+    return Node(host, endpoints, tuple(",".join(share) for share in devices.shares))
+
+
+def alone(site: Site, devices: Devices) -> Cluster:
+    """Return the job of a single machine."""
+    host = site.host or "127.0.0.1"
+    node = own_node(site, host, devices)
+    return Cluster(nodes=(node,), this=0, master=(host, master_port(host, node.endpoints)))
+
+
+def master_port(host: str, endpoints: tuple[str, ...]) -> int:
+    """Return a free port of `host` that is none of the workers' endpoints."""
+    taken = {network.split_endpoint(endpoint)[1] for endpoint in endpoints}
+    return next(p for p in network.free_ports(len(taken) + 1, host) if p not in taken)

@@ -1,0 +1,119 @@
+"""What the launchers of several machines have in common when they meet.
+
+All must want the same job: the ticket says what has to agree. Everybody hears a heartbeat from
+the first machine and sends one to it; a machine that is silent for `LOST_AFTER` seconds is lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleetx.launch.arguments import Options
+from fleetx.launch.console import log
+from fleetx.launch.layout import Cluster, Node, Site
+
+PROTOCOL = 1
+BEAT_EVERY = 1.0
+LOST_AFTER = 7.0
+
+Ticket = dict[str, Any]
+
+
+def ticket(options: Options, site: Site, workers: int) -> Ticket:
+    """Return what all machines of the job must agree on, by the name a message gives it."""
+    script = Path(options.script)
+    content = hashlib.sha256(script.read_bytes()).hexdigest()[:12] if script.is_file() else ""
+    return {
+        "protocol": PROTOCOL,
+        "machines": site.node_count,
+        "list of machines (--ips)": ",".join(site.hosts),
+        "workers per machine": workers,
+        "world size": site.node_count * workers,
+        "job (--job_id)": options.job_id,
+        "name of the script": script.name,
+        "content of the script (checksum)": content,
+        "--max_restart": options.max_restart,
+        "--hang_timeout": options.hang_timeout,
+    }
+
+
+def difference(own: Ticket, own_host: str, other: Ticket, other_host: str) -> str | None:
+    """Say in one sentence in what two tickets differ; None if they agree."""
+    # A list of another length already says it; its consequences need not be listed too.
+    parts = [
+        f"{name} {own.get(name)!r} on {own_host} and {other.get(name)!r} on {other_host}"
+        for name in own
+        if own.get(name) != other.get(name)
+    ]
+    if not parts:
+        return None
+    return f"The machines were started for different jobs: {'; '.join(parts)}."
+
+
+def node_to_json(node: Node) -> dict[str, Any]:
+    """Return a node as JSON values."""
+    return {
+        "host": node.host,
+        "endpoints": list(node.endpoints),
+        "devices": list(node.devices),
+    }
+
+
+def node_from_json(record: dict[str, Any]) -> Node:
+    """Read what `node_to_json` wrote."""
+    return Node(record["host"], tuple(record["endpoints"]), tuple(record["devices"]))
+
+
+def cluster_from_json(record: dict[str, Any]) -> Cluster:
+    """Read the cluster of a start message."""
+    nodes = tuple(node_from_json(node) for node in record["nodes"])
+    host, port = record["master"]
+    return Cluster(nodes=nodes, this=record["this"], master=(host, port))
+
+
+@dataclass
+class Notices:
+    """Prints what is waited for: after a first moment, then only when it has changed."""
+
+    _QUIET = 1.0
+    _BETWEEN = 3.0
+
+    def __post_init__(self) -> None:
+        self._next = time.monotonic() + self._QUIET
+        self._last = ""
+
+    def say(self, text: str) -> None:
+        """Print the text unless it was printed before or another one was just printed."""
+        if text != self._last and time.monotonic() >= self._next:
+            log.info(text)
+            self._last = text
+            self._next = time.monotonic() + self._BETWEEN
+
+
+class Pace:
+    """Says when a heartbeat is due, and notices when this process itself stood still."""
+
+    def __init__(self) -> None:
+        self._sent = 0.0
+        self._seen = time.monotonic()
+
+    def due(self) -> bool:
+        """Say, about once per `BEAT_EVERY` seconds, that a heartbeat is to be sent."""
+        now = time.monotonic()
+        if now - self._sent < BEAT_EVERY:
+            return False
+        self._sent = now
+        return True
+
+    def pause(self) -> float:
+        """Return how long this process stood still since the last call (0 if it did not).
+
+        A stopped or sleeping machine must not take its own silence for everybody else's.
+        """
+        now = time.monotonic()
+        gap, self._seen = now - self._seen, now
+        return gap if gap > BEAT_EVERY * 3 else 0.0

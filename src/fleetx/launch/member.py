@@ -1,0 +1,179 @@
+"""Every other machine's side of a job on several machines: it comes, does as told, and reports."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+
+from fleetx.launch import network
+from fleetx.launch.devices import Devices
+from fleetx.launch.errors import LaunchError
+from fleetx.launch.failure import Failure
+from fleetx.launch.layout import Cluster, Site, own_node
+from fleetx.launch.link import Check, Link, Rules, Verdict
+from fleetx.launch.meeting import (
+    LOST_AFTER,
+    Notices,
+    Pace,
+    Ticket,
+    cluster_from_json,
+    node_to_json,
+)
+from fleetx.launch.root import lost
+from fleetx.launch.wire import Line, Message
+
+_TRY = 2.0
+
+
+class Member(Link):
+    """The link of a machine that is not the first."""
+
+    def __init__(self, site: Site, devices: Devices, rules: Rules, ticket: Ticket) -> None:
+        super().__init__(site, devices, rules)
+        self._ticket = ticket
+        self._line: Line | None = None
+        self._cluster: Cluster | None = None
+        self._verdict: Verdict | None = None
+        self._done = False
+        self._pace = Pace()
+        self._notices = Notices()
+        self._last_error = "no answer"
+
+    # ---- meeting
+
+    def meet(self, attempt: int, check: Check) -> Cluster:
+        """Go where the machines meet and wait for the start."""
+        self.attempt = attempt
+        self._verdict, self._done = None, False
+        if attempt > 0:
+            self._send({"type": "ready"})
+        deadline = time.monotonic() + self.rules.rdzv_timeout
+        while True:
+            if self._line is None or self._line.closed:
+                if attempt > 0:
+                    raise LaunchError("The restart failed: the first machine went away.", 1)
+                self._connect(deadline, check)
+            check()
+            cluster = self._listen_for_start()
+            if cluster is not None:
+                self._cluster = cluster
+                return cluster
+            self._beat(0.0)
+
+    def _connect(self, deadline: float, check: Check) -> None:
+        """Try until the first machine answers."""
+        while True:
+            check()
+            if time.monotonic() >= deadline:
+                raise LaunchError(self._never_reached(), 1)
+            address = network.resolve(self._meeting[0])
+            if address is None:
+                self._last_error = "the name has no address"
+            else:
+                try:
+                    connection = socket.create_connection((address, self._meeting[1]), _TRY)
+                except OSError as error:
+                    self._last_error = error.strerror or str(error)
+                else:
+                    break
+            self._notices.say(f"Waiting for the first machine at {self._where()}.")
+            select.select([], [], [], 0.2)
+        self._line = Line(connection)
+        node = own_node(self.site, self.site.host or self._line.own_address, self.devices)
+        self._send(
+            {
+                "type": "join",
+                "ticket": self._ticket,
+                "rank": self.site.node_rank,
+                "node": node_to_json(node),
+            }
+        )
+
+    @property
+    def _meeting(self) -> tuple[str, int]:
+        assert self.site.meeting is not None
+        return self.site.meeting
+
+    def _where(self) -> str:
+        return network.join_endpoint(*self._meeting)
+
+    def _never_reached(self) -> str:
+        return (
+            f"The first machine was not reached at {self._where()} in "
+            f"{self.rules.rdzv_timeout:g} s (--rdzv_timeout; last try: {self._last_error}). "
+            "Likely reasons: fleetrun is not running there, or ended with an error; a wrong ip in "
+            "the flags; a firewall or a proxy in between; another --started_port or --master there."
+        )
+
+    def _listen_for_start(self) -> Cluster | None:
+        assert self._line is not None
+        select.select([self._line.socket], [], [], 0.1)
+        for message in self._line.pump():
+            if message["type"] == "refuse":
+                raise LaunchError(message["text"], 1)
+            if message["type"] == "start":
+                return cluster_from_json(message)
+        self._notices.say(f"At {self._where()}; the first machine waits for others.")
+        if time.monotonic() - self._line.last_heard > LOST_AFTER:
+            self._line.close()
+        return None
+
+    # ---- while the workers run
+
+    def report(self, failure: Failure) -> None:
+        """Tell the first machine what happened here."""
+        self._send({"type": "failed", "failure": failure.to_json()})
+
+    def complete(self) -> None:
+        """Say that this machine's workers ended well."""
+        if not self._done:
+            self._done = True
+            self._send({"type": "done"})
+
+    def poll(self, idle: float) -> Verdict | None:
+        """Hear the first machine."""
+        assert self._line is not None
+        self._line.last_heard += self._pace.pause()
+        for message in self._line.pump():
+            if message["type"] == "stop":
+                failure = Failure.from_json(message["failure"])
+                self._verdict = Verdict(failure, message["again"])
+            elif message["type"] == "finished":
+                self.finished = True
+        self._beat(idle)
+        if self._verdict is None and not self.finished:
+            self._notice_loss()
+        return self._verdict
+
+    def _notice_loss(self) -> None:
+        assert self._line is not None
+        assert self._cluster is not None
+        silent = time.monotonic() - self._line.last_heard
+        if self._line.closed:
+            how = "its fleetrun ended without a word (killed, or the machine restarted)"
+        elif silent > LOST_AFTER:
+            how = f"silent for {silent:.0f} s: the network is cut or the machine is down"
+        else:
+            return
+        root = self._cluster.nodes[0]
+        self._verdict = Verdict(lost(root.host, self._cluster.ranks(0), how))
+
+    def _beat(self, idle: float) -> None:
+        if self._pace.due():
+            self._send({"type": "alive", "idle": idle})
+
+    def _send(self, message: Message) -> None:
+        if self._line is not None and not self._line.closed:
+            self._line.send({**message, "attempt": self.attempt})
+
+    def share_stacks(self, text: str) -> list[str]:
+        """Send this machine's stacks to the first one."""
+        self._send({"type": "stacks", "text": text})
+        return []
+
+    def close(self) -> None:
+        """Send the last words and close the connection."""
+        if self._line is not None and not self._line.closed:
+            self._line.flush()
+            self._line.close()

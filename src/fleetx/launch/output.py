@@ -1,0 +1,84 @@
+"""The workers' output: it goes to files first, and from there to the terminal.
+
+A worker writes straight into its own log, so nothing is lost whatever happens to the launcher.
+A thread copies the logs to stdout as they grow: a terminal that stands still must not stop the
+launcher from watching.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+_POLL = 0.05
+_CHUNK = 1 << 16
+
+
+class Follower:
+    """Copies what is added to log files to a descriptor, line by line where lines get a prefix."""
+
+    def __init__(self, sources: Sequence[tuple[Path, int, str]], target: int = 1) -> None:
+        """Follow (file, offset to start at, prefix) for each source."""
+        self._sources = [_Source(path, offset, prefix) for path, offset, prefix in sources]
+        self._target = target
+        self._ending = threading.Event()
+        self.broken = threading.Event()
+        """Set when the reader of the output is gone."""
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+        self._thread.start()
+
+    def finish(self, patience: float = 5.0) -> None:
+        """Copy what is left and stop; give up on a terminal that stands still."""
+        self._ending.set()
+        self._thread.join(patience)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                ending = self._ending.wait(_POLL)  # asked before reading: nothing is added later
+                for source in self._sources:
+                    self._write(source.read(at_end=ending))
+                if ending:
+                    return
+        except BrokenPipeError:
+            self.broken.set()
+        finally:
+            for source in self._sources:
+                source.close()
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._target, view) :]
+
+
+class _Source:
+    """One log file, read from where the last read stopped."""
+
+    def __init__(self, path: Path, offset: int, prefix: str) -> None:
+        self._file = path.open("rb", buffering=0)
+        self._file.seek(offset)
+        self._prefix = prefix.encode()
+        self._rest = b""
+
+    def read(self, at_end: bool) -> bytes:
+        parts = []
+        while chunk := self._file.read(_CHUNK):
+            parts.append(chunk)
+        data = self._rest + b"".join(parts)
+        if not self._prefix:
+            return data
+        lines = data.splitlines(keepends=True)
+        # Lines of different workers must not mix: an unfinished one waits for its end.
+        self._rest = b""
+        if lines and not lines[-1].endswith((b"\n", b"\r")):
+            if at_end:
+                lines[-1] += b"\n"
+            else:
+                self._rest = lines.pop()
+        return b"".join(self._prefix + line for line in lines)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,378 @@
+"""The first machine's side of a job on several machines: it gathers, starts and decides.
+
+It listens where the flags say, until every machine has come and wants the same job; then it
+tells all of them the whole cluster. While the workers run it collects failures and heartbeats,
+chooses the failure that came first, and tells everybody.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleetx.launch import network
+from fleetx.launch.console import log
+from fleetx.launch.devices import Devices
+from fleetx.launch.errors import LaunchError
+from fleetx.launch.failure import Failure, first
+from fleetx.launch.layout import Cluster, Node, Site, master_port, own_node
+from fleetx.launch.link import Check, Link, Rules, Verdict
+from fleetx.launch.meeting import (
+    LOST_AFTER,
+    Notices,
+    Pace,
+    Ticket,
+    difference,
+    node_from_json,
+    node_to_json,
+)
+from fleetx.launch.wire import Line, Message
+
+# Failures of other machines arrive a moment after the first; all are heard before deciding.
+_HEARING = 0.5
+# After machines turn out to want different jobs, the late ones still get to hear it.
+_LATECOMERS = 3.0
+
+
+@dataclass
+class _Member:
+    """Another machine, as the first one sees it."""
+
+    line: Line
+    node: Node
+    rank: int = -1
+    idle: float = 0.0
+    done: bool = False
+    ready_for: int = 0
+    stacks: list[str] = field(default_factory=list)
+
+
+class Root(Link):
+    """The link of the first machine."""
+
+    def __init__(self, site: Site, devices: Devices, rules: Rules, ticket: Ticket) -> None:
+        super().__init__(site, devices, rules)
+        self._ticket = ticket
+        self._members: list[_Member] = []
+        self._strangers: list[Line] = []
+        self._problem: str | None = None
+        self._problem_since = 0.0
+        self._cluster: Cluster | None = None
+        self._decide_at: float | None = None
+        self._done_here = False
+        self._told_to_stop = False
+        self._pace = Pace()
+        self._listener = self._listen()
+
+    def _listen(self) -> socket.socket:
+        assert self.site.meeting is not None
+        host, port = self.site.meeting
+        # A name that is not known yet (Kubernetes publishes them late) is awaited in meet().
+        listener = network.listen(host if network.resolve(host) else "", port)
+        listener.setblocking(False)
+        return listener
+
+    # ---- meeting
+
+    def meet(self, attempt: int, check: Check) -> Cluster:
+        """Wait for all machines, then tell each of them the cluster."""
+        self.attempt = attempt
+        self._failures.clear()
+        self._decide_at, self._done_here, self._told_to_stop = None, False, False
+        deadline = time.monotonic() + self.rules.rdzv_timeout
+        if attempt == 0:
+            self._gather(deadline, check)
+        else:
+            self._wait_until_ready(attempt, deadline, check)
+        return self._start()
+
+    def _gather(self, deadline: float, check: Check) -> None:
+        assert self.site.meeting is not None
+        host = self._own_host(deadline, check)
+        own = own_node(self.site, host, self.devices)
+        self._cluster = Cluster(nodes=(own,), this=0, master=self.site.meeting)
+        notices = Notices()
+        while len(self._members) + 1 < self.site.node_count:
+            check()
+            self._accept()
+            missing = self._missing()
+            notices.say(f"Waiting at {self._where()} for {missing}.")
+            if time.monotonic() >= deadline:
+                if self._problem is None:
+                    self._problem = self._nobody_came(missing)
+                self._refuse()
+            self._beat()
+            select.select([self._listener, *(self._sockets())], [], [], 0.1)
+            if self._problem is not None and self._problem_since + _LATECOMERS < time.monotonic():
+                self._refuse()
+        if self._problem is not None:
+            self._refuse()
+        self._listener.close()
+        for stranger in self._strangers:
+            stranger.close()
+        self._strangers.clear()
+
+    def _sockets(self) -> list[socket.socket]:
+        lines = [*self._strangers, *(member.line for member in self._members)]
+        return [line.socket for line in lines if not line.closed]
+
+    def _own_host(self, deadline: float, check: Check) -> str:
+        """Return the address the others reach this machine at."""
+        assert self.site.meeting is not None
+        host = self.site.host or network.resolve(self.site.meeting[0])
+        while host is None:
+            check()
+            if time.monotonic() >= deadline:
+                raise LaunchError(f"The name {self.site.meeting[0]} of --master has no address.", 1)
+            select.select([], [], [], 0.5)
+            host = network.resolve(self.site.meeting[0])
+        return host
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+            self._strangers.append(Line(connection))
+        except BlockingIOError:
+            pass
+        for stranger in list(self._strangers):
+            for message in stranger.pump():
+                if message["type"] == "join" and stranger in self._strangers:
+                    self._strangers.remove(stranger)
+                    try:
+                        self._admit(stranger, message)
+                    except (KeyError, TypeError) as error:
+                        log.warning("%s sent no proper join: %r", stranger.peer_address, error)
+                        stranger.close()
+            if stranger.closed and stranger in self._strangers:
+                self._strangers.remove(stranger)
+        for member in list(self._members):
+            member.line.pump()
+            if member.line.closed:  # it may come again until the deadline
+                log.warning("%s came and went away again.", member.node.host)
+                self._members.remove(member)
+
+    def _admit(self, line: Line, message: Message) -> None:
+        node = node_from_json(message["node"])
+        assert self._cluster is not None
+        problem = difference(self._ticket, self._cluster.here.host, message["ticket"], node.host)
+        taken = [member.rank for member in self._members] + [0]
+        rank = message["rank"]
+        if problem is not None:
+            if self._problem is None:
+                self._problem, self._problem_since = problem, time.monotonic()
+        elif rank != -1 and rank in taken:
+            line.send(
+                {"type": "refuse", "text": f"Machine {rank} ({node.host}) has already joined."}
+            )
+            line.flush()
+            line.close()
+            return
+        log.debug("%s has come.", node.host)
+        self._members.append(_Member(line, node, rank))
+
+    def _missing(self) -> str:
+        if self.site.hosts:
+            here = {member.node.host for member in self._members} | {self.site.hosts[0]}
+            return ", ".join(self._endpoints_of(h) for h in self.site.hosts if h not in here)
+        count = self.site.node_count - 1 - len(self._members)
+        came = ", ".join(member.node.host for member in self._members) or "nobody"
+        return f"{count} of {self.site.node_count} machines (so far came: {came})"
+
+    def _endpoints_of(self, host: str) -> str:
+        if self.site.started_port is None:
+            return host
+        ports = range(self.site.started_port, self.site.started_port + len(self.devices.shares))
+        return ",".join(network.join_endpoint(host, port) for port in ports)
+
+    def _where(self) -> str:
+        assert self.site.meeting is not None
+        return network.join_endpoint(*self.site.meeting)
+
+    def _nobody_came(self, missing: str) -> str:
+        return (
+            f"After {self.rules.rdzv_timeout:g} s (--rdzv_timeout) these never came: {missing}. "
+            "Likely reasons: fleetrun is not running there, or ended with an error; a wrong ip "
+            f"in the flags; a firewall or a proxy that keeps them from {self._where()}; another "
+            "number of machines, or another --started_port or --master, in their flags."
+        )
+
+    def _refuse(self) -> None:
+        """End the meeting for everybody, with the same sentence."""
+        assert self._problem is not None
+        for line in [*self._strangers, *(member.line for member in self._members)]:
+            line.send({"type": "refuse", "text": self._problem})
+            line.flush()
+        raise LaunchError(self._problem, 1)
+
+    def _wait_until_ready(self, attempt: int, deadline: float, check: Check) -> None:
+        while any(member.ready_for < attempt for member in self._members):
+            check()
+            verdict = self.poll(0.0)
+            if verdict is not None or time.monotonic() >= deadline:
+                reason = verdict.failure.sentence if verdict else "Not every machine came back."
+                raise LaunchError(f"The restart failed: {reason}", 1)
+            select.select(self._sockets(), [], [], 0.1)
+
+    def _start(self) -> Cluster:
+        """Number the machines, choose the workers' meeting point, and send both to all."""
+        assert self._cluster is not None
+        self._number()
+        ordered = sorted(self._members, key=lambda member: member.rank)
+        own = self._cluster.nodes[0]
+        assert self.site.meeting is not None
+        # By the name the flags use: what reaches the meeting reaches the process group.
+        master = (self.site.meeting[0], master_port(own.host, own.endpoints))
+        nodes = (own, *(member.node for member in ordered))
+        self._cluster = Cluster(nodes=nodes, this=0, master=master)
+        for member in ordered:
+            member.done, member.idle, member.stacks = False, 0.0, []
+            member.line.last_heard = time.monotonic()
+            member.line.send(
+                {
+                    "type": "start",
+                    "attempt": self.attempt,
+                    "this": member.rank,
+                    "master": list(master),
+                    "nodes": [node_to_json(node) for node in nodes],
+                }
+            )
+        return self._cluster
+
+    def _number(self) -> None:
+        """Give the machines without a number the free ones, in the order they came."""
+        taken = {member.rank for member in self._members} | {0}
+        free = iter(rank for rank in range(self.site.node_count) if rank not in taken)
+        for member in self._members:
+            if member.rank == -1:
+                member.rank = next(free)
+
+    # ---- while the workers run
+
+    def report(self, failure: Failure) -> None:
+        """Remember what happened here; a signal ends the job at once."""
+        super().report(failure)
+        if failure.kind == "asked":
+            self._tell_to_stop(Verdict(failure))
+
+    def complete(self) -> None:
+        """Say that this machine's workers ended well."""
+        self._done_here = True
+
+    def poll(self, idle: float) -> Verdict | None:
+        """Hear everybody, and decide."""
+        pause = self._pace.pause()
+        for member in self._members:
+            member.line.last_heard += pause
+            for message in member.line.pump():
+                self._hear(member, message)
+            self._notice_loss(member)
+        self._beat()
+        self._notice_end(idle)
+        now = time.monotonic()
+        if self._failures and self._decide_at is None:
+            self._decide_at = now + _HEARING
+        if self._decide_at is None or now < self._decide_at:
+            return None
+        failure = first(self._failures)
+        verdict = Verdict(failure, self.rules.allows_restart(failure, self.attempt))
+        self._tell_to_stop(verdict)
+        return verdict
+
+    def _hear(self, member: _Member, message: dict[str, Any]) -> None:
+        if message["attempt"] < self.attempt and message["type"] != "ready":
+            return  # late news of an attempt that is over
+        match message["type"]:
+            case "alive":
+                member.idle = message["idle"]
+            case "done":
+                member.done = True
+            case "ready":
+                member.ready_for = message["attempt"]
+            case "failed":
+                self._failures.append(Failure.from_json(message["failure"]))
+            case "stacks":
+                member.stacks.append(message["text"])
+
+    def _notice_loss(self, member: _Member) -> None:
+        silent = time.monotonic() - member.line.last_heard
+        if self._told_to_stop or self.finished or self._failures:
+            return
+        if member.line.closed:
+            how = "its fleetrun ended without a word (killed, or the machine restarted)"
+        elif silent > LOST_AFTER:
+            how = f"silent for {silent:.0f} s: the network is cut or the machine is down"
+        else:
+            return
+        assert self._cluster is not None
+        host, ranks = member.node.host, self._cluster.ranks(member.rank)
+        self._failures.append(lost(host, ranks, how))
+
+    def _beat(self) -> None:
+        if self._pace.due():
+            for member in self._members:
+                member.line.send({"type": "alive"})
+
+    def _notice_end(self, idle: float) -> None:
+        working = [member.idle for member in self._members if not member.done]
+        if self._done_here and not working:
+            self.finished = True
+            for member in self._members:
+                member.line.send({"type": "finished"})
+        elif not self._failures and not self._told_to_stop:
+            least = min(working if self._done_here else [idle, *working])
+            hang = self.rules.hang(least, self.site.host or "")
+            if hang is not None:
+                self._failures.append(hang)
+
+    def _tell_to_stop(self, verdict: Verdict) -> None:
+        self._told_to_stop = True
+        for member in self._members:
+            member.line.send(
+                {"type": "stop", "failure": verdict.failure.to_json(), "again": verdict.again}
+            )
+
+    def share_stacks(self, text: str) -> list[str]:
+        """Wait a moment for the other machines' stacks."""
+        deadline = time.monotonic() + 4
+        waiting = [member for member in self._members if not member.done]
+        while time.monotonic() < deadline:
+            for member in waiting:
+                for message in member.line.pump():
+                    self._hear(member, message)
+            if all(member.stacks or member.line.closed for member in waiting):
+                break
+            select.select(self._sockets(), [], [], 0.1)
+        return [text for member in waiting for text in member.stacks]
+
+    def close(self) -> None:
+        """Send the last words and close every connection."""
+        self._listener.close()
+        for member in self._members:
+            member.line.flush()
+            member.line.close()
+
+
+def lost(host: str, ranks: str, how: str) -> Failure:
+    """Return the failure of a machine that no longer answers."""
+    return Failure(
+        kind="lost", host=host, sentence=f"Machine {host} ({ranks}) was lost: {how}.", code=1
+    )
+
+
+def open_root(site: Site, devices: Devices, rules: Rules, ticket: Ticket) -> Root | None:
+    """Be the first machine, or return None when another launcher here already is."""
+    assert site.meeting is not None
+    try:
+        return Root(site, devices, rules, ticket)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE and site.node_rank == -1:
+            return None
+        where = network.join_endpoint(*site.meeting)
+        raise LaunchError(
+            f"The machines cannot meet at {where}: {error.strerror}; choose another port with "
+            "--started_port or --master, the same on all machines."
+        ) from error

@@ -1,0 +1,57 @@
+"""Run a script as `python script.py` does, after making its stack readable from outside.
+
+Started as a file, not as a module, by `--hang_timeout`: python run_script.py STACKS SIGNAL
+[-m] script args. On the signal faulthandler writes the Python stack of every thread to the file
+STACKS, even while the main thread waits inside C code. Uses the standard library only, and
+nothing of it shows in the script's `sys.argv`, `sys.path`, `__main__` or tracebacks.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import runpy
+import sys
+import types
+from types import TracebackType
+
+_STACKS: list[object] = []  # faulthandler keeps the descriptor, not the file object
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an uncaught exception without the frames that led into the script."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+
+def _main() -> None:
+    stacks, signum, *rest = sys.argv[1:]
+    file = open(stacks, "w")  # noqa: SIM115 - open as long as the process lives
+    _STACKS.append(file)
+    faulthandler.register(int(signum), file=file, all_threads=True)
+    sys.excepthook = _show
+    if rest[0] == "-m":
+        sys.argv = rest[1:]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        return
+    sys.argv = rest
+    script = rest[0]
+    if os.path.isdir(script) or script.endswith((".zip", ".pyz")):
+        sys.path.pop(0)
+        runpy.run_path(script, run_name="__main__")
+        return
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    module = types.ModuleType("__main__")
+    module.__file__ = script
+    module.__dict__["__builtins__"] = __builtins__
+    # Kept after the end too: exit handlers and pickles look the script's names up there.
+    sys.modules["__main__"] = module
+    with open(script, "rb") as source:
+        code = compile(source.read(), script, "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+
+
+if __name__ == "__main__":
+    _main()

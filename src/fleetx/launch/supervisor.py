@@ -1,0 +1,239 @@
+"""The process that starts this machine's workers, watches them, and ends all of them together.
+
+    meet the other machines -> start the group -> watch -> stop the group -> again, or report
+
+Signals only set a mark here; every wait is short and looks at it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from types import FrameType
+
+from fleetx.launch import stacks
+from fleetx.launch.arguments import Options
+from fleetx.launch.banner import endpoints_file, environment_table
+from fleetx.launch.child_environment import TABLE, Extras, worker_environment
+from fleetx.launch.console import block, log
+from fleetx.launch.devices import Devices
+from fleetx.launch.errors import LaunchError, StopRequest
+from fleetx.launch.failure import Failure
+from fleetx.launch.group import Group, ProcessSpec, Progress
+from fleetx.launch.guard import STOP_SIGNALS
+from fleetx.launch.layout import Cluster
+from fleetx.launch.link import Link, Verdict
+from fleetx.launch.output import Follower
+from fleetx.launch.processes import descendants
+
+_POLL = 0.05
+# After a failure the rest is to be gone within 5 s; somebody who asks for the end lets workers
+# save what they have.
+_GRACE_AFTER_FAILURE = 3.0
+_GRACE_WHEN_ASKED = 8.0
+_GRACE_FOR_LEFTOVERS = 1.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that is settled before the first process starts."""
+
+    options: Options
+    devices: Devices
+    environment: dict[str, str]
+    command: list[str]
+    scratch: Path
+    open_link: Callable[[], Link]
+    """Makes the link in the supervisor's process, where its sockets belong."""
+
+
+class Supervisor:
+    """Runs one job on this machine."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._asked: list[int] = []
+        self._link: Link | None = None
+
+    def run(self) -> int:
+        """Run the job to its end and return the exit code."""
+        self._take_signals()
+        try:
+            self._link = self._job.open_link()
+            return self._attempts(self._link)
+        except LaunchError as error:
+            print(f"fleetrun: {error}", file=sys.stderr)
+            return error.code
+        except StopRequest as request:
+            return 128 + request.signum
+        finally:
+            if self._link is not None:
+                self._link.close()
+            shutil.rmtree(self._job.scratch, ignore_errors=True)
+
+    def _take_signals(self) -> None:
+        def remember(signum: int, frame: FrameType | None) -> None:
+            self._asked.append(signum)
+
+        for signum in STOP_SIGNALS:
+            if signal.getsignal(signum) != signal.SIG_IGN:
+                signal.signal(signum, remember)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+    def _check(self) -> None:
+        if self._asked:
+            raise StopRequest(self._asked[0])
+
+    def _attempts(self, link: Link) -> int:
+        limit = self._job.options.max_restart
+        for attempt in count():
+            cluster = link.meet(attempt, self._check)
+            verdict = self._attempt(cluster, link, attempt)
+            if verdict is None:
+                log.info("All workers of this machine have completed.")
+                return 0
+            if not verdict.again:
+                return verdict.failure.code
+            log.warning("Starting all workers again: restart %d of %d.", attempt + 1, limit)
+        raise AssertionError("count() has no end")
+
+    def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
+        specs = self._specs(cluster, attempt)
+        self._announce(cluster, specs)
+        group = Group(specs, cluster.here.host)
+        follower = self._follow(group)
+        watch = _Watch(group, link, follower, self._job.options.hang_timeout is not None)
+        try:
+            verdict = watch.until_end(self._asked, cluster.here.host)
+            if verdict is not None and verdict.failure.kind == "hang":
+                self._show_stacks(group, link)
+        finally:
+            self._stop(group)
+            follower.finish()
+        if verdict is not None:
+            log.error(verdict.failure.text())
+        return verdict
+
+    def _stop(self, group: Group) -> None:
+        """End what still runs, in the manner that the reason calls for."""
+        if self._asked:
+            asked = self._asked[-1]
+            signum = asked if asked in (signal.SIGINT, signal.SIGTERM) else signal.SIGTERM
+            group.stop(signum, _GRACE_WHEN_ASKED, hurry=lambda: len(self._asked) > 1)
+        elif not group.completed:
+            group.stop(signal.SIGTERM, _GRACE_AFTER_FAILURE, hurry=lambda: bool(self._asked))
+        elif descendants():
+            group.stop(signal.SIGTERM, _GRACE_FOR_LEFTOVERS, hurry=lambda: bool(self._asked))
+
+    def _specs(self, cluster: Cluster, attempt: int) -> list[ProcessSpec]:
+        options, scratch = self._job.options, self._job.scratch
+        extras = Extras(
+            run_id=options.job_id,
+            attempt=attempt,
+            max_restart=options.max_restart,
+            scratch=str(scratch),
+            backend=options.backend,
+            with_gloo=options.with_gloo,
+        )
+        first = cluster.first_rank(cluster.this)
+        specs = []
+        for local_rank in range(len(self._job.devices.shares)):
+            file = scratch / f"stacks.{local_rank}.{attempt}"
+            traced = "{stacks}" in self._job.command
+            specs.append(
+                ProcessSpec(
+                    rank=first + local_rank,
+                    command=[p.replace("{stacks}", str(file)) for p in self._job.command]
+                    if traced
+                    else self._job.command,
+                    environment=worker_environment(
+                        self._job.environment, cluster, self._job.devices, local_rank, extras
+                    ),
+                    log=Path(options.log_dir, f"workerlog.{local_rank}"),
+                    heartbeat=scratch / f"heartbeat.{local_rank}",
+                    stacks=file if traced else None,
+                )
+            )
+        return specs
+
+    def _announce(self, cluster: Cluster, specs: list[ProcessSpec]) -> None:
+        folder = Path(self._job.options.log_dir)
+        (folder / "endpoints.log").write_text(endpoints_file(cluster.endpoints), encoding="utf-8")
+        if self._job.options.log_overwrite:
+            for spec in specs:
+                spec.log.write_bytes(b"")
+        log.info(
+            "Local start %d processes. First process distributed environment info "
+            "(Only For Debug): \n%s\n",
+            len(specs),
+            environment_table(specs[0].environment, TABLE),
+        )
+        if len(specs) > 1 and "OMP_NUM_THREADS" not in self._job.environment:
+            log.info("Each worker computes with one thread; set OMP_NUM_THREADS for more.")
+        log.info(
+            "All endpoints are listed in %s; the output of worker N of this machine is in %s.",
+            folder / "endpoints.log",
+            folder / "workerlog.N",
+        )
+
+    def _follow(self, group: Group) -> Follower:
+        everyone = self._job.options.log_all
+        return Follower(
+            [
+                (w.spec.log, w.offset, f"[rank {w.spec.rank}] " if everyone else "")
+                for w in (group.workers if everyone else group.workers[:1])
+            ]
+        )
+
+    def _show_stacks(self, group: Group, link: Link) -> None:
+        text = stacks.collect(group.workers)
+        for part in (text, *link.share_stacks(text)):
+            block(part)
+
+
+class _Watch:
+    """Looks at the workers and at the link until the attempt has ended."""
+
+    def __init__(self, group: Group, link: Link, follower: Follower, for_hangs: bool) -> None:
+        self._group = group
+        self._link = link
+        self._follower = follower
+        self._progress = Progress(group.workers) if for_hangs else None
+        self._reported = False
+
+    def until_end(self, asked: list[int], host: str) -> Verdict | None:
+        """Return the verdict, or None when the whole job is done."""
+        while True:
+            self._group.poll()
+            if self._follower.broken.is_set() and not asked:
+                asked.append(signal.SIGPIPE)  # as any program whose reader has gone
+            if asked:
+                return self._stop_request(asked[0], host)
+            self._report_failure()
+            verdict = self._link.poll(self._progress.idle() if self._progress else 0.0)
+            if verdict is not None:
+                return verdict
+            if self._group.completed:
+                self._link.complete()
+                if self._link.finished:
+                    return None
+            time.sleep(_POLL)
+
+    def _report_failure(self) -> None:
+        failure = None if self._reported else self._group.failure()
+        if failure is not None:
+            self._link.report(failure)
+            self._reported = True
+
+    def _stop_request(self, signum: int, host: str) -> Verdict:
+        name = signal.Signals(signum).name
+        sentence = f"Stopped by {name}, which fleetrun on {host} received."
+        failure = Failure(kind="asked", host=host, sentence=sentence, code=128 + signum)
+        self._link.report(failure)
+        return Verdict(failure)
