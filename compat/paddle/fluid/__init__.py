@@ -13,7 +13,6 @@ from paddle.fluid import (
     core,
     data_feeder,
     dataset,
-    evaluator,
     executor,
     framework,
     incubate,

@@ -23,7 +23,7 @@ from fleetx.static.io import (
     serialize_program,
     set_program_state,
 )
-from fleetx.static.layers import Print, accuracy, auc, create_global_var, create_parameter
+from fleetx.static.layers import Print, accuracy, auc, create_global_var, create_parameter, py_func
 from fleetx.static.layers.io import static_data as data
 from fleetx.static.optimizer import ExponentialMovingAverage
 from fleetx.static.param_attr import WeightNormParamAttr
@@ -76,6 +76,7 @@ __all__ = [
     "name_scope",
     "normalize_program",
     "program_guard",
+    "py_func",
     "save",
     "save_inference_model",
     "save_to_file",

@@ -1,7 +1,0 @@
-"""Measures of the oldest programs."""
-
-from paddle._coverage import missing
-
-__all__ = []
-
-__getattr__ = missing(__name__)

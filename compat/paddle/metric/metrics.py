@@ -1,7 +1,0 @@
-"""Measures kept outside of programs, and accuracy inside."""
-
-from paddle._coverage import missing
-
-__all__ = []
-
-__getattr__ = missing(__name__)
