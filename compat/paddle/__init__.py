@@ -1,4 +1,4 @@
-"""The package name `paddle`, mapped to FleetX: static-graph programs of Paddle 1.8 to 2.4 on PyTorch.
+"""The package name `paddle`, mapped to FleetX: static-graph programs of Paddle on PyTorch.
 
 Names and arguments only; all behaviour is in `fleetx`. `docs/paddle-compatibility.md` lists what is
 covered; anything else raises an error that says so.

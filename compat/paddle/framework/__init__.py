@@ -49,8 +49,8 @@ def enable_static() -> None:
 def disable_static(place: Any = None) -> None:
     """Refuse: there is no eager mode here."""
     raise RuntimeError(
-        "paddle.disable_static() asks for eager mode, which FleetX leaves to PyTorch: write the model "
-        "as torch.nn.Module, or call paddle.enable_static() and build a program."
+        "paddle.disable_static() asks for eager mode, which FleetX leaves to PyTorch: write the "
+        "model as torch.nn.Module, or call paddle.enable_static() and build a program."
     )
 
 

@@ -22,7 +22,21 @@ from paddle.fluid.layers.metric_op import *  # noqa: F403
 from paddle.fluid.layers.nn import *  # noqa: F403
 from paddle.fluid.layers.ops import *  # noqa: F403
 from paddle.fluid.layers.rnn import *  # noqa: F403
+from paddle.fluid.layers.rnn import __all__ as _rnn_names
 from paddle.fluid.layers.sequence_lod import *  # noqa: F403
 from paddle.fluid.layers.tensor import *  # noqa: F403
+
+__all__ = [
+    *control_flow.__all__,
+    *io.__all__,
+    *learning_rate_scheduler.__all__,
+    *loss.__all__,
+    *metric_op.__all__,
+    *nn.__all__,
+    *ops.__all__,
+    *_rnn_names,
+    *sequence_lod.__all__,
+    *tensor.__all__,
+]
 
 __getattr__ = missing(__name__)
