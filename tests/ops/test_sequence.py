@@ -429,3 +429,63 @@ def test_edit_distance(normalized: bool) -> None:
         {"normalized": normalized},
         {"SequenceNum": np.array([3]), "Out": distances},
     )
+
+
+# -- CTC and beams -------------------------------------------------------------------------------
+def collapse(path: tuple[int, ...], blank: int = 0) -> list[int]:
+    kept = [p for i, p in enumerate(path) if i == 0 or p != path[i - 1]]
+    return [p for p in kept if p != blank]
+
+
+def ctc_cost(logits: np.ndarray, label: list[int]) -> float:
+    """Add up the probabilities of all paths that read as the label."""
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    total = 0.0
+    for path in np.ndindex(*([logits.shape[1]] * len(logits))):
+        if collapse(path) == label:
+            total += np.prod([probabilities[t, p] for t, p in enumerate(path)])
+    return -float(np.log(total))
+
+
+def test_warpctc_adds_up_all_paths() -> None:
+    logits = rows(7, 3)
+    label = np.array([[1], [2], [1], [1]], "int32")
+    costs = [ctc_cost(logits[:3], [1, 2]), ctc_cost(logits[3:], [1, 1])]
+    inputs = {"Logits": (logits, [[3, 4]]), "Label": (label, [[2, 2]])}
+    check_op("warpctc", inputs, outputs={"Loss": np.array(costs)[:, None]})
+    padded = np.zeros((4, 2, 3))
+    padded[:3, 0], padded[:, 1] = logits[:3], logits[3:]
+    check_op(
+        "warpctc",
+        {
+            "Logits": padded,
+            "Label": label.reshape(2, 2),
+            "LogitsLength": np.array([3, 4]),
+            "LabelLength": np.array([2, 2]),
+        },
+        outputs={"Loss": np.array(costs)[:, None]},
+    )
+
+
+def test_ctc_align_leaves_out_blanks_and_repetitions() -> None:
+    x = np.array([[0], [1], [1], [0], [1], [2], [2], [0], [0]])
+    inputs = {"Input": (x, [[5, 3, 1]])}
+    check_op("ctc_align", inputs, outputs={"Output": np.array([[1], [1], [2]])})
+    assert lod_of("ctc_align", inputs, {}, "Output") == [[0, 2, 3, 3]]
+    padded = np.array([[0, 1, 1, 0, 1], [2, 2, 0, 7, 7]])
+    check_op(
+        "ctc_align",
+        {"Input": padded, "InputLength": np.array([[5], [3]])},
+        {"padding_value": -1},
+        {
+            "Output": np.array([[1, 1, -1, -1, -1], [2, -1, -1, -1, -1]]),
+            "OutputLength": np.array([[2], [1]]),
+        },
+    )
+
+
+def test_gather_tree_follows_parents() -> None:
+    ids = np.array([[[2, 2]], [[6, 1]], [[3, 9]]])
+    parents = np.array([[[0, 0]], [[1, 0]], [[1, 0]]])
+    expected = np.array([[[2, 2]], [[1, 6]], [[3, 9]]])
+    check_op("gather_tree", {"Ids": ids, "Parents": parents}, outputs={"Out": expected})

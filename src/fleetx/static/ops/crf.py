@@ -1,4 +1,4 @@
-"""Ops for tagging and comparing sequences: linear-chain CRF, its decoding, edit distance.
+"""Ops for tagging and comparing sequences: linear-chain CRF, decoding, edit distance, beams.
 
 The transition parameter has two rows more than tags: the weights to start with a tag, to end with
 it, and then from each tag (row) to the next (column).
@@ -182,3 +182,14 @@ def _levenshtein(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> int:
         # Insertions run along the row: the best place to the left plus the way from there.
         row = np.minimum.accumulate(best - places) + places
     return int(row[-1])
+
+
+@op("gather_tree", inputs="Ids Parents", grad=None, lod="none")
+def gather_tree(ids: Any, parents: Any) -> Any:
+    """Follow each beam back from its last step: [steps, batch, beams] of whole paths."""
+    steps = [ids[-1]]
+    beam = parents[-1].long()
+    for step in range(len(ids) - 2, -1, -1):
+        steps.append(ids[step].gather(1, beam))
+        beam = parents[step].long().gather(1, beam)
+    return torch.stack(steps[::-1])

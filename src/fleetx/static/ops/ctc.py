@@ -1,0 +1,119 @@
+"""Connectionist temporal classification: the loss, and the greedy reading of its outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from fleetx.static.lod import WithLod, lengths_of, lod_of, offsets_of
+from fleetx.static.op_registry import op
+
+Lods = dict[str, list[Any]]
+
+
+def _infer_loss(op: Any, block: Any) -> None:
+    logits = block._var_recursive(op.input("Logits")[0])
+    rows = logits.shape[1] if op.input("LogitsLength") else -1
+    block._var_recursive(op.output("Loss")[0])._set_inferred((rows, 1), logits.dtype)
+    for name in op.output("WarpCTCGrad"):
+        block._var_recursive(name)._set_inferred(logits.shape, logits.dtype)
+
+
+@op(
+    "warpctc",
+    inputs="Logits Label LogitsLength? LabelLength?",
+    outputs="WarpCTCGrad? Loss",
+    attrs={"blank": 0, "norm_by_times": False},
+    no_grad="Label LogitsLength LabelLength",
+    infer=_infer_loss,
+    lod="none",
+)
+def _warpctc(
+    logits: torch.Tensor,
+    label: torch.Tensor,
+    logits_length: torch.Tensor | None,
+    label_length: torch.Tensor | None,
+    *,
+    blank: int,
+    norm_by_times: bool,
+    lod: Lods,
+) -> tuple[None, torch.Tensor]:
+    """Return minus the log probability of each label sequence.
+
+    Logits are a sequence per instance (LoD), or padded, [steps, batch, classes], with lengths.
+    """
+    if logits_length is None or label_length is None:
+        steps = lengths_of(lod_of(lod, "Logits", "warpctc")[-1])
+        sizes = lengths_of(lod_of(lod, "Label", "warpctc")[-1])
+        logits = pad_sequence(list(logits.split(steps)))
+        targets = label.reshape(-1)
+        input_lengths, target_lengths = torch.tensor(steps), torch.tensor(sizes)
+    else:
+        input_lengths, target_lengths, targets = logits_length, label_length, label
+    log_prob = F.log_softmax(logits, -1)
+    loss = F.ctc_loss(
+        log_prob, targets.long(), input_lengths, target_lengths, blank, "none", zero_infinity=False
+    )
+    if norm_by_times:
+        # Only the gradient is divided by the number of steps.
+        share = loss / input_lengths.to(loss.dtype).to(loss.device)
+        loss = share + (loss - share).detach()
+    return None, loss.unsqueeze(1)
+
+
+def _infer_align(op: Any, block: Any) -> None:
+    x = block._var_recursive(op.input("Input")[0])
+    block._var_recursive(op.output("Output")[0])._set_inferred((-1, *x.shape[1:]), x.dtype)
+    for name in op.output("OutputLength"):
+        block._var_recursive(name)._set_inferred((x.shape[0], 1), x.dtype)
+
+
+@op(
+    "ctc_align",
+    inputs="Input InputLength?",
+    outputs="Output OutputLength?",
+    attrs={"blank": 0, "merge_repeated": True, "padding_value": 0},
+    grad=None,
+    infer=_infer_align,
+)
+def _ctc_align(
+    x: torch.Tensor,
+    lengths: torch.Tensor | None,
+    *,
+    blank: int,
+    merge_repeated: bool,
+    padding_value: int,
+    lod: Lods,
+) -> tuple[Any, Any]:
+    """Drop repeated tokens, then blanks, of each sequence."""
+
+    def read(tokens: list[int]) -> list[int]:
+        kept, last = [], None
+        for token in tokens:
+            if token != blank and not (merge_repeated and token == last):
+                kept.append(token)
+            last = token
+        return kept
+
+    if lengths is None:
+        offsets = lod_of(lod, "Input", "ctc_align")[-1]
+        pieces = x.reshape(-1).split(lengths_of(offsets))
+        found = [read(piece.tolist()) for piece in pieces]
+        flat = [token for tokens in found for token in tokens]
+        if not flat:  # Fluid's op has no empty result: one -1 stands for it
+            empty = torch.full((1, 1), -1, dtype=x.dtype, device=x.device)
+            return WithLod(empty, [[0, *([1] * len(found))]]), None
+        out = torch.tensor(flat, dtype=x.dtype, device=x.device).unsqueeze(1)
+        return WithLod(out, [offsets_of(len(f) for f in found)]), None
+    rows = x.reshape(x.shape[0], -1)
+    found = [
+        read(row[:n].tolist()) for row, n in zip(rows, lengths.reshape(-1).tolist(), strict=True)
+    ]
+    out = torch.full_like(rows, padding_value)
+    for i, tokens in enumerate(found):
+        out[i, : len(tokens)] = torch.tensor(tokens, dtype=x.dtype)
+    sizes = torch.tensor([[len(f)] for f in found], dtype=x.dtype, device=x.device)
+    return out, sizes
