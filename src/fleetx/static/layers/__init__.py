@@ -8,10 +8,12 @@ from fleetx.static.layers.control_flow import *  # noqa: F403
 from fleetx.static.layers.conv import *  # noqa: F403
 from fleetx.static.layers.creation import *  # noqa: F403
 from fleetx.static.layers.crf import *  # noqa: F403
+from fleetx.static.layers.ctc import *  # noqa: F403
 from fleetx.static.layers.debug import *  # noqa: F403
 from fleetx.static.layers.distributions import *  # noqa: F403
 from fleetx.static.layers.dynamic_rnn import *  # noqa: F403
 from fleetx.static.layers.io import *  # noqa: F403
+from fleetx.static.layers.joining import *  # noqa: F403
 from fleetx.static.layers.learning_rate_scheduler import *  # noqa: F403
 from fleetx.static.layers.linalg import *  # noqa: F403
 from fleetx.static.layers.loss import *  # noqa: F403
@@ -25,6 +27,8 @@ from fleetx.static.layers.random import *  # noqa: F403
 from fleetx.static.layers.recurrent import *  # noqa: F403
 from fleetx.static.layers.resize import *  # noqa: F403
 from fleetx.static.layers.rnn_cells import *  # noqa: F403
+from fleetx.static.layers.sampled_loss import *  # noqa: F403
+from fleetx.static.layers.search import *  # noqa: F403
 from fleetx.static.layers.sequence import *  # noqa: F403
 from fleetx.static.layers.slicing import *  # noqa: F403
 from fleetx.static.layers.static_rnn import *  # noqa: F403

@@ -309,7 +309,7 @@ def eye(
     num_rows: int, num_columns: int | None = None, batch_shape: Any = None, dtype: Any = "float32"
 ) -> Variable:
     """Return the identity matrix, repeated over `batch_shape`."""
-    from fleetx.static.layers.tensor import stack
+    from fleetx.static.layers.joining import stack
 
     for label, value in (("num_rows", num_rows), ("num_columns", num_columns)):
         given = value is not None or label == "num_rows"

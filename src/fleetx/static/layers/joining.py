@@ -1,0 +1,151 @@
+"""Layers that join tensors or take them apart."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.dtypes import VarType
+from fleetx.static.errors import ArgumentError
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import (
+    ANY,
+    contains_variable,
+    tensor_list,
+)
+from fleetx.static.variable import Variable
+
+__all__ = [
+    "concat",
+    "split",
+    "stack",
+    "unbind",
+    "unstack",
+]
+
+
+def _array_to_tensor(
+    helper: LayerHelper, array: Variable, out: Variable, axis: Any, use_stack: bool
+) -> Variable:
+    index = helper.create_variable_for_type_inference(dtype="int32")
+    helper.append_op(
+        type="tensor_array_to_tensor",
+        inputs={"X": array},
+        outputs={"Out": [out], "OutIndex": [index]},
+        attrs={"axis": axis, "use_stack": use_stack},
+    )
+    return out
+
+
+def _only_array(values: Sequence[Variable], layer: str) -> bool:
+    if values[0].type != VarType.LOD_TENSOR_ARRAY:
+        return False
+    if len(values) != 1:
+        raise ArgumentError(f"{layer} takes one array of tensors, not {len(values)}.")
+    return True
+
+
+def concat(input: Any, axis: Any = 0, name: str | None = None) -> Variable:
+    """Return tensors one after the other along an axis."""
+    if not isinstance(input, list | tuple):
+        warnings.warn(f"concat takes a list, not {type(input).__name__}.", stacklevel=2)
+        input = [input]
+    for i, var in enumerate(input):
+        check_variable_and_dtype(var, f"input[{i}]", ANY, "concat")
+    check_type(axis, "axis", (int, Variable), "concat")
+    helper = LayerHelper("concat", input=input, name=name)
+    out = helper.create_variable_for_type_inference(dtype=helper.input_dtype())
+    if _only_array(input, "concat"):
+        return _array_to_tensor(helper, input[0], out, axis, use_stack=False)
+    inputs: dict[str, Any] = {"X": list(input)}
+    attrs = {}
+    if isinstance(axis, Variable):
+        axis.stop_gradient = True
+        inputs["AxisTensor"] = axis
+    else:
+        attrs["axis"] = axis
+    helper.append_op(type="concat", inputs=inputs, outputs={"Out": [out]}, attrs=attrs)
+    return out
+
+
+def stack(x: Any, axis: int | None = 0) -> Variable:
+    """Return tensors of one shape along a new axis."""
+    axis = 0 if axis is None else axis
+    values = list(x) if isinstance(x, list | tuple) else [x]
+    for var in values:
+        check_type(var, "x", Variable, "stack")
+    helper = LayerHelper("stack")
+    out = helper.create_variable_for_type_inference(values[0].dtype)
+    if _only_array(values, "stack"):
+        return _array_to_tensor(helper, values[0], out, axis, use_stack=True)
+    helper.append_op(type="stack", inputs={"X": values}, outputs={"Y": out}, attrs={"axis": axis})
+    return out
+
+
+def _parts(x: Variable, axis: int, num: int | None, layer: str) -> int:
+    if num is not None:
+        return num
+    if axis is None or x.shape[axis] <= 0:
+        raise ValueError(f"{layer} needs num, because dimension {axis} of x is unknown.")
+    return x.shape[axis]
+
+
+def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
+    """Return the slices along an axis."""
+    helper = LayerHelper("unstack")
+    count = _parts(x, axis, num, "unstack")
+    outs = [helper.create_variable_for_type_inference(x.dtype) for _ in range(count)]
+    attrs = {"axis": axis, "num": count}
+    helper.append_op(type="unstack", inputs={"X": [x]}, outputs={"Y": outs}, attrs=attrs)
+    return outs
+
+
+def unbind(input: Variable, axis: int = 0) -> list[Variable]:
+    """Return the slices along an axis."""
+    check_type(axis, "axis", int, "unbind")
+    helper = LayerHelper("unbind")
+    count = _parts(input, axis, None, "unbind")
+    outs = [helper.create_variable_for_type_inference(input.dtype) for _ in range(count)]
+    helper.append_op(
+        type="unbind", inputs={"X": input}, outputs={"Out": outs}, attrs={"axis": axis}
+    )
+    return outs
+
+
+def split(
+    input: Variable, num_or_sections: Any, dim: Any = -1, name: str | None = None
+) -> list[Variable]:
+    """Return parts along a dimension: a number of equal ones, or of the given sizes."""
+    check_type(num_or_sections, "num_or_sections", (int, list, tuple), "split")
+    check_type(dim, "dim", (int, Variable), "split")
+    helper = LayerHelper("split", input=input, name=name)
+    inputs: dict[str, Any] = {"X": input}
+    equal = isinstance(num_or_sections, int)
+    attrs: dict[str, Any] = {"num": num_or_sections if equal else 0}
+    size = -1
+    if isinstance(dim, Variable):
+        dim.stop_gradient = True
+        inputs["AxisTensor"] = dim
+    else:
+        attrs["axis"] = dim + len(input.shape) if dim < 0 else dim
+        size = input.shape[attrs["axis"]]
+    if equal:
+        count = num_or_sections
+        if count < 2:
+            raise ArgumentError(f"num_or_sections of split must be more than 1, not {count}.")
+        if size > 0 and size % count:
+            raise ArgumentError(f"split cannot cut a dimension of {size} into {count} equal parts.")
+    else:
+        count = len(num_or_sections)
+        if 0 < size < count:
+            raise ArgumentError(f"split cannot cut a dimension of {size} into {count} parts.")
+        attrs["sections"] = [-1 if isinstance(s, Variable) else s for s in num_or_sections]
+        if sum(s == -1 for s in num_or_sections if not isinstance(s, Variable)) > 1:
+            raise ArgumentError("only one of the sections of split may be -1.")
+        if contains_variable(num_or_sections):
+            inputs["SectionsTensorList"] = tensor_list(helper, num_or_sections)
+    outs = [helper.create_variable_for_type_inference(input.dtype) for _ in range(count)]
+    helper.append_op(type="split", inputs=inputs, outputs={"Out": outs}, attrs=attrs)
+    return outs
