@@ -9,7 +9,7 @@ from fleetx.static.initializer import Constant
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
 
-__all__ = ["accuracy", "auc", "mean_iou"]
+__all__ = ["accuracy", "auc", "chunk_eval", "mean_iou"]
 
 
 def accuracy(
@@ -112,3 +112,41 @@ def mean_iou(
         attrs={"num_classes": num_classes},
     )
     return mean, wrong, correct
+
+
+def chunk_eval(
+    input: Variable,
+    label: Variable,
+    chunk_scheme: str,
+    num_chunk_types: int,
+    excluded_chunk_types: list[int] | None = None,
+    seq_length: Variable | None = None,
+) -> tuple[Variable, ...]:
+    """Return precision, recall and F1 of chunks, and how many are predicted, true and correct.
+
+    Args:
+        input: predicted tags, a sequence per instance (or padded, with `seq_length`).
+        label: true tags.
+        chunk_scheme: how tags mark chunks: 'plain', 'IOB', 'IOE' or 'IOBES'.
+        num_chunk_types: the number of chunk types.
+        excluded_chunk_types: types that do not count.
+        seq_length: the lengths of padded sequences.
+    """
+    helper = LayerHelper("chunk_eval")
+    check_variable_and_dtype(input, "input", ["int64"], "chunk_eval")
+    check_variable_and_dtype(label, "label", ["int64"], "chunk_eval")
+    slots = ("Precision", "Recall", "F1-Score")
+    counts = ("NumInferChunks", "NumLabelChunks", "NumCorrectChunks")
+    found = {s: helper.create_variable_for_type_inference("float32") for s in slots}
+    found |= {s: helper.create_variable_for_type_inference("int64") for s in counts}
+    helper.append_op(
+        type="chunk_eval",
+        inputs={"Inference": [input], "Label": [label], "SeqLength": seq_length},
+        outputs={slot: [var] for slot, var in found.items()},
+        attrs={
+            "num_chunk_types": num_chunk_types,
+            "chunk_scheme": chunk_scheme,
+            "excluded_chunk_types": excluded_chunk_types or [],
+        },
+    )
+    return tuple(found.values())

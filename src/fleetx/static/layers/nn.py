@@ -11,11 +11,13 @@ from fleetx.static.variable import Variable
 
 __all__ = [
     "bilinear_tensor_product",
+    "continuous_value_model",
     "cos_sim",
     "dropout",
     "embedding",
     "fc",
     "fsp_matrix",
+    "row_conv",
     "softmax",
 ]
 
@@ -251,3 +253,35 @@ def fsp_matrix(x: Variable, y: Variable) -> Variable:
     out = helper.create_variable_for_type_inference(x.dtype)
     helper.append_op(type="fsp", inputs={"X": x, "Y": y}, outputs={"Out": out})
     return out
+
+
+def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True) -> Variable:
+    """Turn the first two columns, shows and clicks, into logarithms, or drop them."""
+    helper = LayerHelper("cvm")
+    out = helper.create_variable(dtype=input.dtype)
+    check_variable_and_dtype(input, "input", _FLOATS, "cvm")
+    helper.append_op(
+        type="cvm",
+        inputs={"X": [input], "CVM": [cvm]},
+        outputs={"Y": [out]},
+        attrs={"use_cvm": use_cvm},
+    )
+    return out
+
+
+def row_conv(
+    input: Variable, future_context_size: int, param_attr: Any = None, act: str | None = None
+) -> Variable:
+    """Let each step of a sequence see some steps of the future, feature by feature."""
+    helper = LayerHelper("row_conv", input=input, param_attr=param_attr, act=act)
+    check_variable_and_dtype(input, "input", ["float32"], "row_conv")
+    weight = helper.create_parameter(
+        attr=helper.param_attr,
+        shape=[future_context_size + 1, input.shape[-1]],
+        dtype=input.dtype,
+    )
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="row_conv", inputs={"X": [input], "Filter": [weight]}, outputs={"Out": [out]}
+    )
+    return helper.append_activation(out)

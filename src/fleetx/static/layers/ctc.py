@@ -1,0 +1,80 @@
+"""Layers for connectionist temporal classification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.variable import Variable
+
+__all__ = ["ctc_greedy_decoder", "warpctc"]
+
+
+def warpctc(
+    input: Variable,
+    label: Variable,
+    blank: int = 0,
+    norm_by_times: bool = False,
+    input_length: Variable | None = None,
+    label_length: Variable | None = None,
+) -> Variable:
+    """Return minus the log probability of each label sequence.
+
+    Args:
+        input: logits, a sequence per instance, or padded [steps, batch, classes] with lengths.
+        label: int32 tokens, a sequence per instance, or padded [batch, tokens] with lengths.
+        blank: the token that stands for none.
+        norm_by_times: whether gradients are divided by the number of steps.
+        input_length: the steps of each instance.
+        label_length: the tokens of each instance.
+    """
+    helper = LayerHelper("warpctc")
+    check_variable_and_dtype(input, "input", ["float32"], "warpctc")
+    check_variable_and_dtype(label, "label", ["int32"], "warpctc")
+    inputs = {"Logits": [input], "Label": [label]}
+    if input_length is not None and label_length is not None:
+        check_variable_and_dtype(input_length, "LogitsLength", ["int64"], "warpctc")
+        check_variable_and_dtype(label_length, "LabelLength", ["int64"], "warpctc")
+        inputs |= {"LogitsLength": [input_length], "LabelLength": [label_length]}
+    loss = helper.create_variable_for_type_inference(input.dtype)
+    grad = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="warpctc",
+        inputs=inputs,
+        outputs={"WarpCTCGrad": [grad], "Loss": [loss]},
+        attrs={"blank": blank, "norm_by_times": norm_by_times},
+    )
+    return loss
+
+
+def ctc_greedy_decoder(
+    input: Variable,
+    blank: int,
+    input_length: Variable | None = None,
+    padding_value: int = 0,
+    name: str | None = None,
+) -> Any:
+    """Read the likeliest token of each step, without repetitions and blanks.
+
+    Padded input [batch, steps, classes] with `input_length` gives (tokens, lengths).
+    """
+    from fleetx.static.layers import squeeze, topk
+
+    helper = LayerHelper("ctc_greedy_decoder", name=name)
+    _, tokens = topk(input, k=1)
+    out = helper.create_variable_for_type_inference("int64")
+    attrs: dict[str, Any] = {"merge_repeated": True, "blank": blank}
+    if input_length is None:
+        helper.append_op(
+            type="ctc_align", inputs={"Input": [tokens]}, outputs={"Output": [out]}, attrs=attrs
+        )
+        return out
+    lengths = helper.create_variable_for_type_inference("int64")
+    helper.append_op(
+        type="ctc_align",
+        inputs={"Input": [squeeze(tokens, [2])], "InputLength": [input_length]},
+        outputs={"Output": [out], "OutputLength": [lengths]},
+        attrs={**attrs, "padding_value": padding_value},
+    )
+    return out, lengths

@@ -1,0 +1,240 @@
+"""Losses over very many classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.initializer import NumpyArrayInitializer
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.window_args import check_choice
+from fleetx.static.param_attr import ParamAttr
+from fleetx.static.variable import Variable
+
+__all__ = ["hsigmoid", "nce", "sampled_softmax_with_cross_entropy"]
+
+_SAMPLERS = {"uniform": 0, "log_uniform": 1, "custom_dist": 2}
+
+
+def _alias_table(dist: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return for each class the one to take instead (or -1), and the chance to keep it (Vose)."""
+    scaled = np.asarray(dist, dtype="float64") * len(dist)
+    alias, keep = np.full(len(dist), -1, "int32"), np.ones(len(dist), "float32")
+    small = [i for i, p in enumerate(scaled) if p < 1.0]
+    large = [i for i, p in enumerate(scaled) if p > 1.0]
+    while small and large:
+        low, high = small.pop(0), large.pop(0)
+        keep[low], alias[low] = scaled[low], high
+        scaled[high] += scaled[low] - 1.0
+        if scaled[high] > 1.0:
+            large.append(high)
+        elif scaled[high] < 1.0:
+            small.append(high)
+    return alias, keep
+
+
+def nce(
+    input: Variable,
+    label: Variable,
+    num_total_classes: int,
+    sample_weight: Variable | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    num_neg_samples: int | None = None,
+    name: str | None = None,
+    sampler: str = "uniform",
+    custom_dist: Any = None,
+    seed: int = 0,
+    is_sparse: bool = False,
+) -> Variable:
+    """Return the loss of noise contrastive estimation.
+
+    Args:
+        input: features [batch, width].
+        label: class numbers [batch, true classes].
+        num_total_classes: the number of classes.
+        sample_weight: a weight for each row.
+        param_attr: attributes of the class vectors [classes, width].
+        bias_attr: attributes of the class biases [classes, 1]; False for none.
+        num_neg_samples: how many classes to draw for each row, 10 by default.
+        name: the layer's name.
+        sampler: 'uniform', 'log_uniform' or 'custom_dist'.
+        custom_dist: the probability of each class for 'custom_dist'.
+        seed: draws the same classes in every step where it is not 0.
+        is_sparse: whether only the classes in use get gradients.
+    """
+    helper = LayerHelper("nce", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name)
+    check_variable_and_dtype(input, "input", ["float32", "float64"], "nce")
+    check_variable_and_dtype(label, "label", ["int64"], "nce")
+    check_choice(sampler, "sampler", tuple(_SAMPLERS), "nce")
+    weight = helper.create_parameter(
+        attr=helper.param_attr, shape=[num_total_classes, input.shape[1]], dtype=input.dtype
+    )
+    inputs: dict[str, Any] = {"Input": input, "Label": label, "Weight": weight}
+    if helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(
+            attr=helper.bias_attr, shape=[num_total_classes, 1], is_bias=True, dtype=input.dtype
+        )
+    cost = helper.create_variable_for_type_inference(input.dtype)
+    logits = helper.create_variable_for_type_inference(input.dtype)
+    labels = helper.create_variable_for_type_inference(label.dtype)
+    if sample_weight is not None:
+        inputs["SampleWeight"] = sample_weight
+    if sampler == "custom_dist":
+        if custom_dist is None:
+            raise ValueError("nce with sampler 'custom_dist' needs custom_dist.")
+        alias, keep = _alias_table(custom_dist)
+        tables = {
+            "CustomDistProbs": np.asarray(custom_dist, "float32"),
+            "CustomDistAlias": alias,
+            "CustomDistAliasProbs": keep,
+        }
+        for slot, array in tables.items():
+            table = helper.create_parameter(
+                attr=ParamAttr(),
+                shape=list(array.shape),
+                dtype=str(array.dtype),
+                default_initializer=NumpyArrayInitializer(array),
+            )
+            table.stop_gradient = True
+            inputs[slot] = table
+    count = 10 if num_neg_samples is None else int(num_neg_samples)
+    helper.append_op(
+        type="nce",
+        inputs=inputs,
+        outputs={"Cost": cost, "SampleLogits": logits, "SampleLabels": labels},
+        attrs={
+            "num_total_classes": int(num_total_classes),
+            "num_neg_samples": count,
+            "seed": seed,
+            "sampler": _SAMPLERS[sampler],
+            "is_sparse": is_sparse,
+            "remote_prefetch": is_sparse,
+        },
+    )
+    return cost / (count + 1)
+
+
+def hsigmoid(
+    input: Variable,
+    label: Variable,
+    num_classes: int,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    name: str | None = None,
+    path_table: Variable | None = None,
+    path_code: Variable | None = None,
+    is_custom: bool = False,
+    is_sparse: bool = False,
+) -> Variable:
+    """Return the loss of a hierarchical sigmoid: one decision per level of a tree of classes.
+
+    Args:
+        input: features [batch, width].
+        label: class numbers [batch, 1].
+        num_classes: the number of classes, or of inner nodes of a custom tree.
+        param_attr: attributes of the nodes' vectors.
+        bias_attr: attributes of the nodes' biases; False for none.
+        name: the layer's name.
+        path_table: the nodes on the way to each row's class, for a custom tree.
+        path_code: the decisions on that way.
+        is_custom: whether the tree is a custom one.
+        is_sparse: whether only the nodes in use get gradients.
+    """
+    check_variable_and_dtype(input, "input", ["float32", "float64"], "hsigmoid")
+    check_variable_and_dtype(label, "label", ["int64"], "hsigmoid")
+    if is_custom and (path_table is None or path_code is None or num_classes is None):
+        raise ValueError("hsigmoid with is_custom needs path_table, path_code and num_classes.")
+    if not is_custom and (path_table is not None or path_code is not None):
+        raise ValueError("hsigmoid takes path_table and path_code only with is_custom=True.")
+    if not is_custom and (num_classes is None or num_classes < 2):
+        raise ValueError(f"num_classes of hsigmoid must be at least 2, but is {num_classes}.")
+    helper = LayerHelper(
+        "hierarchical_sigmoid", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
+    )
+    out = helper.create_variable_for_type_inference(input.dtype)
+    pre_out = helper.create_variable_for_type_inference(input.dtype)
+    nodes = num_classes if is_custom else num_classes - 1
+    weight = helper.create_parameter(
+        attr=helper.param_attr, shape=[nodes, input.shape[1]], dtype=input.dtype
+    )
+    inputs = {
+        "X": input,
+        "W": weight,
+        "PathTable": path_table,
+        "PathCode": path_code,
+        "Label": label,
+    }
+    if helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(
+            attr=helper.bias_attr, shape=[nodes, 1], is_bias=True, dtype=input.dtype
+        )
+    sparse = is_sparse and is_custom
+    helper.append_op(
+        type="hierarchical_sigmoid",
+        inputs=inputs,
+        outputs={"Out": out, "PreOut": pre_out},
+        attrs={"num_classes": num_classes, "is_sparse": sparse, "remote_prefetch": sparse},
+    )
+    return out
+
+
+def sampled_softmax_with_cross_entropy(
+    logits: Variable,
+    label: Variable,
+    num_samples: int,
+    num_true: int = 1,
+    remove_accidental_hits: bool = True,
+    use_customized_samples: bool = False,
+    customized_samples: Variable | None = None,
+    customized_probabilities: Variable | None = None,
+    seed: int = 0,
+) -> Variable:
+    """Return the cross entropy of a softmax over the true and some sampled classes."""
+    helper = LayerHelper("sample_logits")
+    samples, probabilities = customized_samples, customized_probabilities
+    if not use_customized_samples:
+        samples = helper.create_variable_for_type_inference("int64")
+        probabilities = helper.create_variable_for_type_inference(logits.dtype)
+    sampled_logits = helper.create_variable_for_type_inference(logits.dtype)
+    sampled_label = helper.create_variable_for_type_inference("int64")
+    soft_label = helper.create_variable_for_type_inference(logits.dtype)
+    helper.append_op(
+        type="sample_logits",
+        inputs={
+            "Logits": logits,
+            "Labels": label,
+            "CustomizedSamples": customized_samples,
+            "CustomizedProbabilities": customized_probabilities,
+        },
+        outputs={
+            "Samples": samples,
+            "Probabilities": probabilities,
+            "SampledLabels": sampled_label,
+            "SampledLogits": sampled_logits,
+        },
+        attrs={
+            "use_customized_samples": use_customized_samples,
+            "uniq": True,
+            "remove_accidental_hits": remove_accidental_hits,
+            "num_samples": num_samples,
+            "seed": seed,
+        },
+    )
+    loss = helper.create_variable_for_type_inference(logits.dtype)
+    softmax = helper.create_variable_for_type_inference(logits.dtype)
+    helper.append_op(
+        type="one_hot",
+        inputs={"X": sampled_label},
+        outputs={"Out": soft_label},
+        attrs={"depth": num_samples + 1},
+    )
+    helper.append_op(
+        type="softmax_with_cross_entropy",
+        inputs={"Logits": sampled_logits, "Label": soft_label},
+        outputs={"Softmax": softmax, "Loss": loss},
+        attrs={"soft_label": True, "numeric_stable_mode": False},
+    )
+    return loss / num_true

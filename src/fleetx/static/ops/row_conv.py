@@ -1,0 +1,29 @@
+"""Row convolution: steps see a few steps of the future. Amodei et al., "Deep Speech 2", 2015."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from fleetx.static.lod import lengths_of, optional_lod
+from fleetx.static.op_registry import op
+
+
+def _ahead(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return the sum of x[t + w] weight[w] over w for sequences [..., steps, width]."""
+    context, steps = weight.shape[0], x.shape[-2]
+    padded = F.pad(x, [0, 0, 0, context - 1])
+    out = padded.narrow(-2, 0, steps) * weight[0]
+    for i in range(1, context):
+        out = out + padded.narrow(-2, i, steps) * weight[i]
+    return out
+
+
+@op("row_conv", inputs="X Filter", outputs="Out")
+def _row_conv(x: torch.Tensor, weight: torch.Tensor, *, lod: dict[str, list[Any]]) -> torch.Tensor:
+    found = None if lod is None else optional_lod(lod, "X")
+    if found is None:
+        return _ahead(x, weight)
+    return torch.cat([_ahead(piece, weight) for piece in x.split(lengths_of(found[-1]))])
