@@ -7,6 +7,7 @@ lowered step with torch's compiler.
 
 from __future__ import annotations
 
+import copy
 import enum
 from typing import Any
 
@@ -40,7 +41,7 @@ class _Settings:
 
     def __init__(self) -> None:
         for name, value in self._defaults.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, copy.copy(value))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if (
@@ -96,6 +97,8 @@ class BuildStrategy(_Settings):
         "fuse_all_optimizer_ops": False,
         "fuse_all_reduce_ops": None,
         "fuse_gemm_epilogue": False,
+        "fused_attention": False,
+        "fused_feedforward": False,
         "sync_batch_norm": False,
         "memory_optimize": None,
         "enable_inplace": True,

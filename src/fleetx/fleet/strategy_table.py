@@ -1,0 +1,72 @@
+"""A DistributedStrategy as tables: the overview that `print` shows, and all settings for docs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.fleet.strategy import ConfigsField, DistributedStrategy, settings
+from fleetx.fleet.strategy_fields import Effect, Field
+
+_WIDTH = 78
+_INDENT = "    "
+
+
+def overview(strategy: DistributedStrategy) -> str:
+    """Return the boxed table: what is switched on with its settings, then flags and the rest."""
+    configs = strategy._current_configs()
+    flags = {n: row for n, row in settings(type(strategy)).items() if isinstance(row, Field)}
+    lines = [_rule("="), _row(""), _row("DistributedStrategy Overview"), _row("")]
+    switches = [name for name in flags if f"{name}_configs" in configs]
+    for name in switches:
+        if strategy._values[name]:
+            group = f"{name}_configs"
+            lines += _block(f"{name}=True <-> {group}", configs[group])
+    rest = {name: strategy._values[name] for name in flags if name not in switches}
+    lines += _block("Environment Flags, Communication Flags", rest)
+    lines += _block("Build Strategy", configs["build_strategy"])
+    lines += _block("Execution Strategy", configs["execution_strategy"])
+    return "\n".join([*lines, _rule("="), ""])
+
+
+def _rule(character: str) -> str:
+    return f"{_INDENT}+{character * _WIDTH}+"
+
+
+def _row(text: str) -> str:
+    return f"{_INDENT}|{text:^{_WIDTH}}|"
+
+
+def _block(title: str, values: dict[str, Any]) -> list[str]:
+    lines = [_rule("="), _row(title), _rule("-")]
+    for name, value in values.items():
+        items = value if isinstance(value, list) else [value]
+        for i, item in enumerate(items or [""]):
+            half = _WIDTH // 2
+            lines.append(f"{_INDENT}|{name if i == 0 else '':>{half}}{item!s:^{half}}|")
+    return lines
+
+
+_EFFECTS = {Effect.USED: "", Effect.NONE: "no effect here", Effect.REFUSED: "refused"}
+
+
+def reference() -> str:
+    """Return all settings as Markdown tables: name, type, default, since, meaning, effect."""
+    parts = ["## Switches", *_markdown(_flags())]
+    for name, row in settings().items():
+        if isinstance(row, ConfigsField):
+            parts += ["", f"## {name}", f"Settings of {row.meaning}.", "", *_markdown(row.fields)]
+    return "\n".join(parts) + "\n"
+
+
+def _flags() -> list[Field[Any]]:
+    return [row for row in settings().values() if isinstance(row, Field)]
+
+
+def _markdown(fields: list[Field[Any]] | tuple[Field[Any], ...]) -> list[str]:
+    head = ["| name | type | default | since | meaning | |", "|---|---|---|---|---|---|"]
+    rows = [
+        f"| `{f.name}` | {f.kind} | {f.default!r} | {f.since} | {f.meaning} "
+        f"| {_EFFECTS[f.effect]} |"
+        for f in fields
+    ]
+    return head + rows
