@@ -21,6 +21,8 @@ CHANGED = {
     ("reduce_amin", "dim"),
     ("reduce_any", "dim"),
 }
+# Ops of Paddle 1.x whose name means another op in 2.x.
+OTHER_IN_2 = {"broadcast"}
 
 
 def test_slots_and_kinds_are_paddles(paddle: Engine, tmp_path: Path) -> None:
@@ -31,6 +33,8 @@ def test_slots_and_kinds_are_paddles(paddle: Engine, tmp_path: Path) -> None:
     compared = 0
     for name in op_types():
         if name not in real or name.endswith("_grad"):
+            continue
+        if paddle.api == "static" and name in OTHER_IN_2:
             continue
         compared += 1
         op = get_op(name)
