@@ -51,7 +51,7 @@ interop: $(READY) $(PADDLES) ## compare with real Paddle, numbers and files
 
 clean: ## remove the environment, caches and everything that was generated
 	rm -rf $(VENV) .venv-* build dist output src/*.egg-info compat/*.egg-info compat/build
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf examples/*/output bench/output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml compat/pyproject.toml constraints.txt
