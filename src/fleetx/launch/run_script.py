@@ -14,8 +14,9 @@ import runpy
 import sys
 import types
 from types import TracebackType
+from typing import TextIO
 
-_STACKS: list[object] = []  # faulthandler keeps the descriptor, not the file object
+_STACKS: list[TextIO] = []  # faulthandler keeps the descriptor, not the file object
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -27,9 +28,8 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 def _main() -> None:
     stacks, signum, *rest = sys.argv[1:]
-    file = open(stacks, "w")  # noqa: SIM115 - open as long as the process lives
-    _STACKS.append(file)
-    faulthandler.register(int(signum), file=file, all_threads=True)
+    _STACKS.append(open(stacks, "w"))  # noqa: SIM115 - open as long as the process lives
+    faulthandler.register(int(signum), file=_STACKS[0], all_threads=True)
     sys.excepthook = _show
     if rest[0] == "-m":
         sys.argv = rest[1:]
@@ -43,13 +43,14 @@ def _main() -> None:
         runpy.run_path(script, run_name="__main__")
         return
     sys.path[0] = os.path.dirname(os.path.realpath(script))
+    file = os.path.abspath(script)  # as Python's own __file__ and tracebacks have it
     module = types.ModuleType("__main__")
-    module.__file__ = script
+    module.__file__ = file
     module.__dict__["__builtins__"] = __builtins__
     # Kept after the end too: exit handlers and pickles look the script's names up there.
     sys.modules["__main__"] = module
-    with open(script, "rb") as source:
-        code = compile(source.read(), script, "exec", dont_inherit=True)
+    with open(file, "rb") as source:
+        code = compile(source.read(), file, "exec", dont_inherit=True)
     exec(code, module.__dict__)
 
 

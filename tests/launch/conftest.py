@@ -1,0 +1,43 @@
+"""Fixtures: start fleetrun, write scripts; whatever still runs after a test is ended."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from launching import Launch, clean_environment
+
+
+@pytest.fixture
+def fleetrun(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
+    """Start fleetrun with these arguments, in the test's folder."""
+    started: list[Launch] = []
+
+    def start(
+        *arguments: object,
+        env: dict[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        python: Sequence[str] = ("-m", "fleetx.launch"),
+        typed: bytes = b"",
+    ) -> Launch:
+        command = [*prefix, sys.executable, *python, *map(str, arguments)]
+        environment = clean_environment(**(env or {}))
+        launch = Launch(command, tmp_path, environment, f"fleetrun{len(started)}", typed)
+        started.append(launch)
+        return launch
+
+    yield start
+    for launch in started:
+        launch.kill_whatever_is_left()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., Path]:
+    """Write a script into the test's folder."""
+
+    def write(text: str, name: str = "train.py") -> Path:
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write

@@ -1,0 +1,115 @@
+"""Real launchers, real workers: how the tests of this folder start them and look at them."""
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What a launcher or a test runner around this one may have set must not reach the tests.
+_FOREIGN = ("PADDLE_", "FLAGS_", "PET_", "SLURM_", "OMPI_", "TORCHELASTIC_", "GLOO_")
+_FOREIGN_NAMES = {
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "POD_IP"),
+    *("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "GROUP_RANK", "NODE_RANK"),
+}
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """The environment of a user's shell in which this project is installed."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_FOREIGN) and name not in _FOREIGN_NAMES
+    }
+    return {**kept, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'compat'}", **more}
+
+
+def wait_until(condition: Callable[[], object], what: str, patience: float = 30) -> None:
+    """Look again and again until the condition holds."""
+    deadline = time.monotonic() + patience
+    never = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience} s for: {what}")
+        never.wait(0.02)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
+
+
+def consecutive_ports(count: int, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
+    """The first of `count` neighbouring ports that are free on all the hosts."""
+    for first in range(11000 + os.getpid() % 9000, 32000, count):
+        sockets = []
+        try:
+            for host in hosts:
+                for port in range(first, first + count):
+                    sockets.append(socket.create_server((host, port)))
+            return first
+        except OSError:
+            continue
+        finally:
+            for sock in sockets:
+                sock.close()
+    raise AssertionError("no free ports")
+
+
+class Launch:
+    """A fleetrun that was started; its output grows in two files."""
+
+    def __init__(
+        self,
+        command: list[str],
+        folder: Path,
+        environment: dict[str, str],
+        name: str,
+        typed: bytes = b"",
+    ) -> None:
+        self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdout=out,
+                stderr=err,
+                stdin=subprocess.PIPE if typed else subprocess.DEVNULL,
+            )
+        if self.process.stdin is not None:
+            self.process.stdin.write(typed)
+            self.process.stdin.close()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def stdout(self) -> str:
+        return self._out.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self._err.read_text(errors="replace")
+
+    def end(self, patience: float = 60) -> int:
+        """Wait for the end and return the exit code."""
+        return self.process.wait(patience)
+
+    def kill_whatever_is_left(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
