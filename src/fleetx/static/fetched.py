@@ -17,6 +17,9 @@ from fleetx.static.scope import tensor_to_numpy
 class OneValueArray(np.ndarray):
     """An array that converts to a number while it holds exactly one."""
 
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
     def __float__(self) -> float:
         return float(self.item())
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fleetx.static.dtypes import VarType, convert_dtype, to_torch
+from fleetx.static.meta_run import without_loading_dynamo
 from fleetx.static.op_registry import EMPTY_NAME, OpDef, get_op
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _run(op_def: OpDef, slots: list[Any], attrs: dict[str, Any], stand_in: int) 
         extra["ctx"] = META
     if op_def.needs_lod:
         extra["lod"] = None
-    with torch.no_grad():
+    with torch.no_grad(), without_loading_dynamo():
         result = op_def.bind(attrs)(*args, **extra)
     if len(op_def.outputs) == 1:
         result = (result,)

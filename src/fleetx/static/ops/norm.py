@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from fleetx import comm
 from fleetx.comm.sync_batch_norm import sync_batch_norm
+from fleetx.static.infer_shape import ShapeError, describe_inputs
 from fleetx.static.op_registry import Attr, op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
 
@@ -107,6 +108,24 @@ def _sync_batch_norm(
     return (to_channels_last(y) if last else y), mean, variance, batch_mean, saved, None
 
 
+def _infer_batch_norm(op: Any, block: Any) -> None:
+    """The output looks like the input, statistics have one value per channel.
+
+    By rule, because running it on meta tensors would load torch's decompositions, which takes
+    seconds.
+    """
+    x = block._var_recursive(op.input("X")[0])
+    channels = x.shape[-1 if op.attr("data_layout") == "NHWC" else 1] if len(x.shape) > 1 else -1
+    scale = block._var_recursive(op.input("Scale")[0])
+    if len(x.shape) < 2 or (channels >= 0 and tuple(scale.shape) != (channels,)):
+        raise ShapeError(f"op {op.type!r} does not accept {describe_inputs(op, block)}.")
+    for name in op.output("Y"):
+        block._var_recursive(name)._set_inferred(x.shape, x.dtype)
+    for slot in ("MeanOut", "VarianceOut", "SavedMean", "SavedVariance"):
+        for name in op.output(slot):
+            block._var_recursive(name)._set_inferred(scale.shape, scale.dtype)
+
+
 for _type, _function in (("batch_norm", _batch_norm), ("sync_batch_norm", _sync_batch_norm)):
     op(
         _type,
@@ -115,6 +134,7 @@ for _type, _function in (("batch_norm", _batch_norm), ("sync_batch_norm", _sync_
         attrs=_BATCH_NORM_ATTRS,
         no_grad="Mean Variance MomentumTensor",
         inplace={"MeanOut": "Mean", "VarianceOut": "Variance"},
+        infer=_infer_batch_norm,
     )(_function)
 
 
