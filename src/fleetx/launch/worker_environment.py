@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 DEFAULT_PORT = 6170
@@ -182,3 +182,22 @@ def _invented_endpoints(host: str, size: int) -> tuple[str, ...]:
     """Return addresses to show; only fleetrun knows the real ones, and only the master's is
     used."""
     return tuple(f"{host}:{DEFAULT_PORT + i}" for i in range(size))
+
+
+def from_endpoints(
+    endpoints: Sequence[str], rank: int, launcher: str = "user"
+) -> WorkerEnvironment:
+    """Return the place of worker `rank` among workers at the given addresses."""
+    if not 0 <= rank < len(endpoints):
+        raise ValueError(f"this worker is number {rank}, but there are {len(endpoints)} addresses.")
+    hosts = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints]
+    return WorkerEnvironment(
+        rank,
+        len(endpoints),
+        hosts[:rank].count(hosts[rank]),
+        hosts.count(hosts[rank]),
+        tuple(endpoints),
+        endpoints[0],
+        launcher,
+        len(set(hosts)),
+    )

@@ -1,0 +1,102 @@
+"""Groups of processes over which role makers reduce, gather and wait.
+
+Workers of a collective job use the group that training uses. Workers and servers of a
+parameter-server job have gloo groups of their own if the environment asks for them: one of the
+workers, one of the servers, one of all.
+"""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from fleetx import comm
+from fleetx.comm.world import reduction
+from fleetx.launch.role_environment import Rendezvous
+
+WORLDS = ("worker", "server", "all")
+_MEETING = datetime.timedelta(seconds=3600)
+
+
+class TrainingGroup:
+    """The workers that train together; one process alone if nobody has connected."""
+
+    def _device(self) -> torch.device:
+        on_gpu = dist.is_initialized() and dist.get_backend() == "nccl"
+        return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+
+    def all_reduce(self, tensor: torch.Tensor, mode: str) -> torch.Tensor:
+        """Return the tensors of all workers reduced."""
+        return comm.all_reduce(tensor.to(self._device()), mode).cpu()
+
+    def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the tensors of all workers."""
+        return [part.cpu() for part in comm.all_gather(tensor.to(self._device()))]
+
+    def barrier(self) -> None:
+        """Wait until all workers have come here."""
+        comm.barrier()
+
+
+class GlooGroup:
+    """A gloo group that is independent of torch.distributed's default group."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+        self._size = size
+        self._group: Any = dist.ProcessGroupGloo(store, rank, size, _MEETING)
+
+    def all_reduce(self, tensor: torch.Tensor, mode: str) -> torch.Tensor:
+        """Return the tensors of all members reduced."""
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp(reduction(mode))
+        result = tensor.clone()
+        self._group.allreduce([result], options).wait()
+        return result
+
+    def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the tensors of all members."""
+        parts = [torch.empty_like(tensor) for _ in range(self._size)]
+        self._group.allgather([parts], [tensor]).wait()
+        return parts
+
+    def barrier(self) -> None:
+        """Wait until all members have come here."""
+        self._group.barrier().wait()
+
+
+def meet(
+    rendezvous: Rendezvous, *, is_server: bool, index: int, worker_num: int, server_num: int
+) -> dict[str, GlooGroup]:
+    """Return the groups of a process of a parameter-server job, by the name of the world."""
+    own, own_size = ("server", server_num) if is_server else ("worker", worker_num)
+    places = {own: (index, own_size)}
+    everybody = worker_num + server_num
+    if rendezvous.everybody:
+        places["all"] = (worker_num + index if is_server else index, everybody)
+    listens = is_server and index == 0
+    shared = _address_store(rendezvous, listens) if rendezvous.endpoint else None
+    groups = {}
+    for world, (rank, size) in places.items():
+        if shared is not None:
+            store: dist.Store = dist.PrefixStore(f"{rendezvous.job}/{world}", shared)
+        else:
+            store = _folder_store(rendezvous, world, size)
+        groups[world] = GlooGroup(store, rank, size)
+    return groups
+
+
+def _address_store(rendezvous: Rendezvous, listens: bool) -> dist.TCPStore:
+    host, port = rendezvous.endpoint.rsplit(":", 1)
+    return dist.TCPStore(
+        host, int(port), is_master=listens, timeout=_MEETING, wait_for_workers=False
+    )
+
+
+def _folder_store(rendezvous: Rendezvous, world: str, size: int) -> dist.FileStore:
+    folder = Path(rendezvous.folder) / rendezvous.job
+    folder.mkdir(parents=True, exist_ok=True)
+    return dist.FileStore(str(folder / world.upper()), size)
