@@ -6,12 +6,13 @@ the same result on all workers. `util` says over whom; by default the session's.
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any
 
 import numpy as np
 
-from fleetx.fleet.util import UtilBase
+from fleetx.fleet.utilities import UtilBase
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -85,9 +86,9 @@ def _reduced(value: Any, mode: str, scope: Any, util: UtilBase | None) -> Array:
 
 
 def _session_util() -> UtilBase:
-    from fleetx import fleet
-
-    return fleet.util
+    # The session lives in the package, which imports this module.
+    found: UtilBase = importlib.import_module("fleetx.fleet").util
+    return found
 
 
 def _value(value: Any, scope: Any) -> Array:
