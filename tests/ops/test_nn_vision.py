@@ -177,3 +177,43 @@ def test_add_position_encoding():
     wanted = 2 * x + 0.5 * np.concatenate([np.sin(angle), np.cos(angle)], 1)
     attrs = {"alpha": 2.0, "beta": 0.5}
     check_op("add_position_encoding", {"X": x}, attrs, {"Out": wanted})
+
+
+BOXES = np.array([[0.0, 0.0, 5.0, 4.0], [2.0, 1.0, 3.0, 9.0], [-2.0, 0.0, 20.0, 3.0]])
+
+
+def test_roi_align_averages_samples():
+    x = rand(2, 2, 4, 5)
+    attrs = {"pooled_height": 2, "pooled_width": 1, "spatial_scale": 0.5, "sampling_ratio": 2}
+    found = check_op("roi_align", {"X": x, "ROIs": (BOXES, [[2, 1]])}, attrs)["Out"][0]
+    # the first box is (0, 0, 2.5, 2): rows at 0.25, 0.75 | 1.25, 1.75 and columns at 0.625, 1.875
+    rows, columns = np.array([0.25, 0.75]), np.array([0.625, 1.875])
+    expected = np.zeros(2)
+    for y in rows:
+        for c in columns:
+            y0, c0 = int(y), int(c)
+            dy, dc = y - y0, c - c0
+            corners = x[0, :, y0 : y0 + 2, c0 : c0 + 2]
+            weights = np.outer([1 - dy, dy], [1 - dc, dc])
+            expected += (corners * weights).sum((1, 2)) / 4
+    np.testing.assert_allclose(found[0, :, 0, 0], expected)
+    counts = np.array([2, 1], "int32")
+    again = check_op("roi_align", {"X": x, "ROIs": BOXES, "RoisNum": counts}, attrs, grad_of=[])
+    np.testing.assert_allclose(again["Out"][0], found)
+
+
+def test_roi_pool_takes_maxima():
+    x = rand(2, 2, 4, 5)
+    attrs = {"pooled_height": 2, "pooled_width": 2}
+    inputs = {"X": x, "ROIs": (BOXES, [[1, 2]])}
+    found = check_op("roi_pool", inputs, attrs, counts={"Argmax": 1})
+    out, where = found["Out"][0], found["Argmax"][0]
+    np.testing.assert_allclose(out[0, :, 0, 0], x[0, :, :3, :3].max((1, 2)))
+    kept = where >= 0
+    images = np.repeat([0, 1, 1], 8).reshape(3, 2, 2, 2)
+    channels = np.broadcast_to(np.arange(2)[:, None, None], (3, 2, 2, 2))
+    values = x.reshape(2, 2, -1)[images[kept], channels[kept], where[kept]]
+    np.testing.assert_allclose(out[kept], values)
+    assert (out[~kept] == 0).all()
+    with pytest.raises(Exception, match="3 boxes"):
+        check_op("roi_pool", {"X": x, "ROIs": BOXES, "RoisNum": np.array([1, 1])}, attrs)

@@ -16,6 +16,8 @@ __all__ = [
     "grid_sampler",
     "pixel_shuffle",
     "random_crop",
+    "roi_align",
+    "roi_pool",
     "shuffle_channel",
     "space_to_depth",
     "temporal_shift",
@@ -154,3 +156,51 @@ def add_position_encoding(
     check_variable_and_dtype(input, "input", _WIDE, "add_position_encoding")
     helper = LayerHelper("add_position_encoding", name=name)
     return _simple(helper, {"X": input}, {"alpha": alpha, "beta": beta}, input.dtype)
+
+
+def roi_pool(
+    input: Variable,
+    rois: Variable,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    spatial_scale: float = 1.0,
+    rois_lod: Variable | None = None,
+) -> Variable:
+    """Take the maximum of each bin of boxes (left, top, right, bottom) of images."""
+    helper = LayerHelper("roi_pool", input=input)
+    out = helper.create_variable_for_type_inference(input.dtype)
+    places = helper.create_variable_for_type_inference("int32")
+    helper.append_op(
+        type="roi_pool",
+        inputs={"X": input, "ROIs": rois, "RoisLod": rois_lod},
+        outputs={"Out": out, "Argmax": places},
+        attrs={
+            "pooled_height": pooled_height,
+            "pooled_width": pooled_width,
+            "spatial_scale": spatial_scale,
+        },
+    )
+    return out
+
+
+def roi_align(
+    input: Variable,
+    rois: Variable,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    name: str | None = None,
+    rois_lod: Variable | None = None,
+) -> Variable:
+    """Average samples of each bin of boxes (left, top, right, bottom) of images."""
+    check_variable_and_dtype(input, "input", _WIDE, "roi_align")
+    check_variable_and_dtype(rois, "rois", _WIDE, "roi_align")
+    attrs = {
+        "pooled_height": pooled_height,
+        "pooled_width": pooled_width,
+        "spatial_scale": spatial_scale,
+        "sampling_ratio": sampling_ratio,
+    }
+    inputs = {"X": input, "ROIs": rois, "RoisLod": rois_lod}
+    return _simple(LayerHelper("roi_align", name=name), inputs, attrs, input.dtype)

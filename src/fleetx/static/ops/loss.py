@@ -84,7 +84,8 @@ def _softmax_with_cross_entropy(
     axis: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     log_prob = torch.log_softmax(logits, axis) if use_softmax else logits.log()
-    softmax = log_prob.exp() if use_softmax else logits
+    # Gradients flow through the loss only, as in Paddle.
+    softmax = log_prob.detach().exp() if use_softmax else logits.detach()
     if soft_label:
         return softmax, -(label * log_prob).sum(axis, keepdim=True)
     axis = axis % logits.dim()
