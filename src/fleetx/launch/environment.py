@@ -7,29 +7,60 @@ from __future__ import annotations
 
 import os
 
-from fleetx.launch.place import Place, count, find_place
-
-
-def place() -> Place:
-    """Return which worker of which job this process is, whoever started it."""
-    return find_place(os.environ)
+from fleetx.launch.worker_environment import detect
 
 
 def worker_index() -> int:
     """Return the number of this worker, from 0 (0 without a launcher)."""
-    return place().rank
+    if _text("PADDLE_TRAINER_ID"):
+        return _count("PADDLE_TRAINER_ID", default=0, least=0)
+    return detect().rank
 
 
 def worker_num() -> int:
     """Return how many workers train together (1 without a launcher)."""
-    return place().world_size
+    if _text("PADDLE_TRAINERS_NUM"):
+        return _count("PADDLE_TRAINERS_NUM", default=1, least=1)
+    return detect().world_size
+
+
+def worker_endpoints() -> list[str]:
+    """Return the addresses of all workers, 'ip:port' (PADDLE_TRAINER_ENDPOINTS; none without)."""
+    return [part for part in _text("PADDLE_TRAINER_ENDPOINTS").split(",") if part]
+
+
+def current_endpoint() -> str:
+    """Return this worker's address (PADDLE_CURRENT_ENDPOINT; empty without a launcher)."""
+    return _text("PADDLE_CURRENT_ENDPOINT")
+
+
+def selected_device() -> int:
+    """Return the number of the device chosen for this worker (FLAGS_selected_gpus; 0)."""
+    first = _text("FLAGS_selected_gpus").split(",")[0]
+    return int(first) if first.isdecimal() else 0
 
 
 def cpu_num() -> int:
     """Return how many batches a data-parallel program on the CPU takes per step (CPU_NUM; 1)."""
-    return count(os.environ, "CPU_NUM", default=1, least=1)
+    return _count("CPU_NUM", default=1, least=1)
 
 
-def heartbeat_file() -> str | None:
-    """Return the file in which fleetrun looks for this worker's steps, if it started us."""
-    return os.environ.get("FLEETX_HEARTBEAT")
+def heartbeat_file() -> str:
+    """Return the file in which fleetrun looks for this worker's steps, or ''."""
+    return _text("FLEETX_HEARTBEAT")
+
+
+def _text(variable: str) -> str:
+    return os.environ.get(variable, "").strip()
+
+
+def _count(variable: str, default: int, least: int) -> int:
+    text = _text(variable)
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < least:
+        raise ValueError(
+            f"The environment variable {variable} must be a whole number from {least} on, "
+            f"but it is {text!r}."
+        )
+    return int(text)

@@ -47,7 +47,7 @@ class _Writer:
         self._memory: mmap.mmap | None = None
         self._steps = 0
         path = environment.heartbeat_file()
-        if path is not None:
+        if path:
             with open(path, "r+b") as file:
                 self._memory = mmap.mmap(file.fileno(), _SIZE)
 

@@ -1,0 +1,5 @@
+"""`python -m paddle.distributed.launch`."""
+
+from paddle.distributed.launch import launch
+
+launch()
