@@ -2,13 +2,14 @@
 
 import pytest
 
+from fleetx.static import unique_name
 from fleetx.static.program import Program, program_guard
 
 
 @pytest.fixture
 def program():
     main = Program()
-    with program_guard(main, Program()):
+    with program_guard(main, Program()), unique_name.guard():
         yield main
 
 

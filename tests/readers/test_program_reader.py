@@ -6,8 +6,11 @@ import threading
 import numpy as np
 import pytest
 
+from fleetx.static import layers
 from fleetx.static.errors import EOFException
+from fleetx.static.layers.io import static_data
 from fleetx.static.place import CPUPlace
+from fleetx.static.program import default_startup_program
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import DataLoaderBase, PyReader
 from fleetx.static.readers.loader import DataLoader
@@ -55,9 +58,54 @@ def assert_no_reader_threads():
     assert reader_threads() == []
 
 
+def op_types(program):
+    return [op.type for op in program.global_block().ops]
+
+
+def test_reader_ops_show_in_the_programs(program):
+    startup = default_startup_program()
+    x, _ = read_file(py_reader(4, [(-1, 2), (-1, 1)], ["float32", "int64"], name="train"))
+    y = layers.fc(x, 3)
+    assert op_types(program)[:2] == ["create_double_buffer_reader", "read"]
+    assert op_types(startup)[-1] == "create_py_reader"
+    create = startup.global_block().ops[-1]
+    assert create.input("blocking_queue") == ["train_queue"]
+    assert create.attr("shape_concat") == [-1, 2, -1, 1]
+    assert create.attr("dtypes") == [5, 3]
+
+    assert len(program._inference_optimize(prune_read_op=False)._readers) == 1
+    without = program._inference_optimize()
+    assert op_types(without) == op_types(program)[2:]
+    assert without._readers == []
+    assert not any("reader" in v.name or "buffer" in v.name for v in without.list_vars())
+    # Pruning keeps the reader where its data is needed.
+    assert op_types(program._prune([y])) == op_types(program)
+    fed = program._prune_with_input([x.name], [y])
+    assert op_types(fed) == op_types(program)[2:]
+    assert fed._readers == []
+
+
+@pytest.mark.parametrize("use_double_buffer", [False, True])
+def test_ops_of_a_loader_that_belongs_to_a_program(program, use_double_buffer):
+    x = static_data("x", [None, 2])
+    DataLoader.from_generator([x], 4, use_double_buffer, iterable=False)
+    buffer = ["create_double_buffer_reader"] * use_double_buffer
+    assert op_types(program) == ["create_py_reader", *buffer, "read"]
+    assert program.global_block().ops[0].attr("need_check_feed") == [1]
+    assert program.global_block().ops[-1].output("Out") == ["x"]
+
+
+def test_double_buffer_is_a_reader_over_another(program):
+    reader = py_reader(4, [(-1, 2)], ["float32"], use_double_buffer=False)
+    read_file(double_buffer(reader))
+    assert op_types(program) == ["create_double_buffer_reader", "read"]
+    buffer, read = program.global_block().ops
+    assert buffer.output("Out") == read.input("Reader")
+
+
 def test_py_reader_passes(program):
     reader = py_reader(4, [(-1, 2), (-1, 1)], ["float32", "int64"], name="train")
-    x, y = read_file(double_buffer(reader))
+    x, y = read_file(reader)
     assert (x.name, y.name) == ("read_file_0.tmp_0", "read_file_0.tmp_1")
     assert (x.shape, x.stop_gradient) == ((-1, 2), True)
     (port,) = program._readers

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetx.static.block import Block
+from fleetx.static.dtypes import VarType
 from fleetx.static.operator import Operator, OpRole
 from fleetx.static.variable import Parameter, Variable
 
@@ -240,9 +241,16 @@ class Program:
             root = other.global_block()
             last = max((i for i, op in enumerate(root.ops) if op.type == "read"), default=-1)
             root.ops = root.ops[last + 1 :]
-            other._readers = []
+            for name in [n for n, v in root.vars.items() if v.type == VarType.READER]:
+                del root.vars[name]
+            other._forget_unread()
         other._set_test_mode()
         return other
+
+    def _forget_unread(self) -> None:
+        """Drop the readers whose `read` op is gone."""
+        read = [op.output("Out") for op in self.global_block().ops if op.type == "read"]
+        self._readers = [port for port in self._readers if port.output_names in read]
 
     # -- pruning
     # --------------------------------------------------------------------------------------
@@ -288,6 +296,7 @@ class Program:
         used = {n for b in other.blocks for op in b.ops for n in _names(op)} | wanted | fed
         for name in [n for n in root.vars if n not in used]:
             del root.vars[name]
+        other._forget_unread()
         other._bump_version()
         return other
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.op_registry import op
+from fleetx.static.op_registry import Attr, op
 
 
 def _nothing(op: Any, block: Any) -> None:
@@ -23,10 +23,26 @@ def fetch(x: Any) -> Any:
     return x
 
 
-@op("create_py_reader", inputs="", infer=_nothing, grad=None, side_effect=True)
-def create_py_reader() -> Any:
-    """Mark a reader that runs ahead of the program."""
-    return None
+@op(
+    "create_py_reader",
+    inputs="blocking_queue",
+    attrs={
+        "shape_concat": Attr("INTS", []),
+        "ranks": Attr("INTS", []),
+        "lod_levels": Attr("INTS", []),
+        "dtypes": Attr("INTS", []),
+        "need_check_feed": Attr("INTS", []),
+        "use_data_config": True,
+        "device_index": 0,
+        "device_count": 1,
+    },
+    infer=_nothing,
+    grad=None,
+    side_effect=True,
+)
+def create_py_reader(queue: Any) -> Any:
+    """Mark a reader that runs ahead of the program, with what its batches look like."""
+    return queue
 
 
 @op(
@@ -42,7 +58,15 @@ def create_double_buffer_reader(reader: Any) -> Any:
     return reader
 
 
-@op("read", inputs="Reader", outputs="Out*", infer=_nothing, grad=None, side_effect=True)
+@op(
+    "read",
+    inputs="Reader",
+    outputs="Out*",
+    attrs={"throw_eof_exp": True, "infer_out": True, "drop_last": True},
+    infer=_nothing,
+    grad=None,
+    side_effect=True,
+)
 def read(reader: Any) -> Any:
     """Mark variables as coming from a reader."""
     return reader

@@ -30,11 +30,18 @@ class Slot(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
     lod_level: int
+    need_check_feed: bool = False
 
 
 def slot_of(variable: Any) -> Slot:
     """Return what a Variable takes."""
-    return Slot(variable.name, tuple(variable.shape), variable.dtype, variable.lod_level)
+    return Slot(
+        variable.name,
+        tuple(variable.shape),
+        variable.dtype,
+        variable.lod_level,
+        variable.need_check_feed,
+    )
 
 
 class SlotConverter:

@@ -16,10 +16,11 @@ from fleetx.static.place import Place
 from fleetx.static.program import default_main_program
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.batch import Reader
-from fleetx.static.readers.data_feeder import slot_of
+from fleetx.static.readers.data_feeder import Slot, slot_of
 from fleetx.static.readers.generator_source import GeneratorSource, regular_array
 from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.static.readers.program_reader import ProgramReader, PushQueue, ReadPort
+from fleetx.static.readers.reader_ops import append_double_buffer, append_read, append_reader
 
 Batch = list[Any]
 
@@ -77,9 +78,24 @@ class GeneratorLoader(DataLoaderBase):
         self._own_pass: Iterator[Batch] | None = None
         self._reader: ProgramReader | None = None
         if not iterable:
-            name = _loader_names("create_py_reader")
-            self._reader = ProgramReader(name, slots, capacity, self._source)
-            ReadPort(self._reader, [slot.name for slot in slots]).attach(default_main_program())
+            self._reader = self._join_program(slots)
+
+    def _join_program(self, slots: Sequence[Slot]) -> ProgramReader:
+        """Let the default main program read from this loader, and show so in its ops."""
+        program = default_main_program()
+        block = program.current_block()
+        # Numbered in this order, whichever is used.
+        keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
+        queue, name, buffer = (_loader_names(key) for key in keys)
+        append_reader(block, name, queue, slots)
+        if self.use_double_buffer:
+            append_double_buffer(block, buffer, name)
+            name = buffer
+        outputs = [slot.name for slot in slots]
+        append_read(block, name, outputs)
+        reader = ProgramReader(name, slots, self.capacity, self._source)
+        ReadPort(reader, outputs).attach(program)
+        return reader
 
     # -- data source -----------------------------------------------------------------------------
     def set_sample_generator(

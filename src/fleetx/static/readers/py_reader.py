@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static import unique_name
-from fleetx.static.block import Block
-from fleetx.static.dtypes import VarType, convert_dtype
+from fleetx.static.dtypes import convert_dtype
 from fleetx.static.place import Place
 from fleetx.static.program import default_main_program, default_startup_program
 from fleetx.static.readers.data_feeder import Slot, slot_of
 from fleetx.static.readers.program_reader import ProgramReader, ReadPort
+from fleetx.static.readers.reader_ops import (
+    append_double_buffer,
+    append_read,
+    append_reader,
+    declare_reader,
+)
 from fleetx.static.variable import Variable
 
 
@@ -39,7 +44,7 @@ def py_reader(
         Slot(str(i), size, convert_dtype(dtype), level)
         for i, (size, dtype, level) in enumerate(zip(sizes, dtypes, levels, strict=True))
     ]
-    return ProgramReader(_append_reader(name, use_double_buffer), slots, capacity)
+    return ProgramReader(_append_ops(name, slots, use_double_buffer), slots, capacity)
 
 
 def create_py_reader_by_data(
@@ -52,7 +57,7 @@ def create_py_reader_by_data(
     if not isinstance(feed_list, list):
         raise TypeError(f"feed_list should be a list of Variables, not {type(feed_list).__name__}.")
     slots = [slot_of(variable) for variable in feed_list]
-    return ProgramReader(_append_reader(name, use_double_buffer), slots, capacity)
+    return ProgramReader(_append_ops(name, slots, use_double_buffer), slots, capacity)
 
 
 def read_file(reader: ProgramReader) -> Variable | list[Variable]:
@@ -74,9 +79,7 @@ def read_file(reader: ProgramReader) -> Variable | list[Variable]:
         )
         for slot in reader.slots
     ]
-    program.current_block().append_op(
-        type="read", inputs={"Reader": [reader.name]}, outputs={"Out": outputs}
-    )
+    append_read(program.current_block(), reader.name, outputs)
     ReadPort(reader, [variable.name for variable in outputs]).attach(program)
     return outputs[0] if len(outputs) == 1 else outputs
 
@@ -84,33 +87,28 @@ def read_file(reader: ProgramReader) -> Variable | list[Variable]:
 def double_buffer(
     reader: ProgramReader, place: Place | None = None, name: str | None = None
 ) -> ProgramReader:
-    """Return the reader itself: it reads ahead in the background already."""
+    """Return the reader, shown in the program as one that copies batches ahead.
+
+    Every reader reads ahead in the background already; `place` is where the Executor runs.
+    """
+    buffer = unique_name.generate("create_double_buffer_reader") if name is None else name
+    append_double_buffer(default_main_program().current_block(), buffer, reader.name)
+    reader.name = buffer
     return reader
 
 
-def _append_reader(name: str | None, use_double_buffer: bool) -> str:
-    """Append the ops that mark a reader in both programs; return the name of its variable."""
+def _append_ops(name: str | None, slots: Sequence[Slot], use_double_buffer: bool) -> str:
+    """Append the ops of a reader to both programs; return the name of its variable."""
     if name is not None:
-        reader, buffer = f"{name}_reader", f"{name}_double_buffer"
+        queue, reader, buffer = f"{name}_queue", f"{name}_reader", f"{name}_double_buffer"
     else:
         # All three are numbered, in this order, whichever is used.
         keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
-        _, reader, buffer = (unique_name.generate(key) for key in keys)
-    startup = default_startup_program().current_block()
+        queue, reader, buffer = (unique_name.generate(key) for key in keys)
     main = default_main_program().current_block()
-    for block in (startup, main):
-        _create_reader_var(block, reader)
-    startup.append_op(type="create_py_reader", outputs={"Out": [reader]})
+    append_reader(default_startup_program().current_block(), reader, queue, slots)
+    declare_reader(main, reader)
     if not use_double_buffer:
         return reader
-    _create_reader_var(main, buffer)
-    main.append_op(
-        type="create_double_buffer_reader",
-        inputs={"UnderlyingReader": [reader]},
-        outputs={"Out": [buffer]},
-    )
+    append_double_buffer(main, buffer, reader)
     return buffer
-
-
-def _create_reader_var(block: Block, name: str) -> None:
-    block.create_var(name=name, type=VarType.READER, persistable=True, stop_gradient=True)
