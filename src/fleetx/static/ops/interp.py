@@ -1,7 +1,7 @@
 """Resizing of images, volumes and signals, in two generations of ops (`_interp`, `_interp_v2`).
 
-With `align_corners` the corners of both images coincide. Without, `align_mode` 0 compares centres of
-pixels (as torch does) and 1 their upper left corners.
+With `align_corners` the corners of both images coincide. Without, `align_mode` 0 compares centres
+of pixels (as torch does) and 1 their upper left corners.
 """
 
 from __future__ import annotations

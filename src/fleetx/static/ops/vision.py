@@ -27,10 +27,10 @@ def _pixel_unshuffle(x: torch.Tensor, *, downscale_factor: int, data_format: str
 
 @op("space_to_depth", attrs={"blocksize": Attr("LONG", 2)})
 def _space_to_depth(x: torch.Tensor, *, blocksize: int) -> torch.Tensor:
-    """Give the data the shape with blocks of pixels as channels, in the order Fluid's op has always had.
+    """Turn blocks of pixels into channels, in the order Fluid's op has always had.
 
-    It spreads channels over blocks of pixels and then only renames the shape, so the number of channels
-    must be divisible by the square of the block size.
+    It spreads channels over blocks of pixels and then only renames the shape, so the number of
+    channels must be divisible by the square of the block size.
     """
     batch, channels, height, width = x.shape
     b = blocksize
@@ -147,7 +147,8 @@ def _unfold(
     """Return all patches of an image as columns; paddings are top, left, bottom, right."""
     top, left, bottom, right = paddings
     x = F.pad(x, [left, right, top, bottom])
-    return F.unfold(x, kernel_sizes, dilations, 0, strides)
+    sizes, holes, steps = (tuple(v) for v in (kernel_sizes, dilations, strides))
+    return F.unfold(x, sizes, holes, 0, steps)
 
 
 @op("fold", outputs="Y", attrs={"output_sizes": Attr("INTS", []), **_PATCH_ATTRS})
@@ -163,8 +164,9 @@ def _fold(
     """Add up patches where they overlap: the reverse of `unfold`."""
     top, left, bottom, right = paddings
     height, width = output_sizes
-    size = [height + top + bottom, width + left + right]
-    out = F.fold(x, size, kernel_sizes, dilations, 0, strides)
+    size = (height + top + bottom, width + left + right)
+    sizes, holes, steps = (tuple(v) for v in (kernel_sizes, dilations, strides))
+    out = F.fold(x, size, sizes, holes, 0, steps)
     return out[:, :, top : top + height, left : left + width]
 
 
