@@ -18,7 +18,7 @@ LIST = "docs/paddle-compatibility.md"
 PACKAGE = "paddle"
 
 _EAGER = "eager mode (dygraph) is out of scope; eager models are written in PyTorch"
-_NOT_YET = "the Fleet API is not in this package yet"
+_NOT_YET = "parameter servers are not in this package yet"
 
 # Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
 REASONS = {
@@ -39,9 +39,9 @@ REASONS = {
     "paddle.hapi": _EAGER,
     "paddle.callbacks": _EAGER,
     "paddle.amp": _EAGER + " (programs use paddle.static.amp)",
-    "paddle.fluid.incubate.fleet": _NOT_YET,
-    "paddle.distributed.fleet": _NOT_YET,
-    "paddle.distributed.launch": _NOT_YET,
+    "paddle.fluid.incubate.fleet.parameter_server": _NOT_YET,
+    "paddle.fluid.incubate.fleet.base.role_maker.GeneralRoleMaker": _NOT_YET,
+    "paddle.fluid.incubate.fleet.base.role_maker.MPISymetricRoleMaker": _NOT_YET,
     "paddle.fluid.transpiler": _NOT_YET,
     "paddle.fluid.DistributeTranspiler": _NOT_YET,
     "paddle.fluid.communicator": _NOT_YET,

@@ -1,20 +1,28 @@
-"""Which worker this is, and datasets of text files; the Fleet API is still to come."""
+"""The Fleet API, which worker this is, and datasets of text files."""
 
-from fleetx.launch import environment
+from fleetx.launch import environment, worker_environment
 from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
 from paddle._coverage import missing
+from paddle.distributed import fleet
 
-__all__ = ["InMemoryDataset", "ParallelEnv", "QueueDataset", "get_rank", "get_world_size"]
+__all__ = [
+    "InMemoryDataset",
+    "ParallelEnv",
+    "QueueDataset",
+    "fleet",
+    "get_rank",
+    "get_world_size",
+]
 
 
 def get_rank() -> int:
     """Return the number of this worker, from 0."""
-    return environment.worker_index()
+    return worker_environment.detect().rank
 
 
 def get_world_size() -> int:
     """Return how many workers train together."""
-    return environment.worker_num()
+    return worker_environment.detect().world_size
 
 
 class ParallelEnv:
@@ -23,12 +31,12 @@ class ParallelEnv:
     @property
     def rank(self) -> int:
         """The number of this worker, from 0."""
-        return environment.worker_index()
+        return worker_environment.detect().rank
 
     @property
     def world_size(self) -> int:
         """How many workers train together."""
-        return environment.worker_num()
+        return worker_environment.detect().world_size
 
     @property
     def device_id(self) -> int:

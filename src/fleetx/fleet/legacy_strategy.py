@@ -122,10 +122,8 @@ def _apart(name: str, **others: bool) -> None:
             raise AssertionError(f"you can't use {name} and {other} together")
 
 
-def settle_communication(strategy: LegacyStrategy, *, workers: int, nodes: int) -> None:
-    """Adjust communicators and threads to the job, with a warning for what is changed."""
-    if strategy.mode == "collective" and workers < 2:
-        raise ValueError("the number of endpoints must > 1")
+def settle_communication(strategy: LegacyStrategy, *, nodes: int) -> None:
+    """Adjust communicators to the number of machines, with a warning for what is changed."""
     if nodes <= 1 and strategy.nccl_comm_num > 1:
         logger.warning("set nccl_comm_num=1 since you only have 1 node.")
         strategy.nccl_comm_num = 1

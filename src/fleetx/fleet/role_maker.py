@@ -313,14 +313,16 @@ def _check_index(current_id: Any, count: int, among: str) -> int:
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """Is told by the script who this process of a parameter-server job is.
+    """Is told by the script who this process is.
 
     Args:
         current_id: its number among the processes of its role.
         role: Role.WORKER or Role.SERVER.
         worker_num: the number of workers; 0 for as many as there are worker_endpoints.
-        server_endpoints: the servers' addresses, 'ip:port'.
-        worker_endpoints: the workers' addresses, if they are known.
+        server_endpoints: the servers' addresses, 'ip:port'; a collective job has none.
+        worker_endpoints: the workers' addresses; collective workers meet at the first one.
+        is_collective: workers train by collective communication, without servers.
+        unique: refuse an address that is listed twice.
     """
 
     def __init__(
@@ -330,12 +332,17 @@ class UserDefinedRoleMaker(RoleMakerBase):
         worker_num: int = 0,
         server_endpoints: Sequence[str] | None = None,
         *,
-        worker_endpoints: Sequence[str] = (),
+        worker_endpoints: Sequence[str] | None = None,
+        is_collective: bool = False,
         unique: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(is_collective)
+        if is_collective:
+            self._join_workers(current_id, worker_endpoints)
+            return
         servers = check_endpoints("server_endpoints", server_endpoints, unique=unique)
-        workers = check_endpoints("worker_endpoints", worker_endpoints, at_least=0, unique=unique)
+        known = worker_endpoints or []
+        workers = check_endpoints("worker_endpoints", known, at_least=0, unique=unique)
         if role not in (Role.WORKER, Role.SERVER):
             raise TypeError(f"role must be as Role: Role.WORKER or Role.SERVER, not {role!r}.")
         if not isinstance(worker_num, int) or isinstance(worker_num, bool):
@@ -352,8 +359,16 @@ class UserDefinedRoleMaker(RoleMakerBase):
         self._trainers_num = worker_num
         self._server_endpoints, self._worker_endpoints = servers, workers
 
+    def _join_workers(self, current_id: int, worker_endpoints: Sequence[str] | None) -> None:
+        workers = check_endpoints("worker_endpoints", worker_endpoints)
+        self._role = Role.WORKER
+        self._current_id = _check_index(current_id, len(workers), "worker_endpoints")
+        self._trainers_num = len(workers)
+        self._worker_endpoints = workers
+        self._worker_environment = worker_environment.from_endpoints(workers, self._current_id)
 
-class UserDefinedCollectiveRoleMaker(RoleMakerBase):
+
+class UserDefinedCollectiveRoleMaker(UserDefinedRoleMaker):
     """Is told by the script who this worker of a collective job is.
 
     Args:
@@ -362,10 +377,4 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
     """
 
     def __init__(self, current_id: int = 0, worker_endpoints: Sequence[str] | None = None) -> None:
-        super().__init__(is_collective=True)
-        workers = check_endpoints("worker_endpoints", worker_endpoints)
-        self._role = Role.WORKER
-        self._current_id = _check_index(current_id, len(workers), "worker_endpoints")
-        self._trainers_num = len(workers)
-        self._worker_endpoints = workers
-        self._worker_environment = worker_environment.from_endpoints(workers, self._current_id)
+        super().__init__(current_id, worker_endpoints=worker_endpoints, is_collective=True)

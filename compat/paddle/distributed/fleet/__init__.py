@@ -1,0 +1,130 @@
+"""The Fleet API of Paddle 2.x: one session, whose methods are the functions of this module."""
+
+from typing import Any
+
+from fleetx.data.data_generator import MultiSlotDataGenerator, MultiSlotStringDataGenerator
+from fleetx.fleet import (
+    Fleet,
+    all_reduce_worker,
+    barrier_worker,
+    clear_grad,
+    distributed_model,
+    distributed_optimizer,
+    fleet,
+    get_lr,
+    init,
+    init_server,
+    init_worker,
+    is_first_worker,
+    is_server,
+    is_worker,
+    load_checkpoint,
+    local_rank,
+    minimize,
+    node_num,
+    run_server,
+    save_checkpoint,
+    save_inference_model,
+    save_persistables,
+    server_endpoints,
+    server_index,
+    server_num,
+    set_lr,
+    set_state_dict,
+    split_files,
+    state_dict,
+    step,
+    stop_worker,
+    worker_endpoints,
+    worker_index,
+    worker_num,
+)
+from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
+from paddle._coverage import missing
+from paddle.distributed.fleet import base, metrics, utils
+from paddle.distributed.fleet.base.distributed_strategy import DistributedStrategy
+from paddle.distributed.fleet.base.role_maker import (
+    PaddleCloudRoleMaker,
+    Role,
+    UserDefinedRoleMaker,
+)
+from paddle.distributed.fleet.base.util_factory import UtilBase
+
+__all__ = [
+    "DistributedStrategy",
+    "Fleet",
+    "InMemoryDataset",
+    "MultiSlotDataGenerator",
+    "MultiSlotStringDataGenerator",
+    "PaddleCloudRoleMaker",
+    "QueueDataset",
+    "Role",
+    "UserDefinedRoleMaker",
+    "UtilBase",
+    "all_reduce_worker",
+    "barrier_worker",
+    "clear_grad",
+    "distributed_model",
+    "distributed_optimizer",
+    "get_lr",
+    "init",
+    "init_server",
+    "init_worker",
+    "is_first_worker",
+    "is_server",
+    "is_worker",
+    "load_checkpoint",
+    "local_rank",
+    "metrics",
+    "minimize",
+    "node_num",
+    "nranks",
+    "rank",
+    "rank_in_node",
+    "run_server",
+    "save_checkpoint",
+    "save_inference_model",
+    "save_persistables",
+    "server_endpoints",
+    "server_index",
+    "server_num",
+    "set_lr",
+    "set_state_dict",
+    "set_util",
+    "split_files",
+    "state_dict",
+    "step",
+    "stop_worker",
+    "util",
+    "worker_endpoints",
+    "worker_index",
+    "worker_num",
+    "world_size",
+]
+
+rank = worker_index
+nranks = world_size = worker_num
+rank_in_node = local_rank
+util = UtilBase()
+
+
+def set_util(my_util: UtilBase) -> None:
+    """Make another object the helper over workers."""
+    global util
+    util = my_util
+
+
+# What changes with minimize, so it is looked up in the session each time.
+_CHANGING = (
+    "main_program",
+    "startup_program",
+    "_origin_program",
+    "_final_strategy",
+    "_get_applied_meta_list",
+    "_get_applied_graph_list",
+)
+_refuse = missing(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(fleet, name) if name in _CHANGING else _refuse(name)

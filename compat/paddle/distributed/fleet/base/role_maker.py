@@ -1,0 +1,33 @@
+"""Role makers of Paddle 2.x."""
+
+from typing import Any
+
+from fleetx.fleet import role_maker as core
+from fleetx.fleet.role_maker import Role
+from paddle._coverage import missing
+from paddle._role_makers import RoleMakerBase
+
+__all__ = ["PaddleCloudRoleMaker", "Role", "RoleMakerBase", "UserDefinedRoleMaker"]
+
+
+class PaddleCloudRoleMaker(RoleMakerBase, core.PaddleCloudRoleMaker):
+    """Reads the role from the environment."""
+
+    def __init__(self, is_collective: bool = False, **kwargs: Any) -> None:
+        super().__init__(is_collective)
+
+
+class UserDefinedRoleMaker(RoleMakerBase, core.UserDefinedRoleMaker):
+    """Is told by the script who this process is."""
+
+    def __init__(self, is_collective: bool = False, init_gloo: bool = False, **kwargs: Any) -> None:
+        for name in ("server_endpoints", "worker_endpoints"):
+            if isinstance(kwargs.get(name), str):
+                kwargs[name] = kwargs[name].split(",")
+        # Paddle 2.x does not mind an address that is listed twice.
+        core.UserDefinedRoleMaker.__init__(
+            self, is_collective=is_collective, unique=False, **kwargs
+        )
+
+
+__getattr__ = missing(__name__)

@@ -1,0 +1,6 @@
+"""The Fleet API of Paddle 1.x."""
+
+from paddle._coverage import missing
+from paddle.fluid.incubate.fleet import base, collective
+
+__getattr__ = missing(__name__)

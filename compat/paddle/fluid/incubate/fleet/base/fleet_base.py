@@ -1,0 +1,126 @@
+"""What the fleets of Paddle 1.x have in common."""
+
+import abc
+from typing import Any
+
+from fleetx.fleet.role_maker import RoleMakerBase
+from fleetx.fleet.utilities import split_files
+from fleetx.static.mixed_precision import OptimizerWithMixedPrecision
+from fleetx.static.optimizer import Optimizer, RecomputeOptimizer
+from paddle._coverage import missing
+from paddle.fluid.incubate.fleet.base.mode import Mode
+
+__all__ = ["DistributedOptimizer", "Fleet", "Mode"]
+
+
+class Fleet(metaclass=abc.ABCMeta):
+    """One worker's view of the training job."""
+
+    def __init__(self, mode: Mode | None = None) -> None:
+        self._is_initialized = False
+        self._mode = mode
+        self._optimizer: Any = None
+        self._role_maker: Any = None
+
+    def init(self, role_maker: Any = None) -> None:
+        """Find out who this process is."""
+        if role_maker is not None and not isinstance(role_maker, RoleMakerBase):
+            raise TypeError("role_maker must be an instance of RoleMakerBase")
+        self._role_maker = role_maker
+        self._role_maker.generate_role()
+        self._is_initialized = True
+
+    def is_first_worker(self) -> bool:
+        """Tell whether this is worker 0."""
+        return self._role_maker.is_first_worker()
+
+    def is_worker(self) -> bool:
+        """Tell whether this process trains."""
+        return self._role_maker.is_worker()
+
+    def is_server(self) -> bool:
+        """Tell whether this process keeps parameters."""
+        return self._role_maker.is_server()
+
+    def worker_index(self) -> int:
+        """Return this worker's number."""
+        return self._role_maker.worker_index()
+
+    def worker_num(self) -> int:
+        """Return the number of workers."""
+        return self._role_maker.worker_num()
+
+    def server_index(self) -> int:
+        """Return this server's number."""
+        return self._role_maker.server_index()
+
+    def server_num(self) -> int:
+        """Return the number of servers."""
+        return len(self._role_maker.get_pserver_endpoints())
+
+    def worker_endpoints(self, to_string: bool = False) -> Any:
+        """Return the addresses of the workers, as a list or joined by commas."""
+        found = self._role_maker.get_trainer_endpoints()
+        return ",".join(found) if to_string else found
+
+    def server_endpoints(self, to_string: bool = False) -> Any:
+        """Return the addresses of the servers, as a list or joined by commas."""
+        found = self._role_maker.get_pserver_endpoints()
+        return ",".join(found) if to_string else found
+
+    def split_files(self, files: list[str]) -> list[str]:
+        """Return this worker's share of a list of files."""
+        return split_files(files, self.worker_index(), self.worker_num())
+
+    def all_reduce_worker(self, input: Any, output: Any) -> None:
+        """Sum 1-D arrays over all workers into `output`."""
+        self._role_maker.all_reduce_worker(input, output)
+
+    def barrier_worker(self) -> None:
+        """Wait until all workers have come here."""
+        self._role_maker.barrier_worker()
+
+    @abc.abstractmethod
+    def init_worker(self) -> None: ...
+
+    @abc.abstractmethod
+    def init_server(self, model_dir: Any = None) -> None: ...
+
+    @abc.abstractmethod
+    def run_server(self) -> None: ...
+
+    @abc.abstractmethod
+    def stop_worker(self) -> None: ...
+
+    @abc.abstractmethod
+    def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any: ...
+
+    @abc.abstractmethod
+    def save_inference_model(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def save_persistables(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class DistributedOptimizer(metaclass=abc.ABCMeta):
+    """An optimizer of programs that trains on all workers."""
+
+    def __init__(self, optimizer: Any, strategy: Any = None) -> None:
+        if not isinstance(optimizer, Optimizer | OptimizerWithMixedPrecision | RecomputeOptimizer):
+            raise TypeError(
+                f"optimizer must be an instance of Optimizer, not {type(optimizer).__name__}."
+            )
+        self._optimizer = optimizer
+        self._strategy = strategy
+
+    @abc.abstractmethod
+    def backward(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def apply_gradients(self, params_grads: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def minimize(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+__getattr__ = missing(__name__)

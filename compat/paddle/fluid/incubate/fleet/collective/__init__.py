@@ -1,0 +1,200 @@
+"""Collective training with the API of Paddle 1.x; `fleet` is the session."""
+
+import logging
+from typing import Any
+
+from fleetx.fleet import legacy_strategy
+from fleetx.fleet.session import Fleet as Session
+from fleetx.static.compiled_program import CompiledProgram
+from fleetx.static.executor import Executor
+from fleetx.static.mixed_precision import decorate
+from fleetx.static.optimizer import RecomputeOptimizer
+from fleetx.static.place import CPUPlace
+from fleetx.static.program import Program
+from paddle._coverage import missing
+from paddle.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
+
+__all__ = [
+    "Collective",
+    "CollectiveOpBasedOptimizer",
+    "CollectiveOptimizer",
+    "DistFCConfig",
+    "DistributedStrategy",
+    "LambConfig",
+    "fleet",
+]
+
+
+class LambConfig:
+    """Has no settings."""
+
+
+class DistFCConfig:
+    """Has no settings."""
+
+
+class DistributedStrategy(legacy_strategy.LegacyStrategy):
+    """Settings of collective training."""
+
+
+class Collective(Fleet):
+    """One worker's view of a collective training job."""
+
+    def __init__(self) -> None:
+        super().__init__(Mode.COLLECTIVE)
+        self._session = Session()
+        self._compiled: CompiledProgram | None = None
+
+    def init(self, role_maker: Any = None) -> None:
+        """Find out who this worker is and meet the others."""
+        super().init(role_maker)
+        self._session.init(role_maker, is_collective=True)
+
+    @property
+    def startup_program(self) -> Any:
+        """The startup program; None before minimize."""
+        return self._session.startup_program
+
+    @property
+    def main_program(self) -> Any:
+        """The training program with communication; None before minimize."""
+        return self._compiled or self._session.main_program
+
+    @property
+    def _origin_program(self) -> Any:
+        return self._session._origin_program
+
+    @property
+    def _transpiled_program(self) -> Any:
+        return self._session.main_program
+
+    def init_worker(self) -> None:
+        """Only parameter-server jobs have something to do here."""
+        self._session.init_worker()
+
+    def run_worker(self, main_programs: Any = None, scopes: Any = None) -> None:
+        """Only parameter-server jobs have something to do here."""
+        logging.warning("You should not call 'run_worker' method for collective mode.")
+
+    def init_server(self, model_dir: Any = None) -> None:
+        """Only parameter-server jobs have something to do here."""
+        self._session.init_server(model_dir)
+
+    def run_server(self) -> None:
+        """Only parameter-server jobs have something to do here."""
+        self._session.run_server()
+
+    def stop_worker(self) -> None:
+        """Only parameter-server jobs have something to do here."""
+        self._session.stop_worker()
+
+    def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
+        """Return an optimizer whose minimize writes the communication into the program."""
+        self._optimizer = CollectiveOptimizer(optimizer, strategy)
+        return self._optimizer
+
+    def save_inference_model(
+        self,
+        executor: Any,
+        dirname: str,
+        feeded_var_names: Any = None,
+        target_vars: Any = None,
+        main_program: Any = None,
+        export_for_deployment: bool = True,
+    ) -> Any:
+        """Write what inference needs of a program."""
+        self._check_saving("save_inference_model", executor, main_program)
+        return self._session.save_inference_model(
+            executor, dirname, feeded_var_names, target_vars, main_program, export_for_deployment
+        )
+
+    def save_persistables(
+        self, executor: Any, dirname: str, main_program: Any = None, filename: str | None = None
+    ) -> None:
+        """Write the persistable variables of a program."""
+        self._check_saving("save_persistables", executor, main_program)
+        self._session.save_persistables(executor, dirname, main_program, filename)
+
+    @staticmethod
+    def _check_saving(function: str, executor: Any, main_program: Any) -> None:
+        assert isinstance(executor, Executor), (
+            f"In fleet.{function}() function, executor must be as Executor type."
+        )
+        assert main_program is None or isinstance(main_program, Program), (
+            f"In fleet.{function}() function, main_program must be as Program type."
+        )
+
+
+fleet = Collective()
+
+
+class CollectiveOpBasedOptimizer(DistributedOptimizer):
+    """Passes on to an optimizer."""
+
+    def __init__(self, optimizer: Any, strategy: Any = None) -> None:
+        assert isinstance(strategy, DistributedStrategy), "strategy must be DistributedStrategy"
+        super().__init__(optimizer, strategy)
+
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Append the backward pass."""
+        return self._optimizer.backward(*args, **kwargs)
+
+    def apply_gradients(self, params_grads: Any) -> Any:
+        """Append the updates."""
+        return self._optimizer.apply_gradients(params_grads)
+
+
+class CollectiveOptimizer(DistributedOptimizer):
+    """An optimizer of programs that trains on all workers of `fleet`."""
+
+    def __init__(self, optimizer: Any, strategy: Any = None) -> None:
+        strategy = DistributedStrategy() if strategy is None else strategy
+        legacy_strategy.check_strategy(strategy)
+        super().__init__(optimizer, strategy)
+
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Append the backward pass."""
+        return self._optimizer.backward(*args, **kwargs)
+
+    def apply_gradients(self, params_grads: Any) -> Any:
+        """Append the updates."""
+        return self._optimizer.apply_gradients(params_grads)
+
+    def minimize(
+        self,
+        loss: Any,
+        startup_program: Any = None,
+        parameter_list: Any = None,
+        no_grad_set: Any = None,
+    ) -> Any:
+        """Append backward, communication and updates; return (update ops, pairs)."""
+        strategy = self._strategy
+        legacy_strategy.check_optimizer(strategy, self._optimizer)
+        if strategy.forward_recompute:
+            self._optimizer = RecomputeOptimizer(self._optimizer)
+            self._optimizer._set_checkpoints(strategy.recompute_checkpoints)
+        if strategy.use_amp:
+            self._optimizer = decorate(
+                self._optimizer,
+                init_loss_scaling=strategy.amp_loss_scaling,
+                use_dynamic_loss_scaling=True,
+            )
+        legacy_strategy.settle_mode(strategy)
+        legacy_strategy.settle_communication(strategy, nodes=fleet._session.node_num())
+        asked = legacy_strategy.modern(strategy)
+        # The two techniques are in the optimizer by now.
+        asked.amp = asked.recompute = False
+        inner = fleet._session.distributed_optimizer(self._optimizer, asked)
+        result = inner.minimize(loss, startup_program, parameter_list, no_grad_set)
+        fleet._compiled = None
+        if strategy.mode != "collective":
+            fleet._compiled = CompiledProgram(fleet._session.main_program).with_data_parallel(
+                loss_name=loss.name,
+                places=[CPUPlace()],  # one device per process, whichever it is
+                build_strategy=strategy,
+                exec_strategy=strategy.exec_strategy,
+            )
+        return result
+
+
+__getattr__ = missing(__name__)
