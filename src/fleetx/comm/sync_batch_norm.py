@@ -112,8 +112,9 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 def convert_sync_batch_norm(module: nn.Module) -> nn.Module:
     """Replace every BatchNorm in a module by one with the statistics of all workers."""
-    plain = isinstance(module, nn.modules.batchnorm._BatchNorm)
-    if plain and not isinstance(module, SyncBatchNorm):
+    if isinstance(module, SyncBatchNorm):
+        return module
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
         new = SyncBatchNorm(
             module.num_features,
             module.eps,

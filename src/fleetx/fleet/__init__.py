@@ -1,0 +1,112 @@
+"""What a training script talks to: `from fleetx import fleet`, then `fleet.init()`.
+
+The functions of this module are the methods of one session; see `session.py` for what they do.
+"""
+
+from typing import Any
+
+from fleetx.fleet import metrics
+from fleetx.fleet.role_maker import (
+    PaddleCloudRoleMaker,
+    Role,
+    UserDefinedCollectiveRoleMaker,
+    UserDefinedRoleMaker,
+)
+from fleetx.fleet.session import Fleet
+from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.fleet.utilities import UtilBase
+
+fleet = Fleet()
+
+init = fleet.init
+is_first_worker = fleet.is_first_worker
+worker_index = fleet.worker_index
+worker_num = fleet.worker_num
+rank = fleet.rank
+nranks = fleet.nranks
+world_size = fleet.world_size
+node_num = fleet.node_num
+local_rank = fleet.local_rank
+is_worker = fleet.is_worker
+is_server = fleet.is_server
+worker_endpoints = fleet.worker_endpoints
+server_endpoints = fleet.server_endpoints
+server_num = fleet.server_num
+server_index = fleet.server_index
+barrier_worker = fleet.barrier_worker
+all_reduce_worker = fleet.all_reduce_worker
+split_files = fleet.split_files
+init_worker = fleet.init_worker
+init_server = fleet.init_server
+run_server = fleet.run_server
+stop_worker = fleet.stop_worker
+distributed_model = fleet.distributed_model
+distributed_optimizer = fleet.distributed_optimizer
+minimize = fleet.minimize
+step = fleet.step
+clear_grad = fleet.clear_grad
+get_lr = fleet.get_lr
+set_lr = fleet.set_lr
+state_dict = fleet.state_dict
+set_state_dict = fleet.set_state_dict
+save_persistables = fleet.save_persistables
+save_inference_model = fleet.save_inference_model
+save_checkpoint = fleet.save_checkpoint
+load_checkpoint = fleet.load_checkpoint
+
+_SESSION_ATTRIBUTES = ("util", "main_program", "startup_program", "_origin_program")
+
+
+def __getattr__(name: str) -> Any:
+    """Look up what changes while a session goes on in the session itself."""
+    if name in _SESSION_ATTRIBUTES:
+        return getattr(fleet, name)
+    raise AttributeError(f"module 'fleetx.fleet' has no attribute {name!r}")
+
+
+__all__ = [
+    "DistributedStrategy",
+    "Fleet",
+    "PaddleCloudRoleMaker",
+    "Role",
+    "UserDefinedCollectiveRoleMaker",
+    "UserDefinedRoleMaker",
+    "UtilBase",
+    "all_reduce_worker",
+    "barrier_worker",
+    "clear_grad",
+    "distributed_model",
+    "distributed_optimizer",
+    "fleet",
+    "get_lr",
+    "init",
+    "init_server",
+    "init_worker",
+    "is_first_worker",
+    "is_server",
+    "is_worker",
+    "load_checkpoint",
+    "local_rank",
+    "metrics",
+    "minimize",
+    "node_num",
+    "nranks",
+    "rank",
+    "run_server",
+    "save_checkpoint",
+    "save_inference_model",
+    "save_persistables",
+    "server_endpoints",
+    "server_index",
+    "server_num",
+    "set_lr",
+    "set_state_dict",
+    "split_files",
+    "state_dict",
+    "step",
+    "stop_worker",
+    "worker_endpoints",
+    "worker_index",
+    "worker_num",
+    "world_size",
+]

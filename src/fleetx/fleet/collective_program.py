@@ -1,0 +1,84 @@
+"""Data parallelism written into a program: what `minimize` adds for several workers.
+
+The loss's gradient is divided by the number of workers, every gradient is summed over them after
+the backward pass, and the startup program ends with a broadcast of rank 0's parameters. All of it
+is visible in the program; the lowering turns the sums into few large messages that travel under the
+backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.operator import Operator, OpRole
+from fleetx.static.program import Program
+
+
+def insert_all_reduce(
+    program: Program, params_grads: list[tuple[Any, Any]], workers: int, rings: int = 1
+) -> None:
+    """Make a training program average its gradients over workers."""
+    block = program.global_block()
+    _scale_loss_gradient(program, workers)
+    index = _first_update(block.ops)
+    grads = [grad.name for _, grad in params_grads if grad is not None]
+    for i, name in enumerate(grads):
+        block._insert_op(
+            index + i,
+            type="c_allreduce_sum",
+            inputs={"X": [name]},
+            outputs={"Out": [name]},
+            attrs={"ring_id": i % rings, "use_calc_stream": False, "op_role": OpRole.Backward},
+        )
+    if grads:
+        block._insert_op(
+            index + len(grads),
+            type="c_sync_comm_stream",
+            inputs={"X": [grads[-1]]},
+            outputs={"Out": [grads[-1]]},
+            attrs={"ring_id": 0, "op_role": OpRole.Backward},
+        )
+
+
+def _scale_loss_gradient(program: Program, workers: int) -> None:
+    block = program.global_block()
+    wanted = OpRole.Backward | OpRole.Loss
+    for i, op in enumerate(block.ops):
+        if op.op_role == wanted and op.type == "fill_constant":
+            name = op.output("Out")[0]
+            block._insert_op(
+                i + 1,
+                type="scale",
+                inputs={"X": [name]},
+                outputs={"Out": [name]},
+                attrs={"scale": 1.0 / workers, "op_role": OpRole.Backward},
+            )
+            return
+    raise ValueError("the program has no backward pass; call minimize() on a loss first.")
+
+
+def _first_update(ops: list[Operator]) -> int:
+    """Return where updates begin: behind the last op of the backward pass, before clipping."""
+    last = max(i for i, op in enumerate(ops) if op.backward_id is not None)
+    return last + 1
+
+
+def insert_broadcast(startup: Program, names: list[str], rings: int = 1) -> None:
+    """Make a startup program end with rank 0's values on all workers."""
+    block = startup.global_block()
+    for i, name in enumerate(names):
+        block.append_op(
+            type="c_broadcast",
+            inputs={"X": [name]},
+            outputs={"Out": [name]},
+            attrs={"ring_id": i % rings, "root": 0, "op_role": OpRole.Forward},
+        )
+
+
+def use_sync_batch_norm(program: Program) -> None:
+    """Compute the statistics of batch normalisation over all workers."""
+    for block in program.blocks:
+        for op in block.ops:
+            if op.type in ("batch_norm", "batch_norm_grad"):
+                op.type = "sync_" + op.type
+    program._bump_version()

@@ -1,0 +1,93 @@
+"""The distributed model of the eager front end: DistributedDataParallel that still looks like the
+user's module.
+
+Attributes and state_dict are those of the wrapped module, so that scripts, checkpoints and
+libraries that look into a model work as they did on one worker.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
+
+
+class DistributedModel(DistributedDataParallel):
+    """A module whose gradients are averaged over all workers during backward."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the state of the user's module, under its own names."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load a state of the user's module."""
+        return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
+
+
+def wrap_model(
+    model: nn.Module,
+    settings: AllReduceSettings,
+    *,
+    bucket_mb: float,
+    find_unused_parameters: bool,
+) -> nn.Module:
+    """Return the model with gradients averaged over workers; the module itself if none has any.
+
+    Parameters and buffers start as rank 0 has them.
+    """
+    if not any(p.requires_grad for p in model.parameters()):
+        return model
+    wrapped = DistributedModel(
+        model,
+        bucket_cap_mb=bucket_mb,
+        find_unused_parameters=find_unused_parameters,
+        gradient_as_bucket_view=True,
+    )
+    if settings.group_size or settings.communicators > 1 or settings.wait_each:
+        wrapped.register_comm_hook(_HookState(settings), _exchange)
+    elif settings.dtype is torch.float16:
+        wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif settings.dtype is torch.bfloat16:
+        wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    return wrapped
+
+
+class _HookState:
+    """What the communication hook needs: how to sum, and a thread to wait for the end in."""
+
+    def __init__(self, settings: AllReduceSettings) -> None:
+        self.all_reduce = GradientAllReduce(settings)
+        self.waiting = ThreadPoolExecutor(1)
+
+
+def _exchange(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average one bucket over all workers."""
+    buffer = bucket.buffer()
+    buffer.div_(dist.get_world_size())
+    handle = state.all_reduce.start(buffer)
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+    def finish() -> None:
+        try:
+            handle.wait()
+        except Exception as error:  # handed on: backward raises it
+            future.set_exception(error)  # type: ignore[arg-type]  # torch's own stub is wrong
+        else:
+            future.set_result(buffer)
+
+    state.waiting.submit(finish)
+    return future

@@ -1,0 +1,98 @@
+"""The distributed optimizer of the eager front end: the user's optimizer with Fleet's names
+beside torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+
+class DistributedOptimizer(Optimizer):
+    """A torch optimizer as Fleet hands it back.
+
+    It is an Optimizer, so learning-rate schedulers, GradScaler and state_dict work on it; its
+    parameter groups and state are the wrapped optimizer's own. Gradients have been averaged by the
+    distributed model when `step` is called.
+    """
+
+    def __init__(self, inner: Optimizer) -> None:
+        # Optimizer.__init__ is not called: groups, state and hooks are the inner optimizer's.
+        self.inner = inner
+        self._saw_backward = False
+        first = next((p for g in inner.param_groups for p in g["params"] if p.requires_grad), None)
+        if first is not None:
+            first.register_post_accumulate_grad_hook(self._note_backward)
+
+    def _note_backward(self, _: torch.Tensor) -> None:
+        self._saw_backward = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The wrapped optimizer's parameter groups."""
+        return self.inner.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """The wrapped optimizer's state."""
+        return self.inner.state
+
+    @property
+    def defaults(self) -> Any:  # type: ignore[override]
+        """The wrapped optimizer's defaults."""
+        return self.inner.defaults
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:  # type: ignore[override]
+        """Update the parameters."""
+        self._saw_backward = False
+        return self.inner.step() if closure is None else self.inner.step(closure)
+
+    def minimize(self, loss: torch.Tensor, *_: Any, **__: Any) -> tuple[None, list[Any]]:
+        """Run backward, unless the script has, and update the parameters."""
+        if not self._saw_backward:
+            self.inner.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+        pairs = [(p, p.grad) for g in self.param_groups for p in g["params"] if p.grad is not None]
+        self.step()
+        return None, pairs
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        self.inner.zero_grad(set_to_none)
+
+    def clear_grad(self) -> None:
+        """Forget the gradients; Fleet's name for `zero_grad`."""
+        self.zero_grad()
+
+    def get_lr(self) -> float:
+        """Return the learning rate of the first group."""
+        return float(self.param_groups[0]["lr"])
+
+    def set_lr(self, value: float) -> None:
+        """Set the learning rate of all groups."""
+        for group in self.param_groups:
+            group["lr"] = value
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the wrapped optimizer's state."""
+        self.inner.load_state_dict(state_dict)
+
+    set_state_dict = load_state_dict
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters to the wrapped optimizer."""
+        self.inner.add_param_group(param_group)
+
+    def __repr__(self) -> str:
+        return f"DistributedOptimizer({self.inner!r})"

@@ -1,0 +1,388 @@
+"""The Fleet session: what a training script talks to.
+
+`init` says who this worker is and meets the others, `distributed_model` and `distributed_optimizer`
+make the user's objects train together, `save_*` write what was trained. One session lives in
+`fleetx.fleet`; its methods are the module's functions.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fleetx import comm
+from fleetx.comm.gradient_all_reduce import AllReduceSettings
+from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
+from fleetx.fleet import checkpoints
+from fleetx.fleet.model import wrap_model
+from fleetx.fleet.optimizer import DistributedOptimizer
+from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase
+from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.fleet.utilities import UtilBase, split_files
+
+logger = logging.getLogger("fleetx.fleet")
+
+
+class Fleet:
+    """One worker's view of the training job."""
+
+    def __init__(self) -> None:
+        self._role_maker: RoleMakerBase | None = None
+        self._strategy: Any = None
+        self._user_optimizer: Any = None
+        self._distributed_optimizer: Any = None
+        self._collective: Any = None  # what minimize made of a program
+        self._is_collective = False
+        self._util: UtilBase | None = None
+
+    # -- joining the job --------------------------------------------------------------
+    def init(
+        self,
+        role_maker: RoleMakerBase | None = None,
+        is_collective: bool = False,
+        strategy: Any = None,
+        *,
+        timeout_seconds: float = 300.0,
+    ) -> Fleet:
+        """Find out who this worker is and meet the others.
+
+        Args:
+            role_maker: says who this worker is; by default read from the environment, whatever
+            launched it. is_collective: workers train by collective communication (the only mode so
+            far). strategy: a DistributedStrategy; the default one if None. timeout_seconds: how
+            long to wait for workers that have not come yet.
+        """
+        if not isinstance(is_collective, bool):
+            raise ValueError(f"`is_collective` should be instance of bool, not {is_collective!r}.")
+        if role_maker is not None and not isinstance(role_maker, RoleMakerBase):
+            raise ValueError(
+                f"`role_maker` should be subclass of RoleMakerBase, but got {type(role_maker)}"
+            )
+        role = role_maker or PaddleCloudRoleMaker(is_collective=is_collective)
+        role.generate_role()
+        self._role_maker = role
+        self._is_collective = is_collective or role.is_collective
+        self._take_strategy(DistributedStrategy() if strategy is None else strategy)
+        self._util = UtilBase(role)
+        if role.is_server() or not self._is_collective:
+            if role.is_non_distributed():
+                return self
+            raise ValueError(
+                "fleet.init() found the environment of a parameter-server job, which FleetX cannot "
+                "run yet: use fleet.init(is_collective=True) and start the script with fleetrun."
+            )
+        role.connect(timeout_seconds=timeout_seconds)
+        return self
+
+    def _take_strategy(self, strategy: Any) -> None:
+        """Keep a copy of a strategy; a switch that nothing here can act on is an error."""
+        refused = strategy.refused() if hasattr(strategy, "refused") else []
+        if refused:
+            raise ValueError(
+                f"the strategy switches on {', '.join(refused)}, which FleetX cannot do yet: "
+                "switch it off."
+            )
+        self._strategy = copy.deepcopy(strategy)
+
+    @property
+    def _role(self) -> RoleMakerBase:
+        if self._role_maker is None:
+            raise RuntimeError("fleet is not initialised: call fleet.init() first.")
+        return self._role_maker
+
+    # -- who is who -------------------------------------------------------------------
+    def is_first_worker(self) -> bool:
+        """Tell whether this is worker 0."""
+        return self._role.is_first_worker()
+
+    def worker_index(self) -> int:
+        """Return this worker's number, from 0."""
+        return self._role.worker_index()
+
+    rank = worker_index
+
+    def worker_num(self) -> int:
+        """Return the number of workers."""
+        return self._role.worker_num()
+
+    nranks = world_size = worker_num
+
+    def node_num(self) -> int:
+        """Return the number of machines."""
+        return self._role.node_num()
+
+    def local_rank(self) -> int:
+        """Return this worker's number on its machine."""
+        return self._role.local_rank()
+
+    def is_worker(self) -> bool:
+        """Tell whether this process trains."""
+        return self._role.is_worker()
+
+    def is_server(self) -> bool:
+        """Tell whether this process holds parameters for workers."""
+        return self._role.is_server()
+
+    def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """Return the addresses of the workers, as a list or joined by commas."""
+        found = self._role.worker_endpoints()
+        return ",".join(found) if to_string else found
+
+    def server_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """Return the addresses of the servers, as a list or joined by commas."""
+        found = self._role.server_endpoints()
+        return ",".join(found) if to_string else found
+
+    def server_num(self) -> int:
+        """Return the number of servers."""
+        return self._role.server_num()
+
+    def server_index(self) -> int:
+        """Return this server's number."""
+        return self._role.server_index()
+
+    # -- talking to the others --------------------------------------------------------
+    @property
+    def util(self) -> UtilBase:
+        """Reductions, gathering, barriers and file shards over the workers."""
+        if self._util is None:
+            raise RuntimeError("fleet is not initialised: call fleet.init() first.")
+        return self._util
+
+    def barrier_worker(self) -> None:
+        """Wait until all workers have come here."""
+        comm.barrier()
+
+    def all_reduce_worker(self, input: Any, output: Any) -> None:
+        """Sum a 1-D array over all workers into `output`, in place."""
+        total = comm.all_reduce(torch.as_tensor(np.asarray(input)))
+        np.copyto(output, total.numpy().astype(np.asarray(output).dtype))
+
+    def split_files(self, files: list[str]) -> list[str]:
+        """Return this worker's share of a list of files, contiguous and of nearly equal size."""
+        return split_files(files, self.worker_index(), self.worker_num())
+
+    def _not_in_collective(self, name: str) -> None:
+        logger.warning("You should not call '%s' method for collective mode.", name)
+
+    def init_worker(self) -> None:
+        """Only parameter-server jobs have something to do here."""
+        self._not_in_collective("init_worker")
+
+    def init_server(self, *args: Any, **kwargs: Any) -> None:
+        """Only parameter-server jobs have something to do here."""
+        self._not_in_collective("init_server")
+
+    def run_server(self) -> None:
+        """Only parameter-server jobs have something to do here."""
+        self._not_in_collective("run_server")
+
+    def stop_worker(self) -> None:
+        """Only parameter-server jobs have something to do here."""
+        self._not_in_collective("stop_worker")
+
+    # -- training ---------------------------------------------------------------------
+    def distributed_model(self, model: nn.Module) -> nn.Module:
+        """Return the model with gradients averaged over all workers; it starts as rank 0 has it."""
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"distributed_model takes a torch.nn.Module, not {type(model).__name__}."
+            )
+        self._role  # noqa: B018 - raises if init was not called
+        strategy = self._strategy
+        if strategy.sync_batch_norm:
+            model = convert_sync_batch_norm(model)
+        if not comm.is_connected():
+            return model
+        return wrap_model(
+            model,
+            all_reduce_settings(strategy, self._role),
+            bucket_mb=strategy.fuse_grad_size_in_MB if strategy.fuse_all_reduce_ops else 1e-6,
+            find_unused_parameters=strategy.find_unused_parameters,
+        )
+
+    def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
+        """Return an optimizer that trains on all workers.
+
+        A torch optimizer comes back as one that has Fleet's names too; an optimizer of programs
+        comes back as one whose `minimize` writes the communication into the program.
+        """
+        self._role  # noqa: B018 - raises if init was not called
+        if strategy is not None:
+            self._take_strategy(strategy)
+        self._user_optimizer = optimizer
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self._distributed_optimizer = DistributedOptimizer(optimizer)
+            return self._distributed_optimizer
+        from fleetx.fleet.static_optimizer import StaticDistributedOptimizer
+        from fleetx.static.optimizer import Optimizer
+
+        if not isinstance(optimizer, Optimizer) and not hasattr(optimizer, "apply_gradients"):
+            raise TypeError(
+                "distributed_optimizer takes a torch.optim.Optimizer or an optimizer of "
+                "fleetx.static, not "
+                f"{type(optimizer).__name__}."
+            )
+        self._distributed_optimizer = StaticDistributedOptimizer(self, optimizer)
+        return self._distributed_optimizer
+
+    def _required_optimizer(self) -> Any:
+        if self._distributed_optimizer is None:
+            raise RuntimeError("call fleet.distributed_optimizer(optimizer) first.")
+        return self._distributed_optimizer
+
+    def minimize(
+        self,
+        loss: Any,
+        startup_program: Any = None,
+        parameter_list: Sequence[Any] | None = None,
+        no_grad_set: Any = None,
+    ) -> Any:
+        """Let the distributed optimizer minimize a loss."""
+        return self._required_optimizer().minimize(
+            loss, startup_program, parameter_list, no_grad_set
+        )
+
+    def step(self) -> None:
+        """Update the parameters (PyTorch)."""
+        self._required_optimizer().step()
+
+    def clear_grad(self) -> None:
+        """Forget the gradients (PyTorch)."""
+        self._required_optimizer().clear_grad()
+
+    def get_lr(self) -> float:
+        """Return the learning rate."""
+        return float(self._required_optimizer().get_lr())
+
+    def set_lr(self, value: float) -> None:
+        """Set the learning rate."""
+        self._required_optimizer().set_lr(value)
+
+    def state_dict(self) -> Any:
+        """Return the optimizer's state."""
+        return self._required_optimizer().state_dict()
+
+    def set_state_dict(self, state_dict: Any) -> None:
+        """Load the optimizer's state."""
+        self._required_optimizer().set_state_dict(state_dict)
+
+    # -- programs ---------------------------------------------------------------------
+    @property
+    def main_program(self) -> Any:
+        """The training program with communication; None before `minimize`."""
+        return None if self._collective is None else self._collective.main
+
+    @property
+    def startup_program(self) -> Any:
+        """The startup program; None before `minimize`."""
+        return None if self._collective is None else self._collective.startup
+
+    @property
+    def _origin_program(self) -> Any:
+        return None if self._collective is None else self._collective.origin
+
+    # -- saving -----------------------------------------------------------------------
+    def save_persistables(
+        self,
+        executor: Any,
+        dirname: str,
+        main_program: Any = None,
+        filename: str | None = None,
+        mode: int = 0,
+    ) -> None:
+        """Write the persistable variables of a program into a folder; each rank that calls it
+        writes.
+
+        Every file appears whole, so ranks that write into one folder leave one complete copy.
+        """
+        from fleetx.static import io
+
+        io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
+
+    def save_inference_model(
+        self,
+        executor: Any,
+        dirname: str,
+        feeded_var_names: list[str] | None = None,
+        target_vars: list[Any] | None = None,
+        main_program: Any = None,
+        export_for_deployment: bool = True,
+    ) -> Any:
+        """Write what inference needs of a program, pruned to feeds and targets."""
+        from fleetx.static import io
+
+        return io.save_inference_dir(
+            dirname,
+            feeded_var_names or [],
+            target_vars or [],
+            executor,
+            self._program_to_save(main_program),
+            export_for_deployment=export_for_deployment,
+        )
+
+    def save_checkpoint(self, path: str, *, keep: int = 3, **parts: Any) -> Any:
+        """Write a checkpoint of everything given: `save_checkpoint(dir, model=model, optimizer=opt,
+        epoch=3)`.
+
+        Objects with a state_dict are saved by it, other values as they are. Rank 0 writes; the
+        others return at once. The newest `keep` checkpoints stay.
+        """
+        if not self.is_first_worker():
+            return None
+        states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
+        return checkpoints.save(path, states, keep=keep)
+
+    def load_checkpoint(self, path: str, **parts: Any) -> dict[str, Any] | None:
+        """Load the newest checkpoint into the objects given; return the other values, None if there
+        is none.
+
+        The checkpoint is read and verified before any object is changed.
+        """
+        states = checkpoints.load(path)
+        if states is None:
+            return None
+        missing = [name for name in parts if name not in states]
+        if missing:
+            raise ValueError(
+                f"the checkpoint in {path} has no {missing[0]!r}; it has {', '.join(states)}."
+            )
+        for name, part in parts.items():
+            part.load_state_dict(states[name])
+        return {name: value for name, value in states.items() if name not in parts}
+
+    def _program_to_save(self, program: Any) -> Any:
+        if program is not None:
+            return getattr(program, "_program", program)
+        if self._collective is None:
+            raise RuntimeError("there is no program to save yet: call minimize() first.")
+        return self._collective.origin
+
+
+def all_reduce_settings(strategy: Any, role: RoleMakerBase) -> AllReduceSettings:
+    """Return how gradients are summed, as a strategy says.
+
+    On one machine a hierarchy or several communicators have nothing to gain in Paddle and are left
+    out there; here the strategy is followed as soon as the workers divide into groups.
+    """
+    group = 0
+    if strategy.use_hierarchical_allreduce:
+        group = strategy.hierarchical_allreduce_inter_nranks
+        if group < 2:
+            group = max(2, role.worker_num() // max(1, role.node_num()))
+    dtype = None
+    if getattr(strategy, "fp16_allreduce", False):
+        wanted = str(getattr(strategy, "fp16_allreduce_dtype", "float16"))
+        dtype = torch.bfloat16 if "bf" in wanted else torch.float16
+    return AllReduceSettings(
+        dtype=dtype,
+        group_size=group,
+        communicators=max(1, strategy.nccl_comm_num),
+        wait_each=False,
+    )

@@ -1,0 +1,76 @@
+"""N workers on shares of a batch train as one worker on the whole batch, eager and static."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+WORKERS = Path(__file__).parent / "workers"
+
+
+def train(script: str, workers: int, folder: Path, **options: Any) -> dict[str, Any]:
+    """Run a script with some workers under fleetrun; return what rank 0 wrote."""
+    out = folder / f"{script}.{workers}.json"
+    command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", str(workers)]
+    command += ["--log_dir", str(folder / f"log{workers}"), str(WORKERS / script)]
+    command.append(json.dumps({**options, "out": str(out)}))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
+
+
+def assert_equal(one: dict[str, Any], many: dict[str, Any], tolerance: float) -> None:
+    np.testing.assert_allclose(many["losses"], one["losses"], rtol=tolerance)
+    for name, values in one["state"].items():
+        np.testing.assert_allclose(
+            many["state"][name], values, rtol=tolerance, atol=tolerance, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("script", ["train_eager.py", "train_static.py"])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_two_workers_equal_one(script: str, optimizer: str, tmp_path: Path) -> None:
+    one = train(script, 1, tmp_path, optimizer=optimizer)
+    assert_equal(one, train(script, 2, tmp_path, optimizer=optimizer), 1e-10)
+
+
+@pytest.mark.parametrize("script", ["train_eager.py", "train_static.py"])
+def test_four_workers_with_synchronised_batch_norm(script: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"optimizer": "momentum", "batch_norm": True}
+    one = train(script, 1, tmp_path, **options)
+    many = train(script, 4, tmp_path, **options, strategy={"sync_batch_norm": True})
+    assert_equal(one, many, 1e-9)
+
+
+@pytest.mark.parametrize("script", ["train_eager.py", "train_static.py"])
+def test_hierarchical_and_several_communicators(script: str, tmp_path: Path) -> None:
+    one = train(script, 1, tmp_path, optimizer="sgd")
+    strategy = {
+        "use_hierarchical_allreduce": True,
+        "hierarchical_allreduce_inter_nranks": 2,
+        "nccl_comm_num": 2,
+    }
+    assert_equal(one, train(script, 4, tmp_path, optimizer="sgd", strategy=strategy), 1e-10)
+
+
+@pytest.mark.parametrize("script", ["train_eager.py", "train_static.py"])
+def test_half_precision_messages_are_close(script: str, tmp_path: Path) -> None:
+    one = train(script, 1, tmp_path, optimizer="sgd")
+    many = train(script, 2, tmp_path, optimizer="sgd", strategy={"fp16_allreduce": True})
+    assert_equal(one, many, 5e-3)
+
+
+def test_minimize_runs_backward_itself(tmp_path: Path) -> None:
+    plain = train("train_eager.py", 2, tmp_path, optimizer="sgd")
+    short = train("train_eager.py", 2, tmp_path, optimizer="sgd", minimize=True)
+    assert plain["losses"] == short["losses"]
+    assert plain["lr"] == pytest.approx(0.1 * 0.25)
