@@ -1,0 +1,153 @@
+"""How fast does fleetrun start a job, and how fast does it end one?
+
+1. From the command to the end of rank 0's first training step, against torchrun with the same
+   script, two CPU workers each, in turn.
+2. From `kill -9` of one worker to the end of the launcher, when every other process of the job is
+   gone: with workers that end when asked, and with workers that ignore SIGTERM.
+
+    python bench/launch.py [--rounds 5]
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULT = ROOT / "bench" / "results" / "launch.json"
+LAUNCHERS = {
+    "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node=2"],
+    "fleetrun": ["-m", "fleetx.launch", "--nproc_per_node=2"],
+}
+
+STEP = """
+import sys, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(64, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(4, 64)).sum().backward()
+optimizer.step()
+if dist.get_rank() == 0:
+    with open(sys.argv[1], "w") as file:
+        file.write(repr(time.time()))
+dist.destroy_process_group()
+"""
+
+WAIT = """
+import os, signal, sys, time
+if sys.argv[2] == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open(f"{sys.argv[1]}.{os.environ['RANK']}.part", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(file.name, file.name.removesuffix(".part"))
+time.sleep(1000)
+"""
+
+
+def environment() -> dict[str, str]:
+    found = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(ROOT / "src"), *([found] if found else [])])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def to_first_step(launcher: str, folder: Path) -> float:
+    script, mark = folder / "step.py", folder / "first-step"
+    script.write_text(STEP)
+    start = time.time()
+    subprocess.run(
+        [sys.executable, *LAUNCHERS[launcher], script, mark],
+        cwd=folder,
+        env=environment(),
+        check=True,
+        capture_output=True,
+    )
+    return float(mark.read_text()) - start
+
+
+def to_stop(folder: Path, manner: str) -> float:
+    """Kill one of four workers; return the seconds until the launcher has ended all others."""
+    script, mark = folder / "wait.py", folder / "pid"
+    script.write_text(WAIT)
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "fleetx.launch", "--nproc_per_node=4", script, mark, manner],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    files = [Path(f"{mark}.{rank}") for rank in range(4)]
+    while not all(file.exists() for file in files):
+        time.sleep(0.01)
+    pids = [int(file.read_text()) for file in files]
+    start = time.monotonic()
+    os.kill(pids[2], signal.SIGKILL)
+    code = launcher.wait()
+    seconds = time.monotonic() - start
+    left = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    if code != 137 or left:
+        raise SystemExit(f"fleetrun ended with {code} and left {left} behind")
+    for file in files:
+        file.unlink()
+    return seconds
+
+
+def figures(values: list[float]) -> dict[str, float]:
+    return {
+        "median_s": round(statistics.median(values), 3),
+        "min_s": round(min(values), 3),
+        "max_s": round(max(values), 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each kind")
+    rounds = parser.parse_args().rounds
+    times: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        to_first_step("torchrun", folder)  # fills the disk cache
+        for _ in range(rounds):
+            for launcher in LAUNCHERS:
+                key = f"command to first step, {launcher}"
+                times.setdefault(key, []).append(to_first_step(launcher, folder))
+            for manner in ("willing", "deaf"):
+                key = f"kill -9 to all stopped, {manner} workers"
+                times.setdefault(key, []).append(to_stop(folder, manner))
+    rows = {key: figures(values) for key, values in times.items()}
+    table = Table("what", "median s", "min s", "max s")
+    for key, row in rows.items():
+        table.add_row(key, *(f"{row[part]:.2f}" for part in ("median_s", "min_s", "max_s")))
+    later = (
+        rows["command to first step, fleetrun"]["median_s"]
+        - rows["command to first step, torchrun"]["median_s"]
+    )
+    console = Console()
+    console.print(table)
+    console.print(f"fleetrun's first step comes {later:+.2f} s after torchrun's (at most +0.50)")
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    record = {
+        "date": time.strftime("%Y-%m-%d"),
+        "python": sys.version.split()[0],
+        "cores": os.cpu_count(),
+        "rounds": rounds,
+        "times": rows,
+        "first_step_later_than_torchrun_s": round(later, 3),
+    }
+    RESULT.write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
