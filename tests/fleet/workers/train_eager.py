@@ -33,7 +33,7 @@ optimizer = fleet.distributed_optimizer(kinds[options["optimizer"]](model.parame
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
 data = torch.Generator().manual_seed(1)
 losses = []
-for step in range(6):
+for _ in range(6):
     x = torch.randn(8, 6, generator=data)
     y = torch.randint(0, 3, (8,), generator=data)
     share = slice(fleet.worker_index(), None, fleet.worker_num())

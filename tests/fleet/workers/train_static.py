@@ -37,7 +37,7 @@ exe = static.Executor(static.CPUPlace())
 exe.run(fleet.startup_program)
 data = np.random.default_rng(1)
 losses = []
-for step in range(6):
+for _ in range(6):
     batch_x, batch_y = data.standard_normal((8, 6)), data.integers(0, 3, (8, 1))
     share = slice(fleet.worker_index(), None, fleet.worker_num())
     feed = {"x": batch_x[share], "y": batch_y[share]}
