@@ -51,7 +51,7 @@ def test_shape_error_names_layer_op_and_both_shapes() -> None:
 
 def test_unknown_op_names_similar_ones() -> None:
     block = static.default_main_program().global_block()
-    with pytest.raises(ValueError, match="'relux' is not known.*relu"):
+    with pytest.raises(ValueError, match='"relux" has not been registered.*relu'):
         block.append_op(type="relux", inputs={}, outputs={})
 
 
@@ -139,3 +139,27 @@ def test_parameter_shared_with_another_shape_is_refused() -> None:
     layers.fc(x, 4, param_attr="shared", bias_attr=False)
     with pytest.raises(ValueError, match="'shared'.*\\(8, 5\\).*\\(8, 4\\)"):
         layers.fc(x, 5, param_attr="shared", bias_attr=False)
+
+
+def test_every_op_has_the_common_attributes() -> None:
+    y = layers.relu(layers.data("x", shape=[8], dtype="float32"))
+    op = y.op
+    assert {"op_role", "op_role_var", "op_namescope", "op_callstack", "op_device"} <= set(
+        op.attr_names
+    )
+    assert op.attr("op_namescope") == "/"
+    assert op.attr("op_role_var") == []
+    assert op.attr_type("op_device").name == "STRING"
+    assert op.has_attr("op_callstack")
+    with pytest.raises(ValueError, match="'relu' has no attribute 'axes'"):
+        op.attr("axes")
+
+
+def test_a_variable_is_not_declared_again_with_other_properties() -> None:
+    block = static.Program().global_block()
+    block.create_var(name="v", shape=[2], dtype="float32", lod_level=1)
+    assert block.create_var(name="v").lod_level == 1
+    with pytest.raises(ValueError, match="lod_level"):
+        block.create_var(name="v", lod_level=2)
+    with pytest.raises(ValueError, match="persistable"):
+        block.create_var(name="v", persistable=True)

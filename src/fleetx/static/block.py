@@ -219,6 +219,13 @@ def _check_same(var: Variable, wanted: dict[str, Any]) -> None:
                 f"{var.shape}, "
                 f"the new shape is {new}. They are not matched."
             )
+    for key in ("lod_level", "persistable"):
+        new_value, old_value = wanted.get(key), getattr(var, key)
+        if new_value is not None and new_value != old_value:
+            raise ValueError(
+                f"Variable {var.name!r} has been created before. The previous {key} is "
+                f"{old_value}, the new {key} is {new_value}. They are not matched."
+            )
     if dtype is not None and var.dtype is not None and convert_dtype(dtype) != var.dtype:
         raise ValueError(
             f"Variable {var.name!r} has been created before. The previous data type is "

@@ -33,10 +33,6 @@ class _View:
     def __hash__(self) -> int:
         return id(self._target)
 
-    def id(self) -> Any:
-        """Return a number that stays the same for one object."""
-        return id(self._target)
-
 
 class ProgramDescView(_View):
     """The description of a program."""
@@ -55,7 +51,7 @@ class ProgramDescView(_View):
     def append_block(self, parent: BlockDescView) -> BlockDescView:
         """Add a block inside another one."""
         current = self._target.current_block_idx
-        block = self._target._create_block(parent.id())
+        block = self._target._create_block(parent.id)
         self._target.current_block_idx = current
         return BlockDescView(block)
 
@@ -94,8 +90,9 @@ class BlockDescView(_View):
     def __init__(self, block: Block) -> None:
         self._target = block
 
+    @property
     def id(self) -> int:
-        """Return the block's number in its program."""
+        """The block's number in its program."""
         return self._target.idx
 
     @property
@@ -185,6 +182,10 @@ class OpDescView(_View):
         self._target.type = type
         self._changed()
 
+    def id(self) -> int:
+        """Return a number that stays the same for one op."""
+        return id(self._target)
+
     def block(self) -> BlockDescView:
         """Return the block that the op is in."""
         return BlockDescView(self._target.block)
@@ -240,8 +241,8 @@ class OpDescView(_View):
 
     # -- attributes --------------------------------------------------------------------------------
     def attr_names(self) -> list[str]:
-        """Return the names of all attributes."""
-        return self._target.attr_names
+        """Return the names of the attributes that were set or have a default."""
+        return list(self._target._attrs)
 
     def has_attr(self, name: str, with_attr_var: bool = False) -> bool:
         """Tell whether the op has this attribute."""
@@ -323,6 +324,10 @@ class VarDescView(_View):
     def name(self) -> str:
         """Return the name."""
         return self._target.name
+
+    def id(self) -> int:
+        """Return a number that stays the same for one variable."""
+        return id(self._target)
 
     def set_name(self, name: str | bytes) -> None:
         """Rename the variable in its block."""

@@ -15,6 +15,18 @@ class EnforceNotMet(RuntimeError):
     """The engine refused a value; base of errors that Paddle raises from its C++ core."""
 
 
+class ShapeError(EnforceNotMet, ValueError):
+    """The shapes or types given to an op do not fit; the message names op, variables and shapes."""
+
+
+class ExecutionError(EnforceNotMet, ValueError):
+    """An op failed while a program ran; the message names the op and its variables."""
+
+
+class FeedError(EnforceNotMet, ValueError):
+    """A fed value does not look as its variable is declared."""
+
+
 class InvalidLoDError(EnforceNotMet, ValueError):
     """Sequence lengths that do not fit together, or do not fit the data."""
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fleetx.static.dtypes import dtype_name, to_numpy, to_torch
-from fleetx.static.errors import EOFException
+from fleetx.static.errors import EOFException, ExecutionError, FeedError
 from fleetx.static.fetched import as_fetched
 from fleetx.static.lowering import LoweredStep, lower
 from fleetx.static.op_registry import EMPTY_NAME
@@ -22,10 +22,6 @@ from fleetx.static.place import CPUPlace, Place
 from fleetx.static.program import Program, default_main_program
 from fleetx.static.scope import Scope, global_scope
 from fleetx.static.variable import Variable
-
-
-class ExecutionError(RuntimeError):
-    """An op failed while a program ran; the message names the op and its variables."""
 
 
 class Executor:
@@ -359,7 +355,7 @@ class _FeedCheck:
 
     def _check(self, tensor: torch.Tensor) -> None:
         if tensor.dtype != self.dtype and self.dtype is not None:
-            raise ValueError(
+            raise FeedError(
                 f"The data type of fed Variable {self.name!r} must be {dtype_name(self.dtype)!r}, "
                 f"but received {dtype_name(tensor.dtype)!r}."
             )
@@ -373,7 +369,7 @@ class _FeedCheck:
         if len(wanted) != len(given) or any(
             w != g and w >= 0 for w, g in zip(wanted, given, strict=True)
         ):
-            raise ValueError(
+            raise FeedError(
                 f"The fed Variable {self.name!r} should have dimensions = {len(wanted)}, shape = "
                 f"{wanted}, "
                 f"but received fed shape {list(given)}."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fleetx.static.dtypes import VarType, convert_dtype, to_torch
+from fleetx.static.errors import ShapeError
 from fleetx.static.meta_run import without_loading_dynamo
 from fleetx.static.op_registry import EMPTY_NAME, OpDef, get_op
 
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from fleetx.static.program import Block, Operator
 
 _STAND_INS = (5040, 7560)
-
-
-class ShapeError(ValueError):
-    """The shapes or types given to an op do not fit; the message names op, variables and shapes."""
 
 
 class MetaContext:

@@ -187,7 +187,7 @@ def get_op(type: str) -> OpDef:
     if found is None:
         near = difflib.get_close_matches(type, _REGISTRY, n=3)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(f"op type {type!r} is not known to fleetx.static.{hint}")
+        raise ValueError(f'Operator "{type}" has not been registered.{hint}')
     return found
 
 

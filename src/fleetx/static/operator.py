@@ -6,11 +6,21 @@ import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from fleetx.static.errors import ArgumentError
 from fleetx.static.op_registry import get_op
 
 if TYPE_CHECKING:
+    from fleetx.checkpoint.program_desc import AttrType
     from fleetx.static.block import Block
 
+# What every op carries beside its own attributes, unless something else was set.
+_COMMON: dict[str, Any] = {
+    "op_role": 0,
+    "op_role_var": (),
+    "op_namescope": "/",
+    "op_callstack": (),
+    "op_device": "",
+}
 _uids = itertools.count(1)
 
 
@@ -46,7 +56,7 @@ class Operator:
         attrs: dict[str, Any] | None = None,
     ) -> None:
         if type is None:
-            raise ValueError("`type` of an Operator must be given.")
+            raise ValueError("`type` to initialized an Operator can not be None.")
         self.block = block
         self.type = type
         self.uid = next(_uids)
@@ -64,7 +74,7 @@ class Operator:
                 listed = set(self.input_arg_names)
                 self._inputs[slot.name] = [n for n in self._outputs[slot.name] if n not in listed]
             if not slot.optional and not self._inputs.get(slot.name):
-                raise ValueError(f"op {type!r} needs input {slot.name!r}, which was not given.")
+                raise ArgumentError(f"op {type!r} needs input {slot.name!r}, which was not given.")
         for group, slots, word in (
             (self._inputs, op_def.inputs, "input"),
             (self._outputs, op_def.outputs, "output"),
@@ -125,30 +135,32 @@ class Operator:
     # -----------------------------------------------------------------------------------
     @property
     def attr_names(self) -> list[str]:
-        """The names of all attributes."""
-        return list(self._attrs)
+        """The names of all attributes, those that every op has last."""
+        return [*self._attrs, *(name for name in _COMMON if name not in self._attrs)]
 
     def has_attr(self, name: str) -> bool:
         """Tell whether the op has this attribute."""
-        return name in self._attrs
+        return name in self._attrs or name in _COMMON
 
     def attr(self, name: str) -> Any:
         """Return an attribute's value; a ValueError names the op where there is none of this
         name."""
-        if name not in self._attrs:
+        if name in self._attrs:
+            return self._attrs[name]
+        if name not in _COMMON:
             raise ValueError(f"op {self.type!r} has no attribute {name!r}.")
-        return self._attrs[name]
+        default = _COMMON[name]
+        return list(default) if isinstance(default, tuple) else default
 
-    def attr_type(self, name: str) -> str:
-        """Return the kind of an attribute ('INT', 'FLOATS', 'BLOCK', ...)."""
-        from fleetx.static.op_registry import attr_kind
+    def attr_type(self, name: str) -> AttrType:
+        """Return the kind of an attribute (`AttrType.INT`, ...)."""
+        from fleetx.static.attr_codec import kind_for
 
-        declared = get_op(self.type).attrs.get(name)
-        return declared.kind if declared is not None else attr_kind(self._attrs[name])
+        return kind_for(self, name, self.attr(name))
 
     def all_attrs(self) -> dict[str, Any]:
         """Return all attributes."""
-        return dict(self._attrs)
+        return {name: self.attr(name) for name in self.attr_names}
 
     def _set_attr(self, name: str, value: Any) -> None:
         self._attrs[name] = value

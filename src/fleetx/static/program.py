@@ -155,6 +155,9 @@ class Program:
     def _bump_version(self) -> None:
         self._version += 1
 
+    def _sync_with_cpp(self) -> None:
+        """Do nothing: `desc` is a view, so what is changed through it is changed here."""
+
     # -- copies
     # ---------------------------------------------------------------------------------------
     def clone(self, for_test: bool = False) -> Program:

@@ -45,6 +45,7 @@ def _mul_rule(op: Any, block: Any) -> None:
         "scale_x": 1.0,
         "scale_y": [1.0],
         "scale_out": 1.0,
+        "use_mkldnn": False,
         "force_fp32_output": False,
     },
     infer=_mul_rule,
