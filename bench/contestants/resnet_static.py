@@ -45,4 +45,10 @@ def step(i):
     return exe.run(main, feed=feed, fetch_list=[loss])
 
 
-serve(step, 0 if "build" in sys.argv else 1, build_seconds=sorted(seconds)[2], before_mb=before)
+serve(
+    step,
+    0 if "build" in sys.argv else 1,
+    build_seconds=sorted(seconds)[2],
+    first_build_seconds=seconds[0],
+    before_mb=before,
+)
