@@ -235,6 +235,8 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     a parameter-server job is found in PADDLE_PSERVERS_IP_PORT_LIST and the variables with it.
     """
 
+    _endpoints_decide = False  # see worker_environment.detect
+
     def _find_role(self) -> None:
         if self.is_collective:
             self._find_worker()
@@ -242,7 +244,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
             self._find_in_server_job()
 
     def _find_worker(self) -> None:
-        worker = worker_environment.detect()
+        worker = worker_environment.detect(endpoints_decide=self._endpoints_decide)
         self._worker_environment = worker
         self._role = Role.WORKER
         self._current_id = worker.rank

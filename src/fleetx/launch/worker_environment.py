@@ -34,9 +34,17 @@ class WorkerEnvironment:
         return self.endpoints[self.rank] if self.rank < len(self.endpoints) else ""
 
 
-def detect(environ: Mapping[str, str] | None = None) -> WorkerEnvironment:
-    """Read the environment; a worker that nobody launched is worker 0 of 1."""
+def detect(
+    environ: Mapping[str, str] | None = None, *, endpoints_decide: bool = False
+) -> WorkerEnvironment:
+    """Read the environment; a worker that nobody launched is worker 0 of 1.
+
+    `endpoints_decide` takes the number of addresses for the number of workers, whatever
+    PADDLE_TRAINERS_NUM says, as Paddle does; otherwise they must agree.
+    """
     env = os.environ if environ is None else environ  # noqa: TID251 - the one place for it
+    if endpoints_decide and env.get("PADDLE_TRAINER_ENDPOINTS"):
+        env = {name: value for name, value in env.items() if name != "PADDLE_TRAINERS_NUM"}
     if env.get("PADDLE_TRAINER_ENDPOINTS") or _number(env, "PADDLE_TRAINERS_NUM", 1) > 1:
         return _from_paddle(env)
     if "RANK" in env and "WORLD_SIZE" in env:

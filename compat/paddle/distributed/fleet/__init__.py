@@ -1,5 +1,6 @@
 """The Fleet API of Paddle 2.x: one session, whose methods are the functions of this module."""
 
+import warnings
 from typing import Any
 
 from fleetx.data.data_generator import MultiSlotDataGenerator, MultiSlotStringDataGenerator
@@ -13,8 +14,6 @@ from fleetx.fleet import (
     fleet,
     get_lr,
     init,
-    init_server,
-    init_worker,
     is_first_worker,
     is_server,
     is_worker,
@@ -22,7 +21,6 @@ from fleetx.fleet import (
     local_rank,
     minimize,
     node_num,
-    run_server,
     save_checkpoint,
     save_inference_model,
     save_persistables,
@@ -34,7 +32,6 @@ from fleetx.fleet import (
     split_files,
     state_dict,
     step,
-    stop_worker,
     worker_endpoints,
     worker_index,
     worker_num,
@@ -106,6 +103,51 @@ rank = worker_index
 nranks = world_size = worker_num
 rank_in_node = local_rank
 util = UtilBase()
+
+
+def _with_servers(name: str) -> None:
+    """Refuse a call that only a job with parameter servers has a use for."""
+    if fleet._role.is_collective:
+        raise ValueError(
+            f"Fleet can not find suitable runtime handler: {name}() is for parameter servers."
+        )
+
+
+def _alone(name: str) -> bool:
+    alone = fleet._role.is_non_distributed()
+    if alone:
+        warnings.warn(
+            f"{name}() function doesn't work when use non_distributed fleet.", stacklevel=3
+        )
+    return alone
+
+
+def init_worker() -> None:
+    """Start a worker of a parameter-server job."""
+    if not _alone("init_worker"):
+        _with_servers("init_worker")
+        fleet.init_worker()
+
+
+def init_server(*args: Any, **kwargs: Any) -> None:
+    """Start a server of a parameter-server job."""
+    if not _alone("init_server"):
+        _with_servers("init_server")
+        fleet.init_server(*args, **kwargs)
+
+
+def run_server() -> None:
+    """Serve until all workers have ended."""
+    if not _alone("run_server"):
+        _with_servers("run_server")
+        fleet.run_server()
+
+
+def stop_worker() -> None:
+    """End a worker of a parameter-server job."""
+    if not _alone("stop_worker"):
+        _with_servers("stop_worker")
+        fleet.stop_worker()
 
 
 def set_util(my_util: UtilBase) -> None:

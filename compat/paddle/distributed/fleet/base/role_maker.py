@@ -13,6 +13,8 @@ __all__ = ["PaddleCloudRoleMaker", "Role", "RoleMakerBase", "UserDefinedRoleMake
 class PaddleCloudRoleMaker(RoleMakerBase, core.PaddleCloudRoleMaker):
     """Reads the role from the environment."""
 
+    _endpoints_decide = True
+
     def __init__(self, is_collective: bool = False, **kwargs: Any) -> None:
         super().__init__(is_collective)
 

@@ -20,6 +20,8 @@ __all__ = [
 class PaddleCloudRoleMaker(RoleMakerBase, core.PaddleCloudRoleMaker):
     """Reads the role from the environment."""
 
+    _endpoints_decide = True
+
     def __init__(self, is_collective: bool = False) -> None:
         super().__init__(is_collective)
 

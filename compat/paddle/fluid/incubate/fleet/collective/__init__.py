@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from fleetx.fleet import legacy_strategy
+from fleetx.fleet import legacy_strategy, program_checkpoints
 from fleetx.fleet.session import Fleet as Session
 from fleetx.static.compiled_program import CompiledProgram
 from fleetx.static.executor import Executor
@@ -21,6 +21,7 @@ __all__ = [
     "DistFCConfig",
     "DistributedStrategy",
     "LambConfig",
+    "TrainStatus",
     "fleet",
 ]
 
@@ -35,6 +36,22 @@ class DistFCConfig:
 
 class DistributedStrategy(legacy_strategy.LegacyStrategy):
     """Settings of collective training."""
+
+
+class TrainStatus:
+    """How far training has come: the last epoch that is finished."""
+
+    def __init__(self, epoch_no: int = -1) -> None:
+        self._epoch_no = epoch_no
+
+    def next(self) -> int:
+        """Return the epoch to go on with."""
+        return self._epoch_no + 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TrainStatus) and self._epoch_no == other._epoch_no
+
+    __hash__ = None
 
 
 class Collective(Fleet):
@@ -114,6 +131,55 @@ class Collective(Fleet):
         """Write the persistable variables of a program."""
         self._check_saving("save_persistables", executor, main_program)
         self._session.save_persistables(executor, dirname, main_program, filename)
+
+    def save_check_point(
+        self,
+        executor: Any,
+        path: str,
+        train_status: TrainStatus,
+        main_program: Any = None,
+        fs: Any = None,
+        local_cache_path: str = ".cache",
+        remain_all_checkpoint: bool = True,
+    ) -> None:
+        """Write a numbered checkpoint of the program and of how far training has come."""
+        program_checkpoints.save(
+            executor,
+            path,
+            train_status._epoch_no,
+            main_program or self._transpiled_program,
+            fs=fs,
+            cache=local_cache_path,
+            keep_all=remain_all_checkpoint,
+        )
+
+    def load_check_point(
+        self,
+        executor: Any,
+        path: str,
+        trainer_id: int,
+        main_program: Any = None,
+        fs: Any = None,
+        local_cache_path: str = ".cache",
+        ignore_empty: bool = True,
+    ) -> TrainStatus | None:
+        """Read the last checkpoint; return how far training had come, None if there is none."""
+        epoch = program_checkpoints.load(
+            executor,
+            path,
+            main_program or self._transpiled_program,
+            fs=fs,
+            cache=local_cache_path,
+            worker=trainer_id,
+        )
+        assert ignore_empty or epoch is not None, f"Can't find checkpoint in {path}"
+        return None if epoch is None else TrainStatus(epoch)
+
+    def clean_redundant_check_points(
+        self, root_path: str, fs: Any = None, checkpoint_num: int = 1
+    ) -> None:
+        """Remove all but the last checkpoints."""
+        program_checkpoints.clean(root_path, fs=fs, keep=checkpoint_num)
 
     @staticmethod
     def _check_saving(function: str, executor: Any, main_program: Any) -> None:
