@@ -11,6 +11,7 @@ from fleetx.comm.gradient_all_reduce import GradientAllReduce, GradientExchange
 from fleetx.fleet.collective_program import (
     insert_all_reduce,
     insert_broadcast,
+    insert_parameter_average,
     use_sync_batch_norm,
 )
 from fleetx.static.program import Program, default_startup_program
@@ -63,12 +64,15 @@ class StaticDistributedOptimizer:
         workers = fleet.worker_num()
         if workers > 1:
             rings = max(1, strategy.nccl_comm_num)
-            insert_all_reduce(main, result[1], workers, rings)
+            if strategy.localsgd:
+                insert_parameter_average(main, workers, rings)
+            else:
+                insert_all_reduce(main, result[1], workers, rings)
             names = [v.name for v in startup.global_block().vars.values() if v.persistable]
             insert_broadcast(startup, names, rings)
             if strategy.sync_batch_norm:
                 use_sync_batch_norm(main)
-            if comm.is_connected():
+            if comm.is_connected() and not strategy.localsgd:
                 main._gradient_exchange = GradientExchange(
                     GradientAllReduce(all_reduce_settings(strategy, fleet._role)),
                     limit_mb=float(getattr(strategy, "fuse_grad_size_in_MB", 32))
