@@ -188,6 +188,15 @@ def test_started_port_fixes_the_endpoints(fleetrun, script, tmp_path):
     assert endpoints == f"127.0.0.1:{port},127.0.0.1:{port + 1}"
 
 
+@pytest.mark.parametrize("module", ["paddle.distributed.launch", "paddle.distributed.fleet.launch"])
+def test_the_names_of_paddle(fleetrun, script, tmp_path, module):
+    script(REPORT)
+    run = fleetrun("--selected_gpus=0,1", "train.py", python=("-m", module))
+    assert run.end() == 0, run.stderr
+    assert told(tmp_path, 1)["env"]["PADDLE_TRAINER_ID"] == "1"
+    assert fleetrun("--selected_gpu=0,1", "train.py", python=("-m", module)).end() == 2
+
+
 def test_old_and_new_flags_of_paddle(fleetrun, script, tmp_path):
     script(REPORT)
     old = ["--cluster_node_ips=127.0.0.1", "--node_ip=127.0.0.1", "--selected_gpus=0,1"]

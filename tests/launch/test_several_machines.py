@@ -105,6 +105,17 @@ def test_places_of_four_workers(pair, script, tmp_path):
     socket.create_server((HOSTS[0], port)).close()
 
 
+def test_everybody_sees_who_is_missing(pair, script):
+    script(WAIT)
+    three = ["--gpus=0", "--ips=127.0.0.1,127.0.0.2,127.0.0.3", "--rdzv_timeout=4"]
+    runs = pair("train.py", flags=three)
+    assert [run.end() for run in runs] == [1, 1]
+    for run in runs:
+        missing = f"127.0.0.3:{pair.port}."
+        assert f"Waiting at 127.0.0.1:{pair.port} for {missing}" in run.stderr
+        assert f"these never came: {missing}" in run.stderr
+
+
 def test_a_failure_on_one_machine_ends_all_and_is_named_on_all(pair, script, tmp_path):
     script(WAIT)
     runs = pair("train.py", "exit")

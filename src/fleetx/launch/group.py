@@ -102,6 +102,7 @@ class Group:
 def _start(spec: ProcessSpec, takes_input: bool) -> Worker:
     heartbeat.prepare(spec.heartbeat)
     with spec.log.open("ab") as log:
+        offset = log.tell()  # now: afterwards the worker's writes move it
         try:
             process = subprocess.Popen(
                 spec.command,
@@ -114,7 +115,7 @@ def _start(spec: ProcessSpec, takes_input: bool) -> Worker:
             )
         except OSError as error:
             raise LaunchError(f"{spec.command[0]} cannot be started: {error.strerror}.") from error
-        return Worker(spec, process, offset=log.tell())
+        return Worker(spec, process, offset)
 
 
 class Progress:

@@ -35,7 +35,6 @@ class Member(Link):
         self._line: Line | None = None
         self._cluster: Cluster | None = None
         self._verdict: Verdict | None = None
-        self._done = False
         self._pace = Pace()
         self._notices = Notices()
         self._last_error = "no answer"
@@ -45,7 +44,7 @@ class Member(Link):
     def meet(self, attempt: int, check: Check) -> Cluster:
         """Go where the machines meet and wait for the start."""
         self.attempt = attempt
-        self._verdict, self._done = None, False
+        self._verdict = None
         if attempt > 0:
             self._send({"type": "ready"})
         deadline = time.monotonic() + self.rules.rdzv_timeout
@@ -114,7 +113,8 @@ class Member(Link):
                 raise LaunchError(message["text"], 1)
             if message["type"] == "start":
                 return cluster_from_json(message)
-        self._notices.say(f"At {self._where()}; the first machine waits for others.")
+            if message.get("missing"):
+                self._notices.say(f"Waiting at {self._where()} for {message['missing']}.")
         if time.monotonic() - self._line.last_heard > LOST_AFTER:
             self._line.close()
         return None
@@ -127,9 +127,7 @@ class Member(Link):
 
     def complete(self) -> None:
         """Say that this machine's workers ended well."""
-        if not self._done:
-            self._done = True
-            self._send({"type": "done"})
+        self._send({"type": "done"})
 
     def poll(self, idle: float) -> Verdict | None:
         """Hear the first machine."""

@@ -105,7 +105,7 @@ class Root(Link):
                 if self._problem is None:
                     self._problem = self._nobody_came(missing)
                 self._refuse()
-            self._beat()
+            self._beat(missing)
             select.select([self._listener, *(self._sockets())], [], [], 0.1)
             if self._problem is not None and self._problem_since + _LATECOMERS < time.monotonic():
                 self._refuse()
@@ -311,10 +311,10 @@ class Root(Link):
         host, ranks = member.node.host, self._cluster.ranks(member.rank)
         self._failures.append(lost(host, ranks, how))
 
-    def _beat(self) -> None:
+    def _beat(self, missing: str = "") -> None:
         if self._pace.due():
             for member in self._members:
-                member.line.send({"type": "alive"})
+                member.line.send({"type": "alive", "missing": missing})
 
     def _notice_end(self, idle: float) -> None:
         working = [member.idle for member in self._members if not member.done]

@@ -105,6 +105,9 @@ class Supervisor:
 
     def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
         specs = self._specs(cluster, attempt)
+        if self._job.options.log_overwrite and attempt == 0:
+            for spec in specs:
+                spec.log.write_bytes(b"")
         self._announce(cluster, specs)
         group = Group(specs, cluster.here.host)
         follower = self._follow(group)
@@ -165,9 +168,6 @@ class Supervisor:
     def _announce(self, cluster: Cluster, specs: list[ProcessSpec]) -> None:
         folder = Path(self._job.options.log_dir)
         (folder / "endpoints.log").write_text(endpoints_file(cluster.endpoints), encoding="utf-8")
-        if self._job.options.log_overwrite:
-            for spec in specs:
-                spec.log.write_bytes(b"")
         log.info(
             "Local start %d processes. First process distributed environment info "
             "(Only For Debug): \n%s\n",
@@ -206,6 +206,7 @@ class _Watch:
         self._follower = follower
         self._progress = Progress(group.workers) if for_hangs else None
         self._reported = False
+        self._completed = False
 
     def until_end(self, asked: list[int], host: str) -> Verdict | None:
         """Return the verdict, or None when the whole job is done."""
@@ -220,10 +221,17 @@ class _Watch:
             if verdict is not None:
                 return verdict
             if self._group.completed:
-                self._link.complete()
+                self._complete()
                 if self._link.finished:
                     return None
             time.sleep(_POLL)
+
+    def _complete(self) -> None:
+        if not self._completed:
+            self._completed = True
+            self._link.complete()
+            if not self._link.finished:
+                log.info("The workers of this machine are done; waiting for the other machines.")
 
     def _report_failure(self) -> None:
         failure = None if self._reported else self._group.failure()
