@@ -94,9 +94,9 @@ def figures(
     }
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: list[dict[str, Any]], title: str) -> None:
     """Print the table."""
-    table = Table(title="Static graph: this project against its peers")
+    table = Table(title=title)
     for heading in ("what", "ours", "figure", "against", "figure", "ratio", "goal"):
         table.add_column(
             heading, justify="left" if heading in ("what", "ours", "against") else "right"
@@ -124,7 +124,7 @@ def main() -> None:
     rows = mlp(options.rounds)
     if not options.skip_resnet:
         rows += resnet(max(3, options.rounds // 2))
-    show(rows)
+    show(rows, "Static graph: this project against its peers")
     RESULT.parent.mkdir(exist_ok=True)
     machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()}
     RESULT.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
