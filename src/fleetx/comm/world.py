@@ -6,11 +6,13 @@ special case. NCCL serves CUDA devices and Gloo the CPU; everything else is the 
 
 from __future__ import annotations
 
+import atexit
 import datetime
 
 import torch
 import torch.distributed as dist
 
+from fleetx.comm.lost_workers import explain_lost_workers
 from fleetx.launch.worker_environment import WorkerEnvironment
 
 _REDUCTIONS = {
@@ -62,6 +64,9 @@ def connect(
             "address is "
             f"wrong, or a firewall or proxy is between ({error})."
         ) from error
+    explain_lost_workers()
+    # A group whose threads still run when the interpreter ends makes the process abort.
+    atexit.register(disconnect)
 
 
 def disconnect() -> None:

@@ -7,6 +7,7 @@ out on the first question, or by `generate_role`.
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from collections.abc import Sequence
 from enum import IntEnum
@@ -280,6 +281,8 @@ class PaddleCloudRoleMaker(RoleMakerBase):
             worker_num=self._trainers_num,
             server_num=len(self._server_endpoints),
         )
+        # A group whose threads still run when the interpreter ends makes the process abort.
+        atexit.register(self._groups.clear)
 
 
 def check_endpoints(

@@ -264,6 +264,10 @@ class DistributedStrategy:
         result.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return result
 
+    def __copy__(self) -> DistributedStrategy:
+        # A copy that shared lists with the original would change with it.
+        return copy.deepcopy(self)
+
     def __getstate__(self) -> dict[str, Any]:
         groups = self._current_configs()
         return {
