@@ -12,6 +12,7 @@ from paddle.fluid import (
     contrib,
     core,
     data_feeder,
+    dataloader,
     dataset,
     executor,
     framework,
@@ -31,6 +32,7 @@ from paddle.fluid import (
     profiler,
     reader,
     regularizer,
+    trainer_factory,
     unique_name,
 )
 from paddle.fluid._memory import memory_optimize, release_memory
@@ -112,6 +114,7 @@ __all__ = [
     "data",
     "data_feeder",
     "data_generator",
+    "dataloader",
     "dataset",
     "default_main_program",
     "default_startup_program",
@@ -152,6 +155,7 @@ __all__ = [
     "scope_guard",
     "set_flags",
     "set_program_state",
+    "trainer_factory",
     "unique_name",
 ]
 

@@ -10,6 +10,7 @@ from fleetx.static.desc_view import VarDescView
 from fleetx.static.dtypes import VarType, to_torch
 from fleetx.static.errors import EnforceNotMet, EOFException
 from fleetx.static.flags import all_flags as globals  # noqa: A004
+from fleetx.static.lod_values import get_fetch_variable, set_feed_variable
 from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, has_op
 from fleetx.static.operator import OpRole
 from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, is_compiled_with_cuda
@@ -37,6 +38,7 @@ __all__ = [
     "Variable",
     "empty_var_name",
     "get_cuda_device_count",
+    "get_fetch_variable",
     "globals",
     "grad_var_suffix",
     "is_compiled_with_brpc",
@@ -49,6 +51,7 @@ __all__ = [
     "kGradVarSuffix",
     "op_proto_and_checker_maker",
     "op_support_gpu",
+    "set_feed_variable",
     "set_num_threads",
     "size_of_dtype",
 ]

@@ -1,12 +1,23 @@
 """Executor: runs programs. A feed of a name that the program does not have is a warning here."""
 
 from fleetx.static.executor import Executor as _Executor
+from fleetx.static.fetch_handler import FetchHandler, FetchHandlerMonitor
+from fleetx.static.lod_values import as_lod_tensor, as_numpy, fetch_var
 from fleetx.static.place import Place
 from fleetx.static.scope import global_scope, scope_guard, switch_scope
 from paddle._coverage import missing
 
-__all__ = ["Executor", "global_scope", "scope_guard"]
+__all__ = [
+    "Executor",
+    "FetchHandler",
+    "FetchHandlerMonitor",
+    "as_numpy",
+    "global_scope",
+    "scope_guard",
+]
 
+_as_lodtensor = as_lod_tensor
+_fetch_var = fetch_var
 _switch_scope = switch_scope
 
 

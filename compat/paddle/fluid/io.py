@@ -23,6 +23,7 @@ from fleetx.static.io import load_inference_dir as load_inference_model
 from fleetx.static.io import save_inference_dir as save_inference_model
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.collate import default_collate_fn
+from fleetx.static.readers.dataset import Dataset
 from fleetx.static.readers.decorator import (
     ComposeNotAligned,
     buffered,
@@ -37,11 +38,14 @@ from fleetx.static.readers.decorator import (
 from fleetx.static.readers.generator_loader import PyReader
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.multiprocess import multiprocess_reader
+from fleetx.static.readers.sampler import BatchSampler
 from paddle._coverage import missing
 
 __all__ = [
+    "BatchSampler",
     "ComposeNotAligned",
     "DataLoader",
+    "Dataset",
     "PyReader",
     "batch",
     "buffered",

@@ -1,10 +1,20 @@
 """Loaders of data."""
 
 from fleetx.static.readers.collate import default_collate_fn
+from fleetx.static.readers.dataset import Dataset
 from fleetx.static.readers.generator_loader import DataLoaderBase, GeneratorLoader, PyReader
 from fleetx.static.readers.loader import DataLoader
+from fleetx.static.readers.sampler import BatchSampler
 from paddle._coverage import missing
 
-__all__ = ["DataLoader", "DataLoaderBase", "GeneratorLoader", "PyReader", "default_collate_fn"]
+__all__ = [
+    "BatchSampler",
+    "DataLoader",
+    "DataLoaderBase",
+    "Dataset",
+    "GeneratorLoader",
+    "PyReader",
+    "default_collate_fn",
+]
 
 __getattr__ = missing(__name__)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.static.dtypes import VarType, convert_dtype
+from fleetx.static.scope_tensor import ScopeTensor
 
 
 class ScopeVariable:
@@ -40,6 +40,10 @@ class ScopeVariable:
         """Return a handle to read and set the value."""
         return ScopeTensor(self)
 
+    def get_fetch_list(self) -> Any:
+        """Return the list of values held by this variable, made empty if there is none."""
+        return self.get_lod_tensor_array()
+
     def get_lod_tensor_array(self) -> Any:
         """Return the list of tensors held by this variable, made empty if there is none."""
         if self.value is None:
@@ -57,99 +61,6 @@ class ScopeVariable:
     def get_int(self) -> int:
         """Return the plain integer held."""
         return int(self.value)
-
-
-class ScopeTensor:
-    """A handle on a scope variable's tensor, with the methods of Paddle's LoDTensor."""
-
-    def __init__(self, variable: ScopeVariable) -> None:
-        self._variable = variable
-
-    def set(self, value: Any, place: Any = None) -> None:
-        """Replace the value by an array; it is copied. Its shape and type may differ from the
-        old."""
-        if not isinstance(value, torch.Tensor):
-            array = np.asarray(value)
-            dtype = torch.bfloat16 if array.dtype == np.uint16 else None
-            value = torch.from_numpy(np.array(array.view(np.int16) if dtype else array, order="C"))
-            value = value.view(dtype) if dtype else value
-        else:
-            value = value.detach().clone()
-        device = place.device() if place is not None and hasattr(place, "device") else None
-        self._variable.value = value if device is None else value.to(device)
-
-    def _require(self) -> torch.Tensor:
-        value = self._variable.value
-        if not isinstance(value, torch.Tensor):
-            raise RuntimeError(
-                f"Variable {self._variable.name!r} holds no tensor yet; run the startup program "
-                "first."
-            )
-        return value
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """Return a copy of the value as an array."""
-        return tensor_to_numpy(self._require()).copy()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.numpy()[index]
-
-    def __len__(self) -> int:
-        return len(self._require())
-
-    def shape(self) -> list[int]:
-        """Return the dimensions."""
-        value = self._variable.value
-        return [0] if value is None else list(value.shape)
-
-    def _dtype(self) -> VarType:
-        return convert_dtype(self._require().dtype)
-
-    def _is_initialized(self) -> bool:
-        return isinstance(self._variable.value, torch.Tensor)
-
-    def _clear(self) -> None:
-        self._variable.value = None
-
-    def set_dims(self, dims: Sequence[int]) -> None:
-        """Set the dimensions, keeping what is there if the size fits."""
-        value = self._variable.value
-        dims = [int(d) for d in dims]
-        if isinstance(value, torch.Tensor) and value.numel() == int(np.prod(dims)):
-            self._variable.value = value.reshape(dims)
-        else:
-            self._variable.value = torch.zeros(dims)
-
-    _set_dims = set_dims
-
-    def alloc_float(self, place: Any = None) -> None:
-        """Make the value a float32 tensor of the same dimensions."""
-        self._variable.value = torch.zeros(self.shape())
-
-    _alloc_float = alloc_float
-
-    def _get_dims(self) -> list[int]:
-        return self.shape()
-
-    def lod(self) -> list[list[int]]:
-        """Return the offsets of variable-length sequences."""
-        return self._variable.lod
-
-    def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        """Set the offsets."""
-        self._variable.lod = [list(level) for level in lod]
-
-    def recursive_sequence_lengths(self) -> list[list[int]]:
-        """Return the lengths of sequences, level by level."""
-        return [[b - a for a, b in zip(v[:-1], v[1:], strict=True)] for v in self._variable.lod]
-
-    def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
-        """Set the lengths of sequences, level by level."""
-        self._variable.lod = [[0, *np.cumsum(level).tolist()] for level in lengths]
 
 
 class Scope:

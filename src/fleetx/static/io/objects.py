@@ -13,13 +13,14 @@ from fleetx.checkpoint.atomic import atomic_write
 from fleetx.checkpoint.pickle_reader import STRUCTURED_NAMES
 from fleetx.checkpoint.pickle_reader import load_object as _load_pickle
 from fleetx.checkpoint.pickle_writer import dump_object
-from fleetx.static.scope import ScopeTensor, tensor_to_numpy
+from fleetx.static.readers.lod_tensor import LoDTensor
+from fleetx.static.scope import tensor_to_numpy
 
 
 def _to_plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return tensor_to_numpy(value)
-    if isinstance(value, ScopeTensor):
+    if isinstance(value, LoDTensor):
         return value.numpy()
     if isinstance(value, Mapping):
         return {key: _to_plain(item) for key, item in value.items()}

@@ -147,6 +147,12 @@ class GeneratorLoader(DataLoaderBase):
             self._own_pass = None
             raise
 
+    def _reset(self) -> None:
+        """End the pass of `next()` or of `start()`; a pass of `iter()` ends with its loop."""
+        self._own_pass = None
+        if self._reader is not None:
+            self._reader.reset()
+
     # -- part of a program -----------------------------------------------------------------------
     def start(self) -> None:
         """Begin a pass of a loader that is not iterable."""
@@ -179,6 +185,10 @@ class PyReader(GeneratorLoader):
         return_list: bool = False,
     ) -> None:
         super().__init__(feed_list, capacity, use_double_buffer, iterable, return_list)
+
+    @property
+    def _loader(self) -> PyReader:
+        return self  # scripts written for Fluid reset a reader by `reader._loader._reset()`
 
     def decorate_sample_generator(
         self,

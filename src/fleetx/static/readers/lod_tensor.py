@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.static.dtypes import VarType, convert_dtype
+from fleetx.static.dtypes import VarType, convert_dtype, to_torch
 from fleetx.static.errors import ArgumentError, EnforceNotMet, InvalidLoDError
 from fleetx.static.place import CPUPlace, Place
 
@@ -27,14 +27,17 @@ _DTYPE_WORDS = {"float32": "float", "float64": "double", "int32": "int"}
 class LoDTensor:
     """A NumPy array or torch tensor with its LoD; empty until `set` is called.
 
-    `LoDTensor(value)` wraps an array without copying it.
+    `LoDTensor(value)` wraps an array without copying it; `LoDTensor([[2, 3]])`, a list, gives the
+    sequence lengths of data that is set later.
     """
 
     def __init__(self, value: Any = None, lod: Iterable[Iterable[int]] = ()) -> None:
         self._value: Any = None
         self._lod: LoD = []
         self._at: Place = CPUPlace()
-        if isinstance(value, LoDTensor):
+        if isinstance(value, list):
+            self._lod = _offsets(value)
+        elif isinstance(value, LoDTensor):
             self._value, self._lod, self._at = value._value, value.lod(), value._at
         elif value is not None:
             self.set(value, zero_copy=True)
@@ -83,7 +86,7 @@ class LoDTensor:
     def set_recursive_sequence_lengths(self, lengths: Iterable[Iterable[int]]) -> None:
         """Set the sequence lengths of each level; they must fit each other and the rows."""
         lists = [[int(length) for length in level] for level in lengths]
-        levels = [list(accumulate(level, initial=0)) for level in lists]
+        levels = _offsets(lists)
         problem = _lod_problem(levels, self._rows())
         if problem:
             raise InvalidLoDError(f"The recursive sequence lengths {lists} are invalid: {problem}.")
@@ -170,6 +173,31 @@ class LoDTensor:
             self._value = self._value.reshape(-1)[:count].reshape(tuple(dims))
         else:
             raise EnforceNotMet(f"A tensor of shape {self.shape()} cannot hold shape {list(dims)}.")
+
+    def _alloc_float(self, place: Place | None = None) -> None:
+        self._mutable_data(place, VarType.FP32)
+
+    def _alloc_double(self, place: Place | None = None) -> None:
+        self._mutable_data(place, VarType.FP64)
+
+    def _alloc_int(self, place: Place | None = None) -> None:
+        self._mutable_data(place, VarType.INT32)
+
+    def _mutable_data(self, place: Place | None, dtype: VarType) -> int:
+        """Make room for the dimensions in an element type; return the memory's address."""
+        if self._value is None or self._dtype() != dtype:
+            dims = (0,) if self._value is None else tuple(self.shape())
+            self.set(torch.zeros(dims, dtype=to_torch(dtype)), place, zero_copy=True)
+        value = self._value
+        return int(value.data_ptr() if isinstance(value, torch.Tensor) else value.ctypes.data)
+
+    def _get_float_element(self, index: int) -> float:
+        return float(self._value.reshape(-1)[index])
+
+    def _set_float_element(self, index: int, element: float) -> None:
+        self._value.reshape(-1)[index] = element
+
+    _get_double_element, _set_double_element = _get_float_element, _set_float_element
 
     def _clear(self) -> None:
         self._value = None
@@ -267,6 +295,10 @@ def create_random_int_lodtensor(
     shape = [sum(recursive_seq_lens[-1]), *base_shape]
     data = np.random.randint(low, high + 1, shape, dtype="int64")
     return create_lod_tensor(data, recursive_seq_lens, place)
+
+
+def _offsets(lengths: Iterable[Iterable[int]]) -> LoD:
+    return [list(accumulate(level, initial=0)) for level in lengths]
 
 
 def _as_slice(index: Any, size: int) -> slice:
