@@ -156,7 +156,7 @@ def test_build_strategy_takes_objects_and_hands_out_a_live_one() -> None:
 
 def test_refused_names_what_does_not_exist_here() -> None:
     strategy = DistributedStrategy()
-    strategy.amp = True
+    strategy.sync_batch_norm = True
     assert strategy.refused() == []
     strategy.pipeline = True
     strategy.hybrid_configs = {"mp_degree": 2}
@@ -185,4 +185,6 @@ def test_reference_lists_every_setting_with_its_effect() -> None:
         assert all(isinstance(field, Field) and field.meaning for field in fields)
     numbers = [row.number for row in rows.values()]
     assert len(numbers) == len(set(numbers))
+    page = Path(__file__).parents[2] / "docs" / "strategy.md"
+    assert page.read_text() == text, "run python -m fleetx.fleet.strategy_table > docs/strategy.md"
     assert rows["elastic"].effect is Effect.NONE  # type: ignore[union-attr]

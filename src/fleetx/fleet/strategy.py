@@ -49,22 +49,30 @@ class ConfigsField:
 class DistributedStrategy:
     """What to train with: techniques, their settings, and how workers communicate."""
 
-    # -- techniques -------------------------------------------------------------------
-    amp = Field(2, False, "mixed precision")
+    # -- techniques (those that do not exist yet are refused) --------------------------
+    amp = Field(2, False, "mixed precision", effect=_refused)
     amp_configs = ConfigsField(102, tables.AMP, "mixed precision")
-    recompute = Field(3, False, "forget activations and compute them again in backward")
+    recompute = Field(
+        3, False, "forget activations and compute them again in backward", effect=_refused
+    )
     recompute_configs = ConfigsField(101, tables.RECOMPUTE, "recomputation")
-    gradient_merge = Field(6, False, "one update for the gradients of several steps")
+    gradient_merge = Field(
+        6, False, "one update for the gradients of several steps", effect=_refused
+    )
     gradient_merge_configs = ConfigsField(104, tables.GRADIENT_MERGE, "merging of gradients")
-    lars = Field(7, False, "layer-wise rates for momentum with large batches")
+    lars = Field(7, False, "layer-wise rates for momentum with large batches", effect=_refused)
     lars_configs = ConfigsField(108, tables.LARS, "LARS")
-    lamb = Field(8, False, "layer-wise rates for Adam with large batches")
+    lamb = Field(8, False, "layer-wise rates for Adam with large batches", effect=_refused)
     lamb_configs = ConfigsField(109, tables.LAMB, "LAMB")
-    dgc = Field(5, False, "deep gradient compression: only the largest entries travel")
+    dgc = Field(
+        5, False, "deep gradient compression: only the largest entries travel", effect=_refused
+    )
     dgc_configs = ConfigsField(105, tables.DGC, "deep gradient compression")
     localsgd = Field(4, False, "workers train alone and average their parameters now and then")
     localsgd_configs = ConfigsField(103, tables.LOCALSGD, "LocalSGD")
-    adaptive_localsgd = Field(24, False, "LocalSGD whose interval follows the loss")
+    adaptive_localsgd = Field(
+        24, False, "LocalSGD whose interval follows the loss", effect=_refused
+    )
     adaptive_localsgd_configs = ConfigsField(
         110, tables.ADAPTIVE_LOCALSGD, "LocalSGD whose interval follows the loss"
     )
@@ -72,7 +80,7 @@ class DistributedStrategy:
     fp16_allreduce_dtype = Field(
         1001, "float16", "the type they travel in", since="fleetx", choices=("float16", "bfloat16")
     )
-    auto = Field(11, False, "find the best strategy by measuring")
+    auto = Field(11, False, "find the best strategy by measuring", effect=_refused)
 
     # -- data parallelism -------------------------------------------------------------
     sync_batch_norm = Field(17, False, "statistics of batch normalisation over all workers")

@@ -47,14 +47,36 @@ def _block(title: str, values: dict[str, Any]) -> list[str]:
 
 
 _EFFECTS = {Effect.USED: "", Effect.NONE: "no effect here", Effect.REFUSED: "refused"}
+_HEAD = """# DistributedStrategy
+
+Every setting, with Paddle 2.x's names and defaults. *Since* is the Paddle version that brought it.
+"no effect here" marks settings of kernels and passes that do not exist here: they are accepted and
+kept. "refused" marks techniques that do not exist here: switching one on is an error before
+training starts.
+
+    strategy = fleet.DistributedStrategy()
+    strategy.localsgd = True
+    strategy.localsgd_configs = {"k_steps": 4}
+    print(strategy)
+    strategy.save_to_prototxt("strategy.prototxt")
+
+This page is written by `python -m fleetx.fleet.strategy_table`.
+"""
 
 
 def reference() -> str:
-    """Return all settings as Markdown tables: name, type, default, since, meaning, effect."""
-    parts = ["## Switches", *_markdown(_flags())]
+    """Return all settings as a Markdown page: name, type, default, since, meaning, effect."""
+    parts = [_HEAD, "## Switches", "", *_markdown(_flags())]
     for name, row in settings().items():
         if isinstance(row, ConfigsField):
-            parts += ["", f"## {name}", f"Settings of {row.meaning}.", "", *_markdown(row.fields)]
+            parts += [
+                "",
+                f"## {name}",
+                "",
+                f"Settings of {row.meaning}.",
+                "",
+                *_markdown(row.fields),
+            ]
     return "\n".join(parts) + "\n"
 
 
@@ -70,3 +92,7 @@ def _markdown(fields: list[Field[Any]] | tuple[Field[Any], ...]) -> list[str]:
         for f in fields
     ]
     return head + rows
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
