@@ -10,6 +10,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from enum import EnumType
 from pathlib import Path
 from types import ModuleType
 
@@ -29,8 +30,8 @@ This list is written by `docs/generate_compatibility.py` from the code of `compa
 - A name that is not listed here raises an `AttributeError` or `ImportError` that says so.
 - Arguments that steer Paddle's own kernels (`use_cudnn`, `use_mkldnn`, ...) are accepted and have
   no effect. `FLAGS_...` are kept and have no effect.
-- `paddle.fluid.layers` offers all names of its modules `nn`, `tensor`, `control_flow`, ...; they are
-  listed there. So is `paddle.tensor`, whose names are those of its modules and of `paddle` itself.
+- `paddle.fluid.layers` offers all names of its modules `nn`, `tensor`, `control_flow`, ..., where
+  they are listed; `paddle` and `paddle.tensor` those of the modules of `paddle.tensor`.
 """
 
 _OUTSIDE = """## Not covered
@@ -62,7 +63,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 def signature_of(value: object) -> str:
     """Return the arguments of a function or class with their defaults, '' for anything else."""
-    if not callable(value):
+    if not callable(value) or isinstance(value, EnumType):
         return ""
     try:
         signature = inspect.signature(value)

@@ -6,6 +6,8 @@ import warnings
 
 import torch
 
+from fleetx.launch import environment
+
 
 class Place:
     """A device to run on; `device()` gives the torch device."""
@@ -77,8 +79,8 @@ class CUDAPlace(Place):
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """Return `device_count` CPU places (one by default)."""
-    return [CPUPlace() for _ in range(device_count or 1)]
+    """Return `device_count` CPU places (by default as many as CPU_NUM says, or one)."""
+    return [CPUPlace() for _ in range(device_count or environment.cpu_num())]
 
 
 def cuda_places(device_ids: list[int] | None = None) -> list[CUDAPlace]:
