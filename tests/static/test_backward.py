@@ -43,7 +43,7 @@ def test_gradient_ops_are_visible_and_intermediate_gradients_fetchable() -> None
     types = [op.type for op in static.default_main_program().global_block().ops]
     assert types[-8:] == [
         "mean_grad",
-        "cross_entropy2_grad",
+        "cross_entropy_grad2",
         "softmax_grad",
         "elementwise_add_grad",
         "mul_grad",

@@ -14,7 +14,7 @@ from typing import Any
 from fleetx.static import unique_name
 from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType, is_floating
-from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op
+from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op, grad_type_of
 from fleetx.static.operator import Operator, OpRole
 from fleetx.static.variable import Parameter, Variable
 
@@ -212,7 +212,7 @@ class _BackwardPass:
             if k not in ("op_role", "op_callstack", "op_role_var")
         }
         inputs = {k: v for k, v in inputs.items() if v}
-        grad_op = self.append(op.type + "_grad", inputs, outputs, attrs)
+        grad_op = self.append(grad_type_of(op.type), inputs, outputs, attrs)
         grad_op.forward_uid = op.uid
         for slot_name, index, name in gets:
             grad = self.add(name, grad_op, slot_name + GRAD_SUFFIX, index)
@@ -236,8 +236,6 @@ def _op_path(block: Block, targets: Iterable[str], stop: set[str]) -> list[Opera
 def _names(values: Any, what: str) -> list[str]:
     if values is None:
         return []
-    if isinstance(values, Variable | str):
-        values = [values]
     if not isinstance(values, list | tuple | set):
         raise TypeError(f"{what} must be a list, tuple or set, not {type(values).__name__}.")
     names = []
@@ -333,6 +331,14 @@ def _parameters(block: Block, parameter_list: Sequence[Any] | None) -> list[Vari
     return found
 
 
+def _variables(values: Any, what: str) -> list[Variable]:
+    found = list(values) if isinstance(values, list | tuple) else [values]
+    for value in found:
+        if not isinstance(value, Variable):
+            raise TypeError(f"{what} of gradients must be Variables, not {type(value).__name__}.")
+    return found
+
+
 def gradients(
     targets: Any, inputs: Any, target_gradients: Any = None, no_grad_set: Any = None
 ) -> list[Variable | None]:
@@ -341,8 +347,8 @@ def gradients(
     A gradient is None where a target does not depend on the input. `target_gradients` weighs the
     targets (ones by default).
     """
-    targets = list(targets) if isinstance(targets, list | tuple) else [targets]
-    inputs = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    targets = _variables(targets, "targets")
+    inputs = _variables(inputs, "inputs")
     weights = (
         [None] * len(targets)
         if target_gradients is None

@@ -12,6 +12,7 @@ import enum
 from typing import Any
 
 from fleetx.launch.environment import cpu_num
+from fleetx.static.errors import ArgumentError
 from fleetx.static.place import CPUPlace, CUDAPlace
 from fleetx.static.program import Program, default_main_program
 from fleetx.static.scope import Scope
@@ -52,6 +53,11 @@ class _Settings:
             raise AttributeError(
                 f"{type(self).__name__} has no field {name!r}; its fields are "
                 f"{', '.join(sorted(self._defaults))}."
+            )
+        default = self._defaults.get(name)
+        if type(default) is int and not isinstance(value, int):
+            raise TypeError(
+                f"{type(self).__name__}.{name} takes an int, not {type(value).__name__}: {value!r}."
             )
         object.__setattr__(self, name, value)
 
@@ -153,6 +159,7 @@ class CompiledProgram:
         self._is_data_parallel = False
         self._loss_name: str | None = None
         self._share_vars_from: CompiledProgram | None = None
+        self._compiled_for: tuple[Scope, Any] | None = None
         # A run without feed takes this many batches from the program's readers, as one batch.
         self._place_count = 1
 
@@ -167,7 +174,7 @@ class CompiledProgram:
         """Note the settings; one process drives one device here, so the program itself stays as
         it is."""
         if self._is_data_parallel:
-            raise RuntimeError("Already compiled with parallel, cannot be recompiled.")
+            raise ArgumentError("with_data_parallel was called before on this CompiledProgram.")
         if build_strategy is not None:
             self._build_strategy = build_strategy
         self._exec_strategy = exec_strategy
@@ -178,6 +185,19 @@ class CompiledProgram:
             self._place_count = len(places) if isinstance(places, list | tuple) else 1
         self._loss_name = loss_name
         self._share_vars_from = share_vars_from
+        return self
+
+    def _compile(self, scope: Scope, place: Any) -> CompiledProgram:
+        """Note where the program runs; it cannot be moved to another scope or place."""
+        if self._compiled_for is None:
+            other = self._share_vars_from
+            if other is not None and not other._is_data_parallel:
+                raise ValueError("share_vars_from was not compiled by with_data_parallel.")
+            if other is not None and other._compiled_for is None:
+                raise ValueError("share_vars_from has not run yet, so it has nothing to share.")
+            self._compiled_for = (scope, place)
+        if self._compiled_for[0] is not scope or self._compiled_for[1] != place:
+            raise ValueError("The program was compiled for another scope or place.")
         return self
 
     def _with_inference_optimize(self, config: Any = None) -> CompiledProgram:

@@ -348,8 +348,10 @@ class VarDescView(_View):
     get_shape = shape
 
     def set_shape(self, shape: Sequence[int]) -> None:
-        """Set the dimensions."""
+        """Set the dimensions; the element type is float32 unless another one is set."""
         self._target._set_shape(shape)
+        if self._target._dtype is None and self._target.type == VarType.LOD_TENSOR:
+            self._target._dtype = VarType.FP32
 
     def dtype(self) -> VarType:
         """Return the element type; float32 where none was set."""

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fleetx.static.errors import UnknownTypeError
+
 
 class VarType(enum.IntEnum):
     """Element types of tensors and kinds of variables."""
@@ -95,13 +97,15 @@ def convert_dtype(dtype: Any) -> VarType:
     try:
         name = np.dtype(dtype).name
     except TypeError as error:
-        raise TypeError(
+        raise UnknownTypeError(
             f"{dtype!r} is not a data type; use one of {', '.join(_TO_NAME.values())}."
         ) from error
     if name == "uint16":  # bfloat16 travels as uint16 in NumPy arrays
         return VarType.BF16
     if name not in _FROM_NAME:
-        raise TypeError(f"data type {name!r} is not supported; use one of {', '.join(_FROM_NAME)}.")
+        raise UnknownTypeError(
+            f"data type {name!r} is not supported; use one of {', '.join(_FROM_NAME)}."
+        )
     return _FROM_NAME[name]
 
 

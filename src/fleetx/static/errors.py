@@ -27,6 +27,10 @@ class FeedError(EnforceNotMet, ValueError):
     """A fed value does not look as its variable is declared."""
 
 
+class UnknownTypeError(TypeError, ValueError):
+    """A name or object that is no element type."""
+
+
 class InvalidLoDError(EnforceNotMet, ValueError):
     """Sequence lengths that do not fit together, or do not fit the data."""
 

@@ -3,11 +3,12 @@ only call the result."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ import torch
 
 from fleetx.static.dtypes import dtype_name, to_numpy, to_torch
 from fleetx.static.errors import EOFException, ExecutionError, FeedError
+from fleetx.static.fetch_handler import FetchHandlerMonitor
+from fleetx.static.fetch_targets import prune_to_targets, split_fetches
 from fleetx.static.fetched import as_fetched
 from fleetx.static.lowering import LoweredStep, lower
 from fleetx.static.op_registry import EMPTY_NAME
+from fleetx.static.operator import Operator
 from fleetx.static.place import CPUPlace, Place
 from fleetx.static.program import Program, default_main_program
 from fleetx.static.scope import Scope, global_scope
+from fleetx.static.scope_tensor import ScopeTensor
 from fleetx.static.variable import Variable
 
 
@@ -40,6 +45,9 @@ class Executor:
         self._device = self.place.device()
         self._unknown_feed = unknown_feed
         self._closed = False
+        self._pruned_programs: weakref.WeakKeyDictionary[Program, dict[Any, Program]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def run(
         self,
@@ -61,16 +69,20 @@ class Executor:
             variable name (arrays, LoDTensors, numbers), or a list with one such dict. fetch_list:
             Variables or names to return. scope: where persistable variables live; the global scope
             by default. return_numpy: arrays if true, else LoDTensors. use_program_cache: accepted;
-            lowered programs are always kept.
+            lowered programs are always kept. use_prune: run only what the fetches and the updates
+            depend on. What `minimize` returns may be put into fetch_list: then only these updates
+            run, and use_prune is on.
 
-        The remaining arguments are accepted for compatibility and change nothing.
+        `feed_var_name`, `fetch_var_name` and `return_merged` are accepted and change nothing.
         """
         if self._closed:
             raise RuntimeError("This Executor is closed; make a new one to run programs.")
         scope = global_scope() if scope is None else scope
         batches = getattr(program, "_place_count", 1)
         program, build = _unwrap(default_main_program() if program is None else program)
+        parts = batches  # how many batches of the declared size the feed is made of
         if isinstance(feed, list | tuple):
+            parts = max(parts, len(feed))
             feed = _merge_feeds(feed)
         feed = {} if feed is None else feed
         if type(feed) is not dict and not isinstance(feed, Mapping):
@@ -80,10 +92,12 @@ class Executor:
             )
         if program._readers:
             feed = _with_readers(program, feed, batches)
-        fetches = _fetch_names(fetch_list)
+        fetches, updates = split_fetches(fetch_list)
+        if use_prune or updates:
+            program = self._pruned(program, feed, fetches, updates)
         for hook in program._before_run:
             hook(scope)
-        key = (tuple(feed), tuple(fetches), id(scope), program._version, id(build))
+        key = (tuple(feed), tuple(fetches), id(scope), program._version, id(build), parts)
         cache = program._steps.get(self)
         if cache is None:
             cache = program._steps[self] = {}
@@ -92,16 +106,44 @@ class Executor:
             stale = [k for k in cache if k[3] != program._version]
             for k in stale:
                 del cache[k]
-            prepared = cache[key] = self._prepare(program, list(feed), fetches, scope, build)
+            prepared = self._prepare(program, list(feed), fetches, scope, build, parts)
+            cache[key] = prepared
         return prepared.run(feed, return_numpy)
 
+    def _pruned(
+        self, program: Program, feed: Mapping[str, Any], fetches: list[str], updates: list[Operator]
+    ) -> Program:
+        """Return the kept pruned program for these feeds and fetches, made when first asked for."""
+        cache = self._pruned_programs.setdefault(program, {})
+        key = (program._version, *feed, None, *fetches, None, *(op.uid for op in updates))
+        if key not in cache:
+            for stale in [k for k in cache if k[0] != program._version]:
+                del cache[stale]
+            cache[key] = self._prune_program(program, feed, fetches, updates)
+        return cache[key]
+
+    def _prune_program(
+        self,
+        program: Program,
+        feed: Mapping[str, Any],
+        fetch_list: list[str],
+        optimize_ops: list[Operator],
+    ) -> Program:
+        return prune_to_targets(program, list(feed), fetch_list, optimize_ops)
+
     def _prepare(
-        self, program: Program, feeds: list[str], fetches: list[str], scope: Scope, build: Any
+        self,
+        program: Program,
+        feeds: list[str],
+        fetches: list[str],
+        scope: Scope,
+        build: Any,
+        parts: int,
     ) -> _Prepared:
         block = program.global_block()
         for name in fetches:
             if block._find_var_recursive(name) is None and scope.find_var(name) is None:
-                raise ValueError(
+                raise ExecutionError(
                     f"fetch_list names {name!r}, but the program has no variable of that name."
                 )
         unknown = [n for n in feeds if not block.has_var(n)]
@@ -118,7 +160,8 @@ class Executor:
                 stacklevel=3,
             )
         strict = self._unknown_feed == "error"
-        return _Prepared(program, feeds, fetches, scope, self._device, build, strict)
+        checks = [_FeedCheck(block.vars[n], strict, parts) for n in feeds if block.has_var(n)]
+        return _Prepared(program, checks, fetches, scope, self._device, build)
 
     def train_from_dataset(
         self,
@@ -176,15 +219,17 @@ class Executor:
     ) -> None:
         if dataset is None:
             raise RuntimeError("dataset is need and should be initialized")
-        names = _fetch_names(fetch_list)
+        names, _ = split_fetches(fetch_list)
         labels = list(fetch_info) if fetch_info else names
-        for step, feed in enumerate(dataset):
-            values = self.run(program, feed=feed, fetch_list=names, scope=scope)
-            if names and step % print_period == 0:
-                shown = ", ".join(f"{k}={v}" for k, v in zip(labels, values, strict=True))
-                print(f"[step {step}] {shown}", flush=True)
-                if fetch_handler is not None:
-                    fetch_handler.handler(dict(zip(names, values, strict=True)))
+        with _watched(fetch_handler, global_scope() if scope is None else scope) as seen:
+            fetches = [*names, *seen]
+            for step, feed in enumerate(dataset):
+                values = self.run(program, feed=feed, fetch_list=fetches, scope=scope)
+                for holder, value in zip(seen.values(), values[len(names) :], strict=True):
+                    holder.set(value)
+                if names and step % print_period == 0:
+                    shown = ", ".join(f"{k}={v}" for k, v in zip(labels, values, strict=False))
+                    print(f"[step {step}] {shown}", flush=True)
 
     def close(self) -> None:
         """End the Executor: it cannot run any more."""
@@ -197,19 +242,17 @@ class _Prepared:
     def __init__(
         self,
         program: Program,
-        feeds: list[str],
+        checks: list[_FeedCheck],
         fetches: list[str],
         scope: Scope,
         device: torch.device,
         build: Any,
-        strict_feed: bool,
     ) -> None:
-        block = program.global_block()
         self.program = weakref.ref(program)
         self.scope, self.device, self.build = scope, device, build
-        self.feeds = [n for n in feeds if block.has_var(n)]
+        self.feeds = [check.name for check in checks]
         self.fetches = fetches
-        self.checks = [_FeedCheck(block.var(n), strict_feed) for n in self.feeds]
+        self.checks = checks
         self._lowered: dict[bool, LoweredStep] = {}
         self._compiled: dict[Any, Callable[..., list[Any]]] = {}
         self.may_have_lod = any(v.lod_level > 0 for v in program.list_vars())
@@ -241,7 +284,7 @@ class _Prepared:
                 offsets = value.lod()
                 if offsets:
                     lods[check.name] = [list(level) for level in offsets]
-            tensors.append(check.convert(value, self.device))
+            tensors.append(check.convert(value, self.device, check.name in lods))
         step = self.step(bool(lods) or self.may_have_lod)
         step.context.lods = lods
         was_enabled = torch.is_grad_enabled()
@@ -282,8 +325,9 @@ class _Prepared:
 class _FeedCheck:
     """What a fed value must look like."""
 
-    def __init__(self, var: Variable, strict: bool) -> None:
+    def __init__(self, var: Variable, strict: bool, parts: int) -> None:
         self.name = var.name
+        self.parts = parts
         self.is_data = var.is_data
         self.checked = var.need_check_feed or (var.is_data and strict)
         self.shape = var.shape
@@ -293,7 +337,7 @@ class _FeedCheck:
         # Most values need no more than a look at type and shape.
         self._plain = not self.lod_level and self.dtype not in (None, torch.bfloat16)
 
-    def convert(self, value: Any, device: torch.device) -> torch.Tensor:
+    def convert(self, value: Any, device: torch.device, has_lod: bool = False) -> torch.Tensor:
         """Return the value as a tensor on the device, or raise one sentence that names the
         variable."""
         if type(value) is np.ndarray:
@@ -334,12 +378,13 @@ class _FeedCheck:
             else:
                 tensor = torch.from_numpy(array)
         if self.checked:
-            self._check(tensor)
+            self._check(tensor, has_lod)
         return tensor if tensor.device == device else tensor.to(device)
 
     def _from_python(self, value: Any) -> np.ndarray[Any, Any]:
         try:
-            return np.array(value, dtype=self.numpy_dtype)
+            array = np.array(value, dtype=self.numpy_dtype)
+            return array.reshape(1) if array.ndim == 0 and self.shape == (1,) else array
         except (ValueError, TypeError) as error:
             raise TypeError(
                 f"feed of {self.name!r} cannot be made an array of {self.numpy_dtype}: {error}."
@@ -349,30 +394,32 @@ class _FeedCheck:
         """Say of a failed run that this value does not look as declared, if it does not."""
         if self.is_data and not self.checked:
             try:
-                self._check(tensor)
+                self._check(tensor, bool(self.lod_level))
             except ValueError as reason:
                 raise reason from error
 
-    def _check(self, tensor: torch.Tensor) -> None:
+    def _check(self, tensor: torch.Tensor, has_lod: bool) -> None:
         if tensor.dtype != self.dtype and self.dtype is not None:
             raise FeedError(
                 f"The data type of fed Variable {self.name!r} must be {dtype_name(self.dtype)!r}, "
-                f"but received {dtype_name(tensor.dtype)!r}."
+                f"but received {dtype_name(tensor.dtype)!r}"
             )
-        if not self.lod_level:
+        if not self.lod_level and not has_lod:  # rows of sequences are as many as they are
             self._check_shape(tensor)
 
     def _check_shape(self, tensor: torch.Tensor) -> None:
         wanted, given = self.shape, tensor.shape
         if len(wanted) == len(given) and wanted[1:] == given[1:] and wanted[:1] == (-1,):
             return
-        if len(wanted) != len(given) or any(
-            w != g and w >= 0 for w, g in zip(wanted, given, strict=True)
+        each = list(given)
+        if self.parts > 1 and each and each[0] != wanted[0]:
+            each[0] = -(-each[0] // self.parts)
+        if len(wanted) != len(each) or any(
+            w != g and w >= 0 for w, g in zip(wanted, each, strict=True)
         ):
             raise FeedError(
                 f"The fed Variable {self.name!r} should have dimensions = {len(wanted)}, shape = "
-                f"{wanted}, "
-                f"but received fed shape {list(given)}."
+                f"{wanted}, but received fed shape {each} on each device"
             )
 
 
@@ -400,6 +447,22 @@ def _explain(error: Exception, step: LoweredStep) -> Exception:
     return ExecutionError(f"op {op.type!r} ({ins} -> {outs}) failed: {error}")
 
 
+@contextlib.contextmanager
+def _watched(handler: Any, scope: Scope) -> Iterator[dict[str, ScopeTensor]]:
+    """Let a FetchHandler look on; give the tensors by name in which it looks for values."""
+    if handler is None:
+        yield {}
+        return
+    own = Scope(scope)
+    variables = [v for v in handler.var_dict.values() if isinstance(v, Variable)]
+    monitor = FetchHandlerMonitor(own, handler)
+    monitor.start()
+    try:
+        yield {v.name: own.var(v.name).get_tensor() for v in variables if not v.persistable}
+    finally:
+        monitor.stop()
+
+
 def _unwrap(program: Any) -> tuple[Program, Any]:
     """Return the Program behind a program or CompiledProgram, and its BuildStrategy if any."""
     if isinstance(program, Program):
@@ -412,26 +475,6 @@ def _unwrap(program: Any) -> tuple[Program, Any]:
         f"Executor.run takes a Program or CompiledProgram, not {type(program).__name__}: "
         f"{program!r}."
     )
-
-
-def _fetch_names(fetch_list: Any) -> list[str]:
-    if fetch_list is None:
-        return []
-    if isinstance(fetch_list, Variable | str):
-        fetch_list = [fetch_list]
-    names = []
-    for item in fetch_list:
-        if isinstance(item, str):
-            names.append(item)
-        elif isinstance(item, Variable):
-            names.append(item.name)
-        elif isinstance(item, list | tuple):
-            names.extend(_fetch_names(item))
-        else:
-            raise TypeError(
-                f"fetch_list takes Variables or their names, not {type(item).__name__}: {item!r}."
-            )
-    return names
 
 
 def _merge_feeds(feeds: Sequence[Any]) -> dict[str, Any]:

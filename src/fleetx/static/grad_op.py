@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, Attr, OpDef, Slot
+from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, Attr, OpDef, Slot, grad_type_of
 
 if TYPE_CHECKING:
     from fleetx.static.block import Block
@@ -40,7 +40,7 @@ def make_grad_def(forward: OpDef) -> OpDef:
         return _vjp(forward, inputs, args, names, keywords)
 
     return OpDef(
-        type=forward.type + "_grad",
+        type=grad_type_of(forward.type),
         inputs=inputs,
         outputs=outputs,
         attrs={k: Attr(a.kind, a.default) for k, a in forward.attrs.items()},

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from fleetx.static.backward import new_backward_id
 from fleetx.static.block import Block
-from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, find_op
+from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, find_op, forward_type_of
 from fleetx.static.operator import Operator, OpRole
 from fleetx.static.program import Program
 
 
 def _is_gradient(op: Operator) -> bool:
-    return op.type.endswith("_grad") and any(slot.endswith(GRAD_SUFFIX) for slot in op._inputs)
+    return forward_type_of(op.type) is not None and any(
+        slot.endswith(GRAD_SUFFIX) for slot in op._inputs
+    )
 
 
 def _grad_fits(grad: str, name: str) -> bool:
@@ -54,7 +56,7 @@ def link_gradients(program: Program) -> None:
                 earlier.setdefault(op.type, []).append(op)
         for op in block.ops:
             if _is_gradient(op):
-                candidates = earlier.get(op.type.removesuffix("_grad"), [])
+                candidates = earlier.get(forward_type_of(op.type) or "", [])
                 forward = next((c for c in reversed(candidates) if _matches(op, c)), None)
                 if forward is not None:
                     _link(op, forward)

@@ -27,6 +27,9 @@ from typing import Any
 
 GRAD_SUFFIX = "@GRAD"
 EMPTY_NAME = "@EMPTY@"
+# Gradient ops that are not called <op>_grad in Paddle.
+_GRAD_TYPES = {"cross_entropy2": "cross_entropy_grad2"}
+_FORWARD_TYPES = {grad: forward for forward, grad in _GRAD_TYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,18 @@ def op(
     return register
 
 
+def grad_type_of(type: str) -> str:
+    """Return what the gradient op of an op is called."""
+    return _GRAD_TYPES.get(type) or type + "_grad"
+
+
+def forward_type_of(type: str) -> str | None:
+    """Return the op whose gradient op has this name, or None if it is no such name."""
+    if type in _FORWARD_TYPES:
+        return _FORWARD_TYPES[type]
+    return type.removesuffix("_grad") if type.endswith("_grad") else None
+
+
 def has_op(type: str) -> bool:
     """Tell whether an op of this type can run here."""
     return find_op(type) is not None
@@ -172,8 +187,9 @@ def has_op(type: str) -> bool:
 def find_op(type: str) -> OpDef | None:
     """Return the definition of an op, of its gradient for `<op>_grad`, or None."""
     found = _REGISTRY.get(type)
-    if found is None and type.endswith("_grad"):
-        forward = find_op(type[: -len("_grad")])
+    forward_type = None if found is not None else forward_type_of(type)
+    if forward_type is not None:
+        forward = find_op(forward_type)
         if forward is not None and forward.grad is not None:
             from fleetx.static.grad_op import make_grad_def
 

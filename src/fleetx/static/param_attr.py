@@ -21,6 +21,13 @@ class ParamAttr:
     ) -> None:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"ParamAttr name must be a str, not {type(name).__name__}.")
+        if isinstance(learning_rate, bool) or not isinstance(learning_rate, float | int):
+            raise TypeError(
+                f"ParamAttr learning_rate must be a number, not {type(learning_rate).__name__}."
+            )
+        for what, value in (("trainable", trainable), ("do_model_average", do_model_average)):
+            if not isinstance(value, bool):
+                raise TypeError(f"ParamAttr {what} must be a bool, not {type(value).__name__}.")
         self.name = name
         self.initializer = initializer
         self.learning_rate = learning_rate

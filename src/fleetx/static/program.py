@@ -279,12 +279,13 @@ class Program:
             elif isinstance(target, Variable):
                 wanted.add(target.name)
             elif isinstance(target, str):
+                if self.global_block()._find_var_recursive(target) is None:
+                    raise ValueError(f"the program has no variable {target!r} to prune it to.")
                 wanted.add(target)
             else:
                 raise ValueError(
-                    "All targets of Program._prune_with_input() must be Variables, Operators or "
-                    "names, "
-                    f"not {type(target)}."
+                    "All targets of Program._prune_with_input() can only be Variable or Operator, "
+                    f"but received {type(target)}."
                 )
         other = self._copy()
         root = other.global_block()

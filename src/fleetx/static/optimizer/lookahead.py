@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.errors import ArgumentError
 from fleetx.static.optimizer.base import Optimizer
 from fleetx.static.program import Program, default_startup_program, program_guard
 from fleetx.static.variable import Variable
@@ -19,11 +20,11 @@ class LookaheadOptimizer:
 
     def __init__(self, inner_optimizer: Optimizer, alpha: float = 0.5, k: int = 5) -> None:
         if inner_optimizer is None:
-            raise ValueError("inner_optimizer of LookaheadOptimizer is not set.")
+            raise ArgumentError("inner_optimizer of LookaheadOptimizer is not set.")
         if not 0.0 <= alpha <= 1.0:
-            raise ValueError(f"alpha of LookaheadOptimizer must be in [0, 1], not {alpha}.")
+            raise ArgumentError(f"alpha of LookaheadOptimizer must be in [0, 1], not {alpha}.")
         if isinstance(k, bool) or not isinstance(k, int) or k <= 0:
-            raise ValueError(f"k of LookaheadOptimizer must be a positive integer, not {k!r}.")
+            raise ArgumentError(f"k of LookaheadOptimizer must be a positive integer, not {k!r}.")
         self.inner_optimizer = inner_optimizer
         self.alpha = alpha
         self.k = k
