@@ -54,6 +54,11 @@ CASES = {
     "var_all": (lambda a: T.var(a), A.var(ddof=1).reshape(1)),
     "var_biased": (lambda a: T.var(a, 0, unbiased=False), A.var(0)),
     "median": (lambda a: T.median(a), np.median(A).reshape(1).astype("float32")),
+    "median_axis": (lambda i: T.median(i, keepdim=True), np.array([1.0], "float32")),
+    "count_nonzero": (lambda m: T.count_nonzero(m, axis=1), M.sum(1)),
+    "nansum": (lambda a: T.nansum(T.log(a)), np.nansum(np.log(np.where(A > 0, A, 1))).reshape(1)),
+    "deg2rad": (lambda a: T.rad2deg(T.deg2rad(a)), A),
+    "arange_float": (lambda: T.arange(0, 0.6, 0.1, "float32"), np.arange(6, dtype="float32") * 0.1),
     "cumsum": (lambda a: T.cumsum(a), A.cumsum()),
     "cumsum_axis": (lambda a: T.cumsum(a, axis=1), A.cumsum(1)),
     "cumprod": (lambda a: T.cumprod(a, dim=0), A.cumprod(0)),
@@ -152,6 +157,24 @@ def test_random_tensors_have_shape_and_range():
     assert numbers.dtype == np.int64
     assert set(numbers) <= set(range(5))
     assert sorted(run(lambda: T.randperm(6))) == list(range(6))
+
+
+def test_broadcast_shape():
+    assert T.broadcast_shape([2, 1, 3], [3, 1]) == [2, 3, 3]
+    assert T.broadcast_shape([-1, 1], [4]) == [-1, 4]
+    with pytest.raises(ValueError, match="do not broadcast"):
+        T.broadcast_shape([2], [3])
+
+
+def test_values_of_parameters():
+    w = static.layers.create_parameter([2], "float32")
+    with pytest.raises(ValueError, match="run the startup program"):
+        w.get_value()
+    static.Executor().run(static.default_startup_program())
+    w.set_value(np.array([1.0, 2.0]))
+    np.testing.assert_array_equal(np.asarray(w.get_value()), np.array([1, 2], "float32"))
+    with pytest.raises(ValueError, match=r"has shape \(2,\)"):
+        w.set_value(np.zeros(3))
 
 
 def test_default_dtype():

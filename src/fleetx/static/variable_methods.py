@@ -8,7 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import numpy as np
+
 from fleetx.static import unique_name
+from fleetx.static.scope import Scope, ScopeTensor, global_scope
 from fleetx.static.variable import Variable
 
 METHODS = (
@@ -59,6 +62,26 @@ def _detach(self: Variable) -> Variable:
     return out
 
 
+def _get_value(self: Variable, scope: Scope | None = None) -> ScopeTensor:
+    """Return the tensor that a scope holds for this variable."""
+    found = (scope or global_scope()).find_var(self.name)
+    if found is None:
+        raise ValueError(f"variable {self.name!r} has no value: run the startup program first.")
+    return found.get_tensor()
+
+
+def _set_value(self: Variable, value: Any, scope: Scope | None = None) -> None:
+    """Replace the value that a scope holds for this variable."""
+    tensor = _get_value(self, scope)
+    array = np.asarray(value)
+    if tuple(array.shape) != tuple(tensor.shape()):
+        raise ValueError(
+            f"variable {self.name!r} has shape {tuple(tensor.shape())}, but the new value has "
+            f"shape {array.shape}."
+        )
+    tensor.set(array.astype(np.asarray(tensor).dtype))
+
+
 def install(cls: type[Variable]) -> None:
     """Give the methods to a class of Variables."""
     for name in METHODS:
@@ -66,6 +89,8 @@ def install(cls: type[Variable]) -> None:
     others: dict[str, Any] = {
         "T": property(_transposed),
         "detach": _detach,
+        "get_value": _get_value,
+        "set_value": _set_value,
         "ndimension": cls.dim,
     }
     for name, value in others.items():

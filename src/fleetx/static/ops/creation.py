@@ -247,6 +247,10 @@ def _unknown_length(slot: str) -> Any:
 @op("range", inputs="Start End Step", grad=None, lod="none", infer=_unknown_length("Start"))
 def range_(start: Tensor, end: Tensor, step: Tensor) -> Tensor:
     """Start, start + step, ... below end."""
+    if start.dtype.is_floating_point:
+        # Counted in the tensors' own precision, as Paddle does: 0 to 0.6 by 0.1 are six values.
+        count = max(0, int(torch.ceil((end - start) / step).item()))
+        return start + step * torch.arange(count, dtype=start.dtype, device=start.device)
     values = (start.item(), end.item(), step.item())
     return torch.arange(*values, dtype=start.dtype, device=start.device)
 

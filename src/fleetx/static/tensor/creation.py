@@ -20,6 +20,7 @@ __all__ = [
     "clone",
     "create_parameter",
     "diag",
+    "diag_embed",
     "diagflat",
     "empty",
     "empty_like",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 create_parameter = layers.create_parameter
+diag_embed = layers.diag_embed
 
 
 def to_tensor(

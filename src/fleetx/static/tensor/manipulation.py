@@ -13,6 +13,7 @@ from fleetx.static.tensor.common import axis_list, unary
 from fleetx.static.variable import Variable
 
 __all__ = [
+    "broadcast_shape",
     "broadcast_tensors",
     "broadcast_to",
     "cast",
@@ -167,6 +168,18 @@ def expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
     return one_op("expand_as_v2", {"X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
 
 
+def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:
+    """Return the shape of x + y for the two shapes; -1 stands for a size that is not known."""
+    longer, shorter = sorted((list(x_shape), list(y_shape)), key=len, reverse=True)
+    shorter = [1] * (len(longer) - len(shorter)) + shorter
+    shape = []
+    for a, b in zip(longer, shorter, strict=True):
+        if a != b and 1 not in (a, b) and -1 not in (a, b):
+            raise ValueError(f"shapes {list(x_shape)} and {list(y_shape)} do not broadcast.")
+        shape.append(b if a == 1 else a if b == 1 else max(a, b))
+    return shape
+
+
 def broadcast_tensors(input: Sequence[Variable], name: str | None = None) -> list[Variable]:
     """Return several tensors repeated to one common shape."""
     helper = LayerHelper("broadcast_tensors", name=name)
@@ -198,14 +211,19 @@ def take_along_axis(arr: Variable, indices: Variable, axis: int) -> Variable:
 
 
 def put_along_axis(
-    arr: Variable, indices: Variable, values: Any, axis: int, reduce: str = "assign"
+    arr: Variable,
+    indices: Variable,
+    values: Any,
+    axis: int,
+    reduce: str = "assign",
+    include_self: bool = True,
 ) -> Variable:
-    """Return arr with values put at the given indices along an axis."""
+    """Return arr with values put at, or added to, the given indices along an axis."""
     if not isinstance(values, Variable):
         values = layers.fill_constant([1], arr.dtype, values)
     values = expand_as(values, indices) if values.shape != indices.shape else values
     inputs = {"Input": arr, "Index": indices, "Value": values}
-    attrs = {"Axis": axis, "Reduce": reduce}
+    attrs = {"Axis": axis, "Reduce": reduce, "Include_self": include_self}
     return one_op("put_along_axis", inputs, attrs, dtype=arr.dtype, slot="Result")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import pi
 from typing import Any
 
 from fleetx.static import layers
@@ -69,8 +70,10 @@ __all__ = [
     "any",
     "atan2",
     "clip",
+    "count_nonzero",
     "cumprod",
     "cumsum",
+    "deg2rad",
     "diagonal",
     "floor_mod",
     "increment",
@@ -85,10 +88,12 @@ __all__ = [
     "min",
     "mod",
     "multiplex",
+    "nansum",
     "neg",
     "outer",
     "pow",
     "prod",
+    "rad2deg",
     "scale",
     "stanh",
     "sum",
@@ -131,6 +136,16 @@ def tanh_(x: Variable, name: str | None = None) -> Variable:
 def neg(x: Variable, name: str | None = None) -> Variable:
     """Return -x."""
     return layers.scale(x, scale=-1.0, name=name)
+
+
+def deg2rad(x: Variable, name: str | None = None) -> Variable:
+    """Return an angle in degrees as radians."""
+    return layers.scale(x, scale=pi / 180, name=name)
+
+
+def rad2deg(x: Variable, name: str | None = None) -> Variable:
+    """Return an angle in radians as degrees."""
+    return layers.scale(x, scale=180 / pi, name=name)
 
 
 def atan2(x: Variable, y: Variable, name: str | None = None) -> Variable:
@@ -281,6 +296,26 @@ def logsumexp(x: Variable, axis: Any = None, keepdim: bool = False, name: Any = 
     axes = axis_list(axis)
     attrs = {"axis": axes or [0], "keepdim": keepdim, "reduce_all": not axes}
     return unary("logsumexp", x, attrs, name=name)
+
+
+def count_nonzero(
+    x: Variable, axis: Any = None, keepdim: bool = False, name: str | None = None
+) -> Variable:
+    """Return how many elements are not zero, over one axis, several, or all."""
+    found = layers.cast(layers.cast(x, "bool"), "int64")
+    return reduction("reduce_sum", found, axis, keepdim, name=name, layer="count_nonzero")
+
+
+def nansum(
+    x: Variable, axis: Any = None, dtype: Any = None, keepdim: bool = False, name: Any = None
+) -> Variable:
+    """Return the sum over one axis, several, or all, with NaN counted as zero."""
+    numbers = one_op(
+        "where",
+        {"Condition": isnan(x), "X": layers.zeros_like(x), "Y": x},
+        dtype=x.dtype,
+    )
+    return sum(numbers, axis, dtype, keepdim, name)
 
 
 def _running(op_type: str, x: Variable, axis: Any, dtype: Any, name: Any) -> Variable:

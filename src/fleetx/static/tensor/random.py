@@ -16,6 +16,7 @@ __all__ = [
     "normal",
     "rand",
     "randint",
+    "randint_like",
     "randn",
     "randperm",
     "standard_normal",
@@ -87,6 +88,14 @@ def randint(
     attrs = {"low": low, "high": high, "seed": 0}
     shape = list(shape) if isinstance(shape, tuple) else shape
     return _draw("randint", shape, "int64" if dtype is None else dtype, attrs, name)
+
+
+def randint_like(
+    x: Variable, low: int = 0, high: int | None = None, dtype: Any = None, name: Any = None
+) -> Variable:
+    """Return whole numbers as `randint` does, in x's shape and, unless given, its type."""
+    numbers = randint(low, high, layers.shape(x), "int64", name)
+    return layers.cast(numbers, x.dtype if dtype is None else dtype)
 
 
 def randperm(n: int, dtype: Any = "int64", name: str | None = None) -> Variable:

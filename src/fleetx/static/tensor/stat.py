@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static import layers
+from fleetx.static.dtypes import is_floating
 from fleetx.static.tensor.attribute import numel
 from fleetx.static.tensor.common import axis_list, reduction
 from fleetx.static.tensor.math import sum as _sum
@@ -56,16 +57,23 @@ def std(
 def median(
     x: Variable, axis: int | None = None, keepdim: bool = False, name: str | None = None
 ) -> Variable:
-    """Return the middle element in order, or the mean of the two in the middle."""
+    """Return the middle element in order, or the mean of the two in the middle, as a float."""
     from fleetx.static.tensor.search import kthvalue
 
-    flat = layers.reshape(x, [-1]) if axis is None else x
-    along = 0 if axis is None else axis
-    size = flat.shape[along]
+    if not is_floating(x.dtype):
+        x = layers.cast(x, "float32")
+    if axis is None:
+        middle = _median(layers.reshape(x, [-1]), 0, False, kthvalue)
+        return layers.reshape(middle, [1] * (len(x.shape) if keepdim else 1), name=name)
+    return _median(x, axis, keepdim, kthvalue)
+
+
+def _median(x: Variable, along: int, keepdim: bool, kthvalue: Any) -> Variable:
+    size = x.shape[along]
     if size < 0:
         raise ValueError(f"median needs the size of axis {along} of {x.name!r} to be known.")
-    upper = kthvalue(flat, size // 2 + 1, along, keepdim)[0]
+    upper = kthvalue(x, size // 2 + 1, along, keepdim)[0]
     if size % 2:
         return upper
-    lower = kthvalue(flat, size // 2, along, keepdim)[0]
-    return layers.scale(layers.elementwise_add(lower, upper), 0.5, name=name)
+    lower = kthvalue(x, size // 2, along, keepdim)[0]
+    return layers.scale(layers.elementwise_add(lower, upper), 0.5)
