@@ -15,12 +15,14 @@ from fleetx.static import (
     scope_guard,
 )
 from fleetx.static.dataset_feed import InMemoryDataset
+from fleetx.static.layers.io import static_data
 from fleetx.static.optimizer.sgd import SGDOptimizer
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.data_feeder import DataFeeder
 from fleetx.static.readers.decorator import shuffle
 from fleetx.static.readers.generator_loader import PyReader
 from fleetx.static.readers.loader import DataLoader
+from fleetx.static.readers.lod_tensor import create_lod_tensor
 from fleetx.static.readers.multiprocess import multiprocess_reader
 from fleetx.static.readers.py_reader import py_reader, read_file
 
@@ -254,3 +256,24 @@ def test_train_from_dataset(programs, tmp_path, capsys):
     assert exe.run(main.clone(True), feed, [loss])[0].item() < 0.1
     exe.infer_from_dataset(main, dataset, fetch_list=[loss], fetch_info=["test loss"])
     assert "test loss" in capsys.readouterr().out
+
+
+def test_each_place_gets_a_batch_of_the_declared_size(programs):
+    main, _ = programs
+    x = static_data("x", [2, 3])
+    y = layers.scale(x, 2.0)
+    parallel = CompiledProgram(main).with_data_parallel(places=[CPUPlace()] * 3)
+    batch_of_two = np.ones((2, 3), "float32")
+    exe = Executor()
+    fed = exe.run(parallel, feed=[{"x": batch_of_two * i} for i in range(3)], fetch_list=[y])[0]
+    assert fed[:, 0].tolist() == [0, 0, 2, 2, 4, 4]
+    assert (
+        exe.run(parallel, feed={"x": np.ones((6, 3), "float32")}, fetch_list=[y])[0].shape[0] == 6
+    )
+    with pytest.raises(
+        ValueError, match=r"shape = \(2, 3\), but received fed shape \[3, 3\] on each"
+    ):
+        exe.run(parallel, feed={"x": np.ones((9, 3), "float32")}, fetch_list=[y])
+    # Rows of sequences are as many as they are.
+    sequences = create_lod_tensor(np.ones((5, 3), "float32"), [[2, 3]], CPUPlace())
+    assert exe.run(feed={"x": sequences}, fetch_list=[y], return_numpy=False)[0].shape() == [5, 3]

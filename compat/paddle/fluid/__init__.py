@@ -33,6 +33,7 @@ from paddle.fluid import (
     reader,
     regularizer,
     trainer_factory,
+    transpiler,
     unique_name,
 )
 from paddle.fluid._memory import memory_optimize, release_memory
@@ -156,6 +157,7 @@ __all__ = [
     "set_flags",
     "set_program_state",
     "trainer_factory",
+    "transpiler",
     "unique_name",
 ]
 

@@ -21,6 +21,7 @@ from fleetx.static.io import (
 )
 from fleetx.static.io import load_inference_dir as load_inference_model
 from fleetx.static.io import save_inference_dir as save_inference_model
+from fleetx.static.io.scope_values import valid_program
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.collate import default_collate_fn
 from fleetx.static.readers.dataset import Dataset
@@ -78,5 +79,7 @@ __all__ = [
     "shuffle",
     "xmap_readers",
 ]
+
+_get_valid_program = valid_program
 
 __getattr__ = missing(__name__)

@@ -15,10 +15,12 @@ from fleetx.static.io import (
     load_from_file,
     load_inference_model,
     load_program_state,
+    load_vars,
     normalize_program,
     save,
     save_inference_model,
     save_to_file,
+    save_vars,
     serialize_persistables,
     serialize_program,
     set_program_state,
@@ -36,11 +38,11 @@ from fleetx.static.program import (
     name_scope,
     program_guard,
 )
-from fleetx.static.scope import global_scope, scope_guard
+from fleetx.static.scope import Scope, global_scope, scope_guard
 from fleetx.static.variable import Variable
 from paddle._coverage import missing
 from paddle.fluid.executor import Executor
-from paddle.static import amp, nn
+from paddle.static import amp, io, nn
 
 __all__ = [
     "BuildStrategy",
@@ -52,6 +54,7 @@ __all__ = [
     "ParallelExecutor",
     "Print",
     "Program",
+    "Scope",
     "Variable",
     "WeightNormParamAttr",
     "accuracy",
@@ -69,10 +72,12 @@ __all__ = [
     "device_guard",
     "global_scope",
     "gradients",
+    "io",
     "load",
     "load_from_file",
     "load_inference_model",
     "load_program_state",
+    "load_vars",
     "name_scope",
     "normalize_program",
     "program_guard",
@@ -80,6 +85,7 @@ __all__ = [
     "save",
     "save_inference_model",
     "save_to_file",
+    "save_vars",
     "scope_guard",
     "serialize_persistables",
     "serialize_program",

@@ -313,14 +313,14 @@ def _as_slice(index: Any, size: int) -> slice:
 
 
 def _lod_problem(levels: LoD, rows: int) -> str | None:
-    """Return what is wrong with offsets over `rows` rows, or None."""
+    """Return what is wrong with offsets over `rows` rows (0: not known yet), or None."""
     for number, level in enumerate(levels):
         if len(level) < 2 or level[0] != 0:
             return f"level {number} must start at offset 0 and hold at least one sequence"
         if any(end < start for start, end in pairwise(level)):
             return f"the offsets of level {number} must not fall"
         below = len(levels[number + 1]) - 1 if number + 1 < len(levels) else rows
-        if level[-1] != below:
+        if level[-1] != below and below:
             what = "rows" if number + 1 == len(levels) else f"sequences of level {number + 1}"
             return f"level {number} covers {level[-1]} {what}, but there are {below}"
     return None
