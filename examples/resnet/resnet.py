@@ -1,6 +1,7 @@
 """Residual networks of 18 to 152 layers, built from the layers of `paddle.static.nn`."""
 
 import paddle
+from paddle.static import Variable
 
 # Blocks in each of the four stages, and whether a block narrows the picture's channels first.
 DEPTHS = {
@@ -21,7 +22,7 @@ class ResNet:
         self.stages, self.has_bottlenecks = DEPTHS[layers]
         self.width = width
 
-    def net(self, input: paddle.static.Variable, class_dim: int = 1000) -> paddle.static.Variable:
+    def net(self, input: Variable, class_dim: int = 1000) -> Variable:
         """Add the network to the current program and return one score per class."""
         x = self.convolution(input, self.width, 7, stride=2, act="relu")
         x = paddle.nn.functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
@@ -32,9 +33,7 @@ class ResNet:
         x = paddle.nn.functional.adaptive_avg_pool2d(x, 1)
         return paddle.static.nn.fc(x, size=class_dim)
 
-    def block(
-        self, x: paddle.static.Variable, channels: int, stride: int
-    ) -> paddle.static.Variable:
+    def block(self, x: Variable, channels: int, stride: int) -> Variable:
         """Add one residual block."""
         if self.has_bottlenecks:
             y = self.convolution(x, channels, 1, act="relu")
@@ -49,8 +48,8 @@ class ResNet:
 
     @staticmethod
     def convolution(
-        x: paddle.static.Variable, channels: int, size: int, stride: int = 1, act: str | None = None
-    ) -> paddle.static.Variable:
+        x: Variable, channels: int, size: int, stride: int = 1, act: str | None = None
+    ) -> Variable:
         """Add a convolution with batch normalisation."""
         y = paddle.static.nn.conv2d(
             x, channels, size, stride=stride, padding=size // 2, bias_attr=False

@@ -74,3 +74,9 @@ def test_minimize_runs_backward_itself(tmp_path: Path) -> None:
     short = train("train_eager.py", 2, tmp_path, optimizer="sgd", minimize=True)
     assert plain["losses"] == short["losses"]
     assert plain["lr"] == pytest.approx(0.1 * 0.25)
+
+
+def test_a_model_of_transformers_trains_unchanged(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    one = train("train_bert.py", 1, tmp_path)
+    assert_equal(one, train("train_bert.py", 2, tmp_path), 1e-5)

@@ -42,6 +42,7 @@ run_server = fleet.run_server
 stop_worker = fleet.stop_worker
 distributed_model = fleet.distributed_model
 distributed_optimizer = fleet.distributed_optimizer
+join = fleet.join
 minimize = fleet.minimize
 step = fleet.step
 clear_grad = fleet.clear_grad
@@ -85,6 +86,7 @@ __all__ = [
     "is_first_worker",
     "is_server",
     "is_worker",
+    "join",
     "load_checkpoint",
     "local_rank",
     "metrics",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import nn
 from fleetx import comm
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
-from fleetx.fleet import checkpoints
+from fleetx.fleet import checkpoints, uneven
 from fleetx.fleet.model import wrap_model
 from fleetx.fleet.optimizer import DistributedOptimizer
 from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase
@@ -231,6 +232,15 @@ class Fleet:
             )
         self._distributed_optimizer = StaticDistributedOptimizer(self, optimizer)
         return self._distributed_optimizer
+
+    def join(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Let workers have different numbers of batches: `with fleet.join(model):` around the loop.
+
+        A worker that is done early no longer counts, and none waits for it; afterwards all have
+        the parameters and the optimizer's state of one that trained to the end.
+        """
+        self._role  # noqa: B018 - raises if init was not called
+        return uneven.join(model, self._distributed_optimizer)
 
     def _required_optimizer(self) -> Any:
         if self._distributed_optimizer is None:

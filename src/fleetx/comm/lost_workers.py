@@ -1,0 +1,30 @@
+"""Saying what it means when a collective fails because another worker is gone or stands still.
+
+The collective libraries report a closed connection or a timeout from deep inside a backward pass;
+the sentence added here tells what usually lies behind it.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+_SIGNS = ("connection closed by peer", "connection reset by peer", "timed out waiting")
+_EXPLANATION = (
+    "Another worker has ended or stands still while this one waits for it. If it failed, its own "
+    "log says why. If it only had fewer batches: put the training loop into "
+    "`with fleet.join(model):`, or give all workers equally many batches."
+)
+
+
+def explain_lost_workers() -> None:
+    """Add the explanation to errors of lost workers that nobody catches."""
+    show_before = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        text = str(error).lower()
+        if isinstance(error, RuntimeError) and any(sign in text for sign in _SIGNS):
+            error.add_note(_EXPLANATION)
+        show_before(kind, error, trace)
+
+    sys.excepthook = show
