@@ -55,9 +55,10 @@ class Fleet:
 
         Args:
             role_maker: says who this worker is; by default read from the environment, whatever
-            launched it. is_collective: workers train by collective communication (the only mode so
-            far). strategy: a DistributedStrategy; the default one if None. timeout_seconds: how
-            long to wait for workers that have not come yet.
+                launched it.
+            is_collective: workers train by collective communication (the only mode so far).
+            strategy: a DistributedStrategy; the default one if None.
+            timeout_seconds: how long to wait for workers that have not come yet.
         """
         if not isinstance(is_collective, bool):
             raise ValueError(f"`is_collective` should be instance of bool, not {is_collective!r}.")

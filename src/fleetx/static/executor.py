@@ -65,13 +65,14 @@ class Executor:
         """Run a program once and return the fetched values.
 
         Args:
-            program: a Program or CompiledProgram; the default main program if None. feed: values by
-            variable name (arrays, LoDTensors, numbers), or a list with one such dict. fetch_list:
-            Variables or names to return. scope: where persistable variables live; the global scope
-            by default. return_numpy: arrays if true, else LoDTensors. use_program_cache: accepted;
-            lowered programs are always kept. use_prune: run only what the fetches and the updates
-            depend on. What `minimize` returns may be put into fetch_list: then only these updates
-            run, and use_prune is on.
+            program: a Program or CompiledProgram; the default main program if None.
+            feed: values by variable name (arrays, LoDTensors, numbers), or a list of such dicts.
+            fetch_list: Variables or names to return. What `minimize` returns may be in it: then
+                only these updates run, and `use_prune` is on.
+            scope: where persistable variables live; the global scope by default.
+            return_numpy: arrays if true, else LoDTensors.
+            use_program_cache: accepted; lowered programs are always kept.
+            use_prune: run only what the fetches and the updates depend on.
 
         `feed_var_name`, `fetch_var_name` and `return_merged` are accepted and change nothing.
         """
