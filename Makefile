@@ -27,8 +27,10 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # One thread: in so small a network threads would mostly wait for each other.
-demo: $(READY) ## train, save, load and use a small network on handwritten digits
-	OMP_NUM_THREADS=1 $(BIN)/python examples/digits/train.py $(ARGS)
+# Workers write to log files that fleetrun shows; on a terminal they may draw a progress bar all the same.
+demo: $(READY) ## train with two workers, save, load and use a small network on handwritten digits
+	if [ -t 1 ]; then export FORCE_COLOR=1; fi; OMP_NUM_THREADS=1 $(BIN)/python -m fleetx.launch \
+		--nproc_per_node 2 --log_dir examples/digits/output/log examples/digits/train.py $(ARGS)
 
 test: $(READY) ## run all tests (ARGS="-k name" to choose)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -44,6 +46,7 @@ format: $(READY) ## rewrite the sources in the project's layout
 
 bench: $(READY) $(PADDLES) ## measure speed against PyTorch and real Paddle; figures go to bench/results
 	$(BIN)/python bench/import_time.py
+	$(BIN)/python bench/launch.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 
 interop: $(READY) $(PADDLES) ## compare with real Paddle, numbers and files

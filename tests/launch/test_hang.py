@@ -8,7 +8,9 @@ import pytest
 from fleetx.launch import heartbeat
 
 HANG = """
-import os, sys, time
+import subprocess, time
+# Loading torch may take longer than the limit: signs of life come from elsewhere until then.
+life = subprocess.Popen(["sh", "-c", "while :; do echo alive; sleep 0.2; done"])
 import torch, torch.distributed as dist
 from fleetx.launch import heartbeat
 
@@ -19,6 +21,7 @@ dist.init_process_group("gloo")
 for _ in range(3):
     dist.all_reduce(torch.zeros(1))
     heartbeat.beat()
+life.kill()
 if dist.get_rank() == 1:
     with heartbeat.collective("exchange of the weights"):
         wait_for_ever()
@@ -28,7 +31,7 @@ dist.all_reduce(torch.zeros(1))
 
 def test_stacks_and_collectives_of_all_ranks(fleetrun, script):
     script(HANG)
-    run = fleetrun("--nproc_per_node=2", "--hang_timeout=4", "train.py")
+    run = fleetrun("--nproc_per_node=2", "--hang_timeout=3", "train.py")
     assert run.end() == 1
     assert "No worker made a step or wrote a line for " in run.stderr
     zero, one = re.split(r"^rank 1: ", run.stderr.partition("\nrank 0: ")[2], flags=re.MULTILINE)
@@ -44,11 +47,11 @@ def test_steps_and_output_count_as_life(fleetrun, script):
     script(
         "import os, time\n"
         "from fleetx.launch import heartbeat\n"
-        "for _ in range(6):\n"
+        "for _ in range(10):\n"
         "    time.sleep(0.5)\n"
         "    print('x') if os.environ['RANK'] == '0' else heartbeat.beat()\n"
     )
-    run = fleetrun("--nproc_per_node=2", "--hang_timeout=2", "train.py")
+    run = fleetrun("--nproc_per_node=2", "--hang_timeout=4", "train.py")
     assert run.end() == 0, run.stderr
 
 
