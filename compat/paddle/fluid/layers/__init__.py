@@ -3,6 +3,7 @@
 from paddle._coverage import missing
 from paddle.fluid.layers import (
     control_flow,
+    distributions,
     io,
     learning_rate_scheduler,
     loss,
@@ -15,6 +16,7 @@ from paddle.fluid.layers import (
     utils,
 )
 from paddle.fluid.layers.control_flow import *  # noqa: F403
+from paddle.fluid.layers.distributions import *  # noqa: F403
 from paddle.fluid.layers.io import *  # noqa: F403
 from paddle.fluid.layers.learning_rate_scheduler import *  # noqa: F403
 from paddle.fluid.layers.loss import *  # noqa: F403
@@ -28,6 +30,7 @@ from paddle.fluid.layers.tensor import *  # noqa: F403
 
 __all__ = [
     *control_flow.__all__,
+    *distributions.__all__,
     *io.__all__,
     *learning_rate_scheduler.__all__,
     *loss.__all__,

@@ -42,6 +42,7 @@ from fleetx.static.layers.control_flow import (
     select_output,
 )
 from paddle._coverage import missing
+from paddle.fluid.layers._narrow import narrow
 
 __all__ = [
     "Assert",
@@ -83,4 +84,5 @@ __all__ = [
     "while_loop",
 ]
 
+narrow(globals())
 __getattr__ = missing(__name__)

@@ -14,9 +14,11 @@ from fleetx.static.layers import (
     bilinear_tensor_product,
     bmm,
     brelu,
+    chunk_eval,
     clamp,
     clip,
     clip_by_norm,
+    continuous_value_model,
     conv2d,
     conv2d_transpose,
     conv3d,
@@ -26,6 +28,7 @@ from fleetx.static.layers import (
     crop,
     crop_tensor,
     cross,
+    ctc_greedy_decoder,
     data_norm,
     diag_embed,
     dice_loss,
@@ -52,6 +55,7 @@ from fleetx.static.layers import (
     fsp_matrix,
     gather,
     gather_nd,
+    gather_tree,
     gaussian_random,
     gaussian_random_batch_size_like,
     grid_sampler,
@@ -118,7 +122,10 @@ from fleetx.static.layers import (
     resize_bilinear,
     resize_nearest,
     resize_trilinear,
+    roi_align,
+    roi_pool,
     roll,
+    row_conv,
     sampling_id,
     scale,
     scatter,
@@ -158,6 +165,7 @@ from fleetx.static.layers import (
     where,
 )
 from paddle._coverage import missing
+from paddle.fluid.layers._narrow import narrow
 
 __all__ = [
     "adaptive_pool2d",
@@ -173,9 +181,11 @@ __all__ = [
     "bilinear_tensor_product",
     "bmm",
     "brelu",
+    "chunk_eval",
     "clamp",
     "clip",
     "clip_by_norm",
+    "continuous_value_model",
     "conv2d",
     "conv2d_transpose",
     "conv3d",
@@ -185,6 +195,7 @@ __all__ = [
     "crop",
     "crop_tensor",
     "cross",
+    "ctc_greedy_decoder",
     "data_norm",
     "diag_embed",
     "dice_loss",
@@ -211,6 +222,7 @@ __all__ = [
     "fsp_matrix",
     "gather",
     "gather_nd",
+    "gather_tree",
     "gaussian_random",
     "gaussian_random_batch_size_like",
     "grid_sampler",
@@ -277,7 +289,10 @@ __all__ = [
     "resize_bilinear",
     "resize_nearest",
     "resize_trilinear",
+    "roi_align",
+    "roi_pool",
     "roll",
+    "row_conv",
     "sampling_id",
     "scale",
     "scatter",
@@ -317,4 +332,5 @@ __all__ = [
     "where",
 ]
 
+narrow(globals())
 __getattr__ = missing(__name__)

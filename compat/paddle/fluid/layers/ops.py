@@ -34,6 +34,7 @@ from fleetx.static.layers import (
     uniform_random,
 )
 from paddle._coverage import missing
+from paddle.fluid.layers._narrow import narrow
 
 __all__ = [
     "abs",
@@ -69,4 +70,5 @@ __all__ = [
     "uniform_random",
 ]
 
+narrow(globals())
 __getattr__ = missing(__name__)

@@ -19,6 +19,7 @@ from fleetx.static.layers import (
     sequence_unpad,
 )
 from paddle._coverage import missing
+from paddle.fluid.layers._narrow import narrow
 
 __all__ = [
     "sequence_concat",
@@ -39,4 +40,5 @@ __all__ = [
     "sequence_unpad",
 ]
 
+narrow(globals())
 __getattr__ = missing(__name__)

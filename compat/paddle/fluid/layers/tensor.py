@@ -35,6 +35,7 @@ from fleetx.static.layers import (
     zeros_like,
 )
 from paddle._coverage import missing
+from paddle.fluid.layers._narrow import narrow
 
 __all__ = [
     "arange",
@@ -71,4 +72,5 @@ __all__ = [
     "zeros_like",
 ]
 
+narrow(globals())
 __getattr__ = missing(__name__)

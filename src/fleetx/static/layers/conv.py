@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.errors import ArgumentError
 from fleetx.static.initializer import Normal
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import (
@@ -31,7 +32,9 @@ def _channels(input: Variable, channel_last: bool, layer: str) -> int:
 
 def _check_attr(param_attr: Any, layer: str) -> None:
     if param_attr is False:
-        raise ValueError(f"param_attr of {layer} must not be False: a convolution needs weights.")
+        raise ArgumentError(
+            f"param_attr of {layer} must not be False: a convolution needs weights."
+        )
 
 
 def _conv(
@@ -195,7 +198,7 @@ def _conv_transpose(
     check_choice(
         data_format, "data_format", ("NCHW", "NHWC") if n == 2 else ("NCDHW", "NDHWC"), layer
     )
-    check_type(input, "input", Variable, layer)
+    check_variable_and_dtype(input, "input", _FLOATS, layer)
     check_use_cudnn(use_cudnn, layer)
     last = data_format.endswith("C")
     channels = _channels(input, last, layer)

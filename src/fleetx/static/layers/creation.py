@@ -347,6 +347,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> V
     """Return matrices whose diagonals are the last dimension of `input`."""
     from fleetx.static.layers.tensor import assign
 
+    check_type(input, "input", (Variable, np.ndarray), "diag_embed")
     if not isinstance(input, Variable):
         input = assign(input)
     check_dtype(input.dtype, "Input", NUMBERS, "diag_embed")

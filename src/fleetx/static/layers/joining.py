@@ -118,6 +118,7 @@ def split(
     input: Variable, num_or_sections: Any, dim: Any = -1, name: str | None = None
 ) -> list[Variable]:
     """Return parts along a dimension: a number of equal ones, or of the given sizes."""
+    check_type(input, "input", Variable, "split")
     check_type(num_or_sections, "num_or_sections", (int, list, tuple), "split")
     check_type(dim, "dim", (int, Variable), "split")
     helper = LayerHelper("split", input=input, name=name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.errors import ShapeError
 from fleetx.static.initializer import Constant
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
@@ -33,6 +34,7 @@ __all__ = [
 IGNORE_INDEX = -100
 _FLOATS = ["float16", "float32", "float64"]
 _WIDE = ["float32", "float64"]
+_REDUCTIONS = ("none", "mean", "sum", "batchmean")
 
 
 def cross_entropy(
@@ -209,6 +211,10 @@ def kldiv_loss(
     check_variable_and_dtype(x, "x", _WIDE, "kldiv_loss")
     check_variable_and_dtype(target, "target", _WIDE, "kldiv_loss")
     check_type(reduction, "reduction", str, "kldiv_loss")
+    if reduction not in _REDUCTIONS:
+        raise ShapeError(
+            f"reduction of kldiv_loss must be one of {', '.join(_REDUCTIONS)}, not {reduction!r}."
+        )
     loss = helper.create_variable_for_type_inference(x.dtype)
     helper.append_op(
         type="kldiv_loss",
@@ -294,6 +300,7 @@ def center_loss(
     update_center: bool = True,
 ) -> Variable:
     """Return half the squared distance of rows from their class's centre; move the centres."""
+    check_variable_and_dtype(input, "input", _WIDE, "center_loss")
     helper = LayerHelper("center_loss", input=input)
     centers = helper.create_parameter(
         attr=param_attr, shape=[num_classes, input.shape[1]], dtype=input.dtype

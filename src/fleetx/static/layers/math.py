@@ -241,6 +241,7 @@ def clamp(
     """Return input limited to min..max, of which one may be left out; both may be Variables."""
     if min is None and max is None:
         raise ArgumentError("clamp needs min or max.")
+    check_type(input, "input", Variable, "clamp")
     inputs: dict[str, Any] = {"X": input}
     attrs = {"min": -sys.float_info.max, "max": sys.float_info.max}
     for label, slot, value in (("min", "Min", min), ("max", "Max", max)):

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.errors import ShapeError
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
 
@@ -151,6 +152,18 @@ def embedding_v2(
     )  # fmt: skip
 
 
+def _check_dropout(probability: Any, implementation: str) -> None:
+    if not isinstance(probability, int | float) or not 0 <= probability <= 1:
+        raise ShapeError(
+            f"dropout_prob of dropout must be a number between 0.0 and 1.0, not {probability!r}."
+        )
+    if implementation not in ("downgrade_in_infer", "upscale_in_train"):
+        raise ShapeError(
+            "dropout_implementation of dropout must be 'downgrade_in_infer' or "
+            f"'upscale_in_train', not {implementation!r}."
+        )
+
+
 def dropout(
     x: Variable,
     dropout_prob: float,
@@ -166,6 +179,7 @@ def dropout(
     """
     helper = LayerHelper("dropout", x=x, name=name)
     check_variable_and_dtype(x, "x", _FLOATS, "dropout")
+    _check_dropout(dropout_prob, dropout_implementation)
     out = helper.create_variable_for_type_inference(dtype=x.dtype)
     mask = helper.create_variable_for_type_inference(dtype="uint8", stop_gradient=True)
     if not seed and helper.main_program.random_seed != 0:
@@ -234,6 +248,7 @@ def bilinear_tensor_product(
         bias_attr=bias_attr,
     )
     dtype = helper.input_dtype("x")
+    check_dtype(dtype, "x", _FLOATS, "bilinear_tensor_product")
     weight = helper.create_parameter(
         attr=helper.param_attr, shape=[size, x.shape[1], y.shape[1]], dtype=dtype
     )

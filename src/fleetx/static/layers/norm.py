@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.dtypes import VarType
+from fleetx.static.errors import ArgumentError, ShapeError
 from fleetx.static.initializer import Constant, Normal
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import check_choice
@@ -27,7 +28,7 @@ __all__ = [
 
 def _refuse_false(attr: Any, name: str, layer: str) -> None:
     if attr is False:
-        raise ValueError(f"{name} of {layer} must not be False.")
+        raise ArgumentError(f"{name} of {layer} must not be False.")
 
 
 def batch_norm(
@@ -166,6 +167,8 @@ def group_norm(
     )
     check_variable_and_dtype(input, "input", ["float32", "float64"], "group_norm")
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "group_norm")
+    if groups < 1:
+        raise ShapeError(f"groups of group_norm must be greater than zero, but is {groups}.")
     dtype = input.dtype
     shape = [input.shape[1 if data_layout == "NCHW" else -1]]
     inputs = {"X": input}
@@ -253,6 +256,7 @@ def data_norm(
         sync_stats: kept in the program.
         summary_decay_rate: kept in the program.
     """
+    check_type(input, "input", Variable, "data_norm")
     helper = LayerHelper("data_norm", input=input, act=act, name=name)
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "data_norm")
     shape = [input.shape[1 if data_layout == "NCHW" else -1]]

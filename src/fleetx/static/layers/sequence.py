@@ -7,6 +7,7 @@ from typing import Any
 
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.dtypes import VarType
+from fleetx.static.errors import ShapeError
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
 
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 _FLOATS = ["float32", "float64"]
+_POOL_TYPES = ("AVERAGE", "SUM", "SQRT", "MAX", "LAST", "FIRST")
 _NUMBERS = ["float32", "float64", "int32", "int64"]
 _INTS = ["int32", "int64"]
 
@@ -80,6 +82,8 @@ def sequence_conv(
         name: the layer's name.
     """
     check_variable_and_dtype(input, "input", _FLOATS, "sequence_conv")
+    if filter_stride != 1:
+        raise ShapeError(f"filter_stride of sequence_conv must be 1, but is {filter_stride}.")
     helper = LayerHelper(
         "sequence_conv",
         input=input,
@@ -126,6 +130,9 @@ def sequence_pool(
         pad_value: what an empty sequence gives.
     """
     check_variable_and_dtype(input, "input", _FLOATS, "sequence_pool")
+    if pool_type.upper() not in _POOL_TYPES:
+        kinds = ", ".join(t.lower() for t in _POOL_TYPES)
+        raise ShapeError(f"pool_type of sequence_pool must be one of {kinds}, not {pool_type!r}.")
     helper = LayerHelper("sequence_pool", input=input)
     dtype = helper.input_dtype()
     out = helper.create_variable_for_type_inference(dtype)

@@ -117,12 +117,14 @@ def strided_slice(
 # -- indices -------------------------------------------------------------------------------------
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
     """Return the rows at the positions of `index`."""
+    check_type(input, "input", Variable, "gather")
     attrs = {"overwrite": overwrite}
     return one_op("gather", {"X": input, "Index": index}, attrs, dtype=input.dtype)
 
 
 def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
     """Return the elements or slices at the coordinates in the last dimension of `index`."""
+    check_type(input, "input", Variable, "gather_nd")
     return one_op("gather_nd", {"X": input, "Index": index}, dtype=input.dtype, name=name)
 
 
@@ -134,6 +136,7 @@ def scatter(
     overwrite: bool = True,
 ) -> Variable:
     """Return input with rows replaced by `updates`, or by the sum of the updates of a row."""
+    check_type(input, "input", Variable, "scatter")
     inputs = {"X": input, "Ids": index, "Updates": updates}
     return one_op("scatter", inputs, {"overwrite": overwrite}, dtype=input.dtype, name=name)
 
@@ -142,6 +145,8 @@ def scatter_nd_add(
     ref: Variable, index: Variable, updates: Variable, name: str | None = None
 ) -> Variable:
     """Return ref with `updates` added at the coordinates in the last dimension of `index`."""
+    for label, var in (("ref", ref), ("updates", updates)):
+        check_type(var, label, Variable, "scatter_nd_add")
     if ref.dtype != updates.dtype:
         raise ValueError(
             f"ref ({ref.dtype}) and updates ({updates.dtype}) of scatter_nd_add must have one type."
@@ -154,6 +159,7 @@ def scatter_nd(
     index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None
 ) -> Variable:
     """Return zeros with `updates` added at coordinates."""
+    check_type(updates, "updates", Variable, "scatter_nd")
     return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
 
 

@@ -144,6 +144,12 @@ def sum_(xs: list[Tensor]) -> Tensor:
     return total
 
 
+_LARGEST = {
+    dtype: torch.finfo(dtype).max
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+}
+
+
 @op(
     "clip", inputs="X Min? Max?", attrs={"min": 0.0, "max": 0.0}, no_grad="Min Max", infer=same_as()
 )
@@ -155,7 +161,9 @@ def clip(x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max:
         max = high.item()
     if not x.is_floating_point():
         return torch.clamp(x, int(min), int(max))
-    return torch._C._nn.hardtanh(x, min, max)
+    # a limit that was left out is the greatest double, too much for a narrower type
+    top = _LARGEST[x.dtype]
+    return torch._C._nn.hardtanh(x, -top if min < -top else min, top if max > top else max)
 
 
 @op("clip_by_norm", attrs={"max_norm": 1.0}, infer=same_as())

@@ -23,12 +23,14 @@ def _log_softmax(x: torch.Tensor, *, axis: int) -> torch.Tensor:
 
 def _pick(x: torch.Tensor, label: torch.Tensor, ignore_index: int) -> torch.Tensor:
     """Return each row's probability of its class, and one where the label is to be ignored."""
-    if label.dim() == x.dim() - 1:
+    flat = label.dim() == x.dim() - 1
+    if flat:
         label = label.unsqueeze(-1)
     if label.dtype != torch.int64:
         label = label.to(torch.int64)
     ignored = label == ignore_index
-    return x.gather(-1, label.masked_fill(ignored, 0)).masked_fill(ignored, 1.0)
+    picked = x.gather(-1, label.masked_fill(ignored, 0)).masked_fill(ignored, 1.0)
+    return picked.squeeze(-1) if flat else picked
 
 
 @op(
