@@ -6,7 +6,9 @@ covered; anything else raises an error that says so.
 
 from paddle import version
 from paddle._coverage import install_finder, missing
+from paddle._eager import install_eager_modules
 
+install_eager_modules()
 install_finder()
 
 from fleetx.static.dtypes import VarType  # noqa: E402

@@ -377,6 +377,18 @@ class VarDescView(_View):
         """Set whether the value is kept between runs."""
         self._target.persistable = persistable
 
+    def stop_gradient(self) -> bool:
+        """Tell whether gradients end here."""
+        return self._target.stop_gradient
+
+    def set_stop_gradient(self, stop: bool) -> None:
+        """Set whether gradients end here."""
+        self._target.stop_gradient = stop
+
+    def is_parameter(self) -> bool:
+        """Tell whether this is a Parameter."""
+        return self._target.is_parameter
+
     def need_check_feed(self) -> bool:
         """Tell whether fed values are compared with shape and type."""
         return self._target.need_check_feed

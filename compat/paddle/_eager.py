@@ -1,0 +1,73 @@
+"""paddle.fluid.dygraph: eager mode, which FleetX leaves to PyTorch.
+
+Files that hold static and eager code import its names at their top, so the names can be imported;
+using one is refused. The modules are made by a finder: there is nothing in them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NoReturn
+
+from paddle._coverage import sentence
+
+PREFIX = "paddle.fluid.dygraph"
+
+
+class EagerModeError(AttributeError, RuntimeError):
+    """Eager mode was asked for."""
+
+
+def _refused(full_name: str) -> type:
+    """Return a class that stands for a name of eager mode: making or calling it is refused."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        raise EagerModeError(sentence(full_name))
+
+    return type(
+        full_name.rpartition(".")[2], (), {"__init__": __init__, "__doc__": sentence(full_name)}
+    )
+
+
+def enabled() -> bool:
+    """Tell whether eager mode is on: never."""
+    return False
+
+
+def no_grad(func: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return a decorated function as it is; without one, refuse."""
+    if func is None:
+        raise EagerModeError(sentence(f"{PREFIX}.no_grad"))
+    return func
+
+
+class _EagerModules(MetaPathFinder, Loader):
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if fullname == PREFIX or fullname.startswith(PREFIX + "."):
+            return ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+
+        def __getattr__(attribute: str) -> type:
+            if attribute.startswith("__"):
+                raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+            return _refused(f"{name}.{attribute}")
+
+        vars(module).update(__getattr__=__getattr__, enabled=enabled, no_grad=no_grad)
+
+
+def install_eager_modules() -> None:
+    """Let modules of eager mode be imported."""
+    if not any(isinstance(finder, _EagerModules) for finder in sys.meta_path):
+        sys.meta_path.append(_EagerModules())
