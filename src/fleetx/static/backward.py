@@ -16,6 +16,7 @@ from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType, is_floating
 from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op, grad_type_of
 from fleetx.static.operator import Operator, OpRole
+from fleetx.static.recompute import Segment, make_segments, seed_dropouts
 from fleetx.static.variable import Parameter, Variable
 
 _backward_ids = itertools.count(1)
@@ -51,6 +52,7 @@ class _BackwardPass:
         self.partials: dict[str, _Partials] = {}
         self.final: dict[str, str] = {}
         self._grad_names: dict[str, str] = {}
+        self.segments: dict[int, Segment] = {}  # of ops whose inputs are computed again, by uid
 
     def grad_name(self, name: str) -> str:
         """Return the gradient's name; a second backward pass in a program gets fresh names."""
@@ -175,9 +177,12 @@ class _BackwardPass:
             has_grad = {n: self.finish(n) for n in op.output_arg_names}
             if not any(has_grad.values()):
                 continue
-            inputs: dict[str, list[str]] = {s.name: list(op.input(s.name)) for s in op_def.inputs}
+            fresh = self.recompute(op)
+            inputs: dict[str, list[str]] = {
+                s.name: [fresh.get(n, n) for n in op.input(s.name)] for s in op_def.inputs
+            }
             for slot in op_def.outputs:
-                inputs.setdefault(slot.name, list(op.output(slot.name)))
+                inputs.setdefault(slot.name, [fresh.get(n, n) for n in op.output(slot.name)])
                 grads = [has_grad.get(n) or EMPTY_NAME for n in op.output(slot.name)]
                 if any(g != EMPTY_NAME for g in grads):
                     inputs[slot.name + GRAD_SUFFIX] = grads
@@ -186,6 +191,27 @@ class _BackwardPass:
                 if name in op.input_arg_names:
                     self.final.pop(name, None)
             self._append_grad_op(op, inputs, live)
+
+    def recompute(self, op: Operator) -> dict[str, str]:
+        """Return the new names of values that are computed again for the op's gradient.
+
+        The ops that compute them are appended when their segment is first met.
+        """
+        segment = self.segments.get(op.uid)
+        if segment is None:
+            return {}
+        renames = segment.renames
+        for again in [] if segment.is_done else segment.again:
+            for name in again.output_arg_names:
+                if name in renames:
+                    self.create_var(renames[name], self.block._var_recursive(name))
+            copies = [
+                {slot: [renames.get(n, n) for n in names] for slot, names in slots.items()}
+                for slots in (again._inputs, again._outputs)
+            ]
+            self.append(again.type, copies[0], copies[1], again._attrs)
+        segment.is_done = True
+        return renames
 
     def _append_grad_op(
         self,
@@ -263,14 +289,13 @@ def append_backward(
         no_grad_set: variables (or names) that gradients do not pass.
         callbacks: called as `callback(block=, context=)` when a gradient is complete; `context`
             maps its name to its variable's.
-        checkpoints: names of variables to keep when activations are recomputed; not supported here.
+        checkpoints: variables (or names) to keep; what lies between them is forgotten after the
+            forward pass and computed again.
     """
     if not isinstance(loss, Variable):
         raise TypeError(
             f"The type of 'loss' in append_backward must be Variable, but received {type(loss)}."
         )
-    if checkpoints:
-        raise ValueError("append_backward(checkpoints=...) is not supported: leave it out.")
     if callbacks is not None and not isinstance(callbacks, list | tuple):
         raise TypeError("callbacks of append_backward must be a list or tuple.")
     program = loss.block.program
@@ -290,6 +315,9 @@ def append_backward(
     work = _BackwardPass(block, no_grad, set(), callbacks or ())
     params = _parameters(block, parameter_list)
     path = _op_path(block, [loss.name], set())
+    if checkpoints:
+        path = seed_dropouts(block, path)
+        work.segments = make_segments(block, path, _names(checkpoints, "checkpoints"))
     with program._backward_role_guard():
         work.create_var(work.grad_name(loss.name), loss)
         _append_seed(block, loss, work.grad_name(loss.name))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static.backward import append_backward
+from fleetx.static.errors import ArgumentError
 from fleetx.static.operator import Operator
 from fleetx.static.optimizer.base import Optimizer
 from fleetx.static.program import Program, program_guard
@@ -38,9 +39,7 @@ class RecomputeOptimizer:
 
     def load(self, stat_dict: dict[str, Any]) -> None:
         """Refuse: the state belongs to the inner optimizer."""
-        raise NotImplementedError(
-            "RecomputeOptimizer has no state of its own: load it into the inner optimizer."
-        )
+        raise NotImplementedError("load function is not supported by Recompute Optimizer for now")
 
     def backward(
         self,
@@ -70,7 +69,7 @@ class RecomputeOptimizer:
     ) -> tuple[list[Operator], list[tuple[Any, Any]]]:
         """Append gradients and updates; return (update ops, pairs)."""
         if self._checkpoints is None:
-            raise RuntimeError("call _set_checkpoints before minimize of a RecomputeOptimizer.")
+            raise ArgumentError("call _set_checkpoints before minimize of a RecomputeOptimizer.")
         params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
         ops = self._optimizer.apply_optimize(loss, startup_program, params_grads)
         return ops, params_grads
