@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from fleetx.launch import heartbeat
+
 
 class DistributedOptimizer(Optimizer):
     """A torch optimizer as Fleet hands it back.
@@ -52,6 +54,7 @@ class DistributedOptimizer(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> Any:  # type: ignore[override]
         """Update the parameters."""
         self._saw_backward = False
+        heartbeat.beat()
         return self.inner.step() if closure is None else self.inner.step(closure)
 
     def minimize(self, loss: torch.Tensor, *_: Any, **__: Any) -> tuple[None, list[Any]]:

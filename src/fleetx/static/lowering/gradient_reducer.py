@@ -14,6 +14,7 @@ import torch
 
 from fleetx.comm.buckets import Bucket, make_buckets
 from fleetx.comm.gradient_all_reduce import GradientExchange, Handle
+from fleetx.launch import heartbeat
 from fleetx.static.lowering.runtime import differentiate
 
 
@@ -109,5 +110,7 @@ class GradientReducer:
         for member, (number, view) in self._views.items():
             if grads[member].data_ptr() != view.data_ptr():
                 grads[member] = self._fill(number, view, grads[member])
-        for handle in self._handles:
-            handle.wait()
+        with heartbeat.collective("gradient all-reduce"):
+            for handle in self._handles:
+                handle.wait()
+        heartbeat.beat()
