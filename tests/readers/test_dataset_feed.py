@@ -74,7 +74,7 @@ def test_settings_of_fluid(slots, files):
     dataset.set_hdfs_config("", "")
     dataset.set_filelist(files)
     assert len(list(dataset)) == 1
-    assert 'name: "ids"\n    type: "uint64"\n    is_dense: false' in dataset.desc()
+    assert 'name: "ids"\n    type: "uint64"\n    is_used: true' in dataset.desc()
     with pytest.raises(ValueError, match="'MyDataset' does not exist"):
         DatasetFactory().create_dataset("MyDataset")
     for shuffle in (dataset.local_shuffle, dataset.global_shuffle):
@@ -265,3 +265,25 @@ def test_generators_refuse_wrong_samples(samples, capsys):
         run_generator(MultiSlotDataGenerator, samples, capsys)
     with pytest.raises(NotImplementedError, match="generate_sample"):
         MultiSlotDataGenerator().run_from_memory()
+
+
+def test_lines_of_one_id_are_merged(slots, tmp_path, caplog):
+    lines = [
+        "1 a 1 7 2 0 0 1 1",  # with the next: ids from here, dense from there
+        "1 a 1 0 2 .5 1 1 0",
+        "1 b 1 7 2 0 0 1 2",  # alone
+        "1 c 1 7 2 0 0 1 3",  # both have ids
+        "1 c 1 8 2 0 0 1 0",
+    ]
+    dataset = make(InMemoryDataset, slots, [write(tmp_path, "ids.txt", lines)], batch_size=9)
+    dataset.set_merge_by_lineid(2)
+    dataset.load_into_memory()
+    assert dataset.get_memory_data_size() == 5
+    dataset.global_shuffle()
+    (feed,) = dataset
+    assert [np.array(feed[slot.name]).ravel().tolist() for slot in slots] == [[7], [0.5, 1], [1]]
+    assert "3 of 5 records were dropped" in caplog.text
+    dataset.update_settings(merge_size=0)
+    dataset.load_into_memory()
+    dataset.dataset.merge_by_lineid()
+    assert sorted(np.array(next(iter(dataset))["label"]).ravel()) == [1, 2]

@@ -20,6 +20,7 @@ from fleetx.static.errors import DataFormatError
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.data_feeder import Feed, Slot, slot_of
+from fleetx.static.readers.merge_lines import merge_by_id
 from fleetx.static.readers.multi_slot import Instance, MultiSlotFormat, read_lines
 
 _CHUNK = 256  # samples handed from a file's thread at once
@@ -133,12 +134,17 @@ class DatasetBase:
         lines = [f'name: "{self.feed_type}"', f"batch_size: {self.batch_size}", "multi_slot_desc {"]
         for slot in self._slots:
             kind = "float" if slot.dtype == VarType.FP32 else "uint64"
-            dense = str(slot.lod_level == 0).lower()
             lines += ["  slots {", f'    name: "{slot.name}"', f'    type: "{kind}"']
-            lines += [f"    is_dense: {dense}", "    is_used: true"]
+            lines += ["    is_dense: true"] if slot.lod_level == 0 else []
+            lines += ["    is_used: true"]
             lines += [f"    shape: {dim}" for dim in slot.shape if slot.lod_level == 0]
             lines += ["  }"]
         return "\n".join([*lines, "}", f'pipe_command: "{self.pipe_command}"', ""])
+
+    @property
+    def dataset(self) -> DatasetBase:
+        """The dataset itself; in Paddle the C++ object behind it, with some of its methods."""
+        return self
 
     # -- data ------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator[Feed]:
@@ -227,12 +233,14 @@ class InMemoryDataset(DatasetBase):
         self._memory: list[Instance] | None = None
         self._loading: Future[list[Instance]] | None = None
         self._shuffled = False
+        self._merge_size: int | None = None
 
     def _setters(self) -> dict[str, Callable[[Any], None]]:
         return super()._setters() | {
             "queue_num": self.set_queue_num,
             "parse_ins_id": self.set_parse_ins_id,
             "parse_content": self.set_parse_content,
+            "merge_size": self.set_merge_by_lineid,
             "fea_eval": lambda on: self.set_fea_eval(0, on),
             "candidate_size": self.set_fea_eval,
             "fleet_send_batch_size": self.set_fleet_send_batch_size,
@@ -253,6 +261,23 @@ class InMemoryDataset(DatasetBase):
     def set_parse_content(self, parse_content: bool) -> None:
         """Set whether a text, "1 <text>", comes before the slots."""
         self.parse_content = parse_content
+
+    def set_merge_by_lineid(self, merge_size: int = 2) -> None:
+        """Let a global shuffle join the lines of one id, `merge_size` each; turns on ids."""
+        self._merge_size, self.parse_ins_id = merge_size, True
+
+    def set_generate_unique_feasigns(self, generate_uni_feasigns: bool, shard_num: int) -> None:
+        """Accept how the features of a pass are collected for a parameter server."""
+
+    def generate_local_tables_unlock(
+        self,
+        table_id: int,
+        fea_dim: int,
+        read_thread_num: int,
+        consume_thread_num: int,
+        shard_num: int,
+    ) -> None:
+        """Accept the call that fills a parameter server's tables; without a server none exist."""
 
     def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
         """Set how many samples a global shuffle sends at once."""
@@ -300,6 +325,12 @@ class InMemoryDataset(DatasetBase):
         """Shuffle the samples of all workers; with one worker that is a local shuffle."""
         _check_one_worker(fleet, "global_shuffle")
         self.local_shuffle()
+        if self._merge_size is not None:
+            self.merge_by_lineid()
+
+    def merge_by_lineid(self) -> None:
+        """Join the lines of each id; see `merge_by_id`."""
+        self._memory = merge_by_id(self._loaded(), self._slots, self._merge_size or 0)
 
     def slots_shuffle(self, slots: Sequence[str]) -> None:
         """Shuffle the values of some slots among the samples, to see what a slot contributes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shlex
 import signal
 import subprocess
@@ -22,8 +23,15 @@ from fleetx.static.errors import DataFormatError
 from fleetx.static.readers.data_feeder import Feed, Slot
 from fleetx.static.readers.lod_tensor import LoDTensor
 
-Instance = list["array[Any]"]
 _REMOTE = ("hdfs:", "afs:")
+
+
+class Instance(list["array[Any]"]):
+    """One sample: the packed values of each slot, and its id where lines carry one."""
+
+    __slots__ = ("ins_id",)
+
+    ins_id: str
 
 
 class MultiSlotFormat:
@@ -49,7 +57,8 @@ class MultiSlotFormat:
             if words[at : at + 1] != ["1"] or len(words) < at + 2:
                 raise ValueError('an id in the form "1 <text>" is missing at its beginning')
             at += 2
-        instance: Instance = []
+        instance = Instance()
+        instance.ins_id = words[1] if self.leading_fields else ""
         for slot, expected in zip(self.slots, self._expected, strict=True):
             count = _count(words, at, slot)
             values = words[at + 1 : at + 1 + count]
@@ -108,7 +117,7 @@ def read_lines(path: str, pipe_command: str, download_cmd: str = "cat") -> Itera
 
 @contextlib.contextmanager
 def _opened(path: str, download_cmd: str) -> Iterator[IO[bytes]]:
-    if path.startswith(_REMOTE):
+    if path.startswith(_REMOTE) and not os.path.exists(path):
         if download_cmd.strip() == "cat":
             raise ValueError(
                 f"{path!r} is not a local file; set a download_cmd that writes it to its output."
