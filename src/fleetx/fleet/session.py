@@ -25,6 +25,7 @@ from fleetx.fleet.model import wrap_model
 from fleetx.fleet.optimizer import DistributedOptimizer
 from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.launch.worker_environment import detect
 from fleetx.fleet.utilities import UtilBase, split_files
 
 logger = logging.getLogger("fleetx.fleet")
@@ -72,19 +73,20 @@ class Fleet:
         self._is_collective = is_collective or role.is_collective
         self._take_strategy(DistributedStrategy() if strategy is None else strategy)
         self._util = UtilBase(role)
-        if role.is_server() or not self._is_collective:
-            if role.is_non_distributed():
-                return self
+        if self._is_collective:
+            role.connect(timeout_seconds=timeout_seconds)
+        elif role.is_non_distributed() and detect().world_size > 1:
             raise ValueError(
-                "fleet.init() found the environment of a parameter-server job, which FleetX cannot "
-                "run yet: use fleet.init(is_collective=True) and start the script with fleetrun."
+                f"{detect().world_size} workers were started, but fleet.init() was not told that "
+                "they train together: call fleet.init(is_collective=True)."
             )
-        role.connect(timeout_seconds=timeout_seconds)
         return self
 
     def _take_strategy(self, strategy: Any) -> None:
         """Keep a copy of a strategy; a switch that nothing here can act on is an error."""
         refused = strategy.refused() if hasattr(strategy, "refused") else []
+        if strategy.localsgd and strategy.localsgd_configs["k_steps"] != 1:
+            refused = [*refused, "localsgd with k_steps other than 1"]
         if refused:
             raise ValueError(
                 f"the strategy switches on {', '.join(refused)}, which FleetX cannot do yet: "
@@ -170,24 +172,30 @@ class Fleet:
         """Return this worker's share of a list of files, contiguous and of nearly equal size."""
         return split_files(files, self.worker_index(), self.worker_num())
 
-    def _not_in_collective(self, name: str) -> None:
+    def _needs_servers(self, name: str) -> None:
+        """Collective jobs only hear that the call is not for them; server jobs cannot run yet."""
+        if not self._is_collective and not self._role.is_non_distributed():
+            raise RuntimeError(
+                f"fleet.{name}() belongs to a parameter-server job, which FleetX cannot run yet: "
+                "use fleet.init(is_collective=True) and start the script with fleetrun."
+            )
         logger.warning("You should not call '%s' method for collective mode.", name)
 
     def init_worker(self) -> None:
         """Only parameter-server jobs have something to do here."""
-        self._not_in_collective("init_worker")
+        self._needs_servers("init_worker")
 
     def init_server(self, *args: Any, **kwargs: Any) -> None:
         """Only parameter-server jobs have something to do here."""
-        self._not_in_collective("init_server")
+        self._needs_servers("init_server")
 
     def run_server(self) -> None:
         """Only parameter-server jobs have something to do here."""
-        self._not_in_collective("run_server")
+        self._needs_servers("run_server")
 
     def stop_worker(self) -> None:
         """Only parameter-server jobs have something to do here."""
-        self._not_in_collective("stop_worker")
+        self._needs_servers("stop_worker")
 
     # -- training ---------------------------------------------------------------------
     def distributed_model(self, model: nn.Module) -> nn.Module:
@@ -198,6 +206,11 @@ class Fleet:
             )
         self._role  # noqa: B018 - raises if init was not called
         strategy = self._strategy
+        if strategy.localsgd:
+            raise ValueError(
+                "the strategy switches on localsgd, which FleetX cannot do for PyTorch modules "
+                "yet: switch it off."
+            )
         if strategy.sync_batch_norm:
             model = convert_sync_batch_norm(model)
         if not comm.is_connected():
