@@ -25,8 +25,8 @@ from fleetx.fleet.model import wrap_model
 from fleetx.fleet.optimizer import DistributedOptimizer
 from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from fleetx.fleet.strategy import DistributedStrategy
-from fleetx.launch.worker_environment import detect
 from fleetx.fleet.utilities import UtilBase, split_files
+from fleetx.launch.worker_environment import detect
 
 logger = logging.getLogger("fleetx.fleet")
 
