@@ -1,26 +1,65 @@
 """The examples run as a user starts them, and reach what they promise."""
 
+import difflib
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
+FLEETRUN = ["-m", "fleetx.launch", "--nproc_per_node", "2"]
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
 
 
-def run_example(script: str, *arguments: object) -> str:
-    path = f"import sys; sys.path[:0] = [{str(ROOT / 'src')!r}]; sys.argv = sys.argv[1:]; "
-    run = "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
-    command = [sys.executable, "-c", path + run, str(ROOT / "examples" / script)]
-    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+def run_example(launcher: list[str], script: str, folder: Path, *arguments: object) -> str:
+    command = [sys.executable, *launcher, str(ROOT / "examples" / script), *map(str, arguments)]
+    path = f"{ROOT / 'src'}:{ROOT / 'compat'}"
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout
 
 
-def test_digits_learns_saves_loads_and_predicts(tmp_path):
-    printed = run_example("digits/train.py", "--output", tmp_path)
+@pytest.mark.parametrize("launcher", [[], FLEETRUN], ids=["python", "fleetrun"])
+def test_digits_learns_saves_loads_and_predicts(launcher, tmp_path):
+    output = tmp_path / "output"
+    printed = run_example(launcher, "digits/train.py", tmp_path, "--output", output)
     accuracy = float(re.search(r"never saw: ([0-9.]+)%", printed).group(1))
     assert accuracy > 97
-    assert {path.name for path in tmp_path.iterdir()} == {"digits.pdmodel", "digits.pdiparams"}
+    assert f"Trained by {2 if launcher else 1} worker" in printed
+    assert {path.name for path in output.iterdir()} == {"digits.pdmodel", "digits.pdiparams"}
     seen, label = re.search(r"sees a (\d).*label is (\d)", printed, re.DOTALL).groups()
     assert seen == label
+
+
+@pytest.mark.parametrize("launcher", [FLEETRUN, TORCHRUN], ids=["fleetrun", "torchrun"])
+def test_pytorch_script_trains_under_each_launcher(launcher, tmp_path):
+    printed = run_example(launcher, "pytorch/train_fleet.py", tmp_path)
+    accuracy = float(re.search(r"never saw: ([0-9.]+)%", printed).group(1))
+    assert accuracy > 95
+
+
+def test_pytorch_script_trains_alone_as_before_the_change(tmp_path):
+    plain = run_example([], "pytorch/train.py", tmp_path)
+    assert run_example([], "pytorch/train_fleet.py", tmp_path) == plain
+
+
+def test_local_scripts_of_the_documents_run(tmp_path):
+    printed = run_example([], "quick_start/local_train.py", tmp_path, "--steps", 3)
+    assert re.findall(r"^step(\d) cost = 0\.\d{6}$", printed, re.MULTILINE) == ["0", "1", "2"]
+    printed = run_example([], "resnet/train.py", tmp_path, "--epochs", 1, "--pictures", 32)
+    assert len(re.findall(r"^\[Epoch 0, batch \d\] loss: ", printed, re.MULTILINE)) == 2
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_pages_show_the_change_as_it_is(page):
+    before, after = (
+        (ROOT / "examples" / "pytorch" / name).read_text().splitlines()
+        for name in ("train.py", "train_fleet.py")
+    )
+    lines = difflib.unified_diff(before, after, "train.py", "train_fleet.py", n=1, lineterm="")
+    block = "```diff\n" + "\n".join(line.rstrip() for line in lines) + "\n```\n"
+    assert block in (ROOT / page).read_text(), f"{page} should have:\n{block}"
