@@ -242,3 +242,20 @@ def test_own_cell_and_named_parameters() -> None:
         "GRUCell/BasicGRUUnit_0.b_0",
         "GRUCell/BasicGRUUnit_0.b_1",
     }
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_step_of_a_dynamic_rnn_has_one_level_less(levels: int) -> None:
+    x = layers.data("x", [3], lod_level=levels)
+    rnn = layers.DynamicRNN()
+    with rnn.block():
+        step = rnn.step_input(x)
+        rnn.output(step)
+    assert step.lod_level == levels - 1
+    assert rnn().lod_level == levels
+
+
+def test_the_shape_of_a_dynamic_rnn_memory_is_a_list() -> None:
+    rnn = layers.DynamicRNN()
+    with pytest.raises(TypeError, match="'shape' in DynamicRNN.memory"), rnn.block():
+        rnn.memory(shape="3")

@@ -115,6 +115,8 @@ class DynamicRNN:
             dtype: the element type of a first value made from `shape`.
         """
         self._need_block("memory")
+        if shape is not None:
+            check_type(shape, "shape", (list, tuple), "DynamicRNN.memory")
         self._make_zero()
         if init is None:
             init = self._filled(shape, value, dtype)

@@ -35,10 +35,14 @@ def _infer_number(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (1,), VarType.INT64)
 
 
-def _infer_rows(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x._shape is not None:
-        set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype, x.lod_level)
+def _infer_rows(levels: int) -> Any:
+    def infer(op: Any, block: Any) -> None:
+        x = input_var(op, block, "X")
+        if x._shape is not None:
+            level = max(x.lod_level + levels, 0)
+            set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype, level)
+
+    return infer
 
 
 # -- arrays ------------------------------------------------------------------------------------
@@ -128,7 +132,13 @@ def max_sequence_len(table: RankTable) -> Any:
     return torch.tensor([table.longest])
 
 
-@op("lod_tensor_to_array", inputs="X RankTable", no_grad="RankTable", infer=_infer_rows, lod="none")
+@op(
+    "lod_tensor_to_array",
+    inputs="X RankTable",
+    no_grad="RankTable",
+    infer=_infer_rows(-1),
+    lod="none",
+)
 def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
     """Cut a batch of sequences into time steps; step t holds the t-th row of each that has one."""
     levels = lod_of(lod, "X", "lod_tensor_to_array")
@@ -149,7 +159,13 @@ def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
     return array
 
 
-@op("array_to_lod_tensor", inputs="X RankTable", no_grad="RankTable", infer=_infer_rows, lod="none")
+@op(
+    "array_to_lod_tensor",
+    inputs="X RankTable",
+    no_grad="RankTable",
+    infer=_infer_rows(+1),
+    lod="none",
+)
 def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
     """Put time steps together to sequences again, in the order of the batch."""
     tensors = [_tensor(v) for v in array]
@@ -175,7 +191,7 @@ def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
     "shrink_rnn_memory",
     inputs="X RankTable I",
     no_grad="RankTable I",
-    infer=_infer_rows,
+    infer=_infer_rows(0),
     lod="none",
 )
 def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
@@ -191,7 +207,7 @@ def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
     "reorder_lod_tensor_by_rank",
     inputs="X RankTable",
     no_grad="RankTable",
-    infer=_infer_rows,
+    infer=_infer_rows(0),
     lod="none",
 )
 def reorder_lod_tensor_by_rank(x: Any, table: RankTable, *, lod: Lods) -> Any:
