@@ -11,7 +11,7 @@ from fleetx.static.dtypes import VarType, to_torch
 from fleetx.static.errors import EnforceNotMet, EOFException
 from fleetx.static.flags import all_flags as globals  # noqa: A004
 from fleetx.static.lod_values import get_fetch_variable, set_feed_variable
-from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, has_op
+from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, has_op, op_types
 from fleetx.static.operator import OpRole
 from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, is_compiled_with_cuda
 from fleetx.static.readers.lod_tensor import LoDTensor, LoDTensorArray
@@ -125,6 +125,10 @@ def is_compiled_with_xpu() -> bool:
 def is_compiled_with_npu() -> bool:
     """Tell whether Ascend devices can be used: never."""
     return False
+
+
+def _get_all_register_op_kernels() -> dict[str, list[str]]:
+    return {type: ["float", "double"] for type in op_types()}
 
 
 def op_support_gpu(op_type: str) -> bool:

@@ -4,6 +4,7 @@ from fleetx.static import unique_name
 from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType, convert_dtype, is_floating
 from fleetx.static.flags import get_flags, set_flags
+from fleetx.static.op_proto import OpProto, all_op_protos, op_proto
 from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX
 from fleetx.static.operator import Operator
 from fleetx.static.place import (
@@ -31,6 +32,7 @@ from paddle.fluid import core
 
 __all__ = [
     "Block",
+    "OpProtoHolder",
     "Operator",
     "Parameter",
     "Program",
@@ -43,6 +45,7 @@ __all__ = [
     "default_startup_program",
     "device_guard",
     "dtype_is_floating",
+    "get_all_op_protos",
     "get_flags",
     "grad_var_name",
     "in_dygraph_mode",
@@ -57,6 +60,31 @@ __all__ = [
 
 GRAD_VAR_SUFFIX = GRAD_SUFFIX
 EMPTY_VAR_NAME = EMPTY_NAME
+
+
+def get_all_op_protos() -> list[OpProto]:
+    """Return the definitions of all ops."""
+    return all_op_protos()
+
+
+class OpProtoHolder:
+    """The definitions of all ops by type."""
+
+    _instance: "OpProtoHolder | None" = None
+
+    def __init__(self) -> None:
+        self.op_proto_map = {proto.type: proto for proto in all_op_protos()}
+
+    @classmethod
+    def instance(cls) -> "OpProtoHolder":
+        """Return the only object of this class, made at the first call."""
+        if cls._instance is None:
+            cls._instance = cls()
+        return cls._instance
+
+    def get_op_proto(self, type: str) -> OpProto:
+        """Return the definition of an op, or raise a ValueError that names similar ones."""
+        return op_proto(type)
 
 
 def in_dygraph_mode() -> bool:
