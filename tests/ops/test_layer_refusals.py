@@ -1,4 +1,5 @@
-"""Layers refuse what they cannot take when they are called, in a sentence that names the argument."""
+"""Layers refuse what they cannot take when they are called, in a sentence that names the
+argument."""
 
 import numpy as np
 import pytest

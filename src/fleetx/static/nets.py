@@ -203,7 +203,8 @@ def _check_attention(q: Variable, k: Variable, v: Variable, heads: int) -> None:
     for name, x in (("keys", k), ("values", v)):
         if x.shape[-1] % heads:
             raise ValueError(
-                f"the size {x.shape[-1]} of {name} of {layer} must be a multiple of num_heads={heads}."
+                f"the size {x.shape[-1]} of {name} of {layer} must be a multiple of "
+                f"num_heads={heads}."
             )
 
 
