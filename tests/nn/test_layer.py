@@ -189,3 +189,14 @@ def test_layer_dict_and_parameter_list():
     assert parameters[-1].shape == (5,)
     parameters[0] = parameters[2]
     assert len(parameters.parameters()) == 2
+
+
+def test_parameters_have_the_default_type():
+    static.tensor.common.set_default_dtype("float64")
+    try:
+        layers = [nn.Linear(3, 4), nn.Conv2D(3, 2, 1), nn.BatchNorm2D(3), nn.Embedding(5, 2)]
+    finally:
+        static.tensor.common.set_default_dtype("float32")
+    wide = {p.dtype for layer in layers for p in layer.parameters()}
+    assert wide == {static.VarType.FP64}
+    assert nn.Linear(3, 4).weight.dtype == static.VarType.FP32

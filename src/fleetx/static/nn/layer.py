@@ -18,6 +18,7 @@ from fleetx.static import unique_name
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.param_attr import ParamAttr
 from fleetx.static.scope import global_scope
+from fleetx.static.tensor.common import get_default_dtype
 from fleetx.static.variable import Parameter, Variable
 
 _Self = TypeVar("_Self", bound="Layer")
@@ -42,11 +43,14 @@ class HookRemoveHelper:
 
 
 class Layer:
-    """A part of a network; subclasses create parameters in `__init__` and ops in `forward`."""
+    """A part of a network; subclasses create parameters in `__init__` and ops in `forward`.
 
-    def __init__(self, name_scope: str | None = None, dtype: Any = "float32") -> None:
+    Without a `dtype`, parameters are of the type that `set_default_dtype` has set.
+    """
+
+    def __init__(self, name_scope: str | None = None, dtype: Any = None) -> None:
         self.training = True
-        self._dtype = dtype
+        self._dtype = get_default_dtype() if dtype is None else dtype
         self._full_name = unique_name.generate(name_scope or _snake_case(type(self).__name__))
         self._buffers: OrderedDict[str, Any] = OrderedDict()
         self._non_persistable_buffers: set[str] = set()
