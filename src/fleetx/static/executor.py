@@ -269,7 +269,7 @@ class _Prepared:
             if found.required:
                 name = found.required[0]
                 if found.op_of_line:
-                    raise ValueError(
+                    raise FeedError(
                         f"variable {name!r} is needed by this run, but feed has no value for it"
                         f" (feed has {self.feeds or 'nothing'})."
                     )
