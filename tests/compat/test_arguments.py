@@ -149,3 +149,26 @@ def test_nothing_is_printed_or_warned_by_importing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         import paddle.fluid.layers  # noqa: F401
+
+
+def test_a_variable_is_read_from_its_file(tmp_path):
+    x = fluid.layers.create_parameter([2, 3], "float32", name="x")
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    fluid.io.save_vars(exe, str(tmp_path), vars=[x])
+    program = fluid.Program()
+    with fluid.program_guard(program):
+        copy = fluid.layers.create_tensor(dtype="float32")
+        fluid.layers.load(copy, file_path=str(tmp_path / "x"))
+    (value,) = exe.run(program, fetch_list=[copy])
+    np.testing.assert_array_equal(value, np.asarray(x.get_value()))
+
+
+def test_columns_of_several_matrices():
+    x, y = (fluid.data(name, [None, 3]) for name in "xy")
+    joined = fluid.contrib.layers.partial_concat([x, y], start_index=0, length=2)
+    added = fluid.contrib.layers.partial_sum([x, y], start_index=1)
+    a = np.arange(6, dtype="float32").reshape(2, 3)
+    values = fluid.Executor().run(feed={"x": a, "y": a}, fetch_list=[joined, added])
+    np.testing.assert_array_equal(values[0], np.concatenate([a[:, :2]] * 2, 1))
+    np.testing.assert_array_equal(values[1], 2 * a[:, 1:])

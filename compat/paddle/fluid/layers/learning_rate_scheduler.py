@@ -10,6 +10,7 @@ from fleetx.static.layers import (
     piecewise_decay,
     polynomial_decay,
 )
+from fleetx.static.layers.learning_rate_scheduler import _step_counter as _decay_step_counter
 from paddle._coverage import missing
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
 
-__all__ = ["fused_embedding_seq_pool"]
+__all__ = ["fused_embedding_seq_pool", "partial_concat", "partial_sum"]
 
 
 def fused_embedding_seq_pool(
@@ -42,5 +42,28 @@ def fused_embedding_seq_pool(
         inputs={"Ids": [input], "W": [table]},
         outputs={"Out": [out]},
         attrs={"is_sparse": is_sparse, "combiner": combiner, "padding_idx": padding_idx},
+    )
+    return out
+
+
+def partial_concat(input: list[Variable], start_index: int = 0, length: int = -1) -> Variable:
+    """Return the same columns of several matrices, side by side; a length of -1 is to the end."""
+    return _columns("partial_concat", input, start_index, length)
+
+
+def partial_sum(input: list[Variable], start_index: int = 0, length: int = -1) -> Variable:
+    """Return the sum of the same columns of several matrices; a length of -1 is to the end."""
+    return _columns("partial_sum", input, start_index, length)
+
+
+def _columns(op_type: str, input: list[Variable], start_index: int, length: int) -> Variable:
+    helper = LayerHelper(op_type)
+    inputs = list(input) if isinstance(input, list | tuple) else [input]
+    out = helper.create_variable_for_type_inference(inputs[0].dtype)
+    helper.append_op(
+        type=op_type,
+        inputs={"X": inputs},
+        outputs={"Out": [out]},
+        attrs={"start_index": start_index, "length": length},
     )
     return out

@@ -14,7 +14,7 @@ from fleetx.static.dtypes import VarType
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
 
-__all__ = ["data"]
+__all__ = ["data", "load"]
 
 
 def data(
@@ -58,6 +58,15 @@ def static_data(
         stop_gradient=True,
         need_check_feed=True,
     )
+
+
+def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> Variable:
+    """Read a variable, in every run, from a file that `save_vars` wrote, and return it."""
+    attrs: dict[str, Any] = {"file_path": file_path}
+    if load_as_fp16 is not None:
+        attrs["load_as_fp16"] = load_as_fp16
+    LayerHelper("load", out=out).append_op(type="load", outputs={"Out": [out]}, attrs=attrs)
+    return out
 
 
 def _dimensions(name: Any, shape: Any) -> list[int]:

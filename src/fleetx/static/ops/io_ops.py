@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
+from fleetx.checkpoint.paddle_tensor import read_tensor
 from fleetx.static.op_registry import Attr, op
 
 
@@ -70,3 +73,18 @@ def create_double_buffer_reader(reader: Any) -> Any:
 def read(reader: Any) -> Any:
     """Mark variables as coming from a reader."""
     return reader
+
+
+@op(
+    "load",
+    inputs="",
+    attrs={"file_path": "", "load_as_fp16": False, "seek": Attr("LONG", -1), "shape": [0]},
+    infer=_nothing,
+    grad=None,
+    side_effect=True,
+)
+def load(*, file_path: str, load_as_fp16: bool, ctx: Any) -> torch.Tensor:
+    """Read a tensor from a file of its own."""
+    with open(file_path, "rb") as stream:
+        tensor = torch.from_numpy(read_tensor(stream, source=file_path).array).to(ctx.device)
+    return tensor.half() if load_as_fp16 else tensor
