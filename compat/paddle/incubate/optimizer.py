@@ -1,0 +1,8 @@
+"""Optimizers that Paddle 2.x has on trial."""
+
+from fleetx.static.optimizer import LarsMomentumOptimizer, RecomputeOptimizer
+from paddle._coverage import missing
+
+__all__ = ["LarsMomentumOptimizer", "RecomputeOptimizer"]
+
+__getattr__ = missing(__name__)
