@@ -250,8 +250,9 @@ class Fleet:
     def join(self, model: nn.Module) -> AbstractContextManager[None]:
         """Let workers have different numbers of batches: `with fleet.join(model):` around the loop.
 
-        A worker that is done early no longer counts, and none waits for it; afterwards all have
-        the parameters and the optimizer's state of one that trained to the end.
+        None waits for a worker that is done early: it adds zero gradients to sums that are still
+        divided by the number of all workers. Afterwards all have the parameters and the
+        optimizer's state of one that trained to the end.
         """
         self._role  # noqa: B018 - raises if init was not called
         return uneven.join(model, self._distributed_optimizer)
