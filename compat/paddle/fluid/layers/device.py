@@ -1,8 +1,16 @@
-"""Devices as values of a program."""
+"""Devices that a program could run on."""
 
-from fleetx.static.layers.device import get_places
+from fleetx.static.place import Place, cpu_places, cuda_places
 from paddle._coverage import missing
 
 __all__ = ["get_places"]
+
+
+def get_places(device_count: int | None = None, device_type: str | None = None) -> list[Place]:
+    """Return the first `device_count` places of a type ("CPU" or "CUDA")."""
+    if device_type == "CUDA":
+        return list(cuda_places(None if device_count is None else list(range(device_count))))
+    return list(cpu_places(device_count))
+
 
 __getattr__ = missing(__name__)
