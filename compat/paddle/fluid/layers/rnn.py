@@ -1,9 +1,17 @@
 """Recurrent layers."""
 
 from fleetx.static.layers import (
+    BasicDecoder,
+    BeamSearchDecoder,
+    DecodeHelper,
+    Decoder,
+    GreedyEmbeddingHelper,
     GRUCell,
     LSTMCell,
     RNNCell,
+    SampleEmbeddingHelper,
+    TrainingHelper,
+    dynamic_decode,
     dynamic_gru,
     dynamic_lstm,
     dynamic_lstmp,
@@ -14,9 +22,17 @@ from fleetx.static.layers import (
 from paddle._coverage import missing
 
 __all__ = [
+    "BasicDecoder",
+    "BeamSearchDecoder",
+    "DecodeHelper",
+    "Decoder",
     "GRUCell",
+    "GreedyEmbeddingHelper",
     "LSTMCell",
     "RNNCell",
+    "SampleEmbeddingHelper",
+    "TrainingHelper",
+    "dynamic_decode",
     "dynamic_gru",
     "dynamic_lstm",
     "dynamic_lstmp",

@@ -3,6 +3,7 @@
 # One line per module, each with an `__all__`.
 from fleetx.static.layers.activations import *  # noqa: F403
 from fleetx.static.layers.array import *  # noqa: F403
+from fleetx.static.layers.beam_decoder import *  # noqa: F403
 from fleetx.static.layers.compare import *  # noqa: F403
 from fleetx.static.layers.control_flow import *  # noqa: F403
 from fleetx.static.layers.conv import *  # noqa: F403
@@ -10,6 +11,8 @@ from fleetx.static.layers.creation import *  # noqa: F403
 from fleetx.static.layers.crf import *  # noqa: F403
 from fleetx.static.layers.ctc import *  # noqa: F403
 from fleetx.static.layers.debug import *  # noqa: F403
+from fleetx.static.layers.decode import *  # noqa: F403
+from fleetx.static.layers.decode_helpers import *  # noqa: F403
 from fleetx.static.layers.distributions import *  # noqa: F403
 from fleetx.static.layers.dynamic_rnn import *  # noqa: F403
 from fleetx.static.layers.io import *  # noqa: F403

@@ -45,6 +45,20 @@ def _infer_rows(levels: int) -> Any:
     return infer
 
 
+def _infer_joined(op: Any, block: Any) -> None:
+    """Elements look alike, but how many there are only a run knows."""
+    x = input_var(op, block, "X")
+    if x._shape is None:
+        return
+    shape, axis = list(x.shape), op.attr("axis")
+    if op.attr("use_stack"):
+        shape.insert(axis + len(shape) + 1 if axis < 0 else axis, -1)
+    else:
+        shape[axis] = -1
+    set_output(op, block, "Out", shape, x.dtype)
+    set_output(op, block, "OutIndex", (-1,), VarType.INT32)
+
+
 # -- arrays ------------------------------------------------------------------------------------
 @op("write_to_array", inputs="X I Out?", no_grad="I", infer=_infer_like("X"), lod="none")
 def write_to_array(x: Any, i: Any, old: Array | None, *, lod: Lods) -> Array:
@@ -79,7 +93,7 @@ def lod_array_length(array: Array | None) -> Any:
     "tensor_array_to_tensor",
     outputs="Out OutIndex",
     attrs={"axis": 0, "use_stack": False},
-    infer=no_infer,
+    infer=_infer_joined,
     lod="none",
 )
 def tensor_array_to_tensor(array: Array, *, axis: int, use_stack: bool) -> Any:
