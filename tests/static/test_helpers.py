@@ -122,3 +122,15 @@ def test_sequences_are_convolved_and_pooled():
     rows = create_lod_tensor(np.ones((5, 4), "float32"), [[2, 3]], static.CPUPlace())
     (value,) = started().run(feed={"x": rows}, fetch_list=[out])
     assert value.shape == (2, 5)
+
+
+def test_fetched_numbers_meet_python_numbers_in_double_precision():
+    value = layers.fill_constant([1], "float32", 0.1)
+    (fetched,) = static.Executor().run(fetch_list=[value])
+    number = fetched[0]
+    assert isinstance(number, np.float32)
+    assert 0 < abs(0.1 - number) == abs(number - 0.1) < 1e-8
+    assert 0.5 + number == number + 0.5 == 0.5 + float(np.float32(0.1))
+    assert (number - np.float32(0.1)).dtype == np.float32
+    assert repr(number) == repr(np.float32(0.1))
+    assert "%f" % fetched == "0.100000"  # noqa: UP031 - as scripts print

@@ -14,8 +14,35 @@ import torch
 from fleetx.static.scope import tensor_to_numpy
 
 
+class OneValue(np.float32):
+    """A float32 that meets Python numbers in double precision, as all did before NumPy 2.
+
+    Scripts compare a fetched value with a number they computed; rounding that number to float32
+    first would turn the last digits of both into the difference.
+    """
+
+    def __add__(self, other: Any) -> Any:
+        return float(self) + other if isinstance(other, float) else super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return other + float(self) if isinstance(other, float) else super().__radd__(other)
+
+    def __sub__(self, other: Any) -> Any:
+        return float(self) - other if isinstance(other, float) else super().__sub__(other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - float(self) if isinstance(other, float) else super().__rsub__(other)
+
+    def __repr__(self) -> str:
+        return repr(np.float32(self))
+
+
 class OneValueArray(np.ndarray):
     """An array that converts to a number while it holds exactly one."""
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return OneValue(found) if type(found) is np.float32 else found
 
     def __repr__(self) -> str:
         return repr(self.view(np.ndarray))
