@@ -271,9 +271,7 @@ class NumpyArrayInitializer(Initializer):
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Add an `assign_value` op."""
         attrs: dict[str, Any] = {"shape": list(self._value.shape)}
-        attrs |= value_attrs(
-            self._value, VarType.FP32 if var.dtype == VarType.FP16 else var.dtype
-        )
+        attrs |= value_attrs(self._value, VarType.FP32 if var.dtype == VarType.FP16 else var.dtype)
         return self._set(var, block, "assign_value", attrs)
 
 
