@@ -1,8 +1,10 @@
-"""Fixtures of the proofs, and the table that ends a run."""
+"""Fixtures of the proofs, the table that ends a run, and the file that keeps its figures."""
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from engines import Engine, real  # noqa: E402
 
-# (what, engine) -> largest difference, limit
-_rows: dict[tuple[str, str], tuple[float, float]] = {}
+RESULTS = Path(__file__).parent / "results.json"
+
+
+@dataclass
+class Figure:
+    """The largest difference in one case of a proof."""
+
+    proof: str
+    engine: str
+    what: str
+    case: str
+    difference: float
+    limit: float
+
+
+_figures: dict[tuple[str, str, str, str], Figure] = {}
 
 
 @pytest.fixture(scope="session", params=["1.8.5", "2.6.2"])
@@ -31,29 +47,67 @@ def paddle(request: pytest.FixtureRequest) -> Engine:
 class Comparison:
     """Compares arrays and keeps the largest difference for the table."""
 
-    def __init__(self, engine: str) -> None:
+    def __init__(self, proof: str, engine: str) -> None:
+        self._proof = proof
         self._engine = engine
 
-    def check(self, what: str, found: np.ndarray, wanted: np.ndarray, limit: float = 1e-5) -> None:
-        """Fail if the two differ by more than ``limit``, relative to the largest wanted value."""
+    def check(
+        self,
+        what: str,
+        found: np.ndarray,
+        wanted: np.ndarray,
+        limit: float = 1e-5,
+        *,
+        case: str = "",
+        each: bool = False,
+    ) -> None:
+        """Fail if the two differ by more than ``limit``, relative to the largest wanted value.
+
+        With ``each``, every value is compared relative to itself.
+        """
         assert found.shape == wanted.shape, f"{what}: shape {found.shape}, wanted {wanted.shape}"
-        scale = max(1.0, float(np.abs(wanted).max()))
-        difference = float(np.abs(found.astype("float64") - wanted.astype("float64")).max()) / scale
-        key = (what, self._engine)
-        _rows[key] = (max(difference, _rows.get(key, (0.0, 0.0))[0]), limit)
-        assert difference <= limit, f"{what}: differs by {difference:.3g}, more than {limit:g}"
+        wanted = wanted.astype("float64")
+        sizes = np.abs(wanted)
+        scale = np.maximum(sizes, 1e-30) if each else max(1.0, float(sizes.max()))
+        difference = float((np.abs(found.astype("float64") - wanted) / scale).max())
+        key = (self._proof, self._engine, what, case)
+        figure = _figures.setdefault(key, Figure(*key, difference, limit))
+        figure.difference = max(figure.difference, difference)
+        text = f"{what}, {case}" if case else what
+        assert difference <= limit, f"{text}: differs by {difference:.3g}, more than {limit:g}"
 
 
 @pytest.fixture
-def compare(paddle: Engine) -> Comparison:
+def compare(paddle: Engine, request: pytest.FixtureRequest) -> Comparison:
     """What compares arrays for the Paddle of this test."""
-    return Comparison(paddle.name)
+    return Comparison(request.path.stem, paddle.name)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table."""
-    if not _rows:
+    if not _figures:
         return
     terminalreporter.section("largest differences")
-    for (what, engine), (difference, limit) in _rows.items():
-        terminalreporter.write_line(f"{what:<52} {engine:<13} {difference:9.2e}  (limit {limit:g})")
+    for each in _figures.values():
+        what = f"{each.what}: {each.case}" if each.case else each.what
+        terminalreporter.write_line(
+            f"{what:<62} {each.engine:<13} {each.difference:9.2e}  (limit {each.limit:g})"
+        )
+
+
+def pytest_sessionfinish() -> None:
+    """Keep the figures of the proofs that ran; those of the others stay."""
+    if not _figures:
+        return
+    ran = {(each.proof, each.engine) for each in _figures.values()}
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    rows = [row for row in kept if (row["proof"], row["engine"]) not in ran]
+    groups: dict[tuple[str, str, str], list[Figure]] = {}
+    for each in _figures.values():
+        groups.setdefault((each.proof, each.engine, each.what), []).append(each)
+    for group in groups.values():
+        largest = max(group, key=lambda each: each.difference)
+        rows.append({**asdict(largest), "cases": len(group)})
+    rows.sort(key=lambda row: (row["proof"], row["engine"]))
+    lines = ",\n".join(" " + json.dumps(row) for row in rows)
+    RESULTS.write_text(f"[\n{lines}\n]\n")

@@ -21,8 +21,11 @@ class Engine:
     api: str  # which names the engine has: "fluid" (1.x) or "static" (2.x)
     paths: tuple[str, ...] = ()
 
-    def run(self, script: str, *arguments: object) -> str:
-        """Run one of the scripts; a failure shows the end of what it printed."""
+    def run(self, script: str, *arguments: object, folder: Path | None = None) -> str:
+        """Run one of the scripts; a failure shows the end of what it printed.
+
+        It runs in `folder`, and gets ten minutes: real Paddles are slow on a busy machine.
+        """
         command = [self.python, str(SCRIPTS / script), self.api, *map(str, arguments)]
         environment = {
             **os.environ,
@@ -30,7 +33,9 @@ class Engine:
             "OMP_NUM_THREADS": "1",
             "GLOG_minloglevel": "2",
         }
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=600
+        )
         if done.returncode != 0:
             tail = (done.stdout + done.stderr)[-3000:]
             raise AssertionError(f"{script} failed with {self.name}:\n{tail}")
