@@ -4,6 +4,7 @@
 from fleetx.static.layers.activations import *  # noqa: F403
 from fleetx.static.layers.array import *  # noqa: F403
 from fleetx.static.layers.beam_decoder import *  # noqa: F403
+from fleetx.static.layers.beam_search import *  # noqa: F403
 from fleetx.static.layers.compare import *  # noqa: F403
 from fleetx.static.layers.control_flow import *  # noqa: F403
 from fleetx.static.layers.conv import *  # noqa: F403
