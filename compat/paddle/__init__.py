@@ -26,6 +26,7 @@ from paddle import (  # noqa: E402
     framework,
     incubate,
     io,
+    linalg,
     metric,
     nn,
     optimizer,
