@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.checks import check_variable_and_dtype
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
 
 __all__ = ["fused_embedding_seq_pool", "partial_concat", "partial_sum"]
+
+_NUMBERS = ["float16", "float32", "float64", "int32", "int64"]
 
 
 def fused_embedding_seq_pool(
@@ -59,6 +62,8 @@ def partial_sum(input: list[Variable], start_index: int = 0, length: int = -1) -
 def _columns(op_type: str, input: list[Variable], start_index: int, length: int) -> Variable:
     helper = LayerHelper(op_type)
     inputs = list(input) if isinstance(input, list | tuple) else [input]
+    for i, value in enumerate(inputs):
+        check_variable_and_dtype(value, f"input[{i}]", _NUMBERS, op_type)
     out = helper.create_variable_for_type_inference(inputs[0].dtype)
     helper.append_op(
         type=op_type,

@@ -1,8 +1,17 @@
 """Further layers."""
 
 from fleetx.static.layers.contrib import fused_embedding_seq_pool, partial_concat, partial_sum
+from fleetx.static.layers.stacked_rnn import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
 from paddle._coverage import missing
 
-__all__ = ["fused_embedding_seq_pool", "partial_concat", "partial_sum"]
+__all__ = [
+    "BasicGRUUnit",
+    "BasicLSTMUnit",
+    "basic_gru",
+    "basic_lstm",
+    "fused_embedding_seq_pool",
+    "partial_concat",
+    "partial_sum",
+]
 
 __getattr__ = missing(__name__)
