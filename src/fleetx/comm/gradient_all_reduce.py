@@ -117,6 +117,7 @@ class GradientAllReduce:
         self._started = 0
         self._hierarchy: list[_Hierarchy] = []
         self._threads: list[ThreadPoolExecutor] = []
+        world.hold(self)
         if settings.group_size and world.is_connected():
             self._hierarchy = [
                 _Hierarchy(settings.group_size) for _ in range(settings.communicators)
@@ -126,6 +127,12 @@ class GradientAllReduce:
         else:
             for number in range(settings.communicators):
                 world.ring(number)
+
+    def leave(self) -> None:
+        """Let go of groups and threads."""
+        for thread in self._threads:
+            thread.shutdown(wait=True)
+        self._threads, self._hierarchy = [], []
 
     def start(self, bucket: torch.Tensor) -> Handle:
         """Start summing a flat bucket in place; the returned handle's `wait` ends it."""

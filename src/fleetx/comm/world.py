@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import gc
+import weakref
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -70,10 +73,32 @@ def connect(
 
 
 def disconnect() -> None:
-    """Leave the group."""
+    """Leave the group, after everything that holds a part of it has let go.
+
+    A group ends its threads when the last reference to it goes. That must be before the interpreter
+    ends: a thread that then wants to return a Python object aborts the process.
+    """
+    for user in list(_users):
+        user.leave()
     _rings.clear()
     if dist.is_initialized():
         dist.destroy_process_group()
+    gc.collect()
+
+
+class User(Protocol):
+    """Something that holds process groups."""
+
+    def leave(self) -> None:
+        """Let go of them; it will not communicate any more."""
+
+
+_users: weakref.WeakSet[User] = weakref.WeakSet()
+
+
+def hold(user: User) -> None:
+    """Note that an object holds process groups, so that it is told to leave them at the end."""
+    _users.add(user)
 
 
 def is_connected() -> bool:

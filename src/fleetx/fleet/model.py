@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from fleetx.comm import world
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
 
 
@@ -26,6 +27,10 @@ class DistributedModel(DistributedDataParallel):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
+
+    def leave(self) -> None:
+        """Let go of the process group: the reducer holds it, with the hooks of its messages."""
+        self.reducer = self.logger = self.process_group = None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state of the user's module, under its own names."""
@@ -57,6 +62,7 @@ def wrap_model(
         find_unused_parameters=find_unused_parameters,
         gradient_as_bucket_view=True,
     )
+    world.hold(wrapped)
     if settings.group_size or settings.communicators > 1 or settings.wait_each:
         wrapped.register_comm_hook(_HookState(settings), _exchange)
     elif settings.dtype is torch.float16:
