@@ -16,6 +16,7 @@ from fleetx.static.layers.decode import *  # noqa: F403
 from fleetx.static.layers.decode_helpers import *  # noqa: F403
 from fleetx.static.layers.distributions import *  # noqa: F403
 from fleetx.static.layers.dynamic_rnn import *  # noqa: F403
+from fleetx.static.layers.inplace_abn import *  # noqa: F403
 from fleetx.static.layers.io import *  # noqa: F403
 from fleetx.static.layers.joining import *  # noqa: F403
 from fleetx.static.layers.learning_rate_scheduler import *  # noqa: F403

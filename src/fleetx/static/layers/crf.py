@@ -1,4 +1,4 @@
-"""Layers for labelling and comparing sequences: CRF, CTC, edit distance, paths of beams."""
+"""Layers for labelling and comparing sequences: CRF, edit distance, paths of beams."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from fleetx.static.variable import Variable
 
 __all__ = [
     "crf_decoding",
-    "ctc_greedy_decoder",
     "edit_distance",
     "gather_tree",
     "linear_chain_crf",
-    "warpctc",
 ]
 
 _FLOATS = ["float32", "float64"]
@@ -130,80 +128,6 @@ def _erase(helper: LayerHelper, x: Variable, tokens: list[int]) -> Variable:
         attrs={"tokens": list(tokens)},
     )
     return out
-
-
-def warpctc(
-    input: Variable,
-    label: Variable,
-    blank: int = 0,
-    norm_by_times: bool = False,
-    input_length: Variable | None = None,
-    label_length: Variable | None = None,
-) -> Variable:
-    """Return the CTC loss of each sequence, shape [sequences, 1].
-
-    Args:
-        input: raw logits: sequences [N, labels + 1], or padded [steps, batch, labels + 1].
-        label: the right labels (int32): sequences [M, 1], or padded [batch, length].
-        blank: the number of the blank label.
-        norm_by_times: whether to divide the gradient by the number of steps.
-        input_length: the number of steps of padded logits.
-        label_length: the number of labels of padded labels.
-    """
-    check_variable_and_dtype(input, "input", _FLOATS, "warpctc")
-    check_variable_and_dtype(label, "label", ["int32"], "warpctc")
-    helper = LayerHelper("warpctc")
-    inputs = {"Logits": [input], "Label": [label]}
-    if input_length is not None and label_length is not None:
-        check_variable_and_dtype(input_length, "input_length", ["int64"], "warpctc")
-        check_variable_and_dtype(label_length, "label_length", ["int64"], "warpctc")
-        inputs |= {"LogitsLength": [input_length], "LabelLength": [label_length]}
-    loss = helper.create_variable_for_type_inference(input.dtype)
-    grad = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="warpctc",
-        inputs=inputs,
-        outputs={"WarpCTCGrad": [grad], "Loss": [loss]},
-        attrs={"blank": blank, "norm_by_times": norm_by_times},
-    )
-    return loss
-
-
-def ctc_greedy_decoder(
-    input: Variable,
-    blank: int,
-    input_length: Variable | None = None,
-    padding_value: int = 0,
-    name: str | None = None,
-) -> Any:
-    """Return the labels of the best path, without blanks and repetitions.
-
-    Args:
-        input: probabilities: sequences [N, labels + 1], or padded [batch, steps, labels + 1].
-        blank: the number of the blank label.
-        input_length: the number of steps of padded sequences; their lengths are returned too.
-        padding_value: what fills up padded results.
-        name: the layer's name.
-    """
-    from fleetx.static.layers import squeeze, topk
-
-    helper = LayerHelper("ctc_greedy_decoder", name=name)
-    _, best = topk(input, k=1)
-    out = helper.create_variable_for_type_inference("int64")
-    attrs: dict[str, Any] = {"merge_repeated": True, "blank": blank}
-    if input_length is None:
-        helper.append_op(
-            type="ctc_align", inputs={"Input": [best]}, outputs={"Output": [out]}, attrs=attrs
-        )
-        return out
-    length = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="ctc_align",
-        inputs={"Input": [squeeze(best, [2])], "InputLength": [input_length]},
-        outputs={"Output": [out], "OutputLength": [length]},
-        attrs={**attrs, "padding_value": padding_value},
-    )
-    return out, length
 
 
 def gather_tree(ids: Variable, parents: Variable) -> Variable:

@@ -18,6 +18,7 @@ __all__ = [
     "embedding",
     "fc",
     "fsp_matrix",
+    "log_softmax",
     "row_conv",
     "softmax",
 ]
@@ -212,6 +213,33 @@ def softmax(
         outputs={"Out": out},
         attrs={"axis": axis, "use_cudnn": use_cudnn},
     )
+    return out
+
+
+def log_softmax(
+    input: Variable, axis: int | None = None, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """Return the logarithms of probabilities along an axis, the last by default.
+
+    With `dtype`, the input is converted first.
+    """
+    from fleetx.static.layers.tensor import cast
+
+    check_variable_and_dtype(input, "input", _FLOATS, "log_softmax")
+    helper = LayerHelper("log_softmax", name=name)
+    x = input
+    if dtype is not None:
+        check_dtype(dtype, "dtype", _FLOATS, "log_softmax")
+        x = cast(input, dtype)
+    shares = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="softmax",
+        inputs={"X": x},
+        outputs={"Out": shares},
+        attrs={"axis": -1 if axis is None else axis, "use_cudnn": False},
+    )
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(type="log", inputs={"X": shares}, outputs={"Out": out})
     return out
 
 

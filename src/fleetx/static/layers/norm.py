@@ -53,11 +53,41 @@ def batch_norm(
     them towards those of the batch: new = momentum * old + (1 - momentum) * batch.
     """
     _refuse_false(bias_attr, "bias_attr", "batch_norm")
+    check_variable_and_dtype(input, "input", ["float16", "float32", "float64"], "batch_norm")
     helper = LayerHelper(
         "batch_norm", input=input, act=act, param_attr=param_attr, bias_attr=bias_attr, name=name
     )
-    check_variable_and_dtype(input, "input", ["float16", "float32", "float64"], "batch_norm")
-    check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "batch_norm")
+    out = append_batch_norm(
+        helper,
+        input,
+        (moving_mean_name, moving_variance_name),
+        do_model_average_for_mean_and_var,
+        data_layout,
+        {
+            "epsilon": epsilon,
+            "is_test": is_test,
+            "fuse_with_relu": False,
+            "use_global_stats": use_global_stats,
+        },
+        momentum,
+        in_place,
+    )
+    return helper.append_activation(out)
+
+
+def append_batch_norm(
+    helper: LayerHelper,
+    input: Variable,
+    statistics_names: tuple[str | None, str | None],
+    do_model_average: bool,
+    data_layout: str,
+    attrs: dict[str, Any],
+    momentum: Any,
+    in_place: bool,
+) -> Variable:
+    """Make scale, bias, mean and variance, append the helper's kind of op, return its output."""
+    layer = helper.layer_type
+    check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), layer)
     dtype = VarType.FP32 if input.dtype == VarType.FP16 else input.dtype
     shape = [input.shape[1 if data_layout == "NCHW" else -1]]
     scale = helper.create_parameter(
@@ -65,12 +95,12 @@ def batch_norm(
     )
     bias = helper.create_parameter(attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True)
     statistics = []
-    for stat_name, value in ((moving_mean_name, 0.0), (moving_variance_name, 1.0)):
+    for stat_name, value in zip(statistics_names, (0.0, 1.0), strict=True):
         attr = ParamAttr(
             name=stat_name,
             initializer=Constant(value),
             trainable=False,
-            do_model_average=do_model_average_for_mean_and_var,
+            do_model_average=do_model_average,
         )
         statistic = helper.create_parameter(attr=attr, shape=shape, dtype=dtype)
         statistic.stop_gradient = True
@@ -80,19 +110,13 @@ def batch_norm(
     saved_variance = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
     out = input if in_place else helper.create_variable_for_type_inference(dtype)
     inputs = {"X": input, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance}
-    attrs = {
-        "epsilon": epsilon,
-        "is_test": is_test,
-        "data_layout": data_layout,
-        "fuse_with_relu": False,
-        "use_global_stats": use_global_stats,
-    }
+    attrs = {**attrs, "data_layout": data_layout}
     if isinstance(momentum, Variable):
         inputs["MomentumTensor"] = momentum
     else:
         attrs["momentum"] = momentum
     helper.append_op(
-        type="batch_norm",
+        type=layer,
         inputs=inputs,
         outputs={
             "Y": out,
@@ -103,7 +127,7 @@ def batch_norm(
         },
         attrs=attrs,
     )
-    return helper.append_activation(out)
+    return out
 
 
 def layer_norm(

@@ -15,10 +15,12 @@ __all__ = [
     "affine_grid",
     "grid_sampler",
     "pixel_shuffle",
+    "psroi_pool",
     "random_crop",
     "roi_align",
     "roi_pool",
     "shuffle_channel",
+    "similarity_focus",
     "space_to_depth",
     "temporal_shift",
     "unfold",
@@ -167,6 +169,8 @@ def roi_pool(
     rois_lod: Variable | None = None,
 ) -> Variable:
     """Take the maximum of each bin of boxes (left, top, right, bottom) of images."""
+    check_type(input, "input", Variable, "roi_pool")
+    check_type(rois, "rois", Variable, "roi_pool")
     helper = LayerHelper("roi_pool", input=input)
     out = helper.create_variable_for_type_inference(input.dtype)
     places = helper.create_variable_for_type_inference("int32")
@@ -204,3 +208,46 @@ def roi_align(
     }
     inputs = {"X": input, "ROIs": rois, "RoisLod": rois_lod}
     return _simple(LayerHelper("roi_align", name=name), inputs, attrs, input.dtype)
+
+
+def psroi_pool(
+    input: Variable,
+    rois: Variable,
+    output_channels: int,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    name: str | None = None,
+) -> Variable:
+    """Average each bin of boxes of images, where every bin has channels of its own.
+
+    The input has output_channels * pooled_height * pooled_width channels.
+    """
+    check_type(input, "input", Variable, "psroi_pool")
+    check_type(output_channels, "output_channels", int, "psroi_pool")
+    check_type(spatial_scale, "spatial_scale", float, "psroi_pool")
+    check_type(pooled_height, "pooled_height", int, "psroi_pool")
+    check_type(pooled_width, "pooled_width", int, "psroi_pool")
+    attrs = {
+        "output_channels": output_channels,
+        "spatial_scale": spatial_scale,
+        "pooled_height": pooled_height,
+        "pooled_width": pooled_width,
+    }
+    helper = LayerHelper("psroi_pool", name=name)
+    return _simple(helper, {"X": input, "ROIs": rois}, attrs, input.dtype)
+
+
+def similarity_focus(
+    input: Variable, axis: int, indexes: list[int], name: str | None = None
+) -> Variable:
+    """Mark with ones where the slices `indexes` along `axis` of [N, A, B, C] are strongest."""
+    check_variable_and_dtype(input, "input", _WIDE, "similarity_focus")
+    check_type(axis, "axis", int, "similarity_focus")
+    check_type(indexes, "indexes", list, "similarity_focus")
+    if axis not in (1, 2, 3):
+        raise ValueError(f"axis of similarity_focus must be 1, 2 or 3, not {axis}.")
+    if not indexes:
+        raise ValueError("indexes of similarity_focus must not be empty.")
+    helper = LayerHelper("similarity_focus", name=name)
+    return _simple(helper, {"X": input}, {"axis": axis, "indexes": indexes}, input.dtype)

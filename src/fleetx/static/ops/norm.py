@@ -139,6 +139,54 @@ for _type, _function in (("batch_norm", _batch_norm), ("sync_batch_norm", _sync_
 
 
 @op(
+    "inplace_abn",
+    inputs="X Scale Bias Mean Variance MomentumTensor?",
+    outputs="Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
+    attrs={**_BATCH_NORM_ATTRS, "activation": "", "alpha": 0.1, "use_sync_bn": False},
+    no_grad="Mean Variance MomentumTensor",
+    inplace={"MeanOut": "Mean", "VarianceOut": "Variance"},
+    infer=_infer_batch_norm,
+)
+def _inplace_abn(
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    momentum_tensor: torch.Tensor | None,
+    *,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_layout: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+    activation: str,
+    alpha: float,
+) -> tuple[Any, ...]:
+    """Normalise as batch_norm does, then apply an activation."""
+    y, *rest = _batch_norm(
+        x,
+        scale,
+        bias,
+        mean,
+        variance,
+        momentum_tensor,
+        is_test=is_test,
+        momentum=momentum,
+        epsilon=epsilon,
+        data_layout=data_layout,
+        use_global_stats=use_global_stats,
+        trainable_statistics=trainable_statistics,
+    )
+    if activation == "leaky_relu":
+        y = F.leaky_relu(y, alpha)
+    elif activation == "elu":
+        y = F.elu(y, alpha)
+    return y, *rest
+
+
+@op(
     "layer_norm",
     inputs="X Scale? Bias?",
     outputs="Y Mean? Variance?",

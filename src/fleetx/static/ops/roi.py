@@ -13,7 +13,7 @@ import torch
 
 from fleetx.static.dtypes import VarType
 from fleetx.static.lod import lengths_of, lod_of
-from fleetx.static.op_registry import op
+from fleetx.static.op_registry import Attr, op
 
 _SIZE = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
 
@@ -170,3 +170,53 @@ def _roi_pool(
         return x.new_zeros(empty), torch.zeros(empty, dtype=torch.int64, device=x.device)
     out, where = (torch.stack(v).reshape(shape).permute(0, 3, 1, 2) for v in (values, places))
     return out.contiguous(), where.contiguous()
+
+
+def _infer_by_position(op: Any, block: Any) -> None:
+    x, rois = (block._var_recursive(op.input(s)[0]) for s in ("X", "ROIs"))
+    shape = tuple(op.attr(n) for n in ("output_channels", "pooled_height", "pooled_width"))
+    block._var_recursive(op.output("Out")[0])._set_inferred((rois.shape[0], *shape), x.dtype)
+
+
+def _float_bins(start: float, length: float, bins: int, size: int) -> list[tuple[int, int]]:
+    """Return the bins of a box whose edges lie between pixels, kept inside the image."""
+    step = length / bins
+    edges = [(math.floor(start + i * step), math.ceil(start + (i + 1) * step)) for i in range(bins)]
+    return [(min(max(a, 0), size), min(max(b, 0), size)) for a, b in edges]
+
+
+@op(
+    "psroi_pool",
+    inputs="X ROIs",
+    attrs={"output_channels": Attr("INT", 0), **_SIZE},
+    no_grad="ROIs",
+    infer=_infer_by_position,
+    lod="none",
+)
+def _psroi_pool(
+    x: torch.Tensor,
+    rois: torch.Tensor,
+    *,
+    output_channels: int,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    lod: dict[str, list[Any]],
+) -> torch.Tensor:
+    """Average each of a box's bins in channels of the bin's own."""
+    height, width = x.shape[2:]
+    parts = x.reshape(x.shape[0], output_channels, pooled_height, pooled_width, height, width)
+    values = []
+    images = _images(rois, None, None, lod, "psroi_pool")
+    for image, box in zip(images, rois.tolist(), strict=True):
+        left, top = (_nearest(v) * spatial_scale for v in box[:2])
+        right, bottom = ((_nearest(v) + 1.0) * spatial_scale for v in box[2:])
+        rows = _float_bins(top, max(bottom - top, 0.1), pooled_height, height)
+        columns = _float_bins(left, max(right - left, 0.1), pooled_width, width)
+        for i, (y0, y1) in enumerate(rows):
+            for j, (x0, x1) in enumerate(columns):
+                found = parts[image, :, i, j, y0:y1, x0:x1]
+                empty = y1 <= y0 or x1 <= x0
+                values.append(x.new_zeros(output_channels) if empty else found.mean((1, 2)))
+    shape = (len(rois), pooled_height, pooled_width, output_channels)
+    return torch.stack(values).reshape(shape).permute(0, 3, 1, 2).contiguous()

@@ -1,0 +1,46 @@
+"""The op that marks where some slices of an image batch are strongest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fleetx.static.op_registry import Attr, op
+
+
+def _infer(op: Any, block: Any) -> None:
+    x = block._var_recursive(op.input("X")[0])
+    block._var_recursive(op.output("Out")[0])._set_inferred(x.shape, x.dtype)
+
+
+@op(
+    "similarity_focus",
+    attrs={"axis": Attr("INT", 1), "indexes": Attr("INTS", [])},
+    grad=None,
+    infer=_infer,
+)
+def similarity_focus(x: torch.Tensor, *, axis: int, indexes: list[int]) -> torch.Tensor:
+    """Return ones at the strongest places of the chosen slices, zeros elsewhere.
+
+    In each slice along `axis`, the greatest value is taken, then the greatest outside its row and
+    column, and so on until rows or columns are used up. Marks hold for all slices.
+    """
+    moved = x.movedim(axis, 1)
+    marks = torch.zeros_like(moved)
+    rows, columns = moved.shape[2:]
+    for image in range(len(moved)):
+        for index in indexes:
+            order = moved[image, index].flatten().argsort(descending=True, stable=True).tolist()
+            used_rows: set[int] = set()
+            used_columns: set[int] = set()
+            for place in order:
+                row, column = divmod(place, columns)
+                if row in used_rows or column in used_columns:
+                    continue
+                used_rows.add(row)
+                used_columns.add(column)
+                marks[image, :, row, column] = 1
+                if len(used_rows) == min(rows, columns):
+                    break
+    return marks.movedim(1, axis).contiguous()
