@@ -236,3 +236,31 @@ def test_build_strategy_refuses_unknown_fields() -> None:
     strategy.fuse_elewise_add_act_ops = True  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="'fuse_everything'.*enable_auto_fusion"):
         strategy.fuse_everything = True  # type: ignore[attr-defined]
+
+
+def test_sparse_look_ups_train_as_dense_ones() -> None:
+    import torch
+
+    results = []
+    for is_sparse in (False, True):
+        main, startup = static.Program(), static.Program()
+        with static.program_guard(main, startup), static.unique_name.guard():
+            words = [layers.data(n, shape=[1], dtype="int64") for n in ("a", "b")]
+            rows = [
+                layers.embedding(
+                    w, size=[20, 4], is_sparse=is_sparse, padding_idx=3, param_attr="table"
+                )
+                for w in words
+            ]
+            loss = layers.mean(layers.square(layers.fc(layers.concat(rows, axis=1), 1)))
+            static.optimizer.Adam(0.1).minimize(loss)
+        exe = static.Executor()
+        with static.scope_guard(static.Scope()):
+            torch.manual_seed(5)
+            exe.run(startup)
+            rng = np.random.default_rng(2)
+            for _ in range(4):
+                feed = {n: rng.integers(0, 20, (8, 1)) for n in ("a", "b")}
+                exe.run(main, feed=feed, fetch_list=[loss])
+            results.append(value("table"))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-7)

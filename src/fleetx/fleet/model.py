@@ -30,7 +30,7 @@ class DistributedModel(DistributedDataParallel):
 
     def leave(self) -> None:
         """Let go of the process group: the reducer holds it, with the hooks of its messages."""
-        self.reducer = self.logger = self.process_group = None
+        self.reducer = self.logger = self.process_group = None  # type: ignore[assignment]
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state of the user's module, under its own names."""

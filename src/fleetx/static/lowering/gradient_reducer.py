@@ -99,7 +99,7 @@ class GradientReducer:
         return ready
 
     def _fill(self, number: int, view: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-        view.copy_(grad)
+        view.copy_(grad.to_dense() if grad.is_sparse else grad)
         self._missing[number] -= 1
         if not self._missing[number]:
             self._handles.append(self._exchange.all_reduce.start(self._flat[number]))

@@ -42,8 +42,9 @@ def differentiate(
     grads = _engine_run_backward(
         outs, weights, retain_graph, False, inputs, allow_unreachable=True, accumulate_grad=False
     )
-    if any(g is None for g in grads):
+    if any(g is None or g.is_sparse for g in grads):
         grads = tuple(
-            torch.zeros_like(i) if g is None else g for g, i in zip(grads, inputs, strict=True)
+            torch.zeros_like(i) if g is None else g.to_dense() if g.is_sparse else g
+            for g, i in zip(grads, inputs, strict=True)
         )
     return grads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from fleetx.static.op_registry import Attr, op
 
@@ -20,11 +21,17 @@ _ATTRS = {
 
 
 @op("lookup_table_v2", inputs="W Ids", outputs="Out", attrs=_ATTRS, no_grad="Ids")
-def _lookup_table_v2(weight: torch.Tensor, ids: torch.Tensor, *, padding_idx: int) -> torch.Tensor:
+def _lookup_table_v2(
+    weight: torch.Tensor, ids: torch.Tensor, *, padding_idx: int, is_sparse: bool
+) -> torch.Tensor:
+    # With `is_sparse`, many look-ups in one table add up rows, and the table's whole gradient is
+    # made once. A tracer (shape inference, compilation) has no sparse tensors.
+    sparse = is_sparse and _get_current_dispatch_mode() is None and not weight.is_meta
+    rows = F.embedding(ids, weight, sparse=sparse)
     if padding_idx < 0:
-        return F.embedding(ids, weight)
+        return rows
     # The row of the padding id reads as zeros, whatever it holds, and gets no gradient.
-    return F.embedding(ids, weight) * (ids != padding_idx).unsqueeze(-1)
+    return rows * (ids != padding_idx).unsqueeze(-1)
 
 
 @op(
@@ -34,9 +41,12 @@ def _lookup_table_v2(weight: torch.Tensor, ids: torch.Tensor, *, padding_idx: in
     attrs={**_ATTRS, "grad_inplace": False},
     no_grad="Ids",
 )
-def _lookup_table(weight: torch.Tensor, ids: torch.Tensor, *, padding_idx: int) -> torch.Tensor:
+def _lookup_table(
+    weight: torch.Tensor, ids: torch.Tensor, *, padding_idx: int, is_sparse: bool
+) -> torch.Tensor:
     if ids.shape[-1] != 1:
         raise ValueError(
             f"the last dimension of the ids must be 1, but their shape is {tuple(ids.shape)}."
         )
-    return _lookup_table_v2(weight, ids.squeeze(-1), padding_idx=padding_idx)
+    ids = ids.squeeze(-1)
+    return _lookup_table_v2(weight, ids, padding_idx=padding_idx, is_sparse=is_sparse)
