@@ -253,7 +253,7 @@ def test_sparse_look_ups_train_as_dense_ones() -> None:
                 for w in words
             ]
             loss = layers.mean(layers.square(layers.fc(layers.concat(rows, axis=1), 1)))
-            static.optimizer.Adam(0.1).minimize(loss)
+            static.optimizer.Momentum(0.1, 0.9).minimize(loss)
         exe = static.Executor()
         with static.scope_guard(static.Scope()):
             torch.manual_seed(5)
