@@ -86,8 +86,13 @@ def cases(api, network):
     if network == "mlp with attributes":
         return [(o, d, c, NONE) for o in FEW for d, c in [(NONE, NONE), *DECAYED]]
     if network == "ctr sparse":
-        names = ["sgd", "momentum", "adam", "adam lazy", "adagrad"]
-        return [(name, *PLAIN) for name in names] + [(o, "L2", NONE, NONE) for o in FEW]
+        names = [*FEW, "adam lazy", "adagrad", "rmsprop"]
+        found = [(name, *PLAIN) for name in names]
+        found += [(o, d, c, NONE) for o in [*FEW, "adam lazy"] for d, c in DECAYED]
+        if api == "static":
+            # Paddle 2.6.2 reads and writes other memory in these, and in AdamW: every run differs.
+            found = [case for case in found if case[2] not in ("by value", "by norm")]
+        return found
     names = ["sgd", "momentum", "nesterov", "adam"]
     found = [(name, *PLAIN) for name in names + OTHERS[api]]
     found += [(o, d, c, NONE) for o in names for d, c in DECAYED]

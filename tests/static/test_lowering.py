@@ -66,7 +66,7 @@ def test_grouped_updates_equal_single_ones(monkeypatch: pytest.MonkeyPatch) -> N
     results = []
     for grouped in (True, False):
         if not grouped:
-            monkeypatch.setattr(plan, "group_updates", lambda sequence: sequence)
+            monkeypatch.setattr(plan, "group_updates", lambda sequence, alone: sequence)
         exe = static.Executor()
         with static.scope_guard(static.Scope()):
             import torch

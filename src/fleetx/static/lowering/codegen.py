@@ -226,7 +226,11 @@ class _Lowering:
     def write_op(self, op: Operator) -> None:
         writer = self.writer
         op_def = get_op(op.type)
-        if op_def.needs_lod or self.with_lod:
+        if op.uid in self.plan.used_rows:
+            call = writer.constant(bind_op(op, self.ctx), "f")
+            ids = [self.read(n, flows=False, base=False) for n in self.plan.used_rows[op.uid]]
+            text = f"{call}({self.arguments(op)}, rows=({', '.join(ids)},))"
+        elif op_def.needs_lod or self.with_lod:
             call = writer.constant(bind_op(op, self.ctx), "f")
             op_name, def_name = writer.constant(op, "op"), writer.constant(op_def, "d")
             text = f"lod_call({op_name}, {def_name}, {call}, [{self.arguments(op)}], ctx)"

@@ -8,7 +8,7 @@ into one call over lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -247,15 +247,18 @@ def _group_key(op: Operator) -> Any:
     return (op.type, attrs, slots, rate)
 
 
-def group_updates(sequence: list[Any]) -> list[Any]:
-    """Collect ops of one kind that do not depend on each other into lists for one fused call."""
+def group_updates(sequence: list[Any], alone: Container[int] = ()) -> list[Any]:
+    """Collect ops of one kind that do not depend on each other into lists for one fused call.
+
+    `alone` are the uids of ops that are called by themselves.
+    """
     if not all(isinstance(x, Operator) for x in sequence):
         return sequence
     pending: list[Operator] = list(sequence)
     result: list[Any] = []
     while pending:
         head = pending.pop(0)
-        key = _group_key(head)
+        key = None if head.uid in alone else _group_key(head)
         if key is None or sub_blocks(head):
             result.append(head)
             continue
@@ -269,7 +272,8 @@ def group_updates(sequence: list[Any]) -> list[Any]:
         for op in pending:
             ins, outs = set(reads_of(op)), set(writes_of(op))
             free = not (ins & blocked_writes or outs & blocked_writes or outs & blocked_reads)
-            if free and _group_key(op) == key and not ((ins | outs) & done):
+            same = op.uid not in alone and _group_key(op) == key
+            if free and same and not ((ins | outs) & done):
                 group.append(op)
                 done |= outs
             else:

@@ -12,6 +12,7 @@ from fleetx.static.lowering.backward_call import (
     refuse_lost_inputs,
 )
 from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
+from fleetx.static.lowering.used_rows import find_used_rows
 from fleetx.static.lowering.weight_decay import fold_weight_decay
 from fleetx.static.operator import Operator, OpRole
 from fleetx.static.program import reads_of, writes_of
@@ -28,6 +29,8 @@ class Plan:
     flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
     leaves: set[str] = field(default_factory=set)  # to differentiate, not made by such an op
     ones: dict[str, Operator] = field(default_factory=dict)  # seeds that are just ones
+    # update op uid -> names of the ids whose rows its gradient is made of
+    used_rows: dict[int, list[str]] = field(default_factory=dict)
 
 
 def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: bool) -> Plan:
@@ -41,7 +44,7 @@ def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: b
     if calls is None:
         refuse_lost_inputs(ops)
         calls = []
-    plan = Plan(ones=_constant_seeds(ops, calls, fetches))
+    plan = Plan(ones=_constant_seeds(ops, calls, fetches), used_rows=find_used_rows(ops))
     for call in calls:
         for uid, flow in call.flows.items():
             plan.flows.setdefault(uid, set()).update(flow)
@@ -135,4 +138,4 @@ def _joined(
     sequence = fuse_losses(sequence, block, keep, roots - results - persistable, plan.flows)
     last = max((i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)), default=-1)
     updates = fold_weight_decay(sequence[last + 1 :], keep)
-    return sequence[: last + 1] + group_updates(updates)
+    return sequence[: last + 1] + group_updates(updates, plan.used_rows)

@@ -7,6 +7,7 @@ lamb multiply them for the next one. Paddle 1.8.5 and 2.x differ in two formulas
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -70,18 +71,24 @@ def _adam_rows(
     decay: float = 0.0,
     lr_ratio: float = 1.0,
     l2: float = 0.0,
+    advance_first: bool = False,
 ) -> list[Any]:
     """Update parameters that share betas.
 
-    `decay` shrinks them by lr * decay first; `l2` is decay added to the gradient.
+    `decay` shrinks them by lr * decay first; `l2` is decay added to the gradient. The powers of the
+    betas are multiplied for the next step, or before this one if `advance_first` is set.
     """
     beta1, beta2 = single(beta1), single(beta2)
     for rate, group in by_learning_rate(rows, 2):
+        if advance_first:
+            _advance(group, beta1, beta2)
         columns = list(zip(*group, strict=True))
         one_beta = columns[7][0] is None and columns[8][0] is None
         if not (one_beta and fusible(columns[0], columns[1], columns[3], columns[4])):
             for row in group:
                 _adam_by_steps(row, beta1, beta2, epsilon, scale_epsilon, decay, lr_ratio, l2)
+            if not advance_first:
+                _advance(group, beta1, beta2)
             continue
         lr = rate.item() * lr_ratio
         for power1, power2, members in _same_powers(group):
@@ -104,9 +111,39 @@ def _adam_rows(
                 amsgrad=False,
                 maximize=False,
             )
-        torch._foreach_mul_(columns[5], beta1)
-        torch._foreach_mul_(columns[6], beta2)
+        if not advance_first:
+            _advance(group, beta1, beta2)
     return [(r[0], r[3], r[4], r[5], r[6]) for r in rows]
+
+
+def _advance(rows: Sequence[Row], beta1: float, beta2: float) -> None:
+    """Multiply the powers of the betas."""
+    if rows[0][7] is None and rows[0][8] is None:
+        torch._foreach_mul_([row[5] for row in rows], beta1)
+        torch._foreach_mul_([row[6] for row in rows], beta2)
+        return
+    for row in rows:
+        row[5].mul_(beta1 if row[7] is None else scalar(row[7]))
+        row[6].mul_(beta2 if row[8] is None else scalar(row[8]))
+
+
+def _adam_of_rows(row: Row, ids: Sequence[Tensor], lazy: bool, **settings: Any) -> Any:
+    """Update by a gradient that is made of the rows `ids`; if `lazy`, only those rows.
+
+    For such gradients Paddle's CPU kernels use the powers after multiplying them, in 1.8.5 and 2.x.
+    """
+    update = functools.partial(_adam_rows, advance_first=True, **settings)
+    if not lazy:
+        return update([row])[0]
+    index = torch.cat([each.reshape(-1) for each in ids]).unique()
+    param, grad, rate, moment1, moment2, *rest = row
+    whole = (param, moment1, moment2)
+    parts = [each[index] for each in whole]
+    part = (parts[0], grad[index], rate, parts[1], parts[2], *rest)
+    update([part])
+    for each, new in zip(whole, parts, strict=True):
+        each.index_copy_(0, index, new)
+    return param, moment1, moment2, rest[0], rest[1]
 
 
 def _adam_by_steps(
@@ -132,8 +169,6 @@ def _adam_by_steps(
     root = (1 - power2).sqrt_()
     denominator = moment2.sqrt().add_(root * epsilon if scale_epsilon else epsilon)
     param.sub_(moment1.div(denominator).mul_(rate * root / (1 - power1)))
-    power1.mul_(beta1)
-    power2.mul_(beta2)
 
 
 # -- adam ------------------------------------------------------------------------------------------
@@ -143,6 +178,7 @@ def _adam_fused(
     beta1: float,
     beta2: float,
     epsilon: float,
+    lazy_mode: bool = False,
     use_global_beta_pow: bool | None = None,
     regularization_coeff: float = 0.0,
 ) -> list[Any]:
@@ -156,14 +192,25 @@ def adam(
     beta1: float,
     beta2: float,
     epsilon: float,
+    lazy_mode: bool = False,
     use_global_beta_pow: bool | None = None,
     regularization_coeff: float = 0.0,
+    rows: Sequence[Tensor] | None = None,
 ) -> Any:
     """p -= lr_t * m / (sqrt(v) + eps), lr_t = lr * sqrt(1 - beta2^t) / (1 - beta1^t).
 
-    2.x multiplies eps by sqrt(1 - beta2^t) as well.
+    2.x multiplies eps by sqrt(1 - beta2^t) as well. `rows` are the ids of the rows that the
+    gradient is made of, where it is one of looked-up rows.
     """
     scaled = use_global_beta_pow is not None
+    if rows is not None:
+        settings: dict[str, Any] = {
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+            "scale_epsilon": scaled,
+        }
+        return _adam_of_rows(row, rows, lazy_mode, **settings)
     return _adam_rows([row], beta1, beta2, epsilon, scaled, l2=regularization_coeff)[0]
 
 
@@ -176,6 +223,7 @@ def _adamw_fused(
     coeff: float,
     with_decay: bool,
     lr_ratio: float,
+    lazy_mode: bool = False,
 ) -> list[Any]:
     return _adam_rows(rows, beta1, beta2, epsilon, True, coeff if with_decay else 0.0, lr_ratio)
 
@@ -201,10 +249,21 @@ def adamw(
     coeff: float,
     with_decay: bool,
     lr_ratio: float,
+    lazy_mode: bool = False,
+    rows: Sequence[Tensor] | None = None,
 ) -> Any:
     """Shrink the parameter by lr * coeff, then Adam; `lr_ratio` scales the learning rate."""
-    decay = coeff if with_decay else 0.0
-    return _adam_rows([row], beta1, beta2, epsilon, True, decay, lr_ratio)[0]
+    settings: dict[str, Any] = {
+        "beta1": beta1,
+        "beta2": beta2,
+        "epsilon": epsilon,
+        "scale_epsilon": True,
+        "decay": coeff if with_decay else 0.0,
+        "lr_ratio": lr_ratio,
+    }
+    if rows is not None:
+        return _adam_of_rows(row, rows, lazy_mode, **settings)
+    return _adam_rows([row], **settings)[0]
 
 
 # -- adamax, lamb ----------------------------------------------------------------------------------
