@@ -7,7 +7,6 @@ lamb multiply them for the next one. Paddle 1.8.5 and 2.x differ in two formulas
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -132,15 +131,15 @@ def _adam_of_rows(row: Row, ids: Sequence[Tensor], lazy: bool, **settings: Any) 
 
     For such gradients Paddle's CPU kernels use the powers after multiplying them, in 1.8.5 and 2.x.
     """
-    update = functools.partial(_adam_rows, advance_first=True, **settings)
+    settings["advance_first"] = True
     if not lazy:
-        return update([row])[0]
+        return _adam_rows([row], **settings)[0]
     index = torch.cat([each.reshape(-1) for each in ids]).unique()
     param, grad, rate, moment1, moment2, *rest = row
     whole = (param, moment1, moment2)
     parts = [each[index] for each in whole]
     part = (parts[0], grad[index], rate, parts[1], parts[2], *rest)
-    update([part])
+    _adam_rows([part], **settings)
     for each, new in zip(whole, parts, strict=True):
         each.index_copy_(0, index, new)
     return param, moment1, moment2, rest[0], rest[1]
