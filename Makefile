@@ -17,11 +17,13 @@ PYTHON37 ?= $(shell for p in python3.7 $(HOME)/.pyenv/versions/3.7.*/bin/python;
 	$$p -c 'import sys, venv; sys.exit(sys.version_info[:2] != (3, 7))' 2>/dev/null && echo $$p && break; done)
 VERSIONS       = 262 331 $(if $(PYTHON37),185)
 PADDLES        = $(VERSIONS:%=$(VENV)-paddle%/.ready)
-PADDLE_PYTHONS = $(foreach v,$(VERSIONS),PADDLE$(v)=$(CURDIR)/$(VENV)-paddle$(v)/bin/python)
+# The settings that name the Pythons of those that could be installed.
+PADDLE_PYTHONS = env $$(for v in $(VERSIONS); do test ! -e $(VENV)-paddle$$v/.ready \
+	|| echo PADDLE$$v=$(CURDIR)/$(VENV)-paddle$$v/bin/python; done)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench interop clean
+.PHONY: help demo test lint format bench interop paddles clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,13 +46,16 @@ format: $(READY) ## rewrite the sources in the project's layout
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) $(PADDLES) ## measure speed against PyTorch and real Paddle; figures go to bench/results
+bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figures go to bench/README.md
 	$(BIN)/python bench/import_time.py
 	$(BIN)/python bench/launch.py
+	$(BIN)/python bench/collective.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
+	$(BIN)/python bench/report.py
 
-interop: $(READY) $(PADDLES) ## compare with real Paddle, numbers and files
+interop: $(READY) paddles ## compare with real Paddle, numbers and files
 	$(PADDLE_PYTHONS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest interop $(ARGS)
+	$(BIN)/python bench/report.py
 
 clean: ## remove the environment, caches and everything that was generated
 	rm -rf $(VENV) .venv-* build dist output src/*.egg-info compat/*.egg-info compat/build
@@ -67,6 +72,10 @@ $(READY): pyproject.toml compat/pyproject.toml constraints.txt
 	@touch $@
 
 # Real Paddles, each in an environment of its own: they want other versions of NumPy and protobuf.
+# One that cannot be installed here is left out of what compares with it.
+paddles:
+	-@$(MAKE) --keep-going --no-print-directory $(PADDLES)
+
 $(VENV)-paddle262/.ready:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install -q paddlepaddle==2.6.2 numpy==1.26.4 protobuf==4.25.9 setuptools==84.2.1

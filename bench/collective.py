@@ -11,17 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from contest import HERE, OURS, Contestant, contest
+from record import write_record
 from static_graph import row, show
-
-RESULT = Path(__file__).resolve().parent / "results" / "collective.json"
 
 
 class GroupContestant(Contestant):
@@ -85,9 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = compare("mlp", 200, options.rounds) + compare("resnet18", 5, options.rounds)
     show(rows, "Collective training on two workers: Fleet against DDP by hand")
-    RESULT.parent.mkdir(exist_ok=True)
-    machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    RESULT.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    write_record("collective", rows=rows)
 
 
 if __name__ == "__main__":

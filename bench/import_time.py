@@ -7,20 +7,18 @@
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from record import write_record
 from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULT = ROOT / "bench" / "results" / "import_time.json"
 BASELINE = "torch"
 MODULES = (BASELINE, "fleetx", "fleetx.static", "paddle")
 # With byte code, as after any installation: a shell that forbids it would have the sources
@@ -79,15 +77,7 @@ def main() -> None:
         figures = (middle, min(values), max(values))
         table.add_row(module, *(f"{v:.3f}" for v in figures), f"{middle / base:.2f}x")
     Console().print(table)
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    record = {
-        "date": time.strftime("%Y-%m-%d"),
-        "python": sys.version.split()[0],
-        "cores": os.cpu_count(),
-        "rounds": rounds,
-        "imports": rows,
-    }
-    RESULT.write_text(json.dumps(record, indent=2) + "\n")
+    write_record("import_time", rounds=rounds, imports=rows)
 
 
 if __name__ == "__main__":

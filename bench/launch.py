@@ -9,7 +9,6 @@
 """
 
 import argparse
-import json
 import os
 import signal
 import statistics
@@ -19,11 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from record import write_record
 from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULT = ROOT / "bench" / "results" / "launch.json"
 LAUNCHERS = {
     "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node=2"],
     "fleetrun": ["-m", "fleetx.launch", "--nproc_per_node=2"],
@@ -137,16 +136,8 @@ def main() -> None:
     console = Console()
     console.print(table)
     console.print(f"fleetrun's first step comes {later:+.2f} s after torchrun's (at most +0.50)")
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    record = {
-        "date": time.strftime("%Y-%m-%d"),
-        "python": sys.version.split()[0],
-        "cores": os.cpu_count(),
-        "rounds": rounds,
-        "times": rows,
-        "first_step_later_than_torchrun_s": round(later, 3),
-    }
-    RESULT.write_text(json.dumps(record, indent=2) + "\n")
+    later = round(later, 3)
+    write_record("launch", rounds=rounds, times=rows, first_step_later_than_torchrun_s=later)
 
 
 if __name__ == "__main__":

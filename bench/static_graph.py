@@ -9,17 +9,13 @@ them. Figures go to bench/results/static_graph.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-from pathlib import Path
 from typing import Any
 
 from contest import Contestant, contest, ratio
+from record import write_record
 from rich.console import Console
 from rich.table import Table
-
-RESULT = Path(__file__).resolve().parent / "results" / "static_graph.json"
 
 
 def real_paddles(script: str, versions: tuple[str, ...]) -> list[Contestant]:
@@ -125,9 +121,7 @@ def main() -> None:
     if not options.skip_resnet:
         rows += resnet(max(3, options.rounds // 2))
     show(rows, "Static graph: this project against its peers")
-    RESULT.parent.mkdir(exist_ok=True)
-    machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    RESULT.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    write_record("static_graph", rows=rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,127 @@
+"""Write the tables of bench/README.md from the figures of the last runs.
+
+    python bench/report.py
+
+Between the lines `<!-- figures: NAME -->` and `<!-- end of figures -->` stands what
+bench/results/NAME.json holds; NAME `interop` is interop/results.json. The rest is left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+README = HERE / "README.md"
+INTEROP = HERE.parent / "interop" / "results.json"
+BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.S)
+
+
+def table(headings: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table; columns of figures stand to the right."""
+    lines = [headings, ["---" if i == 0 else "--:" for i in range(len(headings))], *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def origin(record: dict[str, Any]) -> str:
+    """Say where the figures come from."""
+    machine = record["machine"]
+    return (
+        f"`{record['command']}` on {record['date']}: {machine['cpu']}, {machine['cores']} cores, "
+        f"Python {record['python']}, PyTorch {record['torch']}.\n"
+    )
+
+
+def contest_table(record: dict[str, Any]) -> str:
+    """Return the table of a contest, goals beside ratios."""
+    rows = []
+    for row in record["rows"]:
+        high = row["higher_is_better"]
+        reached = row["ratio"] >= row["goal"] if high else row["ratio"] <= row["goal"]
+        goal = f"{'at least' if high else 'at most'} {row['goal']:g}x"
+        rows.append(
+            [
+                row["what"],
+                f"{row['ours_name']}: {row['ours']:.4g}",
+                f"{row['peer_name']}: {row['peer']:.4g}",
+                f"{row['ratio']:.2f}x",
+                goal if reached else f"{goal}, missed",
+            ]
+        )
+    return table(["what", "here", "against", "ratio", "goal"], rows) + "\n" + origin(record)
+
+
+def import_table(record: dict[str, Any]) -> str:
+    """Return the table of import times."""
+    rows = [
+        [f"`import {name}`", f"{row['median_s']:.3f}", f"{row['ratio_to_torch']:.2f}x"]
+        for name, row in record["imports"].items()
+    ]
+    return table(["what", "seconds", "to torch"], rows) + "\n" + origin(record)
+
+
+def times_table(record: dict[str, Any]) -> str:
+    """Return a table of times."""
+    parts = ("median_s", "min_s", "max_s")
+    rows = [
+        [name, *(f"{row[part]:.2f}" for part in parts)] for name, row in record["times"].items()
+    ]
+    return table(["what", "seconds", "min", "max"], rows) + "\n" + origin(record)
+
+
+def interop_table(figures: list[dict[str, Any]]) -> str:
+    """Return the largest differences from each real Paddle."""
+    engines = sorted({row["engine"] for row in figures})
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in figures:
+        found.setdefault(row["what"], {})[row["engine"]] = row
+    rows = []
+    for what, by_engine in found.items():
+        cells = [what]
+        for engine in engines:
+            row = by_engine.get(engine)
+            cells.append("" if row is None else f"{row['difference']:.1e} ({row['cases']})")
+        limit = next(iter(by_engine.values()))["limit"]
+        rows.append([*cells, f"{limit:g}"])
+    return table(["what", *engines, "limit"], rows)
+
+
+RENDERERS: dict[str, Callable[[Any], str]] = {
+    "static_graph": contest_table,
+    "collective": contest_table,
+    "import_time": import_table,
+    "launch": times_table,
+    "interop": interop_table,
+}
+
+
+def render(text: str, sources: Callable[[str], Path]) -> str:
+    """Return the text with new figures; `sources` says where the figures of a name are."""
+
+    def block(match: re.Match[str]) -> str:
+        begin, name, end = match.groups()
+        if name not in RENDERERS:
+            raise ValueError(f"no table is known for the figures {name!r} in the text.")
+        path = sources(name)
+        if not path.exists():
+            return f"{begin}Not measured yet.\n{end}"
+        return begin + RENDERERS[name](json.loads(path.read_text())) + end
+
+    return BLOCK.sub(block, text)
+
+
+def source(name: str) -> Path:
+    """Return the file that holds the figures of a name."""
+    return INTEROP if name == "interop" else HERE / "results" / f"{name}.json"
+
+
+def main() -> None:
+    README.write_text(render(README.read_text(), source))
+    print(f"wrote {README.relative_to(HERE.parent)}")
+
+
+if __name__ == "__main__":
+    main()

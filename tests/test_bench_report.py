@@ -1,0 +1,79 @@
+"""The tables of bench/README.md are written from the figures of the last runs."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+WHERE = {
+    "date": "2024-01-02",
+    "command": "python bench/x.py",
+    "machine": {"cpu": "a processor", "cores": 4},
+    "python": "3.11.1",
+    "torch": "2.4.0",
+}
+ROW = {
+    "what": "steps/s",
+    "ours_name": "fleetx",
+    "ours": 1234.5,
+    "peer_name": "PyTorch",
+    "peer": 1000.0,
+    "goal": 1.2,
+    "higher_is_better": True,
+}
+
+
+@pytest.fixture(scope="module")
+def report():
+    spec = importlib.util.spec_from_file_location("report", ROOT / "bench" / "report.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def render(report, folder, name, figures):
+    if figures is not None:
+        (folder / f"{name}.json").write_text(json.dumps(figures))
+    text = f"# Title\n<!-- figures: {name} -->\nold\n<!-- end of figures -->\nrest\n"
+    new = report.render(text, lambda name: folder / f"{name}.json")
+    assert report.render(new, lambda name: folder / f"{name}.json") == new
+    assert new.startswith("# Title\n")
+    assert new.endswith("\nrest\n")
+    assert "old" not in new
+    return new
+
+
+def test_a_contest_shows_ratios_and_missed_goals(report, tmp_path):
+    rows = [{**ROW, "ratio": 1.25}, {**ROW, "ratio": 1.1}]
+    text = render(report, tmp_path, "static_graph", {**WHERE, "rows": rows})
+    assert "| steps/s | fleetx: 1234 | PyTorch: 1000 | 1.25x | at least 1.2x |" in text
+    assert "| 1.10x | at least 1.2x, missed |" in text
+    assert "`python bench/x.py` on 2024-01-02: a processor, 4 cores" in text
+
+
+def test_differences_stand_in_a_column_per_engine(report, tmp_path):
+    row = {"what": "losses", "limit": 1e-5, "case": "adam", "cases": 3}
+    figures = [
+        {**row, "engine": "Paddle 1.8.5", "difference": 1.23e-7},
+        {**row, "engine": "Paddle 2.6.2", "difference": 2e-6},
+        {**row, "what": "other", "engine": "Paddle 2.6.2", "difference": 0.0},
+    ]
+    text = render(report, tmp_path, "interop", figures)
+    assert "| losses | 1.2e-07 (3) | 2.0e-06 (3) | 1e-05 |" in text
+    assert "| other |  | 0.0e+00 (3) | 1e-05 |" in text
+
+
+def test_what_was_not_measured_is_said(report, tmp_path):
+    assert "Not measured yet." in render(report, tmp_path, "launch", None)
+
+
+def test_unknown_figures_are_refused(report, tmp_path):
+    with pytest.raises(ValueError, match="'weather'"):
+        render(report, tmp_path, "weather", {})
+
+
+def test_every_place_in_the_page_has_a_table(report):
+    names = [match.group(2) for match in report.BLOCK.finditer(report.README.read_text())]
+    assert sorted(names) == sorted(report.RENDERERS)
