@@ -27,12 +27,20 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
 
 
 def origin(record: dict[str, Any]) -> str:
-    """Say where the figures come from."""
-    machine = record["machine"]
-    return (
-        f"`{record['command']}` on {record['date']}: {machine['cpu']}, {machine['cores']} cores, "
-        f"Python {record['python']}, PyTorch {record['torch']}.\n"
-    )
+    """Say where the figures come from, as far as the run has noted it."""
+    machine = record.get("machine", {})
+    known = {
+        "command": f"`{record.get('command')}`",
+        "date": record.get("date"),
+        "cpu": machine.get("cpu"),
+        "cores": f"{machine.get('cores', record.get('cores'))} cores",
+        "python": f"Python {record.get('python')}",
+        "torch": f"PyTorch {record.get('torch')}",
+    }
+    noted = {*record, *machine}
+    missing = [name for name in known if name not in noted]
+    text = ", ".join(str(value) for name, value in known.items() if name in noted)
+    return f"{text}{'; not noted: ' + ', '.join(missing) if missing else ''}.\n"
 
 
 def contest_table(record: dict[str, Any]) -> str:

@@ -50,7 +50,16 @@ def test_a_contest_shows_ratios_and_missed_goals(report, tmp_path):
     text = render(report, tmp_path, "static_graph", {**WHERE, "rows": rows})
     assert "| steps/s | fleetx: 1234 | PyTorch: 1000 | 1.25x | at least 1.2x |" in text
     assert "| 1.10x | at least 1.2x, missed |" in text
-    assert "`python bench/x.py` on 2024-01-02: a processor, 4 cores" in text
+    assert (
+        "`python bench/x.py`, 2024-01-02, a processor, 4 cores, Python 3.11.1, PyTorch 2.4.0."
+        in text
+    )
+
+
+def test_what_a_run_has_not_noted_is_not_made_up(report, tmp_path):
+    figures = {"machine": {"cpu": "a processor", "cores": 4}, "rows": []}
+    text = render(report, tmp_path, "static_graph", figures)
+    assert "a processor, 4 cores; not noted: command, date, python, torch." in text
 
 
 def test_differences_stand_in_a_column_per_engine(report, tmp_path):
