@@ -78,7 +78,12 @@ def read(reader: Any) -> Any:
 @op(
     "load",
     inputs="",
-    attrs={"file_path": "", "load_as_fp16": False, "seek": Attr("LONG", -1), "shape": [0]},
+    attrs={
+        "file_path": "",
+        "load_as_fp16": False,
+        "seek": Attr("LONG", -1),
+        "shape": Attr("LONGS", [0]),
+    },
     infer=_nothing,
     grad=None,
     side_effect=True,
