@@ -134,7 +134,7 @@ def _images(random, shape=(8, 3, 10, 10), classes=5):
 def _large_images(random):
     # In double precision: batch normalisation over so few values magnifies the last bits, and a
     # ReLU whose input is zero but for rounding decides the rest of the run. In single precision
-    # even Paddle is 10% away from itself after five steps if one parameter changes by a last bit.
+    # even Paddle is 8% away from itself after five steps if one parameter changes by a last bit.
     batch = _images(random, (8, 3, 32, 32), 10)
     return {**batch, "image": batch["image"].astype("float64")}
 
