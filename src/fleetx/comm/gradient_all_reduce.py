@@ -39,8 +39,6 @@ class AllReduceSettings:
     flat ring."""
     communicators: int = 1
     """How many communicators take buckets in turn."""
-    wait_each: bool = False
-    """Wait for each bucket before the next one starts."""
 
     def __post_init__(self) -> None:
         if self.dtype not in (None, torch.float16, torch.bfloat16):
@@ -143,12 +141,7 @@ class GradientAllReduce:
         if wanted is not None and bucket.dtype in (torch.float32, torch.float64):
             travelling = bucket.to(wanted)
         handle = self._start(travelling)
-        if travelling is not bucket:
-            handle = _Converted(handle, travelling, bucket)
-        if self.settings.wait_each:
-            handle.wait()
-            return _Done()
-        return handle
+        return handle if travelling is bucket else _Converted(handle, travelling, bucket)
 
     def _start(self, tensor: torch.Tensor) -> Handle:
         number = self._started % self.settings.communicators
@@ -158,14 +151,6 @@ class GradientAllReduce:
             return work
         reduce: Callable[[torch.Tensor], None] = self._hierarchy[number].all_reduce
         return _InBackground(self._threads[number].submit(reduce, tensor))
-
-    def bytes_sent(self, elements: int, element_size: int) -> int:
-        """Return about how many bytes one worker sends to sum so many elements (ring
-        all-reduce)."""
-        workers = world.world_size()
-        if self.settings.dtype is not None:
-            element_size = 2
-        return int(2 * (workers - 1) / workers * elements * element_size)
 
 
 @dataclass

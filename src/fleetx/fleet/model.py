@@ -63,7 +63,7 @@ def wrap_model(
         gradient_as_bucket_view=True,
     )
     world.hold(wrapped)
-    if settings.group_size or settings.communicators > 1 or settings.wait_each:
+    if settings.group_size or settings.communicators > 1:
         wrapped.register_comm_hook(_HookState(settings), _exchange)
     elif settings.dtype is torch.float16:
         wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)

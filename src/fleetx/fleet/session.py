@@ -409,5 +409,4 @@ def all_reduce_settings(strategy: Any, role: RoleMakerBase) -> AllReduceSettings
         dtype=dtype,
         group_size=group,
         communicators=max(1, strategy.nccl_comm_num),
-        wait_each=False,
     )

@@ -87,7 +87,12 @@ class DistributedStrategy:
     fuse_all_reduce_ops = Field(18, True, "few large all-reduces instead of many small ones")
     fuse_grad_size_in_MB = Field(19, 32, "size of a fused all-reduce", least=0)
     fuse_grad_size_in_num = Field(
-        31, 8, "gradients in a fused all-reduce of a program", since="2.2", least=0
+        31,
+        8,
+        "gradients in a fused all-reduce of a program",
+        since="2.2",
+        least=0,
+        effect=_none,
     )
     last_comm_group_size_MB = Field(27, 1.0, "size of the last one, which nothing hides", above=0)
     find_unused_parameters = Field(
