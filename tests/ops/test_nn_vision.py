@@ -217,3 +217,18 @@ def test_roi_pool_takes_maxima():
     assert (out[~kept] == 0).all()
     with pytest.raises(Exception, match="3 boxes"):
         check_op("roi_pool", {"X": x, "ROIs": BOXES, "RoisNum": np.array([1, 1])}, attrs)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "sizes"),
+    [
+        ("linear_interp", (1, 2, 4), {"out_w": 7}),
+        ("bicubic_interp", (1, 2, 4, 4), {"out_h": 6, "out_w": 5}),
+        ("bilinear_interp_v2", (1, 2, 3, 4), {"out_h": 6, "out_w": 5}),
+        ("trilinear_interp_v2", (1, 1, 2, 3, 2), {"out_d": 3, "out_h": 4, "out_w": 3}),
+    ],
+)
+def test_gradients_of_every_form_of_interpolation(op, shape, sizes):
+    x = np.random.default_rng(4).standard_normal(shape)
+    layout = {3: "NCW", 4: "NCHW", 5: "NCDHW"}[len(shape)]
+    check_op(op, {"X": x}, {**sizes, "data_layout": layout, "align_corners": True})
