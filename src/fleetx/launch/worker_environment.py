@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fleetx.launch.job_numbers import first_host, port_of_job, tasks_per_node
+
 DEFAULT_PORT = 6170
 
 
@@ -53,7 +55,8 @@ def detect(
         return _from_mpi(
             env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"
         )
-    if "SLURM_PROCID" in env and _number(env, "SLURM_NTASKS", 1) > 1 and "SLURM_STEP_ID" in env:
+    # A step of one task may be an interactive shell, in which other launchers are used.
+    if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env and _slurm_size(env) > 1:
         return _from_slurm(env)
     if "PMI_RANK" in env and "PMI_SIZE" in env:
         return _from_mpi(env, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")
@@ -124,7 +127,7 @@ def _from_torch(env: Mapping[str, str]) -> WorkerEnvironment:
             _invented_endpoints(host, size),
             master,
             "torch",
-            max(1, size // max(1, local_size)),
+            _number(env, "GROUP_WORLD_SIZE", max(1, size // max(1, local_size))),
         ),
         "RANK",
     )
@@ -137,9 +140,12 @@ def _from_mpi(env: Mapping[str, str], rank: str, size: str, local_rank: str) -> 
     if local_size < count and "MASTER_ADDR" not in env:
         raise ValueError(
             "mpirun started workers on several machines; say where they meet: "
-            "mpirun -x MASTER_ADDR=<ip of rank 0> -x MASTER_PORT=6170 ..."
+            "mpirun -x MASTER_ADDR=<ip of rank 0> ..."
         )
-    master = f"{host}:{_number(env, 'MASTER_PORT', DEFAULT_PORT)}"
+    # Open MPI names every job; two jobs on a machine must not meet each other.
+    job = env.get("PMIX_NAMESPACE", "")
+    port = _number(env, "MASTER_PORT", port_of_job("mpi", job) if job else DEFAULT_PORT)
+    nodes = _number(env, "OMPI_MCA_orte_num_nodes", -(-count // max(1, local_size)))
     return _checked(
         WorkerEnvironment(
             _number(env, rank),
@@ -147,30 +153,30 @@ def _from_mpi(env: Mapping[str, str], rank: str, size: str, local_rank: str) -> 
             _number(env, local_rank, 0),
             local_size,
             _invented_endpoints(host, count),
-            master,
+            f"{host}:{port}",
             "mpi",
-            max(1, count // max(1, local_size)),
+            max(1, nodes),
         ),
         rank,
     )
 
 
 def _from_slurm(env: Mapping[str, str]) -> WorkerEnvironment:
-    size = _number(env, "SLURM_STEP_NUM_TASKS", _number(env, "SLURM_NTASKS", 1))
+    size = _slurm_size(env)
     nodes = _number(env, "SLURM_STEP_NUM_NODES", _number(env, "SLURM_NNODES", 1))
-    host = env.get("MASTER_ADDR") or first_host(
-        env.get("SLURM_STEP_NODELIST", env.get("SLURM_NODELIST", "127.0.0.1"))
-    )
-    # One port per job, so that two jobs on a machine do not meet each other.
-    port = _number(env, "MASTER_PORT", 20000 + _number(env, "SLURM_JOB_ID", 0) % 20000)
+    listed = env.get("SLURM_STEP_NODELIST", env.get("SLURM_NODELIST", "127.0.0.1"))
+    # A machine may not know the name that Slurm has for it.
+    found = first_host(listed) if nodes > 1 else "127.0.0.1"
+    host = env.get("MASTER_ADDR") or found
+    job = port_of_job("slurm", env.get("SLURM_JOB_ID", ""), env.get("SLURM_STEP_ID", ""))
     return _checked(
         WorkerEnvironment(
             _number(env, "SLURM_PROCID"),
             size,
             _number(env, "SLURM_LOCALID", 0),
-            max(1, size // nodes),
+            _slurm_local_size(env, size, nodes),
             _invented_endpoints(host, size),
-            f"{host}:{port}",
+            f"{host}:{_number(env, 'MASTER_PORT', job)}",
             "slurm",
             nodes,
         ),
@@ -178,12 +184,21 @@ def _from_slurm(env: Mapping[str, str]) -> WorkerEnvironment:
     )
 
 
-def first_host(nodelist: str) -> str:
-    """Return the first machine of Slurm's list: 'node[3-5,9],gpu1' gives 'node3'."""
-    match = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\])?", nodelist)
-    if match is None:
-        raise ValueError(f"Slurm's list of machines {nodelist!r} cannot be read.")
-    return match.group(1) + (match.group(2) or "")
+def _slurm_size(env: Mapping[str, str]) -> int:
+    return _number(env, "SLURM_STEP_NUM_TASKS", _number(env, "SLURM_NTASKS", 1))
+
+
+def _slurm_local_size(env: Mapping[str, str], size: int, nodes: int) -> int:
+    listed = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE")
+    if not listed:
+        return max(1, size // nodes)
+    counts, node = tasks_per_node(listed), _number(env, "SLURM_NODEID", 0)
+    if node >= len(counts):
+        raise ValueError(
+            f"SLURM_NODEID is {node}, but SLURM_STEP_TASKS_PER_NODE {listed!r} describes "
+            f"{len(counts)} machines (counted from 0)."
+        )
+    return counts[node]
 
 
 def _invented_endpoints(host: str, size: int) -> tuple[str, ...]:

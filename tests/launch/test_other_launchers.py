@@ -1,0 +1,102 @@
+"""The same script under mpirun and srun: real workers that train together.
+
+Needs Debian's openmpi-bin for the one and Slurm's daemons for the other; where they are not
+installed these tests are skipped and say what is missing.
+"""
+
+import json
+import shutil
+import sys
+
+import pytest
+import slurm
+from launching import Launch, clean_environment
+
+# Workers start with different weights and share a batch.
+TRAIN = """
+import json, pathlib, sys
+import torch
+from fleetx import fleet
+from fleetx.launch.worker_environment import detect
+
+fleet.init(is_collective=True, timeout_seconds=60)
+rank, workers = fleet.worker_index(), fleet.worker_num()
+torch.manual_seed(rank)
+model = torch.nn.Linear(3, 1).double()
+torch.nn.init.constant_(model.weight, rank + 1.0)
+model = fleet.distributed_model(model)
+optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+batch = torch.arange(36.0, dtype=torch.float64).reshape(12, 3)
+for step in range(2):
+    optimizer.zero_grad()
+    model(batch[rank::workers]).mean().backward()
+    optimizer.step()
+worker = detect()
+pathlib.Path(sys.argv[1], f"{rank}.json").write_text(json.dumps({
+    "launcher": worker.launcher, "workers": workers, "nodes": fleet.node_num(),
+    "local": [fleet.local_rank(), worker.local_world_size], "master": worker.master,
+    "weight": next(model.parameters()).tolist()[0],
+}))
+"""
+# Rank 0's weight 1, minus two steps of 0.1 times the mean of the batch's rows.
+WEIGHT = [pytest.approx(1 - 0.2 * (16.5 + column)) for column in range(3)]
+
+needs_mpi = pytest.mark.skipif(
+    shutil.which("mpirun") is None, reason="mpirun is missing: apt install openmpi-bin"
+)
+needs_slurm = pytest.mark.skipif(
+    bool(slurm.missing()), reason=f"Slurm is incomplete: apt install {slurm.missing()}"
+)
+
+
+@pytest.fixture
+def run(tmp_path, script):
+    """Start commands together that each run the training script; return what the workers wrote."""
+    path = script(TRAIN)
+
+    def start(*commands, variables=None):
+        environment = clean_environment(OMP_NUM_THREADS="1", **(variables or {}))
+        jobs = []
+        try:
+            for number, command in enumerate(commands):
+                out = tmp_path / f"job{number}"
+                out.mkdir()
+                line = [*command, sys.executable, str(path), str(out)]
+                jobs.append((out, Launch(line, tmp_path, environment, f"job{number}")))
+            for _, job in jobs:
+                assert job.end(120) == 0, job.stdout + job.stderr
+        finally:
+            for _, job in jobs:
+                job.kill_whatever_is_left()
+        return [[json.loads(f.read_text()) for f in sorted(out.iterdir())] for out, _ in jobs]
+
+    return start
+
+
+@needs_mpi
+def test_two_jobs_of_mpirun_at_once(run):
+    """On one machine nothing has to be said; jobs do not meet each other's workers."""
+    mpirun = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "2")
+    jobs = run(mpirun, mpirun)
+    for workers in jobs:
+        assert len(workers) == 2
+        for rank, worker in enumerate(workers):
+            assert (worker["launcher"], worker["workers"], worker["nodes"]) == ("mpi", 2, 1)
+            assert worker["local"] == [rank, 2]
+            assert worker["weight"] == WEIGHT
+    assert jobs[0][0]["master"] != jobs[1][0]["master"]
+
+
+@needs_slurm
+def test_steps_of_srun(run):
+    """Three workers on two machines, unevenly, and at the same time two on one machine."""
+    with slurm.cluster() as variables:
+        uneven, alone = run(
+            ("srun", "--nodes=2", "--ntasks=3"), ("srun", "-n2", "-N1"), variables=variables
+        )
+    assert [w["local"] for w in uneven] == [[0, 2], [1, 2], [0, 1]]
+    assert [w["local"] for w in alone] == [[0, 2], [1, 2]]
+    assert {(w["launcher"], w["workers"], w["nodes"]) for w in uneven} == {("slurm", 3, 2)}
+    assert {w["nodes"] for w in alone} == {1}
+    assert all(w["weight"] == WEIGHT for w in [*uneven, *alone])
+    assert uneven[0]["master"] != alone[0]["master"]

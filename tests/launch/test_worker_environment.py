@@ -1,0 +1,84 @@
+"""Where workers meet and how many share a machine, from the variables of Slurm and MPI."""
+
+import pytest
+
+from fleetx.launch.job_numbers import first_host, tasks_per_node
+from fleetx.launch.worker_environment import detect
+
+STEP = {
+    "SLURM_PROCID": "6",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "7",
+    "SLURM_STEP_NUM_NODES": "4",
+    "SLURM_STEP_NODELIST": "node[08-10,12]-ib",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x3),1",
+    "SLURM_NODEID": "3",
+    "SLURM_LOCALID": "0",
+    "SLURM_JOB_ID": "41",
+}
+MPI = {
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "3",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+    "MASTER_ADDR": "10.0.0.1",
+}
+
+
+@pytest.mark.parametrize(
+    ("nodelist", "first"),
+    [
+        ("node7", "node7"),
+        ("node[3-5,9],gpu1", "node3"),
+        ("node[1-3]-ib,gpu1", "node1-ib"),
+        ("rack[2-3]node[007-009].site", "rack2node007.site"),
+        ("gpu1,node[3-5]", "gpu1"),
+    ],
+)
+def test_first_machine(nodelist, first):
+    assert first_host(nodelist) == first
+
+
+def test_lists_that_cannot_be_read():
+    with pytest.raises(ValueError, match="list of machines ''"):
+        first_host("")
+    with pytest.raises(ValueError, match="'2x3' cannot be read"):
+        tasks_per_node("1,2x3")
+
+
+def test_uneven_step_of_slurm():
+    worker = detect(STEP)
+    assert (worker.rank, worker.world_size, worker.node_count) == (6, 7, 4)
+    assert (worker.local_rank, worker.local_world_size) == (0, 1)
+    assert worker.master.split(":")[0] == "node08-ib"
+    assert detect({**STEP, "SLURM_NODEID": "1"}).local_world_size == 2
+    with pytest.raises(ValueError, match="SLURM_NODEID is 4"):
+        detect({**STEP, "SLURM_NODEID": "4"})
+
+
+def test_uneven_job_of_mpi():
+    worker = detect({**MPI, "OMPI_MCA_orte_num_nodes": "2"})
+    assert (worker.local_rank, worker.local_world_size, worker.node_count) == (0, 1, 2)
+    with pytest.raises(ValueError, match="-x MASTER_ADDR="):
+        detect({name: value for name, value in MPI.items() if name != "MASTER_ADDR"})
+
+
+def test_jobs_and_steps_have_ports_of_their_own():
+    masters = {
+        detect({**variables, **more}).master
+        for variables, more in [
+            (STEP, {}),
+            (STEP, {"SLURM_STEP_ID": "1"}),
+            (STEP, {"SLURM_JOB_ID": "42"}),
+            (MPI, {"PMIX_NAMESPACE": "462290945"}),
+            (MPI, {"PMIX_NAMESPACE": "462290946"}),
+            (MPI, {"PMIX_NAMESPACE": "462290946", "MASTER_PORT": "6171"}),
+        ]
+    }
+    assert len(masters) == 6
+    assert "10.0.0.1:6171" in masters
+    assert detect(MPI).master == "10.0.0.1:6170"
+
+
+def test_one_task_of_slurm_is_nobody_special():
+    assert detect({**STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}).launcher == "none"
