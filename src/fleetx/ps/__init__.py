@@ -1,0 +1,1 @@
+"""Parameter servers: dense slices and huge sparse tables, and the workers that train with them."""

@@ -1,0 +1,108 @@
+"""Specifications: they survive JSON, and wrong ones are refused."""
+
+import json
+
+import pytest
+
+from fleetx.ps.table_spec import (
+    BlockSpec,
+    ClipSpec,
+    DenseTableSpec,
+    EntrySpec,
+    EvictionSpec,
+    InitializerSpec,
+    OptimizerSpec,
+    SparseTableSpec,
+    SpecError,
+    spec_from_dict,
+)
+
+SPARSE = SparseTableSpec(
+    name="slots",
+    dim=8,
+    dtype="float64",
+    initializer=InitializerSpec(kind="uniform", settings={"low": -0.1, "high": 0.1}),
+    optimizer=OptimizerSpec(kind="adam", rate=0.5, settings={"beta1": 0.8}, l2=0.1),
+    entry=EntrySpec(kind="count", value=3),
+    eviction=EvictionSpec(max_unseen=7, min_score=0.5, score_decay=0.9, max_bytes=10**9),
+    seed=2**64 - 1,
+)
+DENSE = DenseTableSpec(
+    name="dense",
+    blocks=(
+        BlockSpec(name="w.block0", parameter="w", shape=(2, 3), settings={"with_decay": False}),
+        BlockSpec(name="w.block1", parameter="w", shape=(1, 3), start=6, l2=0.0, clipped=False),
+    ),
+    optimizer=OptimizerSpec(kind="adamw", clip=ClipSpec(kind="global_norm", limit=1.0)),
+)
+
+
+@pytest.mark.parametrize("spec", [SPARSE, DENSE, SparseTableSpec(name="t", dim=1)])
+def test_json_and_back(spec):
+    assert spec_from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def change(spec, path, value):
+    values = json.loads(json.dumps(spec.to_dict()))
+    place = values
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "value", "said"),
+    [
+        (SPARSE, ["kind"], "other", "dense or sparse"),
+        (SPARSE, ["kind"], ["sparse"], "dense or sparse"),
+        (SPARSE, ["name"], "", "name"),
+        (SPARSE, ["dim"], 0, "dim"),
+        (SPARSE, ["dim"], "8", "dim"),
+        (SPARSE, ["dim"], 1 << 40, "dim"),
+        (SPARSE, ["dtype"], "int8", "int8"),
+        (SPARSE, ["colour"], 1, "colour"),
+        (SPARSE, ["seed"], -1, "seed"),
+        (SPARSE, ["initializer"], 5, "InitializerSpec"),
+        (SPARSE, ["initializer", "kind"], "golden", "golden"),
+        (SPARSE, ["initializer", "settings"], {"low": 2.0}, "low above high"),
+        (SPARSE, ["initializer", "settings"], {"middle": 2.0}, "middle"),
+        (SPARSE, ["initializer", "settings"], [1], "mapping"),
+        (SPARSE, ["optimizer", "kind"], "lamb", "lamb"),
+        (SPARSE, ["optimizer", "rate"], "fast", "rate"),
+        (SPARSE, ["optimizer", "rate"], float("nan"), "rate"),
+        (SPARSE, ["optimizer", "settings"], {"beta1": [1]}, "beta1"),
+        (SPARSE, ["entry", "value"], -1, "negative"),
+        (SPARSE, ["entry", "kind"], "probability", "between 0 and 1"),
+        (SPARSE, ["entry", "kind"], "friend", "friend"),
+        (SPARSE, ["eviction", "max_unseen"], 1.5, "max_unseen"),
+        (SPARSE, ["eviction", "score_decay"], 2, "score_decay"),
+        (DENSE, ["blocks"], 3, "blocks"),
+        (DENSE, ["blocks", 0, "shape"], [-1], "shape"),
+        (DENSE, ["blocks", 0, "shape"], 4, "BlockSpec"),
+        (DENSE, ["blocks", 0, "name"], "w.block1", "two blocks"),
+        (DENSE, ["blocks", 0, "start"], -1, "start"),
+        (DENSE, ["optimizer", "kind"], "torch.Rprop", "torch.Rprop"),
+        (DENSE, ["optimizer", "clip", "limit"], 0.0, "norm"),
+        (DENSE, ["optimizer", "clip", "kind"], "hair", "hair"),
+        (DENSE, ["optimizer", "clip", "low"], -1.0, "low"),
+    ],
+)
+def test_wrong_values_are_named(spec, path, value, said):
+    with pytest.raises(SpecError, match=said):
+        spec_from_dict(change(spec, path, value))
+
+
+def test_a_seed_comes_from_the_name_and_stays():
+    one = SparseTableSpec(name="a", dim=1)
+    assert one.row_seed == SparseTableSpec(name="a", dim=4).row_seed
+    assert one.row_seed != SparseTableSpec(name="b", dim=1).row_seed
+    assert SparseTableSpec(name="a", dim=1, seed=5).row_seed == 5
+
+
+def test_norms_need_whole_parameters():
+    assert OptimizerSpec(kind="lamb").needs_whole_parameters
+    assert OptimizerSpec(clip=ClipSpec(kind="norm", limit=1.0)).needs_whole_parameters
+    assert not OptimizerSpec(
+        kind="adam", clip=ClipSpec(kind="global_norm", limit=1.0)
+    ).needs_whole_parameters
