@@ -1,0 +1,133 @@
+"""Who may talk to a server: CURVE keys made per job.
+
+A job has one key pair for its servers and one for its workers. A server accepts only peers that
+hold the workers' secret key, and a worker talks only to a holder of the servers' secret key;
+everything between them is encrypted. On loopback keys are not needed; on any other address a server
+without keys has to be asked for explicitly (`allow_insecure`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import logging
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import zmq
+import zmq.auth.thread
+
+_log = logging.getLogger("fleetx.ps")
+
+
+@dataclasses.dataclass(frozen=True)
+class JobKeys:
+    """The keys of one job; `server_secret` is empty on workers, who do not need it."""
+
+    server_public: str
+    server_secret: str
+    worker_public: str
+    worker_secret: str
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if len(value) != 40 and (value or field.name != "server_secret"):
+                raise ValueError(
+                    f"JobKeys.{field.name} has {len(value)} characters; a CURVE key has 40."
+                )
+
+    def __repr__(self) -> str:
+        # Keys must not reach logs and tracebacks.
+        return f"JobKeys(server_public={self.server_public!r}, …)"
+
+    def for_workers(self) -> JobKeys:
+        """Return the keys without the servers' secret."""
+        return dataclasses.replace(self, server_secret="")
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the keys as plain text, for the launcher to hand out."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, str]) -> JobKeys:
+        """Read what `to_dict` returned."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        if set(values) != names:
+            raise ValueError(f"The keys of a job are {sorted(names)}, not {sorted(values)}.")
+        return cls(**values)
+
+
+def make_keys() -> JobKeys:
+    """Make the keys of a new job."""
+    server_public, server_secret = zmq.curve_keypair()
+    worker_public, worker_secret = zmq.curve_keypair()
+    return JobKeys(
+        *(k.decode() for k in (server_public, server_secret, worker_public, worker_secret))
+    )
+
+
+def is_loopback(endpoint: str) -> bool:
+    """Say whether an endpoint (`host:port`) can be reached from this machine only."""
+    host = urlsplit(f"//{endpoint}").hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_server_keys(endpoint: str, keys: JobKeys | None, allow_insecure: bool) -> None:
+    """Refuse a server that strangers could reach."""
+    if keys is None and not allow_insecure and not is_loopback(endpoint):
+        raise ValueError(
+            f"A parameter server at {endpoint} can be reached from other machines and needs keys: "
+            "pass keys=make_keys() (the launcher does), or allow_insecure=True on a network where "
+            "everybody may read and change the parameters."
+        )
+    if keys is not None and not keys.server_secret:
+        raise ValueError("These keys are a worker's: a server needs the secret key of the servers.")
+
+
+class _Members:
+    """Knows the public key of the job's workers; asked by ZeroMQ for every connection."""
+
+    def __init__(self, public: str) -> None:
+        self._public = zmq.utils.z85.decode(public)
+        self._refused = 0
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Say whether the holder of `key` may connect."""
+        if key == self._public:
+            return True
+        self._refused += 1
+        if self._refused == 1:
+            _log.warning("A peer without the job's key was refused; more are refused in silence.")
+        return False
+
+
+def guard(
+    context: zmq.Context[zmq.Socket[bytes]], keys: JobKeys
+) -> zmq.auth.thread.ThreadAuthenticator:
+    """Start the check of keys for all CURVE servers of a context; stop it with `.stop()`."""
+    authenticator = zmq.auth.thread.ThreadAuthenticator(
+        context, log=logging.getLogger("fleetx.ps.keys")
+    )
+    authenticator.start()
+    authenticator.configure_curve_callback(credentials_provider=_Members(keys.worker_public))
+    return authenticator
+
+
+def secure_server(socket: zmq.Socket[bytes], keys: JobKeys) -> None:
+    """Make a socket accept holders of the workers' key only; call before bind."""
+    socket.curve_server = True
+    socket.curve_secretkey = keys.server_secret.encode()
+    socket.curve_publickey = keys.server_public.encode()
+
+
+def secure_client(socket: zmq.Socket[bytes], keys: JobKeys) -> None:
+    """Make a socket talk to a holder of the servers' key only; call before connect."""
+    socket.curve_serverkey = keys.server_public.encode()
+    socket.curve_publickey = keys.worker_public.encode()
+    socket.curve_secretkey = keys.worker_secret.encode()
