@@ -1,5 +1,7 @@
 """The wire format: round trips of any tensors, and anything else refused with a reason."""
 
+import contextlib
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -110,10 +112,8 @@ def test_damaged_messages_raise_only_wire_errors(data):
         frame = frames[data.draw(st.integers(0, 2))]
         if frame:
             frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(WireError):
         Assembler(max_bytes=1 << 24).add("peer", [memoryview(f) for f in frames])
-    except WireError as error:
-        assert str(error)
 
 
 @settings(max_examples=200, deadline=None)

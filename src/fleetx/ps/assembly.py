@@ -93,16 +93,18 @@ class Assembler:
         return Message(header, wire.read_tensors(found, message.buffer.data))
 
     def _begin(self, key: tuple[Hashable, int], header: Header) -> _Unfinished:
-        # The oldest unfinished message is most likely one that its sender has given up, and in any
-        # case one that its sender will send again.
-        while len(self._unfinished) >= self._max_messages:
-            self._drop(next(iter(self._unfinished)))
-        if self._bytes + header.total > self._max_bytes:
+        if header.total > self._max_bytes:
             raise WireError(
                 Problem.TOO_LARGE,
-                f"unfinished messages would hold {self._bytes + header.total} bytes and at most "
-                f"{self._max_bytes} are allowed",
+                f"the message has {header.total} bytes and at most {self._max_bytes} are allowed",
             )
+        # The oldest unfinished message is most likely one that its sender has given up, and in any
+        # case one that its sender will send again.
+        while self._unfinished and (
+            len(self._unfinished) >= self._max_messages
+            or self._bytes + header.total > self._max_bytes
+        ):
+            self._drop(next(iter(self._unfinished)))
         self._unfinished[key] = message = _Unfinished(header)
         self._bytes += header.total
         return message
