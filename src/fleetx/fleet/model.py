@@ -1,8 +1,8 @@
-"""The distributed model of the eager front end: DistributedDataParallel that still looks like the
-user's module.
+"""The distributed model of the eager front end, which still looks like the user's module.
 
 Attributes and state_dict are those of the wrapped module, so that scripts, checkpoints and
-libraries that look into a model work as they did on one worker.
+libraries that look into a model work as they did on one worker. Where backward averages gradients
+it is a DistributedDataParallel; other techniques exchange later, and then it only starts equal.
 """
 
 from collections.abc import Mapping
@@ -19,18 +19,14 @@ from fleetx.comm import world
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
 
 
-class DistributedModel(DistributedDataParallel):
-    """A module whose gradients are averaged over all workers during backward."""
+class _LooksLikeItsModule(nn.Module):
+    """Attributes and state of the module inside."""
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
-
-    def leave(self) -> None:
-        """Let go of the process group: the reducer holds it, with the hooks of its messages."""
-        self.reducer = self.logger = self.process_group = None  # type: ignore[assignment]
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state of the user's module, under its own names."""
@@ -43,6 +39,28 @@ class DistributedModel(DistributedDataParallel):
         return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
 
 
+class LocalModel(_LooksLikeItsModule):
+    """A module whose backward stays on this worker; it starts as rank 0 has it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        for tensor in [*module.parameters(), *module.buffers()]:
+            tensor.data.copy_(world.broadcast(tensor.data))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module."""
+        return self.module(*args, **kwargs)
+
+
+class DistributedModel(_LooksLikeItsModule, DistributedDataParallel):
+    """A module whose gradients are averaged over all workers during backward."""
+
+    def leave(self) -> None:
+        """Let go of the process group: the reducer holds it, with the hooks of its messages."""
+        self.reducer = self.logger = self.process_group = None  # type: ignore[assignment]
+
+
 def wrap_model(
     model: nn.Module,
     settings: AllReduceSettings,
@@ -50,12 +68,10 @@ def wrap_model(
     bucket_mb: float,
     find_unused_parameters: bool,
 ) -> nn.Module:
-    """Return the model with gradients averaged over workers; the module itself if none has any.
+    """Return the model with gradients averaged over workers during backward.
 
     Parameters and buffers start as rank 0 has them.
     """
-    if not any(p.requires_grad for p in model.parameters()):
-        return model
     wrapped = DistributedModel(
         model,
         bucket_cap_mb=bucket_mb,

@@ -1,5 +1,5 @@
-"""The distributed optimizer of the eager front end: the user's optimizer with Fleet's names
-beside torch's."""
+"""The distributed optimizer of the eager front end: the composed step behind torch's names and
+Fleet's."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import torch
 from torch.optim import Optimizer
 
 from fleetx.launch import heartbeat
+from fleetx.step.train_step import TrainStep
 
 
 class DistributedOptimizer(Optimizer):
     """A torch optimizer as Fleet hands it back.
 
     It is an Optimizer, so learning-rate schedulers, GradScaler and state_dict work on it; its
-    parameter groups and state are the wrapped optimizer's own. Gradients have been averaged by the
-    distributed model when `step` is called.
+    parameter groups and state are the wrapped optimizer's own. With techniques that act after
+    backward, `step` runs them; without, it is the wrapped optimizer's step.
     """
 
-    def __init__(self, inner: Optimizer) -> None:
+    def __init__(self, train_step: TrainStep) -> None:
         # Optimizer.__init__ is not called: groups, state and hooks are the inner optimizer's.
-        self.inner = inner
+        self.train_step = train_step
+        self.inner = inner = train_step.update
         self._saw_backward = False
         first = next((p for g in inner.param_groups for p in g["params"] if p.requires_grad), None)
         if first is not None:
@@ -51,19 +53,30 @@ class DistributedOptimizer(Optimizer):
         """The wrapped optimizer's defaults."""
         return self.inner.defaults
 
-    def step(self, closure: Callable[[], float] | None = None) -> Any:  # type: ignore[override]
-        """Update the parameters."""
+    def step(  # type: ignore[override]
+        self,
+        closure: Callable[[], Any] | None = None,
+        *,
+        loss: torch.Tensor | None = None,
+    ) -> Any:
+        """Update the parameters; techniques that follow the loss are told it by `loss`."""
         self._saw_backward = False
         heartbeat.beat()
-        return self.inner.step() if closure is None else self.inner.step(closure)
+        if self.train_step.is_plain:
+            return self.inner.step() if closure is None else self.inner.step(closure)
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.train_step.run(loss)
+        return loss
 
     def minimize(self, loss: torch.Tensor, *_: Any, **__: Any) -> tuple[None, list[Any]]:
         """Run backward, unless the script has, and update the parameters."""
         if not self._saw_backward:
             self.inner.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            self.train_step.precision.scaled(loss).backward()  # type: ignore[no-untyped-call]
         pairs = [(p, p.grad) for g in self.param_groups for p in g["params"] if p.grad is not None]
-        self.step()
+        self.step(loss=loss)
         return None, pairs
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -84,12 +97,16 @@ class DistributedOptimizer(Optimizer):
             group["lr"] = value
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state."""
-        return self.inner.state_dict()
+        """Return the wrapped optimizer's state, and under "fleet" that of the techniques."""
+        state = self.inner.state_dict()
+        techniques = self.train_step.state_dict()
+        return {**state, "fleet": techniques} if techniques else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the wrapped optimizer's state."""
-        self.inner.load_state_dict(state_dict)
+        """Load what `state_dict` returned."""
+        rest = dict(state_dict)
+        self.train_step.load_state_dict(rest.pop("fleet", {}))
+        self.inner.load_state_dict(rest)
 
     set_state_dict = load_state_dict
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -166,13 +166,27 @@ class RoleMakerBase:
     __str__ = to_string
 
     # -- talking to the others --------------------------------------------------------
-    def connect(self, *, timeout_seconds: float = 300.0) -> None:
-        """Meet the other workers of a collective job; nothing to do if they have met."""
-        if self.is_collective and self.worker_num() > 1:
+    def connect(
+        self,
+        *,
+        timeout_seconds: float = 300.0,
+        asked: Mapping[str, str] | None = None,
+        later: bool = False,
+    ) -> None:
+        """Meet the other workers of a collective job; nothing to do if they have met.
+
+        Args:
+            timeout_seconds: how long to wait for workers that have not come yet.
+            asked: what this worker was asked for, to be compared with the others.
+            later: meet at the first communication instead of now.
+        """
+        if self.is_collective:
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
             if device.type == "cuda" and not torch.distributed.is_initialized():
                 torch.cuda.set_device(self.local_rank() % torch.cuda.device_count())
-            comm.connect(self.worker, device, timeout_seconds=timeout_seconds)
+            comm.connect(
+                self.worker, device, timeout_seconds=timeout_seconds, asked=asked, later=later
+            )
 
     def _channel(self, comm_world: str) -> host_values.Channel | None:
         """Return the group of a world; None in a parameter-server job without groups."""

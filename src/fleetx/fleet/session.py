@@ -17,16 +17,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from fleetx import comm
+from fleetx import comm, techniques
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
 from fleetx.fleet import checkpoints, uneven
-from fleetx.fleet.model import wrap_model
-from fleetx.fleet.optimizer import DistributedOptimizer
+from fleetx.fleet.eager_training import EagerTraining
 from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
 from fleetx.launch.worker_environment import detect
+from fleetx.step.compose import choose
+from fleetx.step.technique import Job, Technique
 
 logger = logging.getLogger("fleetx.fleet")
 
@@ -42,6 +43,7 @@ class Fleet:
         self._collective: Any = None  # what minimize made of a program
         self._is_collective = False
         self._util: UtilBase | None = None
+        self._eager = EagerTraining(self._choose)
 
     # -- joining the job --------------------------------------------------------------
     def init(
@@ -73,6 +75,7 @@ class Fleet:
         self._is_collective = is_collective or role.is_collective
         self._take_strategy(DistributedStrategy() if strategy is None else strategy)
         self._util = UtilBase(role)
+        self._eager = EagerTraining(self._choose)
         if self._is_collective:
             role.connect(timeout_seconds=timeout_seconds)
         elif role.is_non_distributed() and detect().world_size > 1:
@@ -205,21 +208,10 @@ class Fleet:
                 f"distributed_model takes a torch.nn.Module, not {type(model).__name__}."
             )
         self._role  # noqa: B018 - raises if init was not called
-        strategy = self._strategy
-        if strategy.localsgd:
-            raise ValueError(
-                "the strategy switches on localsgd, which FleetX cannot do for PyTorch modules "
-                "yet: switch it off."
-            )
-        if strategy.sync_batch_norm:
+        if self._strategy.sync_batch_norm:
             model = convert_sync_batch_norm(model)
-        if not comm.is_connected():
-            return model
-        return wrap_model(
-            model,
-            all_reduce_settings(strategy, self._role),
-            bucket_mb=strategy.fuse_grad_size_in_MB if strategy.fuse_all_reduce_ops else 1e-6,
-            find_unused_parameters=strategy.find_unused_parameters,
+        return self._eager.model(
+            model, find_unused_parameters=self._strategy.find_unused_parameters
         )
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
@@ -233,7 +225,12 @@ class Fleet:
             self._take_strategy(strategy)
         self._user_optimizer = optimizer
         if isinstance(optimizer, torch.optim.Optimizer):
-            self._distributed_optimizer = DistributedOptimizer(optimizer)
+            if not self._eager.has_models_with(self._job()):
+                raise ValueError(
+                    "fleet.distributed_model has already been called with another strategy: give "
+                    "the strategy to fleet.init, or call fleet.distributed_optimizer first."
+                )
+            self._distributed_optimizer = self._eager.optimizer(optimizer)
             return self._distributed_optimizer
         from fleetx.fleet.static_optimizer import StaticDistributedOptimizer
         from fleetx.static.optimizer import Optimizer
@@ -246,6 +243,22 @@ class Fleet:
             )
         self._distributed_optimizer = StaticDistributedOptimizer(self, optimizer)
         return self._distributed_optimizer
+
+    def _job(self) -> Job:
+        """Return what techniques may know about this job."""
+        strategy = self._strategy
+        return Job(
+            strategy=strategy,
+            workers=self.worker_num(),
+            all_reduce=all_reduce_settings(strategy, self._role),
+            bucket_mb=strategy.fuse_grad_size_in_MB if strategy.fuse_all_reduce_ops else 1e-6,
+            last_bucket_mb=strategy.last_comm_group_size_MB,
+        )
+
+    def _choose(self) -> tuple[Job, list[Technique]]:
+        """Return the job and the techniques that its strategy switches on."""
+        job = self._job()
+        return job, choose(job, techniques.KNOWN)
 
     def join(self, model: nn.Module) -> AbstractContextManager[None]:
         """Let workers have different numbers of batches: `with fleet.join(model):` around the loop.

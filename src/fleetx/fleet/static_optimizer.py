@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fleetx import comm
-from fleetx.comm.gradient_all_reduce import GradientAllReduce, GradientExchange
 from fleetx.fleet.collective_program import (
     insert_all_reduce,
     insert_broadcast,
@@ -15,6 +15,8 @@ from fleetx.fleet.collective_program import (
     use_sync_batch_norm,
 )
 from fleetx.static.program import Program, default_startup_program
+from fleetx.step.compose import compose_program
+from fleetx.step.program_step import ProgramStep
 
 if TYPE_CHECKING:
     from fleetx.fleet.session import Fleet
@@ -49,36 +51,38 @@ class StaticDistributedOptimizer:
         no_grad_set: Any = None,
     ) -> Any:
         """Append backward, communication and update for `loss`; return (update ops, pairs)."""
-        from fleetx.fleet.session import all_reduce_settings
-
         fleet, strategy = self._fleet, self._fleet._strategy
         main = loss.block.program
         startup = default_startup_program() if startup_program is None else startup_program
-        result = self.inner.minimize(
+        job, techniques = fleet._choose()
+        rings = max(1, strategy.nccl_comm_num)
+        step = ProgramStep(self.inner, None)
+        if job.workers > 1:
+            step.synchronise = partial(insert_all_reduce, workers=job.workers, rings=rings)
+            if comm.is_connected():
+                step.exchange = job.exchange()
+        compose_program(step, techniques)
+        if strategy.localsgd and job.workers > 1:
+            step.synchronise = step.exchange = None
+            step.after_update.append(
+                lambda main, *_: insert_parameter_average(main, job.workers, rings)
+            )
+        result = step.optimizer.minimize(
             loss,
             startup_program=startup,
             parameter_list=parameter_list,
             no_grad_set=no_grad_set,
         )
         origin = main.clone()
-        workers = fleet.worker_num()
-        if workers > 1:
-            rings = max(1, strategy.nccl_comm_num)
-            if strategy.localsgd:
-                insert_parameter_average(main, workers, rings)
-            else:
-                insert_all_reduce(main, result[1], workers, rings)
+        if step.synchronise is not None:
+            step.synchronise(main, result[1])
+        for append in step.after_update:
+            append(main, startup, loss)
+        if job.workers > 1:
             names = [v.name for v in startup.global_block().vars.values() if v.persistable]
             insert_broadcast(startup, names, rings)
             if strategy.sync_batch_norm:
                 use_sync_batch_norm(main)
-            if comm.is_connected() and not strategy.localsgd:
-                main._gradient_exchange = GradientExchange(
-                    GradientAllReduce(all_reduce_settings(strategy, fleet._role)),
-                    limit_mb=float(getattr(strategy, "fuse_grad_size_in_MB", 32))
-                    if getattr(strategy, "fuse_all_reduce_ops", True) is not False
-                    else 1e-6,
-                    last_mb=float(getattr(strategy, "last_comm_group_size_MB", 1)),
-                )
+            main._gradient_exchange = step.exchange
         fleet._collective = CollectivePrograms(main, origin, startup)
         return result

@@ -1,0 +1,52 @@
+"""What a worker was asked for, in the words of a message: its script and its strategy.
+
+Workers compare this before they train together (`comm.agreement`). Settings that concern one
+process only, such as numbers of threads, may differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from fleetx.fleet.strategy import DistributedStrategy
+
+_OWN_AFFAIRS = {
+    "strategy.execution_strategy.num_threads",
+    "strategy.execution_strategy.num_iteration_per_drop_scope",
+    "strategy.cudnn_exhaustive_search",
+    "strategy.cudnn_batchnorm_spatial_persistent",
+    "strategy.conv_workspace_size_limit",
+}
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def what_was_asked(call: str, strategy: Any) -> dict[str, str]:
+    """Return what all workers must have in common when they come to `call`."""
+    script = Path(sys.argv[0] if sys.argv else "")
+    asked = {"the call": call, "the script": script.name}
+    if script.is_file():
+        content = hashlib.sha256(script.read_bytes()).hexdigest()[:12]
+        asked["the content of the script (checksum)"] = content
+    settings = _settings("strategy", strategy)
+    return asked | {name: text for name, text in settings.items() if name not in _OWN_AFFAIRS}
+
+
+def _settings(name: str, value: Any) -> dict[str, str]:
+    """Return the settings in a strategy, flat: 'strategy.amp_configs.use_pure_fp16' and so on."""
+    if isinstance(value, DistributedStrategy):
+        state = value.__getstate__()
+        value = {**state["values"], **state["configs"]}
+    if isinstance(value, dict):
+        return {k: v for key in value for k, v in _settings(f"{name}.{key}", value[key]).items()}
+    return {name: _text(value)}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_text(item) for item in value)}]"
+    return str(getattr(value, "name", type(value).__name__))  # a variable, or an object

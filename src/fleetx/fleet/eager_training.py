@@ -1,0 +1,87 @@
+"""PyTorch models and optimizers of a session, and the composed steps that join them.
+
+`distributed_model` and `distributed_optimizer` may come in either order, and there may be several
+pairs (two networks, two optimizers): an optimizer belongs to the model that has its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from fleetx import comm
+from fleetx.fleet.model import LocalModel, wrap_model
+from fleetx.fleet.optimizer import DistributedOptimizer
+from fleetx.step.compose import compose_step, compose_update
+from fleetx.step.stages import Precision
+from fleetx.step.technique import Job, Technique
+from fleetx.step.train_step import TrainStep
+
+
+@dataclass
+class Pair:
+    """A model, its optimizer, and the step they make; one of them may be missing yet."""
+
+    job: Job
+    techniques: list[Technique]
+    step: TrainStep
+    parameters: set[int] = field(default_factory=set)
+    model: nn.Module | None = None
+    optimizer: DistributedOptimizer | None = None
+
+
+class EagerTraining:
+    """The pairs of a session; `choose` returns the job and the techniques to train with."""
+
+    def __init__(self, choose: Callable[[], tuple[Job, list[Technique]]]) -> None:
+        self._choose = choose
+        self.pairs: list[Pair] = []
+
+    def _pair_for(self, parameters: Iterable[torch.Tensor], missing: str) -> Pair:
+        """Return the pair with these parameters that lacks a model or optimizer, or a new one."""
+        ids = {id(p) for p in parameters}
+        for pair in self.pairs:
+            if getattr(pair, missing) is None and pair.parameters & ids:
+                return pair
+        job, techniques = self._choose()
+        pair = Pair(job, techniques, compose_step(techniques), ids)
+        self.pairs.append(pair)
+        return pair
+
+    def model(self, model: nn.Module, *, find_unused_parameters: bool) -> nn.Module:
+        """Return the model as it trains on all workers."""
+        pair = self._pair_for(model.parameters(), "model")
+        step = pair.step
+        model = step.memory.prepare(model)
+        trains = any(p.requires_grad for p in model.parameters())
+        changes_forward = type(step.precision) is not Precision
+        wrapped = model
+        if comm.is_connected() and trains and step.grad_sync.during_backward:
+            wrapped = wrap_model(
+                model,
+                pair.job.all_reduce,
+                bucket_mb=pair.job.bucket_mb,
+                find_unused_parameters=find_unused_parameters,
+            )
+        elif changes_forward or comm.is_connected():
+            wrapped = LocalModel(model)
+        if changes_forward:
+            wrapped.forward = step.precision.wrap_forward(wrapped.forward)
+        pair.model = wrapped
+        step.take_model(model)
+        return wrapped
+
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> DistributedOptimizer:
+        """Return the optimizer as it trains on all workers."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        pair = self._pair_for(parameters, "optimizer")
+        compose_update(pair.step, pair.techniques, optimizer)
+        pair.optimizer = DistributedOptimizer(pair.step)
+        return pair.optimizer
+
+    def has_models_with(self, job: Job) -> bool:
+        """Tell whether every model so far was made with the strategy of this job."""
+        return all(pair.job.strategy == job.strategy for pair in self.pairs if pair.model)

@@ -1,0 +1,69 @@
+"""Composing techniques: which are on, whether they go together, and in which order they apply.
+
+Two techniques that replace the same stage are refused before anything is trained, in a sentence
+that names both, the stage and the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from torch.optim import Optimizer
+
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.technique import Job, Technique
+from fleetx.step.train_step import TrainStep
+
+
+def choose(job: Job, known: Sequence[type[Technique]]) -> list[Technique]:
+    """Return the techniques that the job's strategy switches on, in the order of `known`.
+
+    Raises ValueError if two cannot go together or one cannot act.
+    """
+    chosen = [kind(job) for kind in known if kind.is_on(job.strategy)]
+    for first, second in combinations(chosen, 2):
+        reason = conflict(first, second)
+        if reason is not None:
+            raise ValueError(
+                f"the strategy switches on {first.name} and {second.name}, but {reason}: "
+                f"switch off {first.name} or {second.name}."
+            )
+    for technique in chosen:
+        technique.check()
+    return [t for t in chosen if job.workers > 1 or not t.needs_workers]
+
+
+def conflict(first: Technique, second: Technique) -> str | None:
+    """Return why two techniques do not go together, as a clause; None if they do."""
+    shared = first.replaces & second.replaces
+    if shared:
+        stages = " and ".join(f"{stage}" for stage in sorted(shared))
+        return f"both replace the step's {stages}"
+    return first.refuses.get(second.name) or second.refuses.get(first.name)
+
+
+def compose_step(techniques: Sequence[Technique]) -> TrainStep:
+    """Return the step of a PyTorch module with these techniques; it has no optimizer yet."""
+    step = TrainStep()
+    for technique in techniques:
+        technique.change_step(step)
+    return step
+
+
+def compose_update(step: TrainStep, techniques: Sequence[Technique], optimizer: Optimizer) -> None:
+    """Give a step the user's optimizer, or what techniques put in its place."""
+    for technique in techniques:
+        technique.check_optimizer(optimizer)
+    for technique in techniques:
+        optimizer = technique.change_update(step, optimizer)
+    step.take_optimizer(optimizer)
+
+
+def compose_program(step: ProgramStep, techniques: Sequence[Technique]) -> ProgramStep:
+    """Apply techniques to the step of a program; return it."""
+    for technique in techniques:
+        technique.check_optimizer(step.optimizer)
+    for technique in techniques:
+        technique.change_program(step)
+    return step

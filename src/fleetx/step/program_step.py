@@ -1,0 +1,32 @@
+"""The composed step of a program: what `minimize` writes, in the order of the stages.
+
+Techniques wrap or replace `optimizer` (precision, memory, update), say how gradients are exchanged
+(`synchronise`), and may append ops behind the update (`after_update`). Ops run the same functions
+that the stages of PyTorch modules call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleetx.comm.gradient_all_reduce import GradientExchange
+from fleetx.static.program import Program
+
+Pairs = list[tuple[Any, Any]]
+
+
+@dataclass
+class ProgramStep:
+    """How a program is made to train on all workers."""
+
+    optimizer: Any
+    """The user's optimizer, wrapped or replaced by techniques."""
+    synchronise: Callable[[Program, Pairs], None] | None
+    """Writes the exchange of gradients behind the backward pass; None: there is none, or the
+    optimizer writes it itself."""
+    exchange: GradientExchange | None = None
+    """How gradients that are summed during backward travel."""
+    after_update: list[Callable[[Program, Program, Any], None]] = field(default_factory=list)
+    """Write ops behind the update; called with the main and the startup program and the loss."""

@@ -1,0 +1,104 @@
+"""The five stages of a step on named tensors, each with what happens when no technique is on.
+
+    precision   in which precision forward runs, and whether the gradients can be used
+    memory      which activations are kept for backward
+    grad_sync   how workers exchange gradients
+    update      how parameters follow their gradients
+    param_sync  how workers exchange parameters
+
+A technique puts an object of its own in the place of a stage. Between stages gradients are in true
+units, and every worker comes to every collective in the same step. State that must survive a break
+is in `state_dict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import nn
+
+Parameters = Mapping[str, torch.Tensor]
+
+
+class Stage(StrEnum):
+    """The places of a step that a technique may change."""
+
+    PRECISION = "precision"
+    MEMORY = "memory"
+    GRAD_SYNC = "grad_sync"
+    UPDATE = "update"
+    PARAM_SYNC = "param_sync"
+
+
+class _Stateless:
+    """A stage without state of its own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must survive a break of the training."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+
+
+class Precision(_Stateless):
+    """Forward runs in the precision of the parameters, and every gradient is used."""
+
+    def wrap_forward(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the forward function of a model as this stage runs it."""
+        return forward
+
+    def watch(self, parameters: Parameters) -> None:
+        """Get to know the parameters, once, before the first step."""
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return what `minimize` calls backward on for this loss."""
+        return loss
+
+    def usable(self, parameters: Parameters, *, agreed: bool) -> bool:
+        """Tell whether the gradients can be used; all workers get one answer.
+
+        `agreed`: all workers have the same gradients already, so none has to be asked.
+        """
+        return True
+
+
+class Memory(_Stateless):
+    """All activations are kept."""
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Return the model as it is to be trained."""
+        return model
+
+
+class GradientSync(_Stateless):
+    """Gradients are averaged while backward runs (DDP's reducer); with one worker, not at all."""
+
+    during_backward = True
+    """Backward itself averages, so that all workers have the same gradients when it ends."""
+
+    def collect(self, parameters: Parameters) -> bool:
+        """Take a backward pass's gradients; tell whether it is time to exchange and update."""
+        return True
+
+    def exchange(self, parameters: Parameters) -> None:
+        """Make the gradients those to update with."""
+
+
+class LocalGradients(GradientSync):
+    """Every worker uses its own gradients."""
+
+    during_backward = False
+
+
+class ParameterSync(_Stateless):
+    """Parameters are not exchanged: equal gradients keep them equal."""
+
+    needs_loss = False
+    """`after_update` wants to know the loss."""
+
+    def after_update(self, parameters: Parameters, loss: torch.Tensor | None) -> None:
+        """Exchange parameters, if it is time; `parameters` has buffers (statistics) too."""

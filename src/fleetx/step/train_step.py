@@ -1,0 +1,117 @@
+"""The composed step of a PyTorch module: five stages, run around the script's own backward.
+
+A script calls forward, `loss.backward()` and `optimizer.step()`. The first runs under `precision`
+and `memory`, the second may average gradients as it goes, the third is `run` here:
+
+    collect -> usable on all workers? -> exchange -> update -> exchange parameters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from fleetx.step.stages import GradientSync, Memory, ParameterSync, Precision
+
+
+class TrainStep:
+    """One model, one optimizer, and the stages between them."""
+
+    def __init__(self) -> None:
+        self.precision = Precision()
+        self.memory = Memory()
+        self.grad_sync = GradientSync()
+        self.param_sync = ParameterSync()
+        self.parameters: dict[str, torch.Tensor] = {}
+        """What is trained, by name."""
+        self.when_named: list[Callable[[dict[str, torch.Tensor]], None]] = []
+        """Called with `parameters` when model and optimizer are both known."""
+        self._model: nn.Module | None = None
+        self._optimizer: Optimizer | None = None
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but the optimizer's own step is to be done after backward."""
+        return (
+            type(self.precision) is Precision
+            and type(self.grad_sync) is GradientSync
+            and type(self.param_sync) is ParameterSync
+        )
+
+    @property
+    def update(self) -> Optimizer:
+        """The optimizer that changes the parameters."""
+        if self._optimizer is None:
+            raise RuntimeError("call fleet.distributed_optimizer(optimizer) first.")
+        return self._optimizer
+
+    def take_optimizer(self, optimizer: Optimizer) -> None:
+        """Update with this optimizer."""
+        self._optimizer = optimizer
+        self._name()
+
+    def take_model(self, model: nn.Module) -> None:
+        """Train this model: names come from it, and statistics to average with parameters."""
+        self._model = model
+        self._name()
+
+    def _name(self) -> None:
+        """Find out what is trained, under which names."""
+        if self._optimizer is None:
+            return
+        groups = self._optimizer.param_groups
+        if self._model is None:  # a script without a distributed model: numbers are the names
+            self.parameters = {
+                f"group{i}.{j}": p for i, g in enumerate(groups) for j, p in enumerate(g["params"])
+            }
+            self._tensors = dict(self.parameters)
+            return
+        held = {id(p) for group in groups for p in group["params"]}
+        named: dict[str, torch.Tensor] = dict(self._model.named_parameters())
+        found = {name: p for name, p in named.items() if id(p) in held}
+        missing = len(held) - len({id(p) for p in found.values()})
+        if missing:
+            raise ValueError(
+                f"{missing} of the optimizer's {len(held)} parameters are not in the model that "
+                "fleet.distributed_model was given: make the optimizer from model.parameters()."
+            )
+        self.parameters = found
+        buffers = {n: b for n, b in self._model.named_buffers() if b.is_floating_point()}
+        self._tensors = {**found, **buffers}
+        self.precision.watch(found)
+        for tell in self.when_named:
+            tell(found)
+
+    def run(self, loss: torch.Tensor | None = None) -> None:
+        """Do everything that follows backward."""
+        if self.param_sync.needs_loss and loss is None:
+            raise ValueError(
+                "adaptive_localsgd chooses its interval by the loss: call "
+                "optimizer.minimize(loss) or optimizer.step(loss=loss)."
+            )
+        if not self.grad_sync.collect(self.parameters):
+            return
+        if self.precision.usable(self.parameters, agreed=self.grad_sync.during_backward):
+            self.grad_sync.exchange(self.parameters)
+            self.update.step()
+        self.param_sync.after_update(self._tensors, loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of all stages but the optimizer's own; empty if none has any."""
+        states = {name: stage.state_dict() for name, stage in self._stages()}
+        return {name: state for name, state in states.items() if state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        for name, stage in self._stages():
+            if name in state:
+                stage.load_state_dict(state[name])
+
+    def _stages(self) -> list[tuple[str, Any]]:
+        names = ("precision", "memory", "grad_sync", "param_sync")
+        return [(name, getattr(self, name)) for name in names]

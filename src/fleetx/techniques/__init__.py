@@ -1,0 +1,10 @@
+"""Techniques: each changes stages of the training step; one file each.
+
+`KNOWN` is the order in which they are applied: updates first, then what is around backward, then
+what is around the exchange of gradients.
+"""
+
+from fleetx.step.technique import Technique
+from fleetx.techniques.fp16_all_reduce import Fp16AllReduce
+
+KNOWN: tuple[type[Technique], ...] = (Fp16AllReduce,)
