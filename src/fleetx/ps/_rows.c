@@ -1,0 +1,329 @@
+/* Rows of fixed size in growing blocks of memory that never move, and random numbers by id.
+ *
+ * A row is a record of bytes: a parameter's row and the optimizer's state for it, side by side.
+ * `gather` and `scatter` copy one field of many rows; the rows to come are prefetched.
+ */
+#include "_common.h"
+
+#include <sys/mman.h>
+
+/* Blocks are about this large; the system gives memory to pages that were written only. */
+#define BLOCK_BYTES (8u << 20)
+
+typedef struct {
+    PyObject_HEAD
+    PyThread_type_lock lock;
+    uint8_t **blocks;
+    size_t block_count;
+    size_t record;     /* bytes of a row */
+    unsigned shift;    /* a block has 1 << shift rows */
+    size_t block_size; /* bytes of a block */
+} RowStore;
+
+static inline uint8_t *row_at(const RowStore *self, uint64_t row) {
+    const uint64_t mask = ((uint64_t)1 << self->shift) - 1;
+    return self->blocks[row >> self->shift] + (row & mask) * self->record;
+}
+
+static inline uint64_t row_limit(const RowStore *self) {
+    return (uint64_t)self->block_count << self->shift;
+}
+
+static void store_dealloc(RowStore *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    for (size_t i = 0; i < self->block_count; i++) {
+        munmap(self->blocks[i], self->block_size);
+    }
+    free(self->blocks);
+    if (self->lock != NULL) {
+        PyThread_free_lock(self->lock);
+    }
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"record", NULL};
+    Py_ssize_t record;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n:RowStore", names, &record)) {
+        return NULL;
+    }
+    if (record < 1 || record > (Py_ssize_t)1 << 28) {
+        return PyErr_Format(PyExc_ValueError, "a row cannot have %zd bytes.", record);
+    }
+    RowStore *self = (RowStore *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->record = (size_t)record;
+    while (((size_t)2 << self->shift) * self->record <= BLOCK_BYTES) {
+        self->shift++;
+    }
+    self->block_size = ((size_t)1 << self->shift) * self->record;
+    self->lock = PyThread_allocate_lock();
+    if (self->lock == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *store_grow(RowStore *self, PyObject *object) {
+    const unsigned long long rows = PyLong_AsUnsignedLongLong(object);
+    if (rows == (unsigned long long)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (rows > (unsigned long long)UINT32_MAX) {
+        return PyErr_Format(PyExc_ValueError, "a store cannot have %llu rows.", rows);
+    }
+    int failed = 0;
+    hold(self->lock);
+    const size_t wanted = (size_t)((rows + ((uint64_t)1 << self->shift) - 1) >> self->shift);
+    if (wanted > self->block_count) {
+        uint8_t **blocks = realloc(self->blocks, wanted * sizeof(uint8_t *));
+        failed = blocks == NULL;
+        if (!failed) {
+            self->blocks = blocks;
+        }
+        while (!failed && self->block_count < wanted) {
+            void *block = mmap(NULL, self->block_size, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            failed = block == MAP_FAILED;
+            if (!failed) {
+                self->blocks[self->block_count++] = block;
+            }
+        }
+    }
+    PyThread_release_lock(self->lock);
+    return failed ? PyErr_NoMemory() : Py_NewRef(Py_None);
+}
+
+/* The arguments of gather and scatter, checked but for the row numbers. */
+typedef struct {
+    Py_buffer rows, values;
+    size_t offset, width;
+    Py_ssize_t count;
+} Copy;
+
+static int take_copy(RowStore *self, PyObject *args, Copy *copy, int writable) {
+    PyObject *rows_object, *values_object;
+    Py_ssize_t offset, width;
+    if (!PyArg_ParseTuple(args, "OnnO", &rows_object, &offset, &width, &values_object)) {
+        return -1;
+    }
+    if (offset < 0 || width < 1 || (size_t)offset > self->record ||
+        (size_t)width > self->record - (size_t)offset) {
+        PyErr_Format(PyExc_ValueError, "bytes %zd to %zd + %zd are outside a row of %zu bytes.",
+                     offset, offset, width, self->record);
+        return -1;
+    }
+    if (take_ids(rows_object, &copy->rows, 0, "rows") < 0) {
+        return -1;
+    }
+    const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(values_object, &copy->values, flags) < 0) {
+        PyBuffer_Release(&copy->rows);
+        return -1;
+    }
+    copy->offset = (size_t)offset;
+    copy->width = (size_t)width;
+    copy->count = copy->rows.len / 8;
+    if (copy->values.len % width != 0 || copy->values.len / width != copy->count) {
+        PyErr_Format(PyExc_ValueError, "%zd rows of %zd bytes do not make %zd bytes.", copy->count,
+                     width, copy->values.len);
+        PyBuffer_Release(&copy->rows);
+        PyBuffer_Release(&copy->values);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *finish_copy(Copy *copy, int bad) {
+    PyBuffer_Release(&copy->rows);
+    PyBuffer_Release(&copy->values);
+    if (bad) {
+        PyErr_SetString(PyExc_IndexError, "a row number is outside the store.");
+        return NULL;
+    }
+    return Py_NewRef(Py_None);
+}
+
+/* The highest row is checked before anything is copied: all or nothing. */
+static int rows_fit(const Copy *copy, int64_t lowest, uint64_t limit) {
+    const int64_t *row = copy->rows.buf;
+    int fit = 1;
+    for (Py_ssize_t i = 0; i < copy->count; i++) {
+        fit &= row[i] >= lowest && (row[i] < 0 || (uint64_t)row[i] < limit);
+    }
+    return fit;
+}
+
+static inline void prefetch_field(const RowStore *self, const Copy *copy, Py_ssize_t i) {
+    const int64_t *row = copy->rows.buf;
+    if (i < copy->count && row[i] >= 0) {
+        const uint8_t *field = row_at(self, (uint64_t)row[i]) + copy->offset;
+        for (size_t at = 0; at < copy->width && at < 512; at += 64) {
+            __builtin_prefetch(field + at);
+        }
+        __builtin_prefetch(field + copy->width - 1);
+    }
+}
+
+static PyObject *store_gather(RowStore *self, PyObject *args) {
+    Copy copy;
+    if (take_copy(self, args, &copy, 1) < 0) {
+        return NULL;
+    }
+    const int64_t *row = copy.rows.buf;
+    uint8_t *out = copy.values.buf;
+    const size_t width = copy.width;
+    int bad;
+    hold(self->lock);
+    BEGIN_LONG(copy.count)
+    bad = !rows_fit(&copy, -1, row_limit(self));
+    for (Py_ssize_t i = 0; i < AHEAD && !bad; i++) {
+        prefetch_field(self, &copy, i);
+    }
+    for (Py_ssize_t i = 0; i < copy.count && !bad; i++) {
+        prefetch_field(self, &copy, i + AHEAD);
+        if (row[i] < 0) {
+            memset(out + (size_t)i * width, 0, width);
+        } else {
+            memcpy(out + (size_t)i * width, row_at(self, (uint64_t)row[i]) + copy.offset, width);
+        }
+    }
+    END_LONG
+    PyThread_release_lock(self->lock);
+    return finish_copy(&copy, bad);
+}
+
+static PyObject *store_scatter(RowStore *self, PyObject *args) {
+    Copy copy;
+    if (take_copy(self, args, &copy, 0) < 0) {
+        return NULL;
+    }
+    const int64_t *row = copy.rows.buf;
+    const uint8_t *values = copy.values.buf;
+    const size_t width = copy.width;
+    int bad;
+    hold(self->lock);
+    BEGIN_LONG(copy.count)
+    bad = !rows_fit(&copy, 0, row_limit(self));
+    for (Py_ssize_t i = 0; i < AHEAD && !bad; i++) {
+        prefetch_field(self, &copy, i);
+    }
+    for (Py_ssize_t i = 0; i < copy.count && !bad; i++) {
+        prefetch_field(self, &copy, i + AHEAD);
+        memcpy(row_at(self, (uint64_t)row[i]) + copy.offset, values + (size_t)i * width, width);
+    }
+    END_LONG
+    PyThread_release_lock(self->lock);
+    return finish_copy(&copy, bad);
+}
+
+static PyObject *store_limit(RowStore *self, void *closure) {
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(row_limit(self));
+}
+
+static PyMethodDef store_methods[] = {
+    {"grow", (PyCFunction)store_grow, METH_O, "grow(n): have room for n rows; new ones are zero."},
+    {"gather", (PyCFunction)store_gather, METH_VARARGS,
+     "gather(rows, offset, width, out): copy a field of rows; a row of -1 gives zeros."},
+    {"scatter", (PyCFunction)store_scatter, METH_VARARGS,
+     "scatter(rows, offset, width, values): set a field of rows."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef store_getset[] = {
+    {"limit", (getter)store_limit, NULL, "There is room for this many rows.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot store_slots[] = {
+    {Py_tp_new, store_new},
+    {Py_tp_dealloc, store_dealloc},
+    {Py_tp_methods, store_methods},
+    {Py_tp_getset, store_getset},
+    {Py_tp_doc, "RowStore(record): rows of `record` bytes."},
+    {0, NULL},
+};
+
+static PyType_Spec store_spec = {
+    .name = "fleetx.ps._rows.RowStore",
+    .basicsize = sizeof(RowStore),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = store_slots,
+};
+
+/* -- random numbers --------------------------------------------------------------------------- */
+static PyObject *uniform(PyObject *module, PyObject *args) {
+    (void)module;
+    unsigned long long seed;
+    PyObject *ids_object, *out_object;
+    Py_buffer ids, out;
+    if (!PyArg_ParseTuple(args, "KOO:uniform", &seed, &ids_object, &out_object)) {
+        return NULL;
+    }
+    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
+        return NULL;
+    }
+    if (take_array(out_object, &out, 1, "d", "out") < 0) {
+        PyBuffer_Release(&ids);
+        return NULL;
+    }
+    PyObject *result = NULL;
+    const Py_ssize_t count = ids.len / 8;
+    if (count == 0 ? out.len != 0 : out.len % ids.len != 0) {
+        PyErr_Format(PyExc_ValueError, "%zd ids do not share %zd numbers.", count, out.len / 8);
+    } else {
+        const Py_ssize_t columns = count == 0 ? 0 : out.len / ids.len;
+        const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15), key = mix64(seed + golden);
+        const int64_t *id = ids.buf;
+        double *value = out.buf;
+        BEGIN_LONG(count * columns)
+        for (Py_ssize_t i = 0; i < count; i++) {
+            const uint64_t start = mix64((uint64_t)id[i] + key) + key;
+            for (Py_ssize_t c = 0; c < columns; c++) {
+                /* 52 bits and a half: never 0, never 1. */
+                const uint64_t bits = mix64(start + (uint64_t)(c + 1) * golden) >> 12;
+                *value++ = ((double)bits + 0.5) * 0x1p-52;
+            }
+        }
+        END_LONG
+        result = Py_NewRef(Py_None);
+    }
+    PyBuffer_Release(&ids);
+    PyBuffer_Release(&out);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"uniform", uniform, METH_VARARGS,
+     "uniform(seed, ids, out): numbers between 0 and 1 that depend on seed, id and column only."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int fill_module(PyObject *module) {
+    PyObject *type = PyType_FromSpec(&store_spec);
+    if (type == NULL) {
+        return -1;
+    }
+    const int failed = PyModule_AddObjectRef(module, "RowStore", type);
+    Py_DECREF(type);
+    return failed;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "fleetx.ps._rows",
+    .m_doc = "Rows of fixed size, and random numbers by id.",
+    .m_methods = functions,
+    .m_slots = module_slots,
+};
+
+PyMODINIT_FUNC PyInit__rows(void) {
+    return PyModuleDef_Init(&definition);
+}
