@@ -42,7 +42,7 @@ def test_first_machine(nodelist, first):
 def test_lists_that_cannot_be_read():
     with pytest.raises(ValueError, match="list of machines ''"):
         first_host("")
-    with pytest.raises(ValueError, match="'2x3' cannot be read"):
+    with pytest.raises(ValueError, match="'1,2x3' cannot be read"):
         tasks_per_node("1,2x3")
 
 

@@ -1,6 +1,7 @@
 """Communication between workers, on torch.distributed."""
 
 from fleetx.comm.world import (
+    agree_on,
     all_gather,
     all_reduce,
     backend_for,
@@ -9,12 +10,14 @@ from fleetx.comm.world import (
     connect,
     disconnect,
     is_connected,
+    meet,
     rank,
     ring,
     world_size,
 )
 
 __all__ = [
+    "agree_on",
     "all_gather",
     "all_reduce",
     "backend_for",
@@ -23,6 +26,7 @@ __all__ = [
     "connect",
     "disconnect",
     "is_connected",
+    "meet",
     "rank",
     "ring",
     "world_size",

@@ -47,17 +47,20 @@ class AllReduceSettings:
             raise ValueError(f"nccl_comm_num must be at least 1, not {self.communicators}.")
 
 
+def _check_groups(group_size: int) -> None:
+    size = world.world_size()
+    if group_size < 2 or size % group_size:
+        raise ValueError(
+            f"hierarchical_allreduce_inter_nranks is {group_size}, but {size} workers must divide "
+            "into groups of that size, at least 2."
+        )
+
+
 class _Hierarchy:
     """Groups of consecutive workers and the group of their first ones."""
 
     def __init__(self, group_size: int) -> None:
         size = world.world_size()
-        if group_size < 2 or size % group_size:
-            raise ValueError(
-                f"hierarchical_allreduce_inter_nranks is {group_size}, but {size} workers must "
-                "divide into groups "
-                "of that size, at least 2."
-            )
         self.leader = world.rank() // group_size * group_size
         self.is_leader = world.rank() == self.leader
         leaders = list(range(0, size, group_size))
@@ -115,15 +118,25 @@ class GradientAllReduce:
         self._started = 0
         self._hierarchy: list[_Hierarchy] = []
         self._threads: list[ThreadPoolExecutor] = []
+        self._is_ready = False
         world.hold(self)
         if settings.group_size and world.is_connected():
+            _check_groups(settings.group_size)
+        # Workers that have not met yet do so at the first bucket, and make their groups then.
+        if dist.is_initialized():
+            self._make_groups()
+
+    def _make_groups(self) -> None:
+        self._is_ready = True
+        world.meet()
+        if self.settings.group_size and world.is_connected():
             self._hierarchy = [
-                _Hierarchy(settings.group_size) for _ in range(settings.communicators)
+                _Hierarchy(self.settings.group_size) for _ in range(self.settings.communicators)
             ]
             # One thread per communicator: its buckets go in the same order on all workers.
             self._threads = [ThreadPoolExecutor(1) for _ in self._hierarchy]
         else:
-            for number in range(settings.communicators):
+            for number in range(self.settings.communicators):
                 world.ring(number)
 
     def leave(self) -> None:
@@ -136,6 +149,8 @@ class GradientAllReduce:
         """Start summing a flat bucket in place; the returned handle's `wait` ends it."""
         if not world.is_connected():
             return _Done()
+        if not self._is_ready:
+            self._make_groups()
         travelling = bucket
         wanted = self.settings.dtype
         if wanted is not None and bucket.dtype in (torch.float32, torch.float64):

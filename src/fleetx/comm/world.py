@@ -10,12 +10,15 @@ import atexit
 import datetime
 import gc
 import weakref
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
+from fleetx.comm.agreement import Asked, DisagreementError, agree
 from fleetx.comm.lost_workers import explain_lost_workers
+from fleetx.launch.network import split_endpoint
 from fleetx.launch.worker_environment import WorkerEnvironment
 
 _REDUCTIONS = {
@@ -27,6 +30,8 @@ _REDUCTIONS = {
 
 # Communicators by ring number; ring 0 is the default group.
 _rings: dict[int, dist.ProcessGroup] = {}
+_agreements = 0
+_patience = 300.0  # how long workers wait for each other before they compare anything
 
 
 def backend_for(device: torch.device) -> str:
@@ -34,42 +39,119 @@ def backend_for(device: torch.device) -> str:
     return "nccl" if device.type == "cuda" else "gloo"
 
 
+@dataclass(frozen=True)
+class _Meeting:
+    """With whom to meet, how, and what to tell them."""
+
+    worker: WorkerEnvironment
+    device: torch.device
+    timeout_seconds: float
+    asked: Asked
+
+
+_pending: _Meeting | None = None
+
+
 def connect(
-    worker: WorkerEnvironment, device: torch.device, *, timeout_seconds: float = 300.0
+    worker: WorkerEnvironment,
+    device: torch.device,
+    *,
+    timeout_seconds: float = 300.0,
+    asked: Asked | None = None,
+    later: bool = False,
 ) -> None:
     """Meet the other workers; returns when all are there, raises after the timeout.
 
     A process group that the script has made itself is used as it is, if its size is right.
+
+    Args:
+        worker: this worker's place among them.
+        device: what it computes on; decides the collective library.
+        timeout_seconds: how long to wait for workers that have not come yet.
+        asked: what this worker was asked for; all must have been asked for the same.
+        later: meet at the first communication instead of now.
     """
+    global _pending
+    if worker.world_size == 1:
+        _pending = None
+        return
+    announced = _pending is not None and _pending.worker == worker and asked is None
+    if not announced:
+        _pending = _Meeting(worker, device, timeout_seconds, asked or {})
+    if not later:
+        meet()
+
+
+def meet() -> None:
+    """Meet the other workers now, if `connect` was told to do that later."""
+    global _pending, _patience
+    meeting, _pending = _pending, None
+    if meeting is None:
+        return
+    worker = meeting.worker
+    if meeting.asked:
+        _patience = meeting.timeout_seconds
     if dist.is_initialized():
         if dist.get_world_size() != worker.world_size:
             raise RuntimeError(
                 f"torch.distributed is already initialised for {dist.get_world_size()} workers, "
-                "but the "
-                f"environment ({worker.launcher}) says {worker.world_size}."
+                f"but the environment ({worker.launcher}) says {worker.world_size}."
             )
-        return
-    if worker.world_size == 1:
+        if meeting.asked:
+            agree_on(meeting.asked)
         return
     try:
-        dist.init_process_group(
-            backend_for(device),
-            init_method=f"tcp://{worker.master}",
-            rank=worker.rank,
-            world_size=worker.world_size,
-            timeout=datetime.timedelta(seconds=timeout_seconds),
-        )
+        _join(meeting)
+    except DisagreementError:
+        raise
     except (dist.DistNetworkError, dist.DistStoreError, TimeoutError, RuntimeError) as error:
         raise RuntimeError(
             f"worker {worker.rank} of {worker.world_size} did not meet the others at "
-            f"{worker.master} within "
-            f"{timeout_seconds:.0f} s: another worker is missing or has another world size, the "
-            "address is "
-            f"wrong, or a firewall or proxy is between ({error})."
+            f"{worker.master} within {meeting.timeout_seconds:.0f} s: another worker is missing or "
+            "has another world size, the address is wrong or in use by another job, or a firewall "
+            f"or proxy is between ({error})."
         ) from error
     explain_lost_workers()
     # A group whose threads still run when the interpreter ends makes the process abort.
     atexit.register(disconnect)
+
+
+def _join(meeting: _Meeting) -> None:
+    worker, timeout = meeting.worker, datetime.timedelta(seconds=meeting.timeout_seconds)
+    host, port = split_endpoint(worker.master)
+    store = dist.TCPStore(
+        host,
+        port,
+        is_master=worker.rank == 0 and not worker.store_is_kept,
+        timeout=timeout,
+        # All may believe in different world sizes; that is found out by comparing.
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
+    first = dist.PrefixStore("fleetx/meeting", store)
+    agree(first, worker.rank, worker.world_size, meeting.asked, meeting.timeout_seconds)
+    dist.init_process_group(
+        backend_for(meeting.device),
+        store=dist.PrefixStore("default_pg", store),
+        rank=worker.rank,
+        world_size=worker.world_size,
+        timeout=timeout,
+    )
+
+
+def agree_on(asked: Asked) -> None:
+    """Compare with all workers what this one was asked for; raise on all of them if it differs.
+
+    Workers that have not met yet do it when they meet.
+    """
+    global _pending, _agreements
+    if _pending is not None:
+        _pending = replace(_pending, asked=asked)
+    elif is_connected():
+        _agreements += 1
+        store = dist.distributed_c10d._get_default_store()
+        fresh = dist.PrefixStore(f"fleetx/agreement/{_agreements}", store)
+        agree(fresh, dist.get_rank(), dist.get_world_size(), asked, _patience)
 
 
 def disconnect() -> None:
@@ -78,6 +160,8 @@ def disconnect() -> None:
     A group ends its threads when the last reference to it goes. That must be before the interpreter
     ends: a thread that then wants to return a Python object aborts the process.
     """
+    global _pending
+    _pending = None
     for user in list(_users):
         user.leave()
     _rings.clear()
@@ -102,17 +186,21 @@ def hold(user: User) -> None:
 
 
 def is_connected() -> bool:
-    """Tell whether there is more than this worker."""
-    return dist.is_initialized() and dist.get_world_size() > 1
+    """Tell whether there is more than this worker; the others may be met only later."""
+    return world_size() > 1
 
 
 def rank() -> int:
     """Return this worker's number."""
+    if _pending is not None:
+        return _pending.worker.rank
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def world_size() -> int:
     """Return the number of workers."""
+    if _pending is not None:
+        return _pending.worker.world_size
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
@@ -122,6 +210,7 @@ def ring(number: int) -> dist.ProcessGroup | None:
 
     Ring 0 is the default group.
     """
+    meet()
     if not dist.is_initialized():
         return None
     if number not in _rings:
@@ -168,4 +257,4 @@ def all_gather(tensor: torch.Tensor, ring_id: int = 0) -> list[torch.Tensor]:
 def barrier() -> None:
     """Wait until all workers have come here."""
     if is_connected():
-        dist.barrier()
+        dist.barrier(group=ring(0))

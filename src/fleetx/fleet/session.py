@@ -21,8 +21,9 @@ from fleetx import comm, techniques
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
 from fleetx.fleet import checkpoints, uneven
+from fleetx.fleet.asked import what_was_asked
 from fleetx.fleet.eager_training import EagerTraining
-from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase
+from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase, UserDefinedRoleMaker
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
 from fleetx.launch.worker_environment import detect
@@ -53,8 +54,12 @@ class Fleet:
         strategy: Any = None,
         *,
         timeout_seconds: float = 300.0,
+        wait: bool = True,
     ) -> Fleet:
         """Find out who this worker is and meet the others.
+
+        Workers that the script itself names, by a user-defined role maker, meet when they first
+        communicate.
 
         Args:
             role_maker: says who this worker is; by default read from the environment, whatever
@@ -62,6 +67,7 @@ class Fleet:
             is_collective: workers train by collective communication (the only mode so far).
             strategy: a DistributedStrategy; the default one if None.
             timeout_seconds: how long to wait for workers that have not come yet.
+            wait: meet the others now; otherwise when this worker first communicates.
         """
         if not isinstance(is_collective, bool):
             raise ValueError(f"`is_collective` should be instance of bool, not {is_collective!r}.")
@@ -77,7 +83,11 @@ class Fleet:
         self._util = UtilBase(role)
         self._eager = EagerTraining(self._choose)
         if self._is_collective:
-            role.connect(timeout_seconds=timeout_seconds)
+            role.connect(
+                timeout_seconds=timeout_seconds,
+                asked=what_was_asked("fleet.init", self._strategy),
+                later=not wait or isinstance(role, UserDefinedRoleMaker),
+            )
         elif role.is_non_distributed() and detect().world_size > 1:
             raise ValueError(
                 f"{detect().world_size} workers were started, but fleet.init() was not told that "
@@ -208,6 +218,7 @@ class Fleet:
                 f"distributed_model takes a torch.nn.Module, not {type(model).__name__}."
             )
         self._role  # noqa: B018 - raises if init was not called
+        comm.meet()
         if self._strategy.sync_batch_norm:
             model = convert_sync_batch_norm(model)
         return self._eager.model(
@@ -223,8 +234,10 @@ class Fleet:
         self._role  # noqa: B018 - raises if init was not called
         if strategy is not None:
             self._take_strategy(strategy)
+        comm.agree_on(what_was_asked("fleet.distributed_optimizer", self._strategy))
         self._user_optimizer = optimizer
         if isinstance(optimizer, torch.optim.Optimizer):
+            comm.meet()
             if not self._eager.has_models_with(self._job()):
                 raise ValueError(
                     "fleet.distributed_model has already been called with another strategy: give "

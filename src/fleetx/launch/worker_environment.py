@@ -29,6 +29,7 @@ class WorkerEnvironment:
     master: str = "127.0.0.1:6170"  # where the workers meet
     launcher: str = "none"
     node_count: int = 1
+    store_is_kept: bool = False  # the launcher itself listens at `master`, not worker 0
 
     @property
     def current_endpoint(self) -> str:
@@ -128,6 +129,7 @@ def _from_torch(env: Mapping[str, str]) -> WorkerEnvironment:
             master,
             "torch",
             _number(env, "GROUP_WORLD_SIZE", max(1, size // max(1, local_size))),
+            env.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         ),
         "RANK",
     )
