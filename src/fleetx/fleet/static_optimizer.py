@@ -57,7 +57,7 @@ class StaticDistributedOptimizer:
         job, techniques = fleet._choose()
         rings = max(1, strategy.nccl_comm_num)
         step = ProgramStep(self.inner, None)
-        if job.workers > 1:
+        if job.workers > 1 and not getattr(self.inner, "exchanges_gradients", False):
             step.synchronise = partial(insert_all_reduce, workers=job.workers, rings=rings)
             if comm.is_connected():
                 step.exchange = job.exchange()

@@ -64,9 +64,7 @@ class DistributedStrategy:
     lars_configs = ConfigsField(108, tables.LARS, "LARS")
     lamb = Field(8, False, "layer-wise rates for Adam with large batches", effect=_refused)
     lamb_configs = ConfigsField(109, tables.LAMB, "LAMB")
-    dgc = Field(
-        5, False, "deep gradient compression: only the largest entries travel", effect=_refused
-    )
+    dgc = Field(5, False, "deep gradient compression: only the largest entries travel")
     dgc_configs = ConfigsField(105, tables.DGC, "deep gradient compression")
     localsgd = Field(4, False, "workers train alone and average their parameters now and then")
     localsgd_configs = ConfigsField(103, tables.LOCALSGD, "LocalSGD")

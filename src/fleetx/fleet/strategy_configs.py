@@ -59,6 +59,14 @@ DGC: Rows = (
     Field(
         3, [], "shares of gradient entries held back; [0.999] if empty", "sparsity", element=float
     ),
+    Field(
+        1001,
+        0.0,
+        "norm to which each worker clips a compressed gradient, times workers ** -0.5; 0 for none",
+        "local_clip_norm",
+        since="fleetx",
+        least=0,
+    ),
 )
 LARS: Rows = (
     Field(1, 0.001, "trust coefficient", "lars_coeff"),

@@ -42,12 +42,16 @@ class Job:
 class Sizes:
     """The sizes that costs depend on."""
 
-    parameter_bytes: int
-    """All trained parameters, as they are."""
-    parameter_count: int
-    largest: tuple[int, ...] = ()
+    elements: tuple[int, ...]
     """Elements of each trained parameter."""
-    buffer_bytes: int = 0
+    element_bytes: int = 4
+    buffer_elements: int = 0
+    """Floating statistics that are not trained."""
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of all trained parameters, and of all their gradients."""
+        return sum(self.elements) * self.element_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,10 @@ what is around the exchange of gradients.
 """
 
 from fleetx.step.technique import Technique
+from fleetx.techniques.dgc import Dgc
 from fleetx.techniques.fp16_all_reduce import Fp16AllReduce
 
-KNOWN: tuple[type[Technique], ...] = (Fp16AllReduce,)
+KNOWN: tuple[type[Technique], ...] = (
+    Dgc,
+    Fp16AllReduce,
+)

@@ -24,6 +24,7 @@ from fleetx.static.optimizer.adaptive import (
 from fleetx.static.optimizer.averages import ExponentialMovingAverage, ModelAverage
 from fleetx.static.optimizer.base import Optimizer
 from fleetx.static.optimizer.decoupled import extend_with_decoupled_weight_decay
+from fleetx.static.optimizer.dgc import DGCMomentum, DGCMomentumOptimizer
 from fleetx.static.optimizer.lookahead import LookaheadOptimizer
 from fleetx.static.optimizer.recompute import RecomputeOptimizer
 from fleetx.static.optimizer.sgd import (
@@ -48,6 +49,8 @@ __all__ = [
     "AdamW",
     "Adamax",
     "AdamaxOptimizer",
+    "DGCMomentum",
+    "DGCMomentumOptimizer",
     "DecayedAdagrad",
     "DecayedAdagradOptimizer",
     "Dpsgd",

@@ -1,0 +1,165 @@
+"""Deep gradient compression: dgc, which exchanges gradients, and dgc_momentum, which updates.
+
+Each worker adds its gradient to a velocity u and the velocity to what it has held back, v; the
+largest entries of v travel, and both are zero there afterwards (factor masking). Before the first
+compressed step gradients are averaged whole and u is the velocity of ordinary momentum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fleetx import comm
+from fleetx.comm.top_k import SparsitySchedule, entries, gather_entries, largest
+from fleetx.static.op_registry import Attr, op
+from fleetx.static.ops.optimizer_ops import infer_inplace, infer_update, momentum
+
+SMALLEST = 16384
+"""Tensors with fewer elements travel whole."""
+
+
+def compress(
+    u: Tensor, v: Tensor, grad: Tensor, count: int, *, mu: float, nesterov: bool
+) -> tuple[Tensor, Tensor]:
+    """Take a gradient into u and v; return positions and values of the entries to send."""
+    if nesterov:
+        u.add_(grad).mul_(mu)
+        v.add_(u).add_(grad)
+    else:
+        u.mul_(mu).add_(grad)
+        v.add_(u)
+    flat = v.view(-1)
+    indices = largest(flat, count)
+    values = flat[indices]
+    flat[indices] = 0
+    u.view(-1)[indices] = 0
+    return indices, values
+
+
+def clip_locally(grad: Tensor, limit: float) -> Tensor:
+    """Return a worker's gradient with at most this norm."""
+    norm = grad.norm()
+    return torch.where(norm > limit, grad * (limit / norm), grad)
+
+
+def decay(grad: Tensor, param: Tensor, kind: int, coeff: float) -> Tensor:
+    """Return a gradient with weight decay: kind 0 none, 1 L1, 2 L2."""
+    if kind == 0:
+        return grad
+    return grad.add(param.sign() if kind == 1 else param, alpha=coeff)
+
+
+def all_reduce_mean(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the means of tensors of one type over all workers, by one message."""
+    if not tensors or not comm.is_connected():
+        return list(tensors)
+    flat = torch.cat([t.reshape(-1) for t in tensors]).div_(comm.world_size())
+    parts = comm.all_reduce(flat).split([t.numel() for t in tensors])
+    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+
+
+@op(
+    "dgc",
+    inputs="U* V* Param* Grad* Dense*? current_step",
+    outputs="U_out* V_out* Grad_out* Dense_out*?",
+    attrs={
+        "m": 0.9,
+        "use_nesterov": True,
+        "sparsity": [0.999],
+        "rampup_begin_step": 0.0,
+        "rampup_step": 1.0,
+        "regular_coeff": Attr("FLOATS", []),
+        "regular_type": Attr("INTS", []),
+        "local_clip_norm": 0.0,
+    },
+    grad=None,
+    infer=infer_inplace,
+    inplace={"U_out": "U", "V_out": "V"},
+    side_effect=True,
+)
+def dgc(
+    us: list[Tensor],
+    vs: list[Tensor],
+    params: list[Tensor],
+    grads: list[Tensor],
+    dense: list[Tensor],
+    current_step: Tensor,
+    *,
+    m: float,
+    use_nesterov: bool,
+    sparsity: list[float],
+    rampup_begin_step: float,
+    rampup_step: float,
+    regular_coeff: list[float],
+    regular_type: list[int],
+    local_clip_norm: float,
+) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
+    """Exchange the gradients of a program: large ones by their largest entries, `Dense` whole."""
+    schedule = SparsitySchedule(
+        begin=int(rampup_begin_step), ramp=int(rampup_step), sparsities=tuple(sparsity)
+    )
+    step = int(current_step.item())
+    share = schedule.at(step)
+    if local_clip_norm and step >= schedule.begin:
+        grads = [clip_locally(g, local_clip_norm) for g in grads]
+    if any(regular_type):
+        settings = zip(grads, params, regular_type, regular_coeff, strict=True)
+        grads = [decay(g, p, kind, coeff) for g, p, kind, coeff in settings]
+    whole = all_reduce_mean([*dense, *([] if share else grads)])
+    if not share:
+        return us, vs, whole[len(dense) :], whole[: len(dense)]
+    sent = [
+        compress(u, v, g, entries(g.numel(), share), mu=m, nesterov=use_nesterov)
+        for u, v, g in zip(us, vs, grads, strict=True)
+    ]
+    sums = [torch.zeros_like(g) for g in grads]
+    for indices, values in gather_entries([i for i, _ in sent], [x for _, x in sent]):
+        for total, index, value in zip(sums, indices, values, strict=True):
+            total.view(-1).index_add_(0, index, value, alpha=1.0 / comm.world_size())
+    return us, vs, sums, whole
+
+
+@op(
+    "dgc_momentum",
+    inputs="Param Grad Velocity LearningRate current_step nranks?",
+    outputs="ParamOut VelocityOut Grad_out?",
+    attrs={
+        "mu": 0.0,
+        "use_nesterov": False,
+        "rampup_begin_step": -1.0,
+        "sparsity": [0.999],
+        "rampup_step": 1.0,
+    },
+    grad=None,
+    infer=infer_update,
+    inplace={"ParamOut": "Param", "VelocityOut": "Velocity", "Grad_out": "Grad"},
+)
+def dgc_momentum(
+    param: Tensor,
+    grad: Tensor,
+    velocity: Tensor,
+    rate: Tensor,
+    current_step: Tensor,
+    nranks: Tensor | None,
+    *,
+    mu: float,
+    use_nesterov: bool,
+    rampup_begin_step: float,
+    sparsity: list[float],
+    rampup_step: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Update by the exchanged gradient: p -= lr * g, for the momentum is in it already.
+
+    While gradients travel whole it is ordinary momentum.
+    """
+    schedule = SparsitySchedule(
+        begin=max(0, int(rampup_begin_step)), ramp=int(rampup_step), sparsities=tuple(sparsity)
+    )
+    if schedule.at(int(current_step.item())):
+        param.sub_(grad * rate)
+    else:
+        momentum(param, grad, velocity, rate, mu=mu, use_nesterov=use_nesterov)
+    return param, velocity, grad

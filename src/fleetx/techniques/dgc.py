@@ -1,0 +1,271 @@
+"""dgc: deep gradient compression. Only the largest entries of a gradient travel, as (index, value).
+
+Each worker keeps a velocity and what it has held back, sends the largest entries of that in one
+`all_gather`, and forgets both where it sent (factor masking). The momentum is thus in what travels,
+and the update is plain SGD. Small parameters, those that are not float32, and all of them before
+`rampup_begin_step` are averaged whole and updated by ordinary momentum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+
+from fleetx import comm
+from fleetx.comm.top_k import SparsitySchedule, entries, gather_entries
+from fleetx.static.ops.dgc_ops import (
+    SMALLEST,
+    all_reduce_mean,
+    clip_locally,
+    compress,
+)
+from fleetx.static.ops.optimizer_ops import momentum
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.stages import GradientSync, Parameters, Stage
+from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.train_step import TrainStep
+
+_NO_ENTRIES: dict[Tensor, tuple[list[Tensor], list[Tensor]]] = {}
+
+
+class DgcMomentum(Optimizer):
+    """Updates with what `DgcExchange` received; made from torch's SGD, whose groups it shares."""
+
+    def __init__(self, inner: SGD) -> None:
+        super().__init__(inner.param_groups, inner.defaults)
+        self.param_groups = inner.param_groups  # schedulers made for the inner one act here too
+        self.received = dict(_NO_ENTRIES)
+        """For each compressed parameter the indices and values that all workers sent."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update all parameters."""
+        loss = None if closure is None else closure()
+        for group in self.param_groups:
+            rate = group["lr"]
+            for parameter in group["params"]:
+                if parameter in self.received:
+                    flat = parameter.data.view(-1)
+                    indices, values = self.received[parameter]
+                    for index, value in zip(indices, values, strict=True):
+                        flat.index_add_(0, index, value, alpha=-rate / comm.world_size())
+                elif parameter.grad is not None:
+                    self._ordinary(parameter, group)
+        self.received = {}
+        return loss
+
+    def _ordinary(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        rate = torch.as_tensor(group["lr"], dtype=torch.float64)
+        momentum(
+            parameter.data,
+            parameter.grad,  # type: ignore[arg-type]
+            self.velocity(parameter),
+            rate,
+            mu=group["momentum"],
+            use_nesterov=group["nesterov"],
+            regularization_method="l2_decay" if group["weight_decay"] else "",
+            regularization_coeff=group["weight_decay"],
+        )
+
+    def velocity(self, parameter: Tensor) -> Tensor:
+        """Return a parameter's velocity, zero at first."""
+        return self._state(parameter, "momentum_buffer")
+
+    def held_back(self, parameter: Tensor) -> Tensor:
+        """Return what this worker has not sent yet, zero at first."""
+        return self._state(parameter, "held_back")
+
+    def _state(self, parameter: Tensor, name: str) -> Tensor:
+        state = self.state[parameter]
+        if name not in state:
+            state[name] = torch.zeros_like(parameter.data, memory_format=torch.contiguous_format)
+        found: Tensor = state[name]
+        return found
+
+
+class DgcExchange(GradientSync):
+    """Exchanges the largest entries of large gradients, and the others whole."""
+
+    during_backward = False
+
+    def __init__(self, schedule: SparsitySchedule, local_clip_norm: float) -> None:
+        self.schedule = schedule
+        self.local_clip_norm = local_clip_norm
+        self.step = 0
+        self.optimizer: DgcMomentum | None = None
+
+    @torch.no_grad()
+    def exchange(self, parameters: Parameters) -> None:
+        """Send and receive; the optimizer finds compressed gradients in `received`."""
+        assert self.optimizer is not None
+        share = self.schedule.at(self.step)
+        groups = {p: g for g in self.optimizer.param_groups for p in g["params"]}
+        trained = [p for p in parameters.values() if p.requires_grad]
+        large = [p for p in trained if share and is_compressed(p)]
+        self._average([p for p in trained if not any(p is q for q in large)])
+        sent = []
+        for p in large:
+            grad = torch.zeros_like(p) if p.grad is None else p.grad
+            if self.local_clip_norm and self.step >= self.schedule.begin:
+                grad = clip_locally(grad, self.local_clip_norm)
+            group = groups[p]
+            if group["weight_decay"]:
+                grad = grad.add(p, alpha=group["weight_decay"])
+            sent.append(
+                compress(
+                    self.optimizer.velocity(p),
+                    self.optimizer.held_back(p),
+                    grad,
+                    entries(p.numel(), share),
+                    mu=group["momentum"],
+                    nesterov=group["nesterov"],
+                )
+            )
+        self.optimizer.received = _collect(large, sent)
+        self.step += 1
+
+    def _average(self, trained: list[Tensor]) -> None:
+        """Average gradients whole, one message per type."""
+        for dtype in sorted({p.dtype for p in trained}, key=str):
+            members = [p for p in trained if p.dtype is dtype]
+            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in members]
+            for p, mean in zip(members, all_reduce_mean(grads), strict=True):
+                p.grad = mean
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the schedule has come; velocities are the optimizer's."""
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the schedule was."""
+        self.step = int(state["step"])
+
+
+def _collect(
+    parameters: list[Tensor], sent: list[tuple[Tensor, Tensor]]
+) -> dict[Tensor, tuple[list[Tensor], list[Tensor]]]:
+    """Exchange entries; return for each parameter what every worker sent of it, by rank."""
+    if not parameters:
+        return {}
+    received: dict[Tensor, tuple[list[Tensor], list[Tensor]]] = {p: ([], []) for p in parameters}
+    for indices, values in gather_entries([i for i, _ in sent], [v for _, v in sent]):
+        for p, index, value in zip(parameters, indices, values, strict=True):
+            received[p][0].append(index)
+            received[p][1].append(value)
+    return received
+
+
+def is_compressed(parameter: Tensor) -> bool:
+    """Tell whether a parameter's gradient is large enough to be worth compressing."""
+    fits = parameter.numel() >= SMALLEST and parameter.dtype is torch.float32
+    return fits and parameter.is_contiguous()
+
+
+class Dgc(Technique):
+    """Replaces the exchange of gradients and the update."""
+
+    name = "dgc"
+    replaces = frozenset({Stage.GRAD_SYNC, Stage.UPDATE})
+    refuses = {
+        "fp16_allreduce": "dgc sends single entries, which fp16_allreduce does not convert",
+    }
+    needs_workers = True
+    differs_by_worker = True
+
+    def __init__(self, job: Any) -> None:
+        super().__init__(job)
+        self._exchange: DgcExchange | None = None
+
+    def _schedule(self) -> SparsitySchedule:
+        settings = self.settings
+        return SparsitySchedule(
+            begin=settings["rampup_begin_step"],
+            ramp=settings["rampup_step"],
+            sparsities=tuple(settings["sparsity"]) or (0.999,),
+        )
+
+    def check(self) -> None:
+        """Refuse a wrong schedule, and settings of an all-reduce that there will not be."""
+        self._schedule()
+        if self.job.all_reduce.group_size:
+            raise ValueError(
+                "dgc sends to all workers at once and cannot follow use_hierarchical_allreduce: "
+                "switch off one of them."
+            )
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse optimizers other than momentum."""
+        from fleetx.static.optimizer import DGCMomentumOptimizer, MomentumOptimizer
+
+        if isinstance(optimizer, DGCMomentumOptimizer | MomentumOptimizer):
+            return
+        name = type(optimizer).__name__
+        if not isinstance(optimizer, SGD) or name == "DgcMomentum":
+            raise ValueError(
+                f"dgc works on momentum, not on {name}: use torch.optim.SGD(..., momentum=0.9) "
+                "or switch off dgc."
+            )
+        for group in optimizer.param_groups:
+            if not group["momentum"] or group["dampening"] or group["maximize"]:
+                raise ValueError(
+                    "dgc needs SGD with momentum, without dampening and maximize: set "
+                    "momentum=0.9, or switch off dgc."
+                )
+
+    def change_step(self, step: TrainStep) -> None:
+        """Exchange after backward."""
+        limit = float(self.settings["local_clip_norm"]) * self.job.workers**-0.5
+        self._exchange = DgcExchange(self._schedule(), limit)
+        step.grad_sync = self._exchange
+
+    def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
+        """Update with what was received."""
+        assert isinstance(optimizer, SGD)
+        assert self._exchange is not None
+        self._exchange.optimizer = DgcMomentum(optimizer)
+        return self._exchange.optimizer
+
+    def change_program(self, step: ProgramStep) -> None:
+        """Make the momentum optimizer one that compresses."""
+        from fleetx.static.optimizer import DGCMomentumOptimizer
+
+        inner, settings = step.optimizer, self.settings
+        if not isinstance(inner, DGCMomentumOptimizer):
+            inner = DGCMomentumOptimizer(
+                learning_rate=inner._learning_rate,
+                momentum=inner._momentum,
+                rampup_begin_step=settings["rampup_begin_step"],
+                rampup_step=settings["rampup_step"],
+                sparsity=settings["sparsity"],
+                parameter_list=inner._parameter_list,
+                use_nesterov=inner._use_nesterov,
+                num_trainers=self.job.workers,
+                regularization=inner.regularization,
+                grad_clip=inner._grad_clip,
+                name=inner._name,
+            )
+        step.optimizer = inner
+        step.synchronise = step.exchange = None
+
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return what a step sends at the last sparsity, and the memory of what is held back."""
+        share = self._schedule().sparsities[-1]
+        large = [n for n in sizes.elements if n >= SMALLEST]
+        small = sum(n for n in sizes.elements if n < SMALLEST)
+        others = self.job.workers - 1
+        sent = 8.0 * others * sum(entries(n, share) for n in large) if share else 0.0
+        whole = 8.0 * others / self.job.workers * (small if share else sum(sizes.elements))
+        return [
+            Row(
+                stage=Stage.GRAD_SYNC,
+                technique=self.name,
+                settings=f"sparsity {share:g} from step {self.settings['rampup_begin_step']}",
+                bytes_sent=sent + whole,
+                memory=4.0 * sum(large),
+            ),
+            Row(stage=Stage.UPDATE, technique=self.name, settings="momentum before compression"),
+        ]
