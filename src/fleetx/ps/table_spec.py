@@ -188,7 +188,7 @@ class EvictionSpec:
     """`evict` drops rows whose score is lower."""
     score_decay: float = 1.0
     max_bytes: int | None = None
-    """The memory of the table; a push that would exceed it first drops the least used tenth."""
+    """The memory of the table; a push that exceeds it drops the least used tenth afterwards."""
 
     def __post_init__(self) -> None:
         for name in ("max_unseen", "max_bytes"):

@@ -1,0 +1,74 @@
+"""Optimizers of sparse tables: SGD, Adagrad, Adam and FTRL on the rows that a push brings.
+
+The formulas are those of the static engine's ops. Settings: adagrad has `epsilon` (1e-6) and
+`initial_accumulator_value` (0); ftrl `l1`, `l2` (0) and `lr_power` (-0.5); adam `beta1` (0.9),
+`beta2` (0.999), `epsilon` (1e-8), `scale_epsilon` (False; True multiplies epsilon by the bias
+correction, as Paddle 2.x and torch.optim.Adam do) and `shared_steps`. Adam counts the updates of
+every row by itself, so that a row's values do not depend on the number of servers; with
+`shared_steps` every push to the table is a step of all its rows, as in torch.optim.SparseAdam and
+Paddle's lazy_mode, and workers have to push to all servers in every step, if need be no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.ps.table_spec import OptimizerSpec
+from fleetx.ps.updates import OpUpdate, State, penalised
+
+
+class RowOptimizer:
+    """An update rule for gathered rows."""
+
+    def __init__(self, spec: OptimizerSpec, *, dim: int, dtype: torch.dtype) -> None:
+        settings: dict[str, Any] = dict(spec.settings)
+        self._constants: State = {}
+        self._shared_steps = False
+        if spec.kind == "adam":
+            self._shared_steps = bool(settings.pop("shared_steps", False))
+            if settings.pop("scale_epsilon", False):
+                settings["use_global_beta_pow"] = False  # the attribute that marks 2.x's formula
+            for slot, name, start in (
+                ("Beta1Tensor", "beta1", 0.9),
+                ("Beta2Tensor", "beta2", 0.999),
+            ):
+                beta = torch.tensor(float(settings.get(name, start)), dtype=torch.float64)
+                self._constants[slot] = beta
+        self._update = OpUpdate(spec.kind, settings)
+        self._spec = spec
+        self._dtype = dtype
+        one_for_all = {slot for slot in self._update.slots if self._update.is_shared(slot)}
+        self.columns: dict[str, int] = {
+            slot: 1 if slot in one_for_all else dim
+            for slot in self._update.slots
+            if not (self._shared_steps and slot in one_for_all)
+        }
+        """The state of a row: numbers per piece, by name."""
+        self.table_state: State = {
+            slot: self._start(slot, (1,)) for slot in one_for_all if self._shared_steps
+        }
+        """State that all rows share."""
+
+    def _start(self, slot: str, shape: tuple[int, ...]) -> Tensor:
+        return torch.full(shape, self._update.start_of(slot), dtype=self._dtype)
+
+    def first_state(self, count: int) -> State:
+        """Return the state of new rows."""
+        return {slot: self._start(slot, (count, width)) for slot, width in self.columns.items()}
+
+    def update(self, param: Tensor, grad: Tensor, state: Mapping[str, Tensor], rate: float) -> None:
+        """Update rows and their state in place."""
+        spec = self._spec
+        values = {
+            "Param": param,
+            "Grad": penalised(grad, param, l1=spec.l1, l2=spec.l2),
+            "LearningRate": torch.tensor([rate], dtype=self._dtype),
+            **self._constants,
+            **state,
+            **self.table_state,
+        }
+        self._update([self._update.arguments(values)])

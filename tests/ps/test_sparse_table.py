@@ -1,0 +1,396 @@
+"""Sparse tables: the optimizers' formulas, first values, admission, eviction, and their state."""
+
+import threading
+
+import pytest
+import torch
+
+from fleetx.ps.partition import split_ids
+from fleetx.ps.sparse_table import SparseTable
+from fleetx.ps.table_spec import (
+    ClipSpec,
+    EntrySpec,
+    EvictionSpec,
+    InitializerSpec,
+    OptimizerSpec,
+    SparseTableSpec,
+    SpecError,
+)
+
+DIM = 4
+# Any 64-bit number is an id.
+POOL = torch.tensor([0, 1, -1, 2**63 - 1, -(2**63), 77, 10**12, 5])
+NORMAL = InitializerSpec(kind="normal")
+
+
+def make(kind="sgd", *, rate=0.1, settings=None, l1=0.0, l2=0.0, clip=None, **more):
+    optimizer = OptimizerSpec(
+        kind=kind, rate=rate, settings=settings or {}, l1=l1, l2=l2, clip=clip
+    )
+    return SparseTable(
+        SparseTableSpec(
+            name="t",
+            dim=DIM,
+            **{"dtype": "float64", "initializer": NORMAL, **more},
+            optimizer=optimizer,
+        )
+    )
+
+
+def steps(count=12, seed=0):
+    """Random ids, with repetitions, and their gradients."""
+    dice = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        picks = torch.randint(0, len(POOL), (6,), generator=dice)
+        yield picks, torch.randn(6, DIM, generator=dice, dtype=torch.float64)
+
+
+class TestFormulas:
+    @pytest.mark.parametrize(
+        ("kind", "settings", "peer", "arguments"),
+        [
+            ("sgd", {}, torch.optim.SGD, {}),
+            ("adagrad", {"epsilon": 1e-6}, torch.optim.Adagrad, {"eps": 1e-6}),
+            (
+                "adagrad",
+                {"epsilon": 1e-10, "initial_accumulator_value": 0.1},
+                torch.optim.Adagrad,
+                {"initial_accumulator_value": 0.1},
+            ),
+            ("adam", {"scale_epsilon": True}, torch.optim.Adam, {}),
+            (
+                "adam",
+                {"scale_epsilon": True, "beta1": 0.7, "beta2": 0.9, "epsilon": 1e-3},
+                torch.optim.Adam,
+                {"betas": (0.7, 0.9), "eps": 1e-3},
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("l2", [0.0, 0.3])
+    def test_equal_torch_with_a_parameter_per_row(self, kind, settings, peer, arguments, l2):
+        table = make(kind, settings=settings, l2=l2)
+        rows = [torch.nn.Parameter(row.clone()) for row in table.pull(POOL)]
+        optimizer = peer(rows, lr=0.1, weight_decay=l2, **arguments)
+        for number, (picks, grads) in enumerate(steps()):
+            rate = 0.1 / (1 + number)
+            optimizer.zero_grad()
+            for pick, grad in zip(picks.tolist(), grads, strict=True):
+                row = rows[pick]
+                row.grad = grad.clone() if row.grad is None else row.grad + grad
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.step()
+            table.push(POOL[picks], grads, rate=rate)
+        torch.testing.assert_close(table.pull(POOL), torch.stack(rows).detach(), rtol=0, atol=1e-13)
+
+    def test_adam_with_shared_steps_is_sparse_adam(self):
+        table = make("adam", settings={"shared_steps": True})
+        weight = torch.nn.Parameter(table.pull(POOL).clone())
+        optimizer = torch.optim.SparseAdam([weight], lr=0.1)
+        for picks, grads in steps():
+            weight.grad = torch.sparse_coo_tensor(
+                picks[None], grads, weight.shape, check_invariants=True
+            )
+            optimizer.step()
+            table.push(POOL[picks], grads)
+        torch.testing.assert_close(table.pull(POOL), weight.detach(), rtol=0, atol=1e-13)
+
+    @pytest.mark.parametrize("l1", [0.0, 0.4])
+    def test_ftrl(self, l1):
+        """McMahan et al. 2013, algorithm 1, with Paddle's doubled l2."""
+        table = make("ftrl", settings={"l1": l1, "l2": 0.2}, rate=0.5)
+        weights, z, n = table.pull(POOL), torch.zeros(8, DIM).double(), torch.zeros(8, DIM).double()
+        for picks, grads in steps():
+            total = torch.zeros(8, DIM).double().index_add_(0, picks, grads)
+            for pick in picks.unique().tolist():
+                g = total[pick]
+                sigma = ((n[pick] + g * g).sqrt() - n[pick].sqrt()) / 0.5
+                z[pick] += g - sigma * weights[pick]
+                n[pick] += g * g
+                away = z[pick].sign() * l1 - z[pick]
+                weight = away / (n[pick].sqrt() / 0.5 + 2 * 0.2)
+                weights[pick] = torch.where(z[pick].abs() <= l1, torch.zeros(()).double(), weight)
+            table.push(POOL[picks], grads)
+        torch.testing.assert_close(table.pull(POOL), weights, rtol=0, atol=1e-8)
+        assert bool((weights == 0).any()) == (l1 > 0)
+
+    def test_l1_and_clipping(self):
+        grads = torch.tensor([[3.0, -4.0, 0.0, 0.0], [0.0, 0.0, 12.0, 0.5]]).double()
+        ids = POOL[:2]
+        for clip, norm, expected in (
+            (ClipSpec(kind="value", limit=1.0), None, grads.clamp(-1.0, 1.0)),
+            (ClipSpec(kind="value", limit=2.0, low=0.0), None, grads.clamp(0.0, 2.0)),
+            (ClipSpec(kind="norm", limit=1.0), None, grads / grads.norm()),
+            (ClipSpec(kind="global_norm", limit=1.0), 26.0, grads / 26.0),
+            (ClipSpec(kind="global_norm", limit=100.0), 26.0, grads),
+        ):
+            table = make(clip=clip, rate=1.0)
+            before = table.pull(ids)
+            table.push(ids, grads, norm=norm)
+            torch.testing.assert_close(before - table.pull(ids), expected, rtol=0, atol=1e-12)
+        assert table.square_norm(ids, grads) == pytest.approx(169.25)
+        table = make(l1=0.5, rate=1.0)
+        before = table.pull(ids)
+        table.push(ids, torch.zeros_like(grads))
+        torch.testing.assert_close(before - table.pull(ids), 0.5 * before.sign())
+
+    def test_settings_are_checked(self):
+        with pytest.raises(SpecError, match="no setting momentum"):
+            make("adagrad", settings={"momentum": 0.9})
+
+    def test_gradients_are_left_alone(self):
+        grads = torch.ones(2, DIM).double()
+        for kind in ("sgd", "adagrad", "adam", "ftrl"):
+            make(kind, l2=0.1).push(POOL[:2], grads)
+            assert torch.equal(grads, torch.ones(2, DIM).double())
+
+
+class TestRows:
+    @pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam", "ftrl"])
+    def test_the_same_rows_on_any_number_of_servers(self, kind):
+        final = []
+        for servers in (1, 2, 3):
+            tables = [make(kind) for _ in range(servers)]
+            for picks, grads in steps():
+                ids = POOL[picks]
+                for table, part in zip(tables, split_ids(ids, servers), strict=True):
+                    table.push(ids[part], grads[part])
+            result = torch.empty(len(POOL), DIM).double()
+            for table, part in zip(tables, split_ids(POOL, servers), strict=True):
+                result[part] = table.pull(POOL[part])
+            final.append(result)
+        assert torch.equal(final[0], final[1])
+        assert torch.equal(final[0], final[2])
+
+    def test_a_pull_changes_nothing(self):
+        table = make()
+        first = table.pull(torch.arange(1000))
+        assert len(table) == 0
+        assert torch.equal(table.pull(torch.arange(1000)), first)
+        assert torch.equal(make().pull(torch.tensor([7])), first[7:8])
+
+    def test_out_is_filled(self):
+        table, out = make(), torch.empty(3, DIM).double()
+        assert table.pull(POOL[:3], out=out) is out
+        assert torch.equal(out, table.pull(POOL[:3]))
+        assert table.pull(POOL[:0]).shape == (0, DIM)
+
+    def test_deltas_are_added_without_the_optimizer(self):
+        table = make("adam")
+        before = table.pull(POOL)
+        table.add(POOL[[0, 0, 1]], torch.ones(3, DIM).double())
+        expected = before.clone()
+        expected[0] += 2.0
+        expected[1] += 1.0
+        torch.testing.assert_close(table.pull(POOL), expected, rtol=0, atol=1e-15)
+
+    def test_a_table_grows_over_many_blocks(self):
+        table = make("adagrad", dtype="float32")
+        ids = torch.arange(0, 3_000_000, 7)
+        for part in ids.split(50_000):
+            table.push(part, torch.ones(len(part), DIM))
+        assert len(table) == len(ids)
+        sample = ids[::1000]
+        expected = make("adagrad", dtype="float32").pull(sample) - 0.1
+        torch.testing.assert_close(table.pull(sample), expected, rtol=0, atol=1e-6)
+        pieces = list(table.rows(names=("Param", "Moment")))
+        assert torch.equal(torch.cat([piece[0] for piece in pieces]), ids)
+        assert torch.cat([piece[1]["Moment"] for piece in pieces]).unique().tolist() == [1.0]
+
+    def test_threads_may_share_a_table(self):
+        table = make(initializer=InitializerSpec(), rate=1.0)
+        ids, grads = torch.arange(2000), torch.full((2000, DIM), -1.0).double()
+
+        def work():
+            for _ in range(20):
+                table.push(ids, grads)
+                table.pull(ids)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert table.pull(ids).unique().tolist() == [60.0]
+
+    @pytest.mark.parametrize(
+        ("ids", "grads", "counts", "said"),
+        [
+            (POOL[:2], torch.ones(2, 3).double(), None, "shape \\[2, 4\\]"),
+            (POOL[:2], torch.ones(2, DIM), None, "float64"),
+            (POOL[:2], torch.ones(3, DIM).double(), None, "shape"),
+            (POOL[:2].double(), torch.ones(2, DIM).double(), None, "int64"),
+            (POOL[:2], torch.ones(2, DIM).double(), torch.ones(3).long(), "3 counts"),
+            (POOL[:2], torch.ones(2, DIM).double(), torch.zeros(2).long(), "at least 1"),
+        ],
+    )
+    def test_wrong_pushes_are_refused(self, ids, grads, counts, said):
+        table = make()
+        with pytest.raises((ValueError, TypeError), match=said):
+            table.push(ids, grads, counts=counts)
+        assert len(table) == 0
+
+
+class TestAdmission:
+    def push(self, table, ids, **more):
+        table.push(torch.tensor(ids), torch.ones(len(ids), DIM).double(), **more)
+
+    def test_the_nth_look_up_finds_a_row(self):
+        table, ids = make(entry=EntrySpec(kind="count", value=3)), torch.tensor([5])
+        first = make().pull(ids)
+        for look in (1, 2):
+            assert table.pull(ids).eq(0).all(), look
+            self.push(table, [5])
+        assert torch.equal(table.pull(ids), first)
+        self.push(table, [5])
+        torch.testing.assert_close(table.pull(ids), first - 0.1)
+
+    def test_repetitions_count(self):
+        table = make(entry=EntrySpec(kind="count", value=4))
+        self.push(table, [1, 1, 1, 2, 2])
+        self.push(table, [3, 4], counts=torch.tensor([3, 2]))
+        assert table.state_dict()["ids"].tolist() == [1, 3]
+
+    @pytest.mark.parametrize("value", [0, 1])
+    def test_a_count_of_one_lets_everybody_in(self, value):
+        table = make(entry=EntrySpec(kind="count", value=value))
+        assert torch.equal(table.pull(POOL), make().pull(POOL))
+        self.push(table, [1])
+        assert len(table) == 1
+
+    def test_probability(self):
+        table = make(entry=EntrySpec(kind="probability", value=0.25))
+        ids = list(range(4000))
+        shares = []
+        for _ in range(3):
+            self.push(table, ids)
+            shares.append(len(table) / 4000)
+        assert shares == pytest.approx([0.25, 1 - 0.75**2, 1 - 0.75**3], abs=0.03)
+        again = make(entry=EntrySpec(kind="probability", value=0.25))
+        for _ in range(3):
+            self.push(again, ids)
+        assert torch.equal(again.pull(torch.tensor(ids)), table.pull(torch.tensor(ids)))
+
+    @pytest.mark.parametrize("entry", [("count", 3), ("probability", 0.3)])
+    def test_a_restored_table_decides_alike(self, entry):
+        spec = EntrySpec(kind=entry[0], value=entry[1])
+        whole, first, second = make(entry=spec), make(entry=spec), make(entry=spec)
+        runs = [ids.tolist() for ids in torch.randint(0, 50, (8, 20)).unbind()]
+        for ids in runs:
+            self.push(whole, ids)
+        for ids in runs[:4]:
+            self.push(first, ids)
+        second.load_state_dict(first.state_dict())
+        for ids in runs[4:]:
+            self.push(second, ids)
+        assert torch.equal(second.pull(torch.arange(50)), whole.pull(torch.arange(50)))
+
+
+class TestEviction:
+    def push(self, table, ids):
+        table.push(torch.tensor(ids), torch.ones(len(ids), DIM).double())
+
+    def ids(self, table):
+        return sorted(table.state_dict()["ids"].tolist())
+
+    def test_by_time_unseen(self):
+        table = make(eviction=EvictionSpec(max_unseen=10))
+        self.push(table, [1, 2])
+        table.clock = 8
+        self.push(table, [2, 3])
+        assert table.evict(clock=10) == 0
+        assert table.evict(clock=11) == 1
+        assert self.ids(table) == [2, 3]
+        first = make().pull(torch.tensor([1]))
+        assert torch.equal(table.pull(torch.tensor([1])), first)
+
+    def test_by_score(self):
+        table = make(eviction=EvictionSpec(min_score=1.0, score_decay=0.5))
+        self.push(table, [1, 1, 1, 1, 2, 2, 3])
+        assert table.evict() == 1
+        assert self.ids(table) == [1, 2]
+        assert table.evict() == 1
+        assert self.ids(table) == [1]
+
+    def test_by_least_use_within_a_memory_limit(self):
+        limit = 100 * (DIM * 8 + 8 + 24)
+        table = make(eviction=EvictionSpec(max_bytes=limit))
+        favourites = list(range(20))
+        for start in range(100, 2000, 50):
+            self.push(table, favourites + list(range(start, start + 50)))
+            assert len(table) <= 100
+            assert table.nbytes <= 2 * limit  # one push may exceed the limit for a moment
+        assert set(favourites) <= set(self.ids(table))
+
+    def test_a_new_row_in_an_old_place_starts_anew(self):
+        table = make("adam", eviction=EvictionSpec(max_unseen=0))
+        self.push(table, [1, 2, 3])
+        table.evict(clock=1)
+        assert len(table) == 0
+        self.push(table, [4, 5])
+        other = make("adam")
+        self.push(other, [4, 5])
+        self.push(table, [4, 5])
+        self.push(other, [4, 5])
+        assert torch.equal(table.pull(torch.tensor([4, 5])), other.pull(torch.tensor([4, 5])))
+
+    def test_the_clock_is_checked(self):
+        table = make()
+        for wrong in (-1, 2**32, 1.5):
+            with pytest.raises(ValueError, match="clock"):
+                table.clock = wrong
+        assert table.evict() == 0
+
+
+class TestState:
+    @pytest.mark.parametrize("settings", [{}, {"shared_steps": True}])
+    def test_a_restored_table_goes_on_alike(self, settings):
+        eviction = EvictionSpec(max_unseen=3)
+        whole, first, second = (
+            make("adam", settings=settings, eviction=eviction) for _ in range(3)
+        )
+        for number, (picks, grads) in enumerate(steps()):
+            whole.clock = first.clock = second.clock = number
+            whole.push(POOL[picks], grads)
+            (first if number < 5 else second).push(POOL[picks], grads)
+            if number == 4:
+                second.load_state_dict(first.state_dict())
+        assert torch.equal(whole.pull(POOL), second.pull(POOL))
+        assert whole.evict() == second.evict()
+        assert len(whole) == len(second)
+
+    def test_a_state_is_a_copy(self):
+        table = make()
+        table.push(POOL[:2], torch.ones(2, DIM).double())
+        state = table.state_dict()
+        before = state["Param"].clone()
+        table.push(POOL[:2], torch.ones(2, DIM).double())
+        assert torch.equal(state["Param"], before)
+
+    def test_parameters_go_with_another_optimizer(self):
+        plain = make("sgd")
+        plain.push(POOL, torch.ones(8, DIM).double())
+        other = make("adagrad")
+        other.load_state_dict(plain.state_dict())
+        assert torch.equal(other.pull(POOL), plain.pull(POOL))
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"ids": None}, "needs 'ids'"),
+            ({"ids": torch.tensor([1, 1])}, "twice"),
+            ({"Param": torch.ones(2, 5).double()}, "needs 'Param' of shape"),
+            ({"Param": torch.ones(2, DIM)}, "float32"),
+            ({"clock": torch.tensor([-1])}, "time -1"),
+            ({"score": torch.ones(2)}, "both"),
+            ({"waiting_ids": torch.ones(2)}, "waits"),
+        ],
+    )
+    def test_a_wrong_state_changes_nothing(self, changes, said):
+        table = make()
+        table.push(POOL[:2], torch.ones(2, DIM).double())
+        before = table.pull(POOL)
+        state = {**table.state_dict(), **changes}
+        with pytest.raises(ValueError, match=said):
+            table.load_state_dict({k: v for k, v in state.items() if v is not None})
+        assert torch.equal(table.pull(POOL), before)
+        assert len(table) == 2
