@@ -18,7 +18,7 @@ import torch.distributed as dist
 Asked = Mapping[str, str]
 
 _MOST_DIFFERENCES = 5
-_NOTICE_EVERY = 20.0
+_NOTICE_AFTER = 20.0
 # How long worker 0, which keeps the store, stays for the others to read why it fails.
 _FAREWELL = 5.0
 
@@ -110,16 +110,21 @@ class _Table:
             return
 
     def _get(self, key: str, seen: set[int] | None = None) -> bytes:
-        while True:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                raise MissingWorkersError(self._missing(seen))
-            try:
-                self._store.wait([key], datetime.timedelta(seconds=min(left, _NOTICE_EVERY)))
+        left = self._deadline - time.monotonic()
+        if seen is not None and left > _NOTICE_AFTER:
+            if self._comes(key, _NOTICE_AFTER):
                 return bytes(self._store.get(key))
-            except dist.DistStoreError:
-                if seen is not None and left > _NOTICE_EVERY:
-                    print(f"Worker 0 still waits for {self._absent(seen)}.", file=sys.stderr)
+            print(f"Worker 0 still waits for {self._absent(seen)}.", file=sys.stderr, flush=True)
+        if not self._comes(key, self._deadline - time.monotonic()):
+            raise MissingWorkersError(self._missing(seen))
+        return bytes(self._store.get(key))
+
+    def _comes(self, key: str, seconds: float) -> bool:
+        try:
+            self._store.wait([key], datetime.timedelta(seconds=max(0.001, seconds)))
+        except dist.DistStoreError:
+            return False
+        return True
 
     def _absent(self, seen: set[int]) -> str:
         absent = [str(rank) for rank in range(self._size) if rank not in seen]
