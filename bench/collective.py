@@ -1,9 +1,11 @@
-"""Collective training against hand-written DistributedDataParallel: two workers, one thread each,
-Gloo.
+"""Collective training against hand-written DistributedDataParallel and real Paddle's static Fleet:
+two workers, one thread each, Gloo. Then over a network of 200 Mbit/s, where bytes count.
 
-    python bench/collective.py [--rounds 7]
+    python bench/collective.py [--rounds 12] [--only mlp,bert,resnet18,fp16,hierarchical]
 
-Figures go to bench/results/collective.json.
+Real Paddle takes part where the variable PADDLE262 names a Python that has it; what needs a slow
+network needs root (see namespaces.py) and is left out otherwise. Figures go to
+bench/results/collective.json; those of parts that were not run again stay.
 """
 
 from __future__ import annotations
@@ -11,77 +13,126 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
-import subprocess
+import statistics
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from contest import HERE, OURS, Contestant, contest
-from record import write_record
-from static_graph import row, show
+from contest import contest
+from groups import GroupContestant
+from namespaces import NoNamespacesError, machines
+from record import RESULTS, write_record
+from static_graph import figures, row, show
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "contestants"))
+from small_data import SHAPES  # noqa: E402
+
+MBIT = 200
+NAMES = {"mlp": "MLP", "bert": "small BERT", "resnet18": "ResNet-18"}
 
 
-class GroupContestant(Contestant):
-    """A group of workers; rank 0 speaks for it."""
-
-    workers = 2
-
-    def start(self) -> None:
-        """Start all workers and wait until rank 0 says that they are ready."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
-        self.others = []
-        for rank in reversed(range(self.workers)):
-            environment = {
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": OURS,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(self.workers),
-                "LOCAL_WORLD_SIZE": str(self.workers),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            }
-            process = subprocess.Popen(
-                [self.python, str(HERE / "contestants" / self.script), *self.arguments],
-                stdin=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                stderr=None if rank == 0 else subprocess.DEVNULL,
-                env=environment,
-                text=True,
-            )
-            if rank == 0:
-                self.process = process
-            else:
-                self.others.append(process)
-        self.facts = json.loads(self._line())
-
-    def stop(self) -> None:
-        """End the group."""
-        super().stop()
-        for process in self.others:
-            process.wait()
+def group(name: str, kind: str, net: str, **settings: Any) -> GroupContestant:
+    """Return a group that trains a network; settings are those of the strategy."""
+    return GroupContestant(
+        name, f"collective_{kind}.py", sys.executable, (net, json.dumps(settings))
+    )
 
 
-def compare(net: str, steps: int, rounds: int) -> list[dict[str, Any]]:
-    """Let the three ways train one network in turn."""
-    ddp = GroupContestant("DDP by hand", "collective_ddp.py", sys.executable, (net,))
-    eager = GroupContestant("fleetx, eager", "collective_fleet.py", sys.executable, (net,))
-    static = GroupContestant("fleetx, static", "collective_static.py", sys.executable, (net,))
-    contest([eager, static, ddp], steps=steps, rounds=rounds)
-    size = 2 * (16 if net == "resnet18" else 128)
-    return [row(f"{net} samples/s", each, ddp, 0.98, size) for each in (eager, static)]
+def one_machine(net: str, *, steps: int, rounds: int, starts: int) -> list[dict[str, Any]]:
+    """Samples per second on one machine, all ways in turn."""
+    ddp, eager = group("DDP by hand", "ddp", net), group("fleetx, eager", "fleet", net)
+    ours, paddle = [eager], []
+    if net != "bert":  # which is a PyTorch module
+        ours.append(group("fleetx, static", "static", net))
+        if os.environ.get("PADDLE262"):
+            paddle.append(group("Paddle 2.6.2, static", "static", net))
+            paddle[0].python, paddle[0].ours = os.environ["PADDLE262"], False
+    contest([*ours, ddp, *paddle], steps=steps, rounds=rounds, starts=starts)
+    size = 2 * SHAPES[net][0][0]
+    what = f"{NAMES[net]} samples/s"
+    rows = [row(what, each, ddp, 0.98, size) for each in ours]
+    goal = 2.0 if net == "mlp" else 1.2
+    return rows + [row(what, ours[-1], each, goal, size) for each in paddle]
+
+
+def bytes_row(what: str, ours: GroupContestant, other: GroupContestant, goal: float) -> Any:
+    """Return a line for the bytes that leave a machine in a step; fewer are better."""
+    mine, theirs = (statistics.median(each.sent) / 1e6 for each in (ours, other))
+    line = figures(f"{what}, MB per step and direction", mine, other.name, theirs, goal, False)
+    return {**line, "ours_name": ours.name}
+
+
+def half_precision(rounds: int) -> list[dict[str, Any]]:
+    """Gradients as float16 against float32 between two machines."""
+    net, what = "resnet18", f"ResNet-18, {MBIT} Mbit/s"
+    with machines(2, mbit=MBIT) as pair:
+        ddp = group("DDP by hand", "ddp", net)
+        eager = group("fleetx, eager, fp16_allreduce", "fleet", net, fp16_allreduce=True)
+        static = group("fleetx, static, fp16_allreduce", "static", net, fp16_allreduce=True)
+        everyone = [eager, static, ddp]
+        for each in everyone:
+            each.machines = pair
+        contest(everyone, steps=2, rounds=rounds)
+    size = 2 * SHAPES[net][0][0]
+    rows = [row(f"{what}, samples/s", each, ddp, 1.7, size) for each in (eager, static)]
+    return [*rows, *(bytes_row(what, each, ddp, 0.55) for each in (eager, static))]
+
+
+def hierarchical(rounds: int) -> list[dict[str, Any]]:
+    """Two machines with two workers each: sums within machines first, against a flat ring."""
+    net, what = "resnet18", f"ResNet-18, 2x2 workers, {MBIT} Mbit/s between"
+    layered = {"use_hierarchical_allreduce": True, "hierarchical_allreduce_inter_nranks": 2}
+    with machines(2, mbit=MBIT) as pair:
+        ddp = group("DDP by hand", "ddp", net)
+        flat = group("fleetx, eager, flat", "fleet", net)
+        eager = group("fleetx, eager, hierarchical", "fleet", net, **layered)
+        static = group("fleetx, static, hierarchical", "static", net, **layered)
+        everyone = [eager, static, flat, ddp]
+        for each in everyone:
+            each.machines, each.workers = pair, 4
+        contest(everyone, steps=2, rounds=rounds)
+    size = 4 * SHAPES[net][0][0]
+    pairs = [(eager, ddp), (eager, flat), (static, ddp)]
+    rows = [row(f"{what}, samples/s", mine, other, 1.0, size) for mine, other in pairs]
+    return [*rows, *(bytes_row(what, mine, other, 0.7) for mine, other in pairs)]
+
+
+def kept(name: str) -> list[dict[str, Any]]:
+    """Return the rows of a part that was measured before."""
+    path = RESULTS / "collective.json"
+    found = json.loads(path.read_text())["rows"] if path.exists() else []
+    return [line for line in found if line.get("part") == name]
 
 
 def main() -> None:
-    """Run all comparisons, print the table and write the figures."""
+    """Run the comparisons, print the table and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each contestant")
+    parser.add_argument("--rounds", type=int, default=12, help="turns of each contestant")
+    parser.add_argument("--only", default="", help="parts to run, joined by commas")
     options = parser.parse_args()
-    rows = compare("mlp", 200, options.rounds) + compare("resnet18", 5, options.rounds)
-    show(rows, "Collective training on two workers: Fleet against DDP by hand")
+    rounds = options.rounds
+    few = max(3, rounds // 3)
+    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "mlp": lambda: one_machine("mlp", steps=100, rounds=rounds, starts=5),
+        "bert": lambda: one_machine("bert", steps=5, rounds=rounds, starts=2),
+        "resnet18": lambda: one_machine("resnet18", steps=4, rounds=rounds, starts=2),
+        "fp16": lambda: half_precision(few),
+        "hierarchical": lambda: hierarchical(few),
+    }
+    wanted = options.only.split(",") if options.only else list(parts)
+    unknown = [name for name in wanted if name not in parts]
+    if unknown:
+        parser.error(f"--only knows {', '.join(parts)}, not {unknown[0]!r}.")
+    rows: list[dict[str, Any]] = []
+    for name, run in parts.items():
+        if name not in wanted:
+            rows += kept(name)
+            continue
+        try:
+            rows += [{"part": name, **line} for line in run()]
+        except NoNamespacesError as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
+    show(rows, "Collective training: Fleet against DDP by hand and real Paddle")
     write_record("collective", rows=rows)
 
 

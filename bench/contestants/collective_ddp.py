@@ -6,25 +6,25 @@ import small_nets
 import torch
 import torch.distributed as dist
 from group_loop import serve_group
-from torch import nn
+from small_data import batches
+from torch.nn.parallel import DistributedDataParallel
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-model = nn.parallel.DistributedDataParallel(
-    getattr(small_nets, sys.argv[1])(), gradient_as_bucket_view=True
-)
+network = getattr(small_nets, sys.argv[1])()
+model = DistributedDataParallel(network, gradient_as_bucket_view=True)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-data = small_nets.batches(sys.argv[1], dist.get_rank())
+data = batches(sys.argv[1], dist.get_rank())
 
 
 def step(i):
     """One training step."""
-    x, y = data[i % len(data)]
-    loss = nn.functional.cross_entropy(model(torch.from_numpy(x)), torch.from_numpy(y).view(-1))
+    loss = small_nets.loss_of(model, *data[i % len(data)])
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     return loss.detach().numpy()
 
 
-serve_group(step, 3)
+serve_group(step, 3, dist.get_rank(), dist.barrier)
+dist.destroy_process_group()

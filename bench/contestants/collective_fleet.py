@@ -1,29 +1,33 @@
-"""The same through Fleet's three lines. Argument: the network."""
+"""The same through Fleet's three lines. Arguments: the network, and the settings of the strategy
+as JSON."""
 
+import json
 import sys
 
 import small_nets
 import torch
 from group_loop import serve_group
-from torch import nn
+from small_data import batches
 
 from fleetx import fleet
 
 torch.set_num_threads(1)
-fleet.init(is_collective=True)
+strategy = fleet.DistributedStrategy()
+for name, value in json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}").items():
+    setattr(strategy, name, value)
+fleet.init(is_collective=True, strategy=strategy)
 model = fleet.distributed_model(getattr(small_nets, sys.argv[1])())
 optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
-data = small_nets.batches(sys.argv[1], fleet.worker_index())
+data = batches(sys.argv[1], fleet.worker_index())
 
 
 def step(i):
     """One training step."""
-    x, y = data[i % len(data)]
-    loss = nn.functional.cross_entropy(model(torch.from_numpy(x)), torch.from_numpy(y).view(-1))
+    loss = small_nets.loss_of(model, *data[i % len(data)])
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     return loss.detach().numpy()
 
 
-serve_group(step, 3)
+serve_group(step, 3, fleet.worker_index(), fleet.barrier_worker)

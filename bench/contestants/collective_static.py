@@ -1,35 +1,50 @@
-"""The same as a program trained by Fleet. Argument: the network."""
+"""The same as a program trained by static Fleet: runs on Paddle 2.6.2 and on this project.
+Arguments: the network, and the settings of the strategy as JSON."""
 
+import json
+import os
 import sys
 
-import small_nets
-import torch
+import real_paddle_gloo
 from group_loop import serve_group
+from small_data import batches
 
-from fleetx import fleet, static
-from fleetx.static import layers, models
+import paddle
+from paddle.distributed import fleet
 
-torch.set_num_threads(1)
-fleet.init(is_collective=True)
+paddle.enable_static()
+strategy = fleet.DistributedStrategy()
+for name, value in json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}").items():
+    setattr(strategy, name, value)
+fleet.init(is_collective=True, strategy=strategy)
+real = "GLOO_ENDPOINT" in os.environ
+if real:
+    real_paddle_gloo.connect(os.environ["GLOO_ENDPOINT"])
 if sys.argv[1] == "resnet18":
-    x = layers.data("x", shape=[3, 32, 32], dtype="float32")
-    logits = models.resnet18(num_classes=10)(x)
+    x = paddle.static.data("x", [None, 3, 32, 32], "float32")
+    logits = paddle.vision.models.resnet18(num_classes=10)(x)
 else:
-    x = layers.data("x", shape=[32], dtype="float32")
-    hidden = layers.fc(layers.fc(x, 128, act="tanh"), 128, act="tanh")
-    logits = layers.fc(hidden, 2)
-y = layers.data("y", shape=[1], dtype="int64")
-loss = layers.mean(layers.cross_entropy(layers.softmax(logits), y))
-fleet.distributed_optimizer(static.optimizer.Momentum(0.01, 0.9)).minimize(loss)
-exe = static.Executor(static.CPUPlace())
-exe.run(fleet.startup_program)
-data = small_nets.batches(sys.argv[1], fleet.worker_index())
+    x = paddle.static.data("x", [None, 32], "float32")
+    hidden = paddle.static.nn.fc(x, 128, activation="tanh")
+    hidden = paddle.static.nn.fc(hidden, 128, activation="tanh")
+    logits = paddle.static.nn.fc(hidden, 2)
+y = paddle.static.data("y", [None, 1], "int64")
+loss = paddle.mean(paddle.nn.functional.cross_entropy(logits, y))
+optimizer = paddle.optimizer.Momentum(learning_rate=0.01, momentum=0.9)
+fleet.distributed_optimizer(optimizer).minimize(loss)
+main, startup = paddle.static.default_main_program(), paddle.static.default_startup_program()
+if real:
+    real_paddle_gloo.drop_stream_ops(main, startup)
+exe = paddle.static.Executor(paddle.CPUPlace())
+exe.run(startup)
+data = batches(sys.argv[1], fleet.worker_index())
 
 
 def step(i):
     """One training step."""
     images, labels = data[i % len(data)]
-    return exe.run(fleet.main_program, feed={"x": images, "y": labels}, fetch_list=[loss])
+    return exe.run(main, feed={"x": images, "y": labels}, fetch_list=[loss])
 
 
-serve_group(step, 3)
+barrier = real_paddle_gloo.barrier if real else fleet.barrier_worker
+serve_group(step, 3, fleet.worker_index(), barrier)

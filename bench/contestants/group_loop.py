@@ -1,38 +1,29 @@
-"""The side of a contestant that is a group of workers: rank 0 takes part in the contest, the
-others follow it."""
+"""The side of a contestant that is a group of workers: all are told how many steps to do, rank 0
+answers for them."""
 
 import sys
 import time
 
-import torch
-import torch.distributed as dist
 from loop import peak_mb, tell
 
 
-def serve_group(step, warm_up):
-    """Warm up together; then rank 0 reads how many steps to do and all workers do them."""
+def serve_group(step, warm_up, rank, barrier):
+    """Warm up together, then do as many steps as every line of the input says."""
     for i in range(warm_up):
         step(i)
-    first = dist.get_rank() == 0
-    if first:
-        tell(workers=dist.get_world_size())
+    barrier()
+    if rank == 0:
+        tell()
     done = 0
-    while True:
-        count = torch.zeros(1, dtype=torch.int64)
-        if first:
-            line = sys.stdin.readline()
-            count[0] = int(line) if line.strip() else 0
-        dist.broadcast(count, 0)
-        if not int(count):
-            break
-        dist.barrier()
+    for line in sys.stdin:
+        count = int(line)
+        barrier()
         start = time.perf_counter()
-        for i in range(int(count)):
+        for i in range(count):
             step(done + i)
-        dist.barrier()
-        if first:
+        barrier()
+        if rank == 0:
             print(f"@{time.perf_counter() - start!r}", flush=True)
-        done += int(count)
-    if first:
+        done += count
+    if rank == 0:
         tell(peak_mb=peak_mb())
-    dist.destroy_process_group()

@@ -1,10 +1,8 @@
-"""The networks of the collective benchmark in PyTorch, and their data."""
+"""The networks of the collective benchmark in PyTorch."""
 
-import numpy as np
 import torch
+from small_data import BERT_WORDS
 from torch import nn
-
-BATCH = 16
 
 
 class Block(nn.Module):
@@ -48,14 +46,24 @@ def mlp():
     )
 
 
-def batches(net, rank):
-    """Return a few batches (arrays) for a network; each worker has its own."""
-    rng = np.random.default_rng(rank)
-    shape, classes = ((BATCH, 3, 32, 32), 10) if net == "resnet18" else ((128, 32), 2)
-    return [
-        (
-            rng.standard_normal(shape, dtype=np.float32),
-            rng.integers(0, classes, (shape[0], 1)),
-        )
-        for _ in range(8)
-    ]
+def bert():
+    """A small BERT of the transformers library, as the library makes it."""
+    # Imported here: it takes seconds, and only this network needs it.
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(
+        vocab_size=BERT_WORDS,
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        max_position_embeddings=64,
+    )
+    return BertForSequenceClassification(config)
+
+
+def loss_of(model, x, y):
+    """Return the loss of a batch of arrays."""
+    out = model(torch.from_numpy(x))
+    logits = out if isinstance(out, torch.Tensor) else out.logits
+    return nn.functional.cross_entropy(logits, torch.from_numpy(y).view(-1))

@@ -1,0 +1,107 @@
+"""Contestants that are groups of workers: on this machine, or spread over namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from dataclasses import dataclass, field
+
+from contest import HERE, OURS, Contestant
+from namespaces import Machines
+
+
+@dataclass
+class GroupContestant(Contestant):
+    """A group of workers; all are told what to do, rank 0 speaks for them."""
+
+    workers: int = 2
+    machines: Machines | None = None
+    """Where they run, in blocks of consecutive ranks; None for this machine."""
+    sent: list[int] = field(default_factory=list)
+    """Bytes that left machine 0 in each window."""
+
+    def start(self) -> None:
+        """Start all workers and wait until rank 0 says that they are ready."""
+        ports = [_free_port() for _ in range(self.workers + 1)]
+        self.processes = [
+            subprocess.Popen(
+                self._command(rank),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                stderr=None if rank == 0 else subprocess.DEVNULL,
+                env=self._environment(rank, ports),
+                text=True,
+            )
+            for rank in range(self.workers)
+        ]
+        self.process = self.processes[0]
+        try:
+            self.facts = json.loads(self._line())
+        except BaseException:
+            # The others would wait for the one that is gone.
+            for process in self.processes:
+                process.kill()
+                process.wait()
+            raise
+
+    def _machine(self, rank: int) -> int:
+        return rank * len(self.machines.addresses) // self.workers if self.machines else 0
+
+    def _command(self, rank: int) -> list[str]:
+        command = [self.python, str(HERE / "contestants" / self.script), *self.arguments]
+        return self.machines.command(self._machine(rank), command) if self.machines else command
+
+    def _environment(self, rank: int, ports: list[int]) -> dict[str, str]:
+        host = self.machines.addresses[0] if self.machines else "127.0.0.1"
+        result = {
+            **os.environ,
+            **{"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOG_minloglevel": "2"},
+            "PYTHONPATH": OURS if self.ours else "",
+        }
+        if self.machines:
+            result.update(self.machines.environment(self._machine(rank)))
+        if self.ours:
+            local = self.workers // (len(self.machines.addresses) if self.machines else 1)
+            result["RANK"], result["WORLD_SIZE"] = str(rank), str(self.workers)
+            result["LOCAL_RANK"], result["LOCAL_WORLD_SIZE"] = str(rank % local), str(local)
+            result["MASTER_ADDR"], result["MASTER_PORT"] = host, str(ports[-1])
+        else:
+            endpoints = [f"{host}:{port}" for port in ports[:-1]]
+            result["PADDLE_TRAINER_ID"], result["PADDLE_TRAINERS_NUM"] = (
+                str(rank),
+                str(self.workers),
+            )
+            result["PADDLE_CURRENT_ENDPOINT"] = endpoints[rank]
+            result["PADDLE_TRAINER_ENDPOINTS"] = ",".join(endpoints)
+            result["GLOO_ENDPOINT"] = f"{host}:{ports[-1]}"
+        return result
+
+    def window(self, steps: int) -> None:
+        """Let all workers do some steps; note the rate and the bytes between machines."""
+        before = self.machines.sent(0) if self.machines else 0
+        for process in self.processes[1:]:
+            process.stdin.write(f"{steps}\n")
+            process.stdin.flush()
+        super().window(steps)
+        if self.machines:
+            self.sent.append((self.machines.sent(0) - before) // steps)
+
+    def stop(self) -> None:
+        """End the group; a worker that stays because another one is gone is killed."""
+        for process in self.processes[1:]:
+            process.stdin.close()
+        super().stop()
+        for process in self.processes[1:]:
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
