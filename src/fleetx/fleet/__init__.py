@@ -43,6 +43,10 @@ stop_worker = fleet.stop_worker
 distributed_model = fleet.distributed_model
 distributed_optimizer = fleet.distributed_optimizer
 join = fleet.join
+explain = fleet.explain
+_final_strategy = fleet._final_strategy
+_get_applied_meta_list = fleet._get_applied_meta_list
+_get_applied_graph_list = fleet._get_applied_graph_list
 minimize = fleet.minimize
 step = fleet.step
 clear_grad = fleet.clear_grad
@@ -78,6 +82,7 @@ __all__ = [
     "clear_grad",
     "distributed_model",
     "distributed_optimizer",
+    "explain",
     "fleet",
     "get_lr",
     "init",

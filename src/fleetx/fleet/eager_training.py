@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from fleetx import comm
+from fleetx.fleet.explain import Explanation, announce, explain, module_sizes
 from fleetx.fleet.model import LocalModel, wrap_model
 from fleetx.fleet.optimizer import DistributedOptimizer
 from fleetx.step.compose import compose_step, compose_update
@@ -72,6 +73,7 @@ class EagerTraining:
             wrapped.forward = step.precision.wrap_forward(wrapped.forward)
         pair.model = wrapped
         step.take_model(model)
+        self._announce(pair)
         return wrapped
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> DistributedOptimizer:
@@ -80,8 +82,29 @@ class EagerTraining:
         pair = self._pair_for(parameters, "optimizer")
         compose_update(pair.step, pair.techniques, optimizer)
         pair.optimizer = DistributedOptimizer(pair.step)
+        self._announce(pair)
         return pair.optimizer
 
     def has_models_with(self, job: Job) -> bool:
         """Tell whether every model so far was made with the strategy of this job."""
         return all(pair.job.strategy == job.strategy for pair in self.pairs if pair.model)
+
+    def _announce(self, pair: Pair) -> None:
+        if pair.model is not None and pair.optimizer is not None:
+            announce(_explained(pair))
+
+    def explanation(self) -> Explanation:
+        """Return the composed step of the last model and optimizer."""
+        complete = [p for p in self.pairs if p.optimizer is not None]
+        if not complete:
+            raise RuntimeError(
+                "there is no step to explain yet: call fleet.distributed_model and "
+                "fleet.distributed_optimizer, or minimize of a program, first."
+            )
+        return _explained(complete[-1])
+
+
+def _explained(pair: Pair) -> Explanation:
+    buffers = [] if pair.model is None else pair.model.buffers()
+    sizes = module_sizes(pair.step.parameters.values(), buffers)
+    return explain(pair.job, pair.techniques, sizes, type(pair.step.update).__name__)

@@ -20,9 +20,10 @@ from torch import nn
 from fleetx import comm, techniques
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
-from fleetx.fleet import checkpoints, uneven
+from fleetx.fleet import checkpoints, paddle_selection, uneven
 from fleetx.fleet.asked import what_was_asked
 from fleetx.fleet.eager_training import EagerTraining
+from fleetx.fleet.explain import Explanation
 from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase, UserDefinedRoleMaker
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
@@ -45,6 +46,8 @@ class Fleet:
         self._is_collective = False
         self._util: UtilBase | None = None
         self._eager = EagerTraining(self._choose)
+        self._applied: list[Technique] = []
+        self._keeps_graph = True
 
     # -- joining the job --------------------------------------------------------------
     def init(
@@ -257,9 +260,9 @@ class Fleet:
         self._distributed_optimizer = StaticDistributedOptimizer(self, optimizer)
         return self._distributed_optimizer
 
-    def _job(self) -> Job:
+    def _job(self, strategy: Any = None) -> Job:
         """Return what techniques may know about this job."""
-        strategy = self._strategy
+        strategy = self._strategy if strategy is None else strategy
         return Job(
             strategy=strategy,
             workers=self.worker_num(),
@@ -268,10 +271,57 @@ class Fleet:
             last_bucket_mb=strategy.last_comm_group_size_MB,
         )
 
-    def _choose(self) -> tuple[Job, list[Technique]]:
-        """Return the job and the techniques that its strategy switches on."""
-        job = self._job()
-        return job, choose(job, techniques.KNOWN)
+    def _choose(self, optimizer: Any = None) -> tuple[Job, list[Technique]]:
+        """Return the job and the techniques that its strategy switches on.
+
+        The strategies of the package `paddle` drop what Paddle would drop, with a warning.
+        """
+        final, self._keeps_graph = self._strategy, True
+        if final.drops_conflicts and optimizer is not None:
+            names, self._keeps_graph = paddle_selection.select(
+                final, optimizer, self.worker_num(), logger.warning
+            )
+            final = copy.deepcopy(final)
+            for name in paddle_selection.OPTIMIZERS:
+                if getattr(final, name) and name not in names:
+                    setattr(final, name, False)
+        job = self._job(final)
+        self._applied = choose(job, techniques.KNOWN)
+        return job, self._applied
+
+    # -- what was composed ------------------------------------------------------------
+    def explain(self) -> Explanation:
+        """Print the composed step as a table, and return it.
+
+        Shows each stage, its technique with settings, the bytes this worker sends per step and the
+        memory that is added or saved. Model and optimizer must be known.
+        """
+        found = self._explanation()
+        print(found)
+        return found
+
+    def _explanation(self) -> Explanation:
+        if self._collective is not None:
+            return self._collective.explanation  # type: ignore[no-any-return]
+        return self._eager.explanation()
+
+    def _final_strategy(self) -> Any:
+        """Return the strategy that is followed: a copy with switches off that were dropped."""
+        self._role  # noqa: B018 - raises if init was not called
+        applied = [technique.job.strategy for technique in self._applied]
+        return copy.deepcopy(applied[0] if applied else self._strategy)
+
+    def _get_applied_meta_list(self) -> list[str]:
+        """Return Paddle's names of the techniques that are applied, outermost first."""
+        names = [technique.name for technique in self._applied]
+        chain = paddle_selection.longest_chain(names)
+        rest = [name for name in names if name not in chain]
+        return [paddle_selection.OPTIMIZERS[name] for name in [*chain, *rest]]
+
+    def _get_applied_graph_list(self) -> list[str]:
+        """Return Paddle's name for a graph that is run as a whole, if `minimize` made one."""
+        has_program = self._collective is not None
+        return [paddle_selection.GRAPH] if has_program and self._keeps_graph else []
 
     def join(self, model: nn.Module) -> AbstractContextManager[None]:
         """Let workers have different numbers of batches: `with fleet.join(model):` around the loop.

@@ -14,6 +14,7 @@ from fleetx.fleet.collective_program import (
     insert_parameter_average,
     use_sync_batch_norm,
 )
+from fleetx.fleet.explain import Explanation, announce, explain, program_sizes
 from fleetx.static.program import Program, default_startup_program
 from fleetx.step.compose import compose_program
 from fleetx.step.program_step import ProgramStep
@@ -29,6 +30,7 @@ class CollectivePrograms:
     main: Any  # with communication
     origin: Program  # as the optimizer left it, without
     startup: Program
+    explanation: Explanation
 
 
 class StaticDistributedOptimizer:
@@ -54,7 +56,7 @@ class StaticDistributedOptimizer:
         fleet, strategy = self._fleet, self._fleet._strategy
         main = loss.block.program
         startup = default_startup_program() if startup_program is None else startup_program
-        job, techniques = fleet._choose()
+        job, techniques = fleet._choose(self.inner)
         rings = max(1, strategy.nccl_comm_num)
         step = ProgramStep(self.inner, None)
         if job.workers > 1 and not getattr(self.inner, "exchanges_gradients", False):
@@ -84,5 +86,7 @@ class StaticDistributedOptimizer:
             if strategy.sync_batch_norm:
                 use_sync_batch_norm(main)
             main._gradient_exchange = step.exchange
-        fleet._collective = CollectivePrograms(main, origin, startup)
+        explanation = explain(job, techniques, program_sizes(main), type(self.inner).__name__)
+        announce(explanation)
+        fleet._collective = CollectivePrograms(main, origin, startup, explanation)
         return result

@@ -12,7 +12,7 @@ import copy
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.fleet import strategy_configs as tables
@@ -48,6 +48,9 @@ class ConfigsField:
 
 class DistributedStrategy:
     """What to train with: techniques, their settings, and how workers communicate."""
+
+    drops_conflicts: ClassVar[bool] = False
+    """Techniques that Paddle would drop are dropped with a warning, not refused."""
 
     # -- techniques (those that do not exist yet are refused) --------------------------
     amp = Field(2, False, "mixed precision", effect=_refused)

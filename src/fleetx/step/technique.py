@@ -62,7 +62,7 @@ class Row:
     technique: str
     settings: str = ""
     bytes_sent: float = 0.0
-    """By one worker in an average step."""
+    """By one worker in an average step, before other techniques' `share_of_bytes`."""
     memory: float | None = 0.0
     """Bytes added (negative: saved) on one worker; None if it depends on the activations."""
 
@@ -112,6 +112,10 @@ class Technique:
     def change_program(self, step: ProgramStep) -> None:
         """Put this technique into the step of a program."""
         raise NotImplementedError
+
+    def share_of_bytes(self) -> float:
+        """Return by which factor it changes what the other stages send in an average step."""
+        return 1.0
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the lines that explain this technique and its costs."""

@@ -16,6 +16,7 @@ __all__ = ["DistributedStrategy"]
 class DistributedStrategy(core.DistributedStrategy):
     """Techniques and their settings."""
 
+    drops_conflicts = True
     # Paddle lets `auto` act only if nothing else was set on any strategy of the process.
     _only_auto_was_set: ClassVar[bool] = True
 

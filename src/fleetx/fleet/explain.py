@@ -1,0 +1,160 @@
+"""`fleet.explain()`: the composed step as a table, with what it costs.
+
+A row per stage and technique: its settings, the bytes one worker sends in an average step, and the
+memory it adds or saves. Bytes are what the collectives carry by their formulas (a ring for
+all-reduces), without the headers of the network.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from torch import Tensor
+
+from fleetx.comm import world
+from fleetx.static.dtypes import VarType
+from fleetx.static.program import Program
+from fleetx.step.stages import Stage
+from fleetx.step.technique import Job, Row, Sizes, Technique
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The rows of a composed step; its text is the table."""
+
+    rows: tuple[Row, ...]
+    workers: int
+
+    @property
+    def bytes_sent(self) -> float:
+        """Bytes that one worker sends in an average step."""
+        return sum(row.bytes_sent for row in self.rows)
+
+    def __str__(self) -> str:
+        # Only who looks at the table waits for the library that draws it.
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title=f"the training step, {self.workers} worker(s)")
+        for heading in ("stage", "technique", "settings"):
+            table.add_column(heading)
+        for heading in ("sent per step", "memory"):
+            table.add_column(heading, justify="right")
+        last = None
+        for row in self.rows:
+            stage = "" if row.stage == last else str(row.stage)
+            last = row.stage
+            sent = size(row.bytes_sent) if row.bytes_sent else "-"
+            table.add_row(stage, row.technique, row.settings, sent, _memory(row.memory))
+        buffer = io.StringIO()
+        Console(file=buffer, width=110).print(table)
+        return buffer.getvalue()
+
+    @property
+    def is_plain(self) -> bool:
+        """No technique is on."""
+        return all(row.technique in _DEFAULTS for row in self.rows)
+
+    def short(self) -> str:
+        """Return the step in one line."""
+        names = [row.technique for row in self.rows if row.technique not in _DEFAULTS]
+        techniques = " + ".join(dict.fromkeys(names)) or "all-reduce"
+        return (
+            f"fleet: {techniques}; {self.workers} worker(s), each sends "
+            f"{size(self.bytes_sent)} per step (fleet.explain() shows more)"
+        )
+
+
+_DEFAULTS = ("full", "keep activations", "all-reduce", "none", "the script's optimizer")
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as people read it, in steps of 1000."""
+    for unit in ("B", "kB", "MB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def _memory(change: float | None) -> str:
+    if change is None:
+        return "by activations"
+    return f"{'+' if change > 0 else ''}{size(change)}" if change else "-"
+
+
+def explain(job: Job, techniques: Sequence[Technique], sizes: Sizes, optimizer: str) -> Explanation:
+    """Return the rows of the step that these techniques make."""
+    replaced = {stage for t in techniques for stage in t.replaces}
+    rows = [row for row in _plain(job, sizes, optimizer) if row.stage not in replaced]
+    rows += [row for technique in techniques for row in technique.rows(sizes)]
+    share = 1.0
+    for technique in techniques:
+        share *= technique.share_of_bytes()
+    order = list(Stage)
+    rows.sort(key=lambda row: order.index(row.stage))
+    return Explanation(
+        tuple(replace(row, bytes_sent=row.bytes_sent * share) for row in rows), job.workers
+    )
+
+
+def _plain(job: Job, sizes: Sizes, optimizer: str) -> list[Row]:
+    """Return the rows of a step without techniques."""
+    settings = f"buckets of {job.bucket_mb:g} MB"
+    if job.all_reduce.group_size:
+        settings += f", in groups of {job.all_reduce.group_size}"
+    if job.all_reduce.communicators > 1:
+        settings += f", {job.all_reduce.communicators} communicators"
+    exchange = Row(
+        stage=Stage.GRAD_SYNC,
+        technique="all-reduce",
+        settings=settings,
+        bytes_sent=ring_bytes(sizes.parameter_bytes, job.workers),
+    )
+    alone = Row(stage=Stage.GRAD_SYNC, technique="none", settings="one worker")
+    return [
+        Row(stage=Stage.PRECISION, technique="full"),
+        Row(stage=Stage.MEMORY, technique="keep activations"),
+        exchange if job.workers > 1 else alone,
+        Row(stage=Stage.UPDATE, technique="the script's optimizer", settings=optimizer),
+        Row(stage=Stage.PARAM_SYNC, technique="none"),
+    ]
+
+
+def ring_bytes(count: float, workers: int) -> float:
+    """Return what one worker sends in a ring all-reduce of so many bytes."""
+    return 2.0 * (workers - 1) / workers * count
+
+
+def module_sizes(parameters: Iterable[Tensor], buffers: Iterable[Tensor]) -> Sizes:
+    """Return the sizes of a PyTorch model."""
+    trained = [p for p in parameters if p.requires_grad]
+    return Sizes(
+        elements=tuple(p.numel() for p in trained),
+        element_bytes=trained[0].element_size() if trained else 4,
+        buffer_elements=sum(b.numel() for b in buffers if b.is_floating_point()),
+    )
+
+
+def program_sizes(program: Program) -> Sizes:
+    """Return the sizes of a program."""
+    parameters = program.all_parameters()
+    trained = [p for p in parameters if p.trainable]
+    rest = [p for p in parameters if not p.trainable]
+    wide = trained and trained[0].dtype == VarType.FP64
+    return Sizes(
+        elements=tuple(prod(p.shape) for p in trained),
+        element_bytes=8 if wide else 4,
+        buffer_elements=sum(prod(p.shape) for p in rest),
+    )
+
+
+def announce(explanation: Explanation) -> None:
+    """Say on rank 0, in one line, how training goes, unless it is plain and on one worker."""
+    is_plain = explanation.workers == 1 and explanation.is_plain
+    if world.rank() == 0 and not is_plain:
+        print(explanation.short(), file=sys.stderr, flush=True)
