@@ -9,7 +9,6 @@ hash of the id, so that ids with a pattern spread evenly too.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from fleetx.ps import native
 from fleetx.ps.index import check_ids
+from fleetx.ps.table_spec import name_seed
 
 MIN_BLOCK_SIZE = 8192
 
@@ -102,7 +102,7 @@ class HashName:
 
     def dispatch(self, names: Iterable[str]) -> list[int]:
         """Return the server of every block."""
-        return [_hash(name) % self._servers for name in names]
+        return [name_seed(name) % self._servers for name in names]
 
     def reset(self) -> None:
         """Do nothing: nothing is remembered."""
@@ -112,10 +112,6 @@ def _at_least_one(servers: int) -> int:
     if servers < 1:
         raise ValueError(f"blocks are sent to at least one server, not to {servers}.")
     return servers
-
-
-def _hash(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def servers_of_ids(ids: Tensor, servers: int) -> Tensor:

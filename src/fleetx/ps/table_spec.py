@@ -252,6 +252,11 @@ class BlockSpec:
         return math.prod(self.shape)
 
 
+def name_seed(name: str) -> int:
+    """Return a seed that is always the same for a name."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
 def _check_table(name: Any, dtype: Any) -> None:
     _require(isinstance(name, str) and bool(name), f"a table's name must be a word, not {name!r}.")
     _require(dtype in DTYPES, f"table {name!r} has type {dtype!r}: use {' or '.join(DTYPES)}.")
@@ -319,9 +324,7 @@ class SparseTableSpec:
     @property
     def row_seed(self) -> int:
         """The number that decides first values."""
-        if self.seed is not None:
-            return self.seed
-        return int.from_bytes(hashlib.blake2b(self.name.encode(), digest_size=8).digest(), "little")
+        return name_seed(self.name) if self.seed is None else self.seed
 
     def to_dict(self) -> dict[str, Any]:
         """Return the specification as JSON types."""
