@@ -150,7 +150,8 @@ def _momentum_fused(
     decay = regularization_coeff if regularization_method == "l2_decay" else 0.0
     for rate, group in by_learning_rate(rows, 3):
         params, grads, velocities, _ = zip(*group, strict=True)
-        if rescale_grad == 1.0 and fusible(params, grads, velocities):
+        # The kernel takes velocities only where they count.
+        if mu and rescale_grad == 1.0 and fusible(params, grads, velocities):
             _kernel_sgd(
                 params,
                 grads,
