@@ -1,10 +1,9 @@
 """Data parallelism written into a program: what `minimize` adds for several workers.
 
 The loss's gradient is divided by the number of workers, every gradient is summed over them after
-the backward pass, and the startup program ends with a broadcast of rank 0's parameters. With
-LocalSGD the parameters are averaged behind the update instead. All of it is visible in the program;
-the lowering turns the sums of gradients into few large messages that travel under the backward
-pass.
+the backward pass, and the startup program ends with a broadcast of rank 0's parameters. All of it
+is visible in the program; the lowering turns the sums of gradients into few large messages that
+travel under the backward pass.
 """
 
 from __future__ import annotations
@@ -62,29 +61,6 @@ def _first_update(ops: list[Operator]) -> int:
     """Return where updates begin: behind the last op of the backward pass, before clipping."""
     last = max(i for i, op in enumerate(ops) if op.backward_id is not None)
     return last + 1
-
-
-def insert_parameter_average(program: Program, workers: int, rings: int = 1) -> None:
-    """Make a training program average its parameters over workers after each local update.
-
-    This is LocalSGD's exchange. Moving statistics of batch normalisation are parameters that the
-    program changes, so they are averaged too; the optimizer's state is not.
-    """
-    block = program.global_block()
-    written = {name for op in block.ops for name in op.output_arg_names}
-    names = [p.name for p in program.all_parameters() if p.name in written]
-    role = {"op_role": OpRole.Optimize}
-    for i, name in enumerate(names):
-        attrs = {"ring_id": i % rings, "use_calc_stream": False, **role}
-        _append_in_place(block, "c_allreduce_sum", name, attrs)
-    for ring in range(min(rings, len(names))):
-        _append_in_place(block, "c_sync_comm_stream", names[-1], {"ring_id": ring, **role})
-    for name in names:
-        _append_in_place(block, "scale", name, {"scale": 1.0 / workers, **role})
-
-
-def _append_in_place(block: Any, kind: str, name: str, attrs: dict[str, Any]) -> None:
-    block.append_op(type=kind, inputs={"X": [name]}, outputs={"Out": [name]}, attrs=attrs)
 
 
 def insert_broadcast(startup: Program, names: list[str], rings: int = 1) -> None:

@@ -149,6 +149,7 @@ def modern(strategy: LegacyStrategy) -> DistributedStrategy:
     if strategy.recompute_checkpoints:
         result.recompute_configs = {"checkpoints": strategy.recompute_checkpoints}
     result.localsgd = strategy.use_local_sgd or strategy.collective_mode == "local_sgd"
+    result.localsgd_configs = {"every_run": result.localsgd}
     result.nccl_comm_num = strategy.nccl_comm_num
     result.use_hierarchical_allreduce = strategy.use_hierarchical_allreduce
     result.hierarchical_allreduce_inter_nranks = strategy.hierarchical_allreduce_inter_nranks

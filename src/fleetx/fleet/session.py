@@ -101,8 +101,6 @@ class Fleet:
     def _take_strategy(self, strategy: Any) -> None:
         """Keep a copy of a strategy; a switch that nothing here can act on is an error."""
         refused = strategy.refused() if hasattr(strategy, "refused") else []
-        if strategy.localsgd and strategy.localsgd_configs["k_steps"] != 1:
-            refused = [*refused, "localsgd with k_steps other than 1"]
         if refused:
             raise ValueError(
                 f"the strategy switches on {', '.join(refused)}, which FleetX cannot do yet: "

@@ -11,7 +11,6 @@ from fleetx import comm
 from fleetx.fleet.collective_program import (
     insert_all_reduce,
     insert_broadcast,
-    insert_parameter_average,
     use_sync_batch_norm,
 )
 from fleetx.fleet.explain import Explanation, announce, explain, program_sizes
@@ -64,11 +63,6 @@ class StaticDistributedOptimizer:
             if comm.is_connected():
                 step.exchange = job.exchange()
         compose_program(step, techniques)
-        if strategy.localsgd and job.workers > 1:
-            step.synchronise = step.exchange = None
-            step.after_update.append(
-                lambda main, *_: insert_parameter_average(main, job.workers, rings)
-            )
         result = step.optimizer.minimize(
             loss,
             startup_program=startup,

@@ -71,9 +71,7 @@ class DistributedStrategy:
     dgc_configs = ConfigsField(105, tables.DGC, "deep gradient compression")
     localsgd = Field(4, False, "workers train alone and average their parameters now and then")
     localsgd_configs = ConfigsField(103, tables.LOCALSGD, "LocalSGD")
-    adaptive_localsgd = Field(
-        24, False, "LocalSGD whose interval follows the loss", effect=_refused
-    )
+    adaptive_localsgd = Field(24, False, "LocalSGD whose interval follows the loss")
     adaptive_localsgd_configs = ConfigsField(
         110, tables.ADAPTIVE_LOCALSGD, "LocalSGD whose interval follows the loss"
     )
@@ -90,10 +88,9 @@ class DistributedStrategy:
     fuse_grad_size_in_num = Field(
         31,
         8,
-        "gradients in a fused all-reduce of a program",
+        "gradients in a fused all-reduce of a program at most, if set; 0 for no limit",
         since="2.2",
         least=0,
-        effect=_none,
     )
     last_comm_group_size_MB = Field(27, 1.0, "size of the last one, which nothing hides", above=0)
     find_unused_parameters = Field(
@@ -247,6 +244,10 @@ class DistributedStrategy:
         return self._configs
 
     # -- asking -----------------------------------------------------------------------
+    def was_set(self, name: str) -> bool:
+        """Tell whether a setting was assigned, be it to its default."""
+        return name in self._given
+
     def refused(self) -> list[str]:
         """Return what is switched on but does not exist here, e.g. `["pipeline"]`."""
         rows = settings(type(self))
@@ -255,9 +256,14 @@ class DistributedStrategy:
             for name, row in rows.items()
             if isinstance(row, Field) and row.effect is _refused and self._values[name]
         ]
+        if self.localsgd and "auto" in found:
+            found.remove("auto")  # 2.0-beta's spelling of adaptive_localsgd
         hybrid = self.hybrid_configs
         degrees = [k for k in hybrid if k != "dp_degree" and hybrid[k] > 1]
-        return found + [f"hybrid_configs[{key!r}]" for key in degrees]
+        found += [f"hybrid_configs[{key!r}]" for key in degrees]
+        if self.gradient_scale_configs["scale_strategy"] != "avg":
+            found.append("gradient_scale_configs['scale_strategy'] other than 'avg'")
+        return found
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DistributedStrategy):

@@ -41,13 +41,35 @@ RECOMPUTE: Rows = (
     Field(3, [], "shape of the checkpoints for offload", "checkpoint_shape", element=int),
     Field(4, False, "let the planner choose", "enable_tuning", since="2.4", effect=_none),
 )
+_AVERAGE: Rows = (
+    Field(1001, False, "average the optimizer's momenta too", "average_momentum", since="fleetx"),
+    Field(
+        1002,
+        0.0,
+        "momentum of the outer steps from one average to the next (SlowMo, DiLoCo)",
+        "outer_momentum",
+        since="fleetx",
+        least=0,
+    ),
+    Field(1003, 1.0, "rate of the outer steps", "outer_lr", since="fleetx", above=0),
+    Field(1004, False, "outer momentum as Nesterov's", "outer_nesterov", since="fleetx"),
+)
 LOCALSGD: Rows = (
     Field(1, 1, "local steps between two averages", "k_steps", least=1),
     Field(2, 1, "average every step up to this one", "begin_step", least=0),
+    *_AVERAGE,
+    Field(
+        1005,
+        False,
+        "average in every run of fleet.main_program: the script itself counts (1.x)",
+        "every_run",
+        since="fleetx",
+    ),
 )
 ADAPTIVE_LOCALSGD: Rows = (
     Field(1, 1, "local steps between averages at first", "init_k_steps", least=1),
     Field(2, 1, "average every step up to this one", "begin_step", least=0),
+    *_AVERAGE,
 )
 GRADIENT_MERGE: Rows = (
     Field(1, 1, "steps whose gradients are merged", "k_steps", least=1),

@@ -28,5 +28,7 @@ class ProgramStep:
     optimizer writes it itself."""
     exchange: GradientExchange | None = None
     """How gradients that are summed during backward travel."""
+    update_condition: str | None = None
+    """The boolean variable that tells in which runs parameters are updated; None: in all."""
     after_update: list[Callable[[Program, Program, Any], None]] = field(default_factory=list)
     """Write ops behind the update; called with the main and the startup program and the loss."""

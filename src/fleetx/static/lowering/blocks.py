@@ -3,6 +3,7 @@ runs."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from fleetx.static.block import Block
 from fleetx.static.lowering.analysis import MARKERS
+from fleetx.static.lowering.fusion import group_updates
 from fleetx.static.op_registry import EMPTY_NAME, get_op
 from fleetx.static.operator import Operator
 from fleetx.static.scope import Scope
@@ -20,19 +22,21 @@ class OpContext:
 
     is_meta = False
 
-    def __init__(self, device: torch.device, scope: Scope) -> None:
+    def __init__(self, device: torch.device, scope: Scope, exchange: Any = None) -> None:
         self.device = device
         self.scope = scope
+        self.exchange = exchange  # how sums over workers travel, if the program says so
         self.lods: dict[str, Any] = {}  # offsets of variable-length values in this run, by name
-        self._runners: dict[tuple[int, int], list[_BoundOp]] = {}
+        self._runners: dict[tuple[int, int], list[_BoundOp | _BoundGroup]] = {}
 
     def run_block(self, block: Block, values: dict[str, Any]) -> dict[str, Any]:
         """Run a block with the given outer values; return everything it wrote, by name."""
         key = (id(block), block.program._version)
         bound = self._runners.get(key)
         if bound is None:
+            items = group_updates([op for op in block.ops if op.type not in MARKERS])
             bound = self._runners[key] = [
-                _BoundOp(op, self) for op in block.ops if op.type not in MARKERS
+                _BoundGroup(x, self) if isinstance(x, list) else _BoundOp(x, self) for x in items
             ]
         known = dict(values)
         written: dict[str, Any] = {}
@@ -60,11 +64,19 @@ class _BoundOp:
                 self.stopped.add(name)
 
     def run(self, known: dict[str, Any], written: dict[str, Any], ctx: OpContext) -> None:
+        result = call_with_lod(self.op, self.op_def, self.call, self.arguments(known, ctx), ctx)
+        self.keep(result, known, written, ctx)
+
+    def arguments(self, known: dict[str, Any], ctx: OpContext) -> list[Any]:
         args: list[Any] = []
         for many, names in self.inputs:
             row = [None if n == EMPTY_NAME else self._value(n, known, ctx) for n in names]
             args.append(row if many else (row[0] if row else None))
-        result = call_with_lod(self.op, self.op_def, self.call, args, ctx)
+        return args
+
+    def keep(
+        self, result: Any, known: dict[str, Any], written: dict[str, Any], ctx: OpContext
+    ) -> None:
         rows = (result,) if len(self.outputs) == 1 else result
         for (many, names), row in zip(self.outputs, rows, strict=True):
             values = row if many and isinstance(row, list) else [row]
@@ -97,6 +109,24 @@ class _BoundOp:
                 f"op {self.op.type!r} in an inner block reads {name!r}, which has no value yet."
             )
         return holder.value
+
+
+class _BoundGroup:
+    """Ops of an inner block that do the same to different variables, ready for one call."""
+
+    def __init__(self, ops: list[Operator], ctx: OpContext) -> None:
+        self.members = [_BoundOp(op, ctx) for op in ops]
+        op_def = get_op(ops[0].type)
+        assert op_def.fused is not None
+        attrs = {k: v for k, v in ops[0]._attrs.items() if k in op_def.names}
+        if op_def.needs_ctx:
+            attrs["ctx"] = ctx
+        self.call = functools.partial(op_def.fused, **attrs)
+
+    def run(self, known: dict[str, Any], written: dict[str, Any], ctx: OpContext) -> None:
+        rows = [tuple(member.arguments(known, ctx)) for member in self.members]
+        for member, result in zip(self.members, self.call(rows), strict=True):
+            member.keep(result, known, written, ctx)
 
 
 def bind_op(op: Operator, ctx: OpContext) -> Callable[..., Any]:

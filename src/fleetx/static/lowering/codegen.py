@@ -265,6 +265,8 @@ class _Lowering:
         op_def = get_op(group[0].type)
         assert op_def.fused is not None
         attrs = {k: v for k, v in group[0]._attrs.items() if k in op_def.names}
+        if op_def.needs_ctx:
+            attrs["ctx"] = self.ctx
         call = self.writer.constant(
             (lambda rows, fused=op_def.fused, attrs=attrs: fused(rows, **attrs)), "f"
         )
@@ -382,7 +384,7 @@ def lower(
     with_lod: bool = False,
 ) -> LoweredStep:
     """Lower a program for these feeds and fetches to a function over torch tensors."""
-    ctx = OpContext(device, scope)
+    ctx = OpContext(device, scope, program._gradient_exchange)
     work = _Lowering(program, feeds, fetches, scope, ctx, with_lod)
     work.write()
     writer = work.writer

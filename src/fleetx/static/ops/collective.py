@@ -7,11 +7,14 @@ collective has ended when its op returns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from fleetx import comm
+from fleetx.comm.buckets import make_buckets
+from fleetx.launch import heartbeat
 from fleetx.static.op_registry import Attr, op
 
 _COMMON = {"ring_id": 0, "use_calc_stream": False, "use_model_parallel": False}
@@ -30,13 +33,51 @@ def _nothing(op: Any, block: Any) -> None:
     """No output has a shape."""
 
 
+def _sum_together(
+    rows: Sequence[tuple[torch.Tensor]], *, ring_id: int, ctx: Any
+) -> list[torch.Tensor]:
+    """Sum several tensors over all workers in few large messages."""
+    tensors = [x.detach() for (x,) in rows]
+    if not comm.is_connected() or any(x.layout is not torch.strided for x in tensors):
+        return [comm.all_reduce(x, "sum", ring_id) for x in tensors]
+    exchange = ctx.exchange
+    limit_mb, last_mb = (32.0, 1.0) if exchange is None else (exchange.limit_mb, exchange.last_mb)
+    buckets = make_buckets(tensors, limit_mb=limit_mb, last_mb=last_mb)
+    sums = [torch.cat([tensors[i].reshape(-1) for i in bucket.members]) for bucket in buckets]
+    with heartbeat.collective("sum over workers"):
+        if exchange is None:
+            sums = [comm.all_reduce(flat, "sum", ring_id) for flat in sums]
+        else:
+            for handle in [exchange.all_reduce.start(flat) for flat in sums]:
+                handle.wait()
+    heartbeat.beat()
+    results = list(tensors)
+    for bucket, flat in zip(buckets, sums, strict=True):
+        parts = flat.split([tensors[i].numel() for i in bucket.members])
+        for i, part in zip(bucket.members, parts, strict=True):
+            results[i] = part.view(tensors[i].shape)
+    return results
+
+
+@op(
+    "c_allreduce_sum",
+    attrs=_COMMON,
+    infer=_same,
+    grad=None,
+    side_effect=True,
+    fused=_sum_together,
+)
+def _c_allreduce_sum(x: torch.Tensor, *, ring_id: int, ctx: Any) -> torch.Tensor:
+    return comm.all_reduce(x, "sum", ring_id)
+
+
 def _register_all_reduce(mode: str) -> None:
     @op(f"c_allreduce_{mode}", attrs=_COMMON, infer=_same, grad=None, side_effect=True)
     def all_reduce(x: torch.Tensor, *, ring_id: int) -> torch.Tensor:
         return comm.all_reduce(x, mode, ring_id)
 
 
-for _mode in ("sum", "max", "min", "prod"):
+for _mode in ("max", "min", "prod"):
     _register_all_reduce(_mode)
 
 

@@ -1,0 +1,115 @@
+"""adaptive_localsgd: LocalSGD whose interval follows the loss and the learning rate.
+
+After each average behind `begin_step` the interval becomes
+
+    ceil(sqrt(lr_0 * loss / (lr * loss_0) * init_k_steps)),  at least 1 and at most 16,
+
+where loss and rate are means over the workers, and loss_0 and lr_0 those of step 1. A loss that is
+no number leaves the interval as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from fleetx.comm import world
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.stages import Parameters, ParameterSync
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.local_sgd import LocalSgd, PeriodicAverage
+from fleetx.techniques.local_sgd_program import AdaptiveLocalSgdProgram, LocalSgdProgram
+from fleetx.techniques.parameter_average import ParameterAverage
+
+MOST_STEPS = 16
+"""The largest interval."""
+
+
+class AdaptiveAverage(PeriodicAverage):
+    """Averages at an interval that is chosen anew after each average."""
+
+    needs_loss = True
+
+    def __init__(self, step: TrainStep, average: ParameterAverage, **settings: Any) -> None:
+        super().__init__(step, average, **settings)
+        self._init_k_steps = self.k_steps
+        self._first: tuple[float, float] | None = None  # loss and rate of step 1
+
+    def after_update(self, parameters: Parameters, loss: torch.Tensor | None) -> None:
+        """Count the update; average and choose the next interval, if it is time."""
+        super().after_update(parameters, loss)
+        assert loss is not None  # the step has made sure
+        if self._first is None:
+            self._first = self._means(loss)
+        if self.last_step == self.count > self._begin_step:
+            now = self._first if self.count == 1 else self._means(loss)
+            self.k_steps = next_interval(self._init_k_steps, self._first, now, self.k_steps)
+
+    def _means(self, loss: torch.Tensor) -> tuple[float, float]:
+        """Return loss and rate as means over workers, so that all choose the same interval."""
+        rate = float(self._step.update.param_groups[0]["lr"])
+        values = [float(loss.detach().double().mean()), rate]
+        total = world.all_reduce(torch.tensor(values, dtype=torch.float64, device=loss.device))
+        mean_loss, mean_rate = (total / world.world_size()).tolist()
+        return mean_loss, mean_rate
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what LocalSGD keeps, and the interval with what it is computed from."""
+        first = None if self._first is None else list(self._first)
+        return {**super().state_dict(), "k_steps": self.k_steps, "first": first}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state)
+        self.k_steps = state["k_steps"]
+        self._first = None if state["first"] is None else (state["first"][0], state["first"][1])
+
+
+def next_interval(
+    init_k_steps: int, first: tuple[float, float], now: tuple[float, float], before: int
+) -> int:
+    """Return the interval for (loss, rate) now and in step 1; `before` if there is no answer."""
+    (loss_0, rate_0), (loss, rate) = first, now
+    above, below = rate_0 * loss, rate * loss_0
+    if below == 0:
+        return MOST_STEPS if above > 0 else before
+    square = above / below * init_k_steps
+    if math.isnan(square) or square < 0:
+        return before
+    return max(1, math.ceil(math.sqrt(min(square, MOST_STEPS**2))))
+
+
+class AdaptiveLocalSgd(LocalSgd):
+    """Averages at an interval that follows the loss."""
+
+    name = "adaptive_localsgd"
+
+    @classmethod
+    def is_on(cls, strategy: Any) -> bool:
+        """Tell whether a strategy asks for it, by its own switch or by `localsgd` with `auto`."""
+        return bool(strategy.adaptive_localsgd or (strategy.localsgd and strategy.auto))
+
+    @property
+    def settings(self) -> Any:
+        """Its own settings, or those of localsgd where that switch asks for it."""
+        strategy = self.job.strategy
+        own = strategy.adaptive_localsgd_configs
+        if strategy.adaptive_localsgd:
+            return {**own, "k_steps": own["init_k_steps"]}
+        return strategy.localsgd_configs
+
+    def make_sync(self, step: TrainStep, average: ParameterAverage) -> ParameterSync:
+        """Return the stage that decides when to average."""
+        return AdaptiveAverage(
+            step,
+            average,
+            k_steps=self.k_steps,
+            begin_step=self.settings["begin_step"],
+            average_momentum=self.settings["average_momentum"],
+        )
+
+    def make_program(self, step: ProgramStep) -> LocalSgdProgram:
+        """Return what writes average and interval into a program."""
+        return AdaptiveLocalSgdProgram(self.job, step, self.settings, self.k_steps, MOST_STEPS)

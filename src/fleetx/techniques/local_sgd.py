@@ -1,0 +1,171 @@
+"""localsgd: workers train alone and average their parameters now and then.
+
+The step counter begins at 1. Up to `begin_step` parameters are averaged at every step, afterwards
+every `k_steps` steps (post-local SGD). Statistics of batch normalisation are averaged too; the
+optimizer's state is each worker's own unless `average_momentum` is on. Any optimizer will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.stages import LocalGradients, Parameters, ParameterSync, Stage
+from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.local_sgd_program import LocalSgdProgram
+from fleetx.techniques.parameter_average import OuterStep, ParameterAverage
+
+
+class LocalUpdates(LocalGradients):
+    """Every worker uses its own gradients; the average sees parameters before they change."""
+
+    def __init__(self, average: ParameterAverage) -> None:
+        self._average = average
+
+    def exchange(self, parameters: Parameters) -> None:
+        """Leave the gradients, and let the average take its first snapshot."""
+        self._average.remember(_trained(parameters))
+
+
+class PeriodicAverage(ParameterSync):
+    """Averages every `k_steps` updates, and after each one up to `begin_step`."""
+
+    def __init__(
+        self,
+        step: TrainStep,
+        average: ParameterAverage,
+        *,
+        k_steps: int,
+        begin_step: int,
+        average_momentum: bool,
+    ) -> None:
+        self._step = step
+        self._average = average
+        self._begin_step = begin_step
+        self._average_momentum = average_momentum
+        self.k_steps = k_steps
+        self.count = 0
+        """Updates so far."""
+        self.last_step = 0
+        """The update after which parameters were last averaged."""
+
+    def after_update(self, parameters: Parameters, loss: torch.Tensor | None) -> None:
+        """Count the update; average, if it is time."""
+        self.count += 1
+        is_begin = self.count <= self._begin_step
+        if not is_begin and self.count - self.last_step < self.k_steps:
+            return
+        trained = _trained(parameters)
+        others = [t for t in parameters.values() if not isinstance(t, torch.nn.Parameter)]
+        if self._average_momentum:
+            others += _momenta(self._step.update, trained)
+        self._average.average(trained, others, is_begin=is_begin)
+        self.last_step = self.count
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters and what the average keeps."""
+        return {
+            "count": self.count,
+            "last_step": self.last_step,
+            "average": self._average.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.count, self.last_step = state["count"], state["last_step"]
+        self._average.load_state_dict(state["average"])
+
+
+def _trained(parameters: Parameters) -> dict[str, torch.Tensor]:
+    return {name: t for name, t in parameters.items() if t.requires_grad}
+
+
+def _momenta(optimizer: torch.optim.Optimizer, trained: Parameters) -> list[torch.Tensor]:
+    """Return the optimizer's floating state in the shapes of parameters, in the same order
+    everywhere; a parameter without state stands for zeros."""
+    states: list[Mapping[str, Any]] = [optimizer.state.get(p, {}) for p in trained.values()]
+    rows = list(zip(trained.values(), states, strict=True))
+    keys = sorted({k for p, state in rows for k, v in state.items() if _is_like(v, p)})
+    return [
+        state[key] if _is_like(state.get(key), p) else torch.zeros_like(p, requires_grad=False)
+        for p, state in rows
+        for key in keys
+    ]
+
+
+def _is_like(value: Any, parameter: torch.Tensor) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.is_floating_point()
+        and value.shape == parameter.shape
+    )
+
+
+class LocalSgd(Technique):
+    """Averages at a fixed interval."""
+
+    name = "localsgd"
+    replaces = frozenset({Stage.GRAD_SYNC, Stage.PARAM_SYNC})
+    needs_workers = True
+    differs_by_worker = True
+
+    @classmethod
+    def is_on(cls, strategy: Any) -> bool:
+        """Tell whether a strategy asks for it; together with `auto` it asks for the adaptive one
+        (2.0-beta's spelling)."""
+        return bool(strategy.localsgd) and not strategy.auto
+
+    @property
+    def k_steps(self) -> int:
+        """The interval, at first."""
+        return int(self.settings["k_steps"])
+
+    def change_step(self, step: TrainStep) -> None:
+        """Leave gradients alone and average parameters behind the update."""
+        average = ParameterAverage(self.job.exchange(), OuterStep.from_settings(self.settings))
+        step.grad_sync = LocalUpdates(average)
+        step.param_sync = self.make_sync(step, average)
+
+    def make_sync(self, step: TrainStep, average: ParameterAverage) -> ParameterSync:
+        """Return the stage that decides when to average."""
+        return PeriodicAverage(
+            step,
+            average,
+            k_steps=self.k_steps,
+            begin_step=self.settings["begin_step"],
+            average_momentum=self.settings["average_momentum"],
+        )
+
+    def change_program(self, step: ProgramStep) -> None:
+        """Leave gradients alone and append the average behind the update."""
+        step.synchronise = None
+        step.after_update.append(self.make_program(step).append)
+
+    def make_program(self, step: ProgramStep) -> LocalSgdProgram:
+        """Return what writes the average into a program."""
+        return LocalSgdProgram(self.job, step, self.settings, self.k_steps)
+
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return what an average costs, spread over the steps between two."""
+        values = sum(sizes.elements) + sizes.buffer_elements
+        workers, settings = self.job.workers, self.settings
+        half = self.job.all_reduce.dtype is not None
+        outer = OuterStep.from_settings(settings)
+        travelling = values * (2 if half else sizes.element_bytes)
+        copies = 1 + (half or not outer.is_plain) + (not outer.is_plain)
+        text = f"every {self.k_steps} steps, every step up to {settings['begin_step']}"
+        if not outer.is_plain:
+            text += f", outer momentum {outer.momentum:g}, outer rate {outer.rate:g}"
+        return [
+            Row(
+                stage=Stage.PARAM_SYNC,
+                technique=self.name,
+                settings=text,
+                bytes_sent=2 * (workers - 1) / workers * travelling / self.k_steps,
+                memory=copies * values * sizes.element_bytes,
+            )
+        ]
