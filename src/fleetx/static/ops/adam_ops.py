@@ -1,8 +1,8 @@
-"""Adam and its relatives: adam, adamw, adamax, lamb.
+"""Adam and its relatives: adam, adamw, adamax.
 
-`Beta1Pow` and `Beta2Pow` hold the powers of the betas for the step at hand; adam, adamw and 2.x's
-lamb multiply them for the next one. Paddle 1.8.5 and 2.x differ in two formulas; an op takes the
-2.x one if it has the attribute that 2.x introduced (`use_global_beta_pow`; lamb: `always_adapt`).
+`Beta1Pow` and `Beta2Pow` hold the powers of the betas for the step at hand; adam and adamw multiply
+them for the next one. Paddle 1.8.5 and 2.x differ in the formula; an op takes the 2.x one if it has
+the attribute that 2.x introduced (`use_global_beta_pow`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ADAM_ATTRS: dict[str, Any] = {
 }
 
 
-def _same_powers(rows: Sequence[Row]) -> list[tuple[float, float, list[Row]]]:
+def same_powers(rows: Sequence[Row]) -> list[tuple[float, float, list[Row]]]:
     """Split argument tuples by the values of their beta powers; nearly always all are equal."""
     count = len(rows)
     values = torch.cat([r[5] for r in rows] + [r[6] for r in rows]).tolist()
@@ -90,7 +90,7 @@ def _adam_rows(
                 _advance(group, beta1, beta2)
             continue
         lr = rate.item() * lr_ratio
-        for power1, power2, members in _same_powers(group):
+        for power1, power2, members in same_powers(group):
             root = math.sqrt(1 - power2)
             step = lr * root / (1 - power1)
             params, grads, _, moments1, moments2, *_ = zip(*members, strict=True)
@@ -265,7 +265,7 @@ def adamw(
     return _adam_rows([row], **settings)[0]
 
 
-# -- adamax, lamb ----------------------------------------------------------------------------------
+# -- adamax ----------------------------------------------------------------------------------------
 @op(
     "adamax",
     inputs="Param Grad LearningRate Moment InfNorm Beta1Pow",
@@ -293,49 +293,3 @@ def adamax(
     torch.maximum(grad.abs(), inf_norm.mul_(beta2).add_(epsilon), out=inf_norm)
     param.sub_(moment.div(inf_norm).mul_(rate / (1 - power)))
     return param, moment, inf_norm
-
-
-@op(
-    "lamb",
-    inputs="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow",
-    outputs="ParamOut Moment1Out Moment2Out Beta1PowOut? Beta2PowOut?",
-    attrs={"weight_decay": 0.0, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
-    grad=None,
-    inplace=_PAIRS,
-    infer=infer_update,
-)
-def lamb(
-    param: Tensor,
-    grad: Tensor,
-    rate: Tensor,
-    moment1: Tensor,
-    moment2: Tensor,
-    power1: Tensor,
-    power2: Tensor,
-    *,
-    weight_decay: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    always_adapt: bool | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Adam's direction plus decay, scaled by the ratio of the norms of parameter and direction.
-
-    1.8.5 has no bias correction. 2.x has it, and scales by the ratio only where there is decay,
-    unless `always_adapt` is set.
-    """
-    beta1, beta2 = single(beta1), single(beta2)
-    moment1.mul_(beta1).add_(grad, alpha=1 - beta1)
-    moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    mean, square, adapt = moment1, moment2, True
-    if always_adapt is not None:
-        mean, square = moment1 / (1 - power1), moment2 / (1 - power2)
-        adapt = always_adapt or weight_decay > 0
-        power1.mul_(beta1)
-        power2.mul_(beta2)
-    direction = mean.div(square.sqrt().add_(epsilon)).add_(param, alpha=weight_decay)
-    if adapt:
-        p_norm, d_norm = param.norm(), direction.norm()
-        ratio = torch.where((p_norm > 0) & (d_norm > 0), p_norm / d_norm, torch.ones_like(p_norm))
-        rate = rate * ratio
-    return param.sub_(direction.mul_(rate)), moment1, moment2, power1, power2

@@ -1,4 +1,4 @@
-"""Updates of parameters: sgd, momentum, lars_momentum, the proximal ones, dpsgd; helpers for all.
+"""Updates of parameters: sgd, momentum, the proximal ones, dpsgd; helpers for all.
 
 Every op writes into the tensors it is given: `ParamOut` is the same variable as `Param`. The
 formulas are Paddle 1.8.5's; where 2.x has another, an input or attribute of 2.x selects it.
@@ -211,47 +211,6 @@ def momentum(
         regularization_coeff=regularization_coeff,
         rescale_grad=rescale_grad,
     )[0]
-
-
-@op(
-    "lars_momentum",
-    inputs="Param Grad Velocity LearningRate",
-    outputs="ParamOut VelocityOut",
-    attrs={
-        "mu": 0.0,
-        "lars_coeff": 0.001,
-        "lars_weight_decay": 0.0005,
-    },
-    grad=None,
-    inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
-    infer=infer_update,
-)
-def lars_momentum(
-    param: Tensor,
-    grad: Tensor,
-    velocity: Tensor,
-    rate: Tensor,
-    *,
-    mu: float,
-    lars_coeff: float,
-    lars_weight_decay: Any,
-    epsilon: float | None = None,
-    rescale_grad: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    """Momentum whose rate follows the ratio of the norms of parameter and gradient.
-
-    2.x, which has `epsilon`, leaves the rate of a parameter without decay as it is; 1.8.5 does not.
-    """
-    decay = lars_weight_decay[0] if isinstance(lars_weight_decay, list) else lars_weight_decay
-    if rescale_grad != 1.0:
-        grad = grad * rescale_grad
-    local = rate
-    if decay > 0 or epsilon is None:
-        p_norm, g_norm = param.norm(), grad.norm()
-        scaled = rate * lars_coeff * p_norm / (g_norm + decay * p_norm + (epsilon or 0.0))
-        local = torch.where((p_norm > 0) & (g_norm > 0), scaled, rate)
-    velocity.mul_(mu).add_(grad.add(param, alpha=decay).mul_(local))
-    return param.sub_(velocity), velocity
 
 
 # -- proximal and private --------------------------------------------------------------------------
