@@ -13,7 +13,6 @@ from fleetx.fleet import (
     distributed_optimizer,
     fleet,
     get_lr,
-    init,
     is_first_worker,
     is_server,
     is_worker,
@@ -103,6 +102,11 @@ rank = worker_index
 nranks = world_size = worker_num
 rank_in_node = local_rank
 util = UtilBase()
+
+
+def init(role_maker: Any = None, is_collective: bool = False, strategy: Any = None) -> Fleet:
+    """Find out who this worker is; it meets the others when it first communicates."""
+    return fleet.init(role_maker, is_collective, strategy, wait=False)
 
 
 def _with_servers(name: str) -> None:

@@ -63,9 +63,9 @@ class Collective(Fleet):
         self._compiled: CompiledProgram | None = None
 
     def init(self, role_maker: Any = None) -> None:
-        """Find out who this worker is and meet the others."""
+        """Find out who this worker is; it meets the others when it first communicates."""
         super().init(role_maker)
-        self._session.init(role_maker, is_collective=True)
+        self._session.init(role_maker, is_collective=True, wait=False)
 
     @property
     def startup_program(self) -> Any:
