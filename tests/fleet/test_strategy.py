@@ -23,7 +23,7 @@ def test_defaults_are_paddles() -> None:
     assert strategy.fuse_grad_size_in_MB == 32
     assert strategy.amp_configs["decr_ratio"] == 0.8
     assert strategy.a_sync_configs["k_steps"] == -1
-    assert strategy.localsgd_configs == {"k_steps": 1, "begin_step": 1}
+    assert strategy.localsgd_configs["k_steps"] == strategy.localsgd_configs["begin_step"] == 1
 
 
 def test_configs_are_updated_key_by_key() -> None:

@@ -267,6 +267,10 @@ class Fleet:
             all_reduce=all_reduce_settings(strategy, self._role),
             bucket_mb=strategy.fuse_grad_size_in_MB if strategy.fuse_all_reduce_ops else 1e-6,
             last_bucket_mb=strategy.last_comm_group_size_MB,
+            # Paddle's default would make many small messages: it counts only where it was set.
+            bucket_count=strategy.fuse_grad_size_in_num
+            if strategy.was_set("fuse_grad_size_in_num")
+            else 0,
         )
 
     def _choose(self, optimizer: Any = None) -> tuple[Job, list[Technique]]:
@@ -431,20 +435,31 @@ class Fleet:
         epoch=3)`.
 
         Objects with a state_dict are saved by it, other values as they are. Rank 0 writes; the
-        others return at once. The newest `keep` checkpoints stay.
+        others return at once. With a technique that gives workers states of their own (localsgd,
+        dgc) every worker must call it, into a folder that all share. The newest `keep` stay.
         """
-        if not self.is_first_worker():
+        others = self._others() if any(t.differs_by_worker for t in self._applied) else None
+        if others is None and not self.is_first_worker():
             return None
         states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
-        return checkpoints.save(path, states, keep=keep)
+        return checkpoints.save(path, states, keep=keep, others=others)
+
+    def _others(self) -> checkpoints.Others | None:
+        if not comm.is_connected():
+            return None
+        return checkpoints.Others(
+            self.worker_index(),
+            self.worker_num(),
+            lambda number: [int(n) for n in self.util.all_gather(number)],
+        )
 
     def load_checkpoint(self, path: str, **parts: Any) -> dict[str, Any] | None:
         """Load the newest checkpoint into the objects given; return the other values, None if there
         is none.
 
-        The checkpoint is read and verified before any object is changed.
+        Every worker must call it. The checkpoint is read and verified before any object is changed.
         """
-        states = checkpoints.load(path)
+        states = checkpoints.load(path, self._others())
         if states is None:
             return None
         missing = [name for name in parts if name not in states]

@@ -28,6 +28,8 @@ class Job:
     all_reduce: AllReduceSettings = AllReduceSettings()
     bucket_mb: float = 32.0
     last_bucket_mb: float = 1.0
+    bucket_count: int = 0
+    """Gradients in a bucket of a program at most; 0 for no limit."""
 
     def exchange(self) -> GradientExchange:
         """Return how gradients are summed over workers; all workers must call it together."""
@@ -35,6 +37,7 @@ class Job:
             GradientAllReduce(self.all_reduce),
             limit_mb=self.bucket_mb,
             last_mb=self.last_bucket_mb,
+            limit_count=self.bucket_count,
         )
 
 

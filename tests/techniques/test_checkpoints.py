@@ -1,0 +1,29 @@
+"""A break and a checkpoint change nothing, whatever the technique keeps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "workers"))
+
+import checkpoints as worker
+from running import run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run("checkpoints.py", tmp_path_factory.mktemp("checkpoints"))
+
+
+@pytest.mark.parametrize("case", list(worker.CASES))
+def test_resuming_gives_the_losses_of_the_whole_run(
+    trained: list[dict[str, Any]], case: str
+) -> None:
+    for result in trained:
+        assert result[case]["resumed"] == result[case]["whole"]
+        assert len(result[case]["whole"]) == worker.STEPS - worker.BREAK
