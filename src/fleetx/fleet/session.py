@@ -407,6 +407,8 @@ class Fleet:
         """
         from fleetx.static import io
 
+        if main_program is None and self._collective is not None:
+            main_program = self._collective.main  # techniques have variables of their own there
         io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
 
     def save_inference_model(
