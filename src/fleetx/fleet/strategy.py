@@ -53,7 +53,7 @@ class DistributedStrategy:
     """Techniques that Paddle would drop are dropped with a warning, not refused."""
 
     # -- techniques (those that do not exist yet are refused) --------------------------
-    amp = Field(2, False, "mixed precision", effect=_refused)
+    amp = Field(2, False, "mixed precision")
     amp_configs = ConfigsField(102, tables.AMP, "mixed precision")
     recompute = Field(
         3, False, "forget activations and compute them again in backward", effect=_refused

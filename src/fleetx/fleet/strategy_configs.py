@@ -30,10 +30,20 @@ AMP: Rows = (
     _strings(7, "custom_white_list", "ops that also run in half precision"),
     _strings(8, "custom_black_list", "ops that also run in single precision"),
     _strings(9, "custom_black_varnames", "variables whose ops run in single precision"),
-    Field(10, False, "whole model in float16", "use_pure_fp16", since="2.1"),
-    Field(11, True, "pure float16 only inside fp16_guard", "use_fp16_guard", since="2.1"),
-    Field(12, False, "optimizer state in float16", "use_optimizer_fp16", since="2.4"),
-    Field(13, False, "bfloat16 instead of float16, no loss scale", "use_pure_bf16", since="2.5"),
+    Field(10, False, "parameters in float16", "use_pure_fp16", since="2.1", effect=_refused),
+    Field(
+        11, True, "pure float16 only inside fp16_guard", "use_fp16_guard", since="2.1", effect=_none
+    ),
+    Field(
+        12, False, "optimizer state in float16", "use_optimizer_fp16", since="2.4", effect=_refused
+    ),
+    Field(
+        13,
+        False,
+        "bfloat16 instead of float16, no loss scale; parameters stay float32",
+        "use_pure_bf16",
+        since="2.5",
+    ),
 )
 RECOMPUTE: Rows = (
     _strings(1, "checkpoints", "activations to keep: names, Variables, module names or classes"),

@@ -27,6 +27,8 @@ from typing import Any
 
 GRAD_SUFFIX = "@GRAD"
 EMPTY_NAME = "@EMPTY@"
+# An input slot that any op may have: a boolean variable; where it is true the op is left out.
+SKIP_UPDATE = "SkipUpdate"
 # Gradient ops that are not called <op>_grad in Paddle.
 _GRAD_TYPES = {"cross_entropy2": "cross_entropy_grad2"}
 _FORWARD_TYPES = {grad: forward for forward, grad in _GRAD_TYPES.items()}

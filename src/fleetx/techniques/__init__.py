@@ -6,12 +6,14 @@ what is around the exchange of gradients.
 
 from fleetx.step.technique import Technique
 from fleetx.techniques.adaptive_local_sgd import AdaptiveLocalSgd
+from fleetx.techniques.amp import Amp
 from fleetx.techniques.dgc import Dgc
 from fleetx.techniques.fp16_all_reduce import Fp16AllReduce
 from fleetx.techniques.local_sgd import LocalSgd
 
 KNOWN: tuple[type[Technique], ...] = (
     Dgc,
+    Amp,
     Fp16AllReduce,
     LocalSgd,
     AdaptiveLocalSgd,

@@ -26,6 +26,7 @@ from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
 from fleetx.static.lowering.fusion import FusedOp
 from fleetx.static.lowering.gradient_reducer import GradientReducer
 from fleetx.static.lowering.plan import make_plan
+from fleetx.static.lowering.skipped_updates import guarded_ops, read_from_outside, skip_name
 from fleetx.static.op_registry import EMPTY_NAME, get_op
 from fleetx.static.operator import Operator
 from fleetx.static.program import Program, reads_of, sub_blocks
@@ -60,9 +61,10 @@ class _Writer:
     op_of_line: dict[int, Operator] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)  # globals of the function
     locals: dict[str, str] = field(default_factory=dict)  # variable name -> Python name
+    indent: str = "    "
 
     def emit(self, text: str, op: Operator | None = None) -> None:
-        self.lines.append("    " + text)
+        self.lines.append(self.indent + text)
         if op is not None:
             self.op_of_line[len(self.lines) + 1] = op  # line 1 is the def
 
@@ -323,6 +325,26 @@ class _Lowering:
         order = sorted(range(len(names)), key=lambda i: -position.get(names[i], 0))
         return GradientReducer(exchange, order)
 
+    def begin_guard(self, name: str | None, ops: list[Operator]) -> None:
+        """Write the condition of updates that are left out where variable `name` is true."""
+        if name is None:
+            return
+        for source, in_place in read_from_outside(ops):
+            self.read(source, flows=False, base=in_place)  # loaded here, not under the condition
+        for result in self.fetches:
+            if any(result in op.output_arg_names for op in ops):
+                self.writer.emit(f"{self.writer.local(result)} = None")
+        self.writer.emit(f"if not {self.read(name, flows=False, base=False)}:")
+        self.writer.indent += "    "
+
+    def end_guard(self, ops: list[Operator]) -> None:
+        """End the condition; what follows takes values that may have been left as they were from
+        the scope."""
+        self.writer.indent = "    "
+        for name in {n: None for op in ops for n in op.output_arg_names}:
+            if name in self.writer.locals and is_persistable(self.block, name):
+                self.writer.emit(f"{self.writer.local(name)} = {self.holder(name)}.value")
+
     def write(self) -> None:
         """Write the whole function."""
         sequence = self.plan.sequence
@@ -338,7 +360,13 @@ class _Lowering:
                 self.tracked.add(name)
             if is_persistable(self.block, name):
                 writer.emit(f"{self.holder(name)}.value = {writer.local(name)}.clone()")
+        guard: str | None = None
+        guarded: list[Operator] = []
         for i, item in enumerate(sequence):
+            if skip_name(item) != guard:
+                self.end_guard(guarded)
+                guard, guarded = skip_name(item), guarded_ops(sequence, i)
+                self.begin_guard(guard, guarded)
             if isinstance(item, BackwardCall):
                 self.write_backward(item, is_last=i == backward[-1])
             elif isinstance(item, list):
@@ -349,6 +377,7 @@ class _Lowering:
                 self.write_op(item)
             if backward and i == backward[-1]:
                 self.boundary = len(writer.lines)
+        self.end_guard(guarded)
         if not backward:
             self.boundary = len(writer.lines)
         fetched = ", ".join(self.read(n, flows=False, base=True) for n in self.fetches)
@@ -363,7 +392,7 @@ def _free_early(lines: list[str], local_names: set[str]) -> list[str]:
             last[name] = i
     ends: dict[int, list[str]] = {}
     for name, i in last.items():
-        if name in local_names and i < len(lines) - 1:
+        if name in local_names and i < len(lines) - 1 and not lines[i].endswith(":"):
             ends.setdefault(i, []).append(name)
     return [
         line + (f"; del {', '.join(ends[i])}" if i in ends else "") for i, line in enumerate(lines)

@@ -1,0 +1,302 @@
+"""amp: forward and backward in half precision, parameters and updates in single.
+
+Stage precision. float16 has a loss scale, so that small gradients do not vanish: gradients are
+multiplied by it where backward enters the model and divided by it where they reach a parameter, so
+that `p.grad` is always in true units. A step with an infinite or NaN gradient is lost on all
+workers, and the scale follows the run of good and bad steps. bfloat16 needs no scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fleetx import comm
+from fleetx.static.mixed_precision import AutoMixedPrecisionLists, LossScaling, decorate
+from fleetx.static.ops.amp_ops import all_finite, follow_overflow
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.stages import Parameters, Precision, Stage
+from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.amp_lists import CustomPrecision
+from fleetx.techniques.tensors_inside import map_tensors
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AmpConfig:
+    """The settings of `amp_configs`."""
+
+    dtype: torch.dtype = torch.float16
+    scaling: LossScaling = LossScaling()
+    white: frozenset[str] = frozenset()
+    """Paddle's names of further ops that run in half precision."""
+    black: frozenset[str] = frozenset()
+    """Paddle's names of further ops that run in single precision."""
+    black_names: frozenset[str] = frozenset()
+    """Parameters (in programs, variables) whose ops run in single precision."""
+
+    def __post_init__(self) -> None:
+        AutoMixedPrecisionLists(self.white, self.black, self.black_names)  # refuses overlaps
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> AmpConfig:
+        """Return the settings of a strategy's `amp_configs`."""
+        rules = {name: settings[name] for name in LossScaling.__dataclass_fields__}
+        is_bf16 = settings["use_pure_bf16"]
+        return cls(
+            dtype=torch.bfloat16 if is_bf16 else torch.float16,
+            scaling=LossScaling.none() if is_bf16 else LossScaling(**rules),
+            white=frozenset(settings["custom_white_list"]),
+            black=frozenset(settings["custom_black_list"]),
+            black_names=frozenset(settings["custom_black_varnames"]),
+        )
+
+    @property
+    def dtype_name(self) -> str:
+        """`float16` or `bfloat16`."""
+        return str(self.dtype).removeprefix("torch.")
+
+
+class _Multiply(torch.autograd.Function):
+    """An identity whose backward multiplies gradients by what `factor` returns."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: Callable[[], float]) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0] * ctx.factor(), None
+
+
+@dataclass
+class _Scaled:
+    """Where the backward pass that runs now has been scaled."""
+
+    at_loss: bool = False
+    at_outputs: bool = False
+
+
+class MixedPrecision(Precision):
+    """Forward under autocast; gradients scaled on their way through the model.
+
+    With `loss.backward()` the scale acts between the model's outputs and its parameters and inputs.
+    What a loss takes from parameters directly (a penalty on weights written into the loss) reaches
+    them unscaled and is divided all the same; `optimizer.minimize(loss)` scales the loss itself and
+    is exact for such losses too.
+    """
+
+    def __init__(self, config: AmpConfig) -> None:
+        self.config = config
+        rules = config.scaling
+        self.scale = torch.tensor([rules.init_loss_scaling], dtype=torch.float32)
+        self.good_steps = torch.zeros(1, dtype=torch.int32)
+        self.bad_steps = torch.zeros(1, dtype=torch.int32)
+        self._backward = _Scaled()
+        self._hooked: set[int] = set()
+        self._custom: CustomPrecision | None = None
+        if config.white or config.black or config.black_names:
+            self._custom = CustomPrecision(config.dtype, config.white, config.black)
+
+    # -- forward --------------------------------------------------------------------------
+    def wrap_forward(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return forward under autocast; its outputs are float32."""
+        owner = getattr(forward, "__self__", None)
+        model = owner if isinstance(owner, nn.Module) else None
+        if model is not None:
+            self._hook(model.parameters())
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = map_tensors((args, kwargs), self._enter)
+            with self._context(model):
+                result = forward(*args, **kwargs)
+            return map_tensors(result, self._leave)
+
+        return run
+
+    def _context(self, model: nn.Module | None) -> AbstractContextManager[Any]:
+        first = None if model is None else next(model.parameters(), None)
+        device = "cpu" if first is None else first.device.type
+        stack = ExitStack()
+        stack.enter_context(torch.autocast(device, self.config.dtype))
+        stack.enter_context(self._custom or nullcontext())
+        return stack
+
+    def _enter(self, x: Tensor) -> Tensor:
+        """Return an input whose gradient leaves the model in true units."""
+        if not (self.config.scaling.is_on and x.requires_grad and torch.is_grad_enabled()):
+            return x
+        return _Multiply.apply(x, lambda: 1.0 / self._inner_scale())  # type: ignore[no-any-return, no-untyped-call]
+
+    def _leave(self, x: Tensor) -> Tensor:
+        """Return an output in single precision whose gradient enters the model scaled."""
+        x = x.float() if x.dtype in _HALF else x
+        if not (self.config.scaling.is_on and x.requires_grad and torch.is_grad_enabled()):
+            return x
+        return _Multiply.apply(x, self._scale_at_output)  # type: ignore[no-any-return, no-untyped-call]
+
+    # -- backward -------------------------------------------------------------------------
+    def _scale_at_output(self) -> float:
+        self._note("at_outputs")
+        return self._inner_scale()
+
+    def _inner_scale(self) -> float:
+        """Return what gradients inside the model are multiplied by, where the loss is not."""
+        return 1.0 if self._backward.at_loss else self.scale.item()
+
+    def _scale_at_loss(self) -> float:
+        self._note("at_loss")
+        return self.scale.item()
+
+    def _note(self, place: str) -> None:
+        """Note where this backward pass is scaled, until it ends."""
+        if not (self._backward.at_loss or self._backward.at_outputs):
+            engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+            engine.queue_callback(self._end_backward)
+        setattr(self._backward, place, True)
+
+    def _end_backward(self) -> None:
+        self._backward = _Scaled()
+
+    def _hook(self, parameters: Iterable[Tensor]) -> None:
+        """Let gradients of parameters be divided by the scale before they are accumulated."""
+        for parameter in parameters if self.config.scaling.is_on else ():
+            if id(parameter) in self._hooked:
+                continue
+            self._hooked.add(id(parameter))
+            was = parameter.requires_grad
+            parameter.requires_grad_().register_hook(self._unscale)  # one frozen now may thaw
+            parameter.requires_grad_(was)
+
+    def _unscale(self, grad: Tensor) -> Tensor:
+        if self._backward.at_loss or self._backward.at_outputs:
+            return grad / self.scale.item()
+        return grad  # of a backward pass that did not go through the model's outputs
+
+    def watch(self, parameters: Parameters) -> None:
+        """Find the parameters whose gradients are scaled, and those that the settings name."""
+        self._hook(parameters.values())
+        if self._custom is not None:
+            unknown = sorted(self.config.black_names - set(parameters))
+            if unknown:
+                raise ValueError(
+                    f"custom_black_varnames names {', '.join(unknown)}, but the model has no such "
+                    "parameter: take names from model.named_parameters()."
+                )
+            self._custom.keep_single([parameters[name] for name in self.config.black_names])
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """Return the loss with gradients that start multiplied by the scale."""
+        if not self.config.scaling.is_on:
+            return loss
+        return _Multiply.apply(loss, self._scale_at_loss)  # type: ignore[no-any-return, no-untyped-call]
+
+    # -- the verdict ----------------------------------------------------------------------
+    def usable(self, parameters: Parameters, *, agreed: bool) -> bool:
+        """Tell whether all gradients are finite on all workers, and adapt the scale."""
+        rules = self.config.scaling
+        if not rules.is_on:
+            return True
+        overflow = not all_finite([p.grad for p in parameters.values() if p.grad is not None])
+        if not agreed and comm.is_connected():
+            overflow = bool(comm.all_reduce(torch.tensor([int(overflow)]), "max").item())
+        if rules.use_dynamic_loss_scaling:
+            follow_overflow(
+                self.scale, self.good_steps, self.bad_steps, overflow=overflow, **rules.rules()
+            )
+        return not overflow
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scale and the run of good and bad steps."""
+        return {
+            "scale": self.scale.item(),
+            "good_steps": int(self.good_steps.item()),
+            "bad_steps": int(self.bad_steps.item()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.scale.fill_(state["scale"])
+        self.good_steps.fill_(state["good_steps"])
+        self.bad_steps.fill_(state["bad_steps"])
+
+
+class Amp(Technique):
+    """Mixed precision by the settings of `amp_configs`."""
+
+    name = "amp"
+    replaces: ClassVar[frozenset[Stage]] = frozenset({Stage.PRECISION})
+
+    @property
+    def config(self) -> AmpConfig:
+        """The settings, checked."""
+        return AmpConfig.read(self.settings)
+
+    def check(self) -> None:
+        """Refuse what is not mixed but pure half precision."""
+        for key in ("use_pure_fp16", "use_optimizer_fp16"):
+            if self.settings[key]:
+                raise ValueError(
+                    f"amp_configs[{key!r}] keeps parameters or optimizer state in float16, but "
+                    f"FleetX keeps both in float32: set {key} to False."
+                )
+        _ = self.config
+
+    def change_step(self, step: TrainStep) -> None:
+        """Put the precision into a step."""
+        config = self.config
+        if self.job.strategy.recompute and (config.white or config.black or config.black_names):
+            raise ValueError(
+                "the strategy switches on recompute and gives amp custom lists, which do not reach "
+                "the activations that backward computes again: empty the custom lists of "
+                "amp_configs or switch off recompute."
+            )
+        step.precision = MixedPrecision(config)
+
+    def change_program(self, step: ProgramStep) -> None:
+        """Let `minimize` cast ops, scale the loss and skip steps that overflow."""
+        several = self.job.workers > 1
+        step.optimizer = decorated(
+            step.optimizer,
+            self.config,
+            check_each=several,
+            # Known when all techniques are composed: those that exchange no gradients leave it out.
+            ask_workers=lambda: several and step.synchronise is None,
+        )
+
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return the line of this stage; what it saves depends on the activations."""
+        config = self.config
+        text = config.dtype_name
+        if config.scaling.is_on:
+            kind = "dynamic" if config.scaling.use_dynamic_loss_scaling else "fixed"
+            text += f", {kind} scale from {config.scaling.init_loss_scaling:g}"
+        return [Row(stage=Stage.PRECISION, technique=self.name, settings=text, memory=None)]
+
+
+def decorated(
+    optimizer: Any,
+    config: AmpConfig,
+    *,
+    check_each: bool = False,
+    ask_workers: Callable[[], bool] = bool,
+) -> Any:
+    """Return an optimizer of programs with Fleet's amp: an overflow skips the whole update."""
+    made = decorate(
+        optimizer,
+        AutoMixedPrecisionLists(
+            config.white, config.black, config.black_names, dtype=config.dtype_name
+        ),
+        dtype=config.dtype_name,
+        **config.scaling.settings(),
+    )
+    made.skips_updates, made.checks_each, made.asks_workers = True, check_each, ask_workers
+    return made
