@@ -341,8 +341,8 @@ class _Lowering:
         """End the condition; what follows takes values that may have been left as they were from
         the scope."""
         self.writer.indent = "    "
-        for name in {n: None for op in ops for n in op.output_arg_names}:
-            if name in self.writer.locals and is_persistable(self.block, name):
+        for name in {n: None for op in ops for n in self.bind_outputs(op)[1]}:
+            if is_persistable(self.block, name):
                 self.writer.emit(f"{self.writer.local(name)} = {self.holder(name)}.value")
 
     def write(self) -> None:
