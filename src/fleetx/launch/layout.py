@@ -173,26 +173,52 @@ def _endpoints(host: str, port: int, workers: int) -> tuple[str, ...]:
 def _cloud_site(options: Options, workers: int, environment: Mapping[str, str]) -> Site:
     hosts = _hosts(environment["PADDLE_TRAINERS"])
     host = _host_of_list(hosts, environment["POD_IP"])
-    listed = environment.get("DISTRIBUTED_TRAINER_ENDPOINTS")
-    if listed:
-        mine = [e.strip() for e in listed.split(",") if network.split_endpoint(e)[0] == host]
-        if len(mine) != workers:
-            raise LaunchError(
-                f"DISTRIBUTED_TRAINER_ENDPOINTS names {len(mine)} endpoints of {host} for "
-                f"{workers} workers."
-            )
-        return Site(
-            node_count=len(hosts),
-            node_rank=hosts.index(host),
-            host=host,
-            hosts=tuple(hosts),
-            endpoints=tuple(mine),
-            meeting=network.split_endpoint(listed.split(",")[0]),
-        )
+    if environment.get("DISTRIBUTED_TRAINER_ENDPOINTS"):
+        return _listed_site(hosts, host, workers, environment["DISTRIBUTED_TRAINER_ENDPOINTS"])
     port = options.started_port or _FIRST_CLOUD_PORT
-    if int(environment["TRAINER_PORTS_NUM"]) >= workers and environment.get("PADDLE_PORT"):
-        port = int(environment["PADDLE_PORT"].split(",")[0])
+    given = environment.get("PADDLE_PORT", "").split(",")[0]
+    if given and _cloud_number("TRAINER_PORTS_NUM", environment["TRAINER_PORTS_NUM"]) >= workers:
+        port = _cloud_number("PADDLE_PORT", given)
     return _site_of_list(hosts, hosts.index(host), workers, port)
+
+
+def _cloud_number(variable: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise LaunchError(f"{variable} must be a whole number, not {text!r}.")
+    return int(text)
+
+
+def _listed_site(hosts: list[str], host: str, workers: int, listed: str) -> Site:
+    """Return the site whose workers have the addresses that PaddleCloud lists for all machines."""
+    variable = "DISTRIBUTED_TRAINER_ENDPOINTS"
+    endpoints: dict[str, list[str]] = {name: [] for name in hosts}
+    for endpoint in (part.strip() for part in listed.split(",")):
+        try:
+            owner = network.split_endpoint(endpoint)[0]
+        except ValueError as error:
+            raise LaunchError(f"{variable}: {error}.") from None
+        if owner not in endpoints:
+            raise LaunchError(f"{variable} lists {endpoint}, which is none of PADDLE_TRAINERS.")
+        endpoints[owner].append(endpoint)
+    few = [name for name in hosts if len(endpoints[name]) < workers]
+    if few:
+        raise LaunchError(
+            f"{variable} lists {len(endpoints[few[0]])} endpoints of {few[0]}, but every machine "
+            f"starts {workers} workers: start fewer, or list more."
+        )
+    # As many as there are workers; PaddleCloud reserves as many as there could be.
+    mine = endpoints[host][:workers]
+    busy = [e for e in mine if network.port_in_use(*network.split_endpoint(e))]
+    if busy:
+        raise LaunchError(f"{variable}: {', '.join(busy)} is in use: end what listens there.")
+    return Site(
+        node_count=len(hosts),
+        node_rank=hosts.index(host),
+        host=host,
+        hosts=tuple(hosts),
+        endpoints=tuple(mine),
+        meeting=network.split_endpoint(endpoints[hosts[0]][0]),
+    )
 
 
 def _site_of_master(options: Options, environment: Mapping[str, str]) -> Site:
