@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+DEFAULT_MB = 32.0
+"""The size of a bucket where nobody has asked for another."""
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -20,7 +23,8 @@ class Bucket:
 def make_buckets(
     tensors: Sequence[torch.Tensor],
     *,
-    limit_mb: float = 32.0,
+    limit_mb: float = DEFAULT_MB,
+    first_mb: float = 1.0,
     last_mb: float = 1.0,
     limit_count: int = 0,
 ) -> list[Bucket]:
@@ -29,10 +33,11 @@ def make_buckets(
     Args:
         tensors: the parameters, the one whose gradient is ready first in front.
         limit_mb: a bucket is closed when it has reached this size.
+        first_mb: the first bucket is closed at this size, so that the network has work early.
         last_mb: the last bucket, which nothing can hide, is kept about this small.
         limit_count: a bucket is closed when it has this many tensors; 0 for no limit.
     """
-    limit, last = limit_mb * 2**20, last_mb * 2**20
+    limit, first, last = limit_mb * 2**20, min(first_mb, limit_mb) * 2**20, last_mb * 2**20
     total = sum(t.numel() * t.element_size() for t in tensors)
     buckets: list[Bucket] = []
     open_buckets: dict[torch.dtype, list[int]] = {}
@@ -51,7 +56,8 @@ def make_buckets(
         members.append(i)
         sizes[tensor.dtype] = sizes.get(tensor.dtype, 0.0) + size
         done += size
-        full = sizes[tensor.dtype] >= limit or (limit_count and len(members) >= limit_count)
+        full = sizes[tensor.dtype] >= (limit if buckets else first)
+        full = full or bool(limit_count and len(members) >= limit_count)
         # What is left fits into the last bucket: send what is there, so that it overlaps.
         ends = total - done <= last < total - done + size and done < total
         if full or ends:

@@ -9,8 +9,6 @@ it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +16,8 @@ import torch
 import torch.distributed as dist
 
 from fleetx.comm import world
-from fleetx.comm.buckets import fusion_message
+from fleetx.comm.buckets import DEFAULT_MB, fusion_message
+from fleetx.comm.hierarchy import Hierarchy, check_groups
 
 
 class Handle(Protocol):
@@ -47,54 +46,11 @@ class AllReduceSettings:
             raise ValueError(f"nccl_comm_num must be at least 1, not {self.communicators}.")
 
 
-def _check_groups(group_size: int) -> None:
-    size = world.world_size()
-    if group_size < 2 or size % group_size:
-        raise ValueError(
-            f"hierarchical_allreduce_inter_nranks is {group_size}, but {size} workers must divide "
-            "into groups of that size, at least 2."
-        )
-
-
-class _Hierarchy:
-    """Groups of consecutive workers and the group of their first ones."""
-
-    def __init__(self, group_size: int) -> None:
-        size = world.world_size()
-        self.leader = world.rank() // group_size * group_size
-        self.is_leader = world.rank() == self.leader
-        leaders = list(range(0, size, group_size))
-        # Every worker takes part in making every group.
-        for first in leaders:
-            group = dist.new_group(list(range(first, first + group_size)))
-            if first == self.leader:
-                self.inside = group
-        self.between = dist.new_group(leaders)
-
-    def all_reduce(self, bucket: torch.Tensor) -> None:
-        """Sum within the group, between the leaders, and hand the result back."""
-        dist.reduce(bucket, self.leader, group=self.inside)
-        if self.is_leader:
-            dist.all_reduce(bucket, group=self.between)
-        dist.broadcast(bucket, self.leader, group=self.inside)
-
-
 class _Done:
     """A handle for something that has ended already."""
 
     def wait(self) -> None:
         """Return at once."""
-
-
-class _InBackground:
-    """A handle on a future."""
-
-    def __init__(self, future: Future[None]) -> None:
-        self._future = future
-
-    def wait(self) -> None:
-        """Wait for the end and raise what went wrong."""
-        self._future.result()
 
 
 class _Converted:
@@ -116,12 +72,11 @@ class GradientAllReduce:
     def __init__(self, settings: AllReduceSettings) -> None:
         self.settings = settings
         self._started = 0
-        self._hierarchy: list[_Hierarchy] = []
-        self._threads: list[ThreadPoolExecutor] = []
+        self._hierarchy: list[Hierarchy] = []
         self._is_ready = False
         world.hold(self)
         if settings.group_size and world.is_connected():
-            _check_groups(settings.group_size)
+            check_groups(settings.group_size)
         # Workers that have not met yet do so at the first bucket, and make their groups then.
         if dist.is_initialized():
             self._make_groups()
@@ -131,19 +86,17 @@ class GradientAllReduce:
         world.meet()
         if self.settings.group_size and world.is_connected():
             self._hierarchy = [
-                _Hierarchy(self.settings.group_size) for _ in range(self.settings.communicators)
+                Hierarchy(self.settings.group_size) for _ in range(self.settings.communicators)
             ]
-            # One thread per communicator: its buckets go in the same order on all workers.
-            self._threads = [ThreadPoolExecutor(1) for _ in self._hierarchy]
         else:
             for number in range(self.settings.communicators):
                 world.ring(number)
 
     def leave(self) -> None:
         """Let go of groups and threads."""
-        for thread in self._threads:
-            thread.shutdown(wait=True)
-        self._threads, self._hierarchy = [], []
+        for hierarchy in self._hierarchy:
+            hierarchy.leave()
+        self._hierarchy = []
 
     def start(self, bucket: torch.Tensor) -> Handle:
         """Start summing a flat bucket in place; the returned handle's `wait` ends it."""
@@ -161,11 +114,10 @@ class GradientAllReduce:
     def _start(self, tensor: torch.Tensor) -> Handle:
         number = self._started % self.settings.communicators
         self._started += 1
-        if not self._hierarchy:
-            work: Handle = dist.all_reduce(tensor, group=world.ring(number), async_op=True)
-            return work
-        reduce: Callable[[torch.Tensor], None] = self._hierarchy[number].all_reduce
-        return _InBackground(self._threads[number].submit(reduce, tensor))
+        if self._hierarchy:
+            return self._hierarchy[number].start(tensor)
+        work: Handle = dist.all_reduce(tensor, group=world.ring(number), async_op=True)
+        return work
 
 
 @dataclass
@@ -173,7 +125,7 @@ class GradientExchange:
     """How a step's gradients are exchanged: how a bucket is summed, and how large buckets are."""
 
     all_reduce: GradientAllReduce
-    limit_mb: float = 32.0
+    limit_mb: float = DEFAULT_MB
     last_mb: float = 1.0
     limit_count: int = 0
     announced: bool = False

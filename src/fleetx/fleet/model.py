@@ -16,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from fleetx.comm import world
+from fleetx.comm.buckets import DEFAULT_MB
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
 
 
@@ -74,7 +75,9 @@ def wrap_model(
     """
     wrapped = DistributedModel(
         model,
-        bucket_cap_mb=bucket_mb,
+        # Fleet's own size stands for no wish: torch's default has a small first bucket, so that
+        # the network has work early; a size that is given has not.
+        bucket_cap_mb=None if bucket_mb == DEFAULT_MB else bucket_mb,
         find_unused_parameters=find_unused_parameters,
         gradient_as_bucket_view=True,
     )

@@ -83,12 +83,10 @@ class GradientReducer:
         for number, bucket in enumerate(self._buckets):
             device = self._leaves[bucket.members[0]].device
             flat = torch.empty(bucket.elements, dtype=bucket.dtype, device=device)
-            start = 0
-            for member in bucket.members:
-                leaf = self._leaves[member]
-                view = flat[start : start + leaf.numel()].view(leaf.shape)
-                self._views[member] = number, view
-                start += leaf.numel()
+            leaves = [self._leaves[member] for member in bucket.members]
+            parts = flat.split([leaf.numel() for leaf in leaves])
+            for member, leaf, part in zip(bucket.members, leaves, parts, strict=True):
+                self._views[member] = number, part.view(leaf.shape)
             self._flat.append(flat)
 
     def _hook(self, leaf: int) -> Callable[[torch.Tensor], torch.Tensor]:
