@@ -202,14 +202,15 @@ class _BackwardPass:
             return {}
         renames = segment.renames
         for again in [] if segment.is_done else segment.again:
+            written = {**renames, **segment.unread}
             for name in again.output_arg_names:
-                if name in renames:
-                    self.create_var(renames[name], self.block._var_recursive(name))
-            copies = [
-                {slot: [renames.get(n, n) for n in names] for slot, names in slots.items()}
-                for slots in (again._inputs, again._outputs)
-            ]
-            self.append(again.type, copies[0], copies[1], again._attrs)
+                if name in written:
+                    self.create_var(written[name], self.block._var_recursive(name))
+            inputs, outputs = (
+                {slot: [new.get(n, n) for n in names] for slot, names in slots.items()}
+                for slots, new in ((again._inputs, renames), (again._outputs, written))
+            )
+            self.append(again.type, inputs, outputs, again._attrs).recomputes = again.uid
         segment.is_done = True
         return renames
 

@@ -305,6 +305,7 @@ class OpDescView(_View):
         target._outputs = {k: list(v) for k, v in source._outputs.items()}
         target._attrs = dict(source._attrs)
         target.forward_uid, target.backward_id = source.forward_uid, source.backward_id
+        target.recomputes = source.recomputes
         self._changed()
 
     def serialize_to_string(self) -> bytes:

@@ -1,9 +1,9 @@
 """Restores what a program in memory knows about its gradient ops, and a file does not say.
 
-Each gradient op gets its forward op (`forward_uid`) and the backward pass it belongs to
-(`backward_id`). Also, a gradient op of Paddle lists only the forward variables that its kernel
-reads (`relu_grad` has no X), while the ones here list all. Everything is found from the names of
-the variables.
+Each gradient op gets its forward op (`forward_uid`), each op that runs again the one it is a copy
+of (`recomputes`), and both the backward pass they belong to (`backward_id`). Also, a gradient op
+of Paddle lists only the forward variables that its kernel reads (`relu_grad` has no X), while the
+ones here list all. Everything is found from the names of the variables.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from fleetx.static.block import Block
 from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, find_op, forward_type_of
 from fleetx.static.operator import Operator, OpRole
 from fleetx.static.program import Program
+from fleetx.static.recompute import first_name, number_of
 
 
 def _is_gradient(op: Operator) -> bool:
@@ -31,7 +32,7 @@ def _matches(grad_op: Operator, forward: Operator) -> bool:
     for slot, names in grad_op._inputs.items():
         base = slot.removesuffix(GRAD_SUFFIX)
         given = forward._inputs.get(slot, forward._outputs.get(slot))
-        if given is not None and names and names != given:
+        if given is not None and names and [first_name(n) for n in names] != given:
             return False
         if slot != base and base in forward._outputs and names:
             outputs = forward._outputs[base]
@@ -43,6 +44,15 @@ def _matches(grad_op: Operator, forward: Operator) -> bool:
         if names and not (len(names) == len(inputs) and all(map(_grad_fits, names, inputs))):
             return False
     return fits
+
+
+def _is_copy(op: Operator, forward: Operator) -> bool:
+    """Tell whether an op makes values of another one again."""
+    return (
+        any(number_of(n) is not None for n in op.output_arg_names)
+        and [first_name(n) for n in op.output_arg_names] == forward.output_arg_names
+        and [first_name(n) for n in op.input_arg_names] == forward.input_arg_names
+    )
 
 
 def link_gradients(program: Program) -> None:
@@ -60,6 +70,9 @@ def link_gradients(program: Program) -> None:
                 forward = next((c for c in reversed(candidates) if _matches(op, c)), None)
                 if forward is not None:
                     _link(op, forward)
+            elif op.op_role & OpRole.Backward:
+                candidates = earlier.get(op.type, [])
+                op.recomputes = next((c.uid for c in candidates if _is_copy(op, c)), None)
             earlier.setdefault(op.type, []).append(op)
     _number_passes(program.global_block())
 
@@ -84,6 +97,10 @@ def _number_passes(block: Block) -> None:
             continue
         if op.op_role & OpRole.Loss and op.type == "fill_constant":
             number, produced = new_backward_id(), set()
-        elif op.forward_uid is not None or (op.type == "sum" and produced >= set(op.input("X"))):
+        elif (
+            op.forward_uid is not None
+            or op.recomputes is not None
+            or (op.type == "sum" and produced >= set(op.input("X")))
+        ):
             op.backward_id = number
             produced.update(op.output_arg_names)

@@ -61,6 +61,7 @@ class Operator:
         self.type = type
         self.uid = next(_uids)
         self.forward_uid: int | None = None  # of a gradient op: the op it belongs to
+        self.recomputes: int | None = None  # of an op that runs again: the op it is a copy of
         self._attr_kinds: dict[str, str] = {}  # of attributes read from a file
         self.backward_id: int | None = None  # of an op of a backward pass: which pass
         op_def = get_op(type)

@@ -3,11 +3,15 @@
 Checkpoints cut the forward ops into segments. What a segment makes for itself is forgotten after
 the forward pass and made again (as `<name>.subprog_<n>`, counted from the last segment) before the
 segment's gradients; what others read, checkpoints and random values are kept. Dropout gets its
-seed from a `seed` op, so that it drops the same elements again.
+seed from a `seed` op, so that it drops the same elements again. The running statistics of a batch
+norm that runs again go to a variable that nobody reads: they have moved once already.
 """
 
 from __future__ import annotations
 
+import difflib
+import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +22,8 @@ from fleetx.static.op_registry import get_op
 from fleetx.static.operator import Operator
 from fleetx.static.program import sub_blocks
 
+logger = logging.getLogger("fleetx.static")
+
 
 @dataclass
 class Segment:
@@ -25,7 +31,26 @@ class Segment:
 
     again: list[Operator] = field(default_factory=list)  # the ops that run a second time
     renames: dict[str, str] = field(default_factory=dict)  # variable -> its recomputed value
+    unread: dict[str, str] = field(default_factory=dict)  # persistable -> where it goes again
     is_done: bool = False  # the ops that run again are in the program
+
+
+_AGAIN = re.compile(r"\.subprog_(\d+)$")
+
+
+def _again(name: str, number: int) -> str:
+    return f"{name}.subprog_{number}"
+
+
+def number_of(name: str) -> int | None:
+    """Return the segment that a variable is made again in, by its name; None if it is not."""
+    found = _AGAIN.search(name)
+    return int(found[1]) if found else None
+
+
+def first_name(name: str) -> str:
+    """Return the variable that another one is the recomputed value of, or the name as it is."""
+    return _AGAIN.sub("", name)
 
 
 def make_segments(
@@ -35,6 +60,7 @@ def make_segments(
     for op in path:
         if sub_blocks(op):
             raise ValueError(f"op {op.type!r} with an inner block cannot be recomputed.")
+    checkpoints = _on_the_path(block, path, checkpoints)
     held = set(checkpoints)
     found: dict[int, Segment] = {}
     for number, (start, end) in enumerate(reversed(_ranges(path, checkpoints))):
@@ -44,9 +70,28 @@ def make_segments(
             names = [n for n in op.output_arg_names if not _is_kept(block, op, n, held | outside)]
             if names:
                 segment.again.append(op)
-                segment.renames.update({n: f"{n}.subprog_{number}" for n in names})
+                segment.renames.update({n: _again(n, number) for n in names})
+                kept = (block._find_var_recursive(n) for n in op.output_arg_names)
+                segment.unread.update(
+                    {v.name: _again(v.name, number) for v in kept if v and v.persistable}
+                )
             found[op.uid] = segment
     return found
+
+
+def _on_the_path(block: Block, path: Sequence[Operator], checkpoints: Sequence[str]) -> list[str]:
+    """Return the checkpoints that the loss depends on; refuse names that nothing has."""
+    on_path = {n for op in path for n in (*op.input_arg_names, *op.output_arg_names)}
+    for name in checkpoints:
+        if name in on_path:
+            continue
+        if block._find_var_recursive(name) is not None:
+            logger.warning("checkpoint %r is left out: the loss does not depend on it.", name)
+            continue
+        near = difflib.get_close_matches(name, sorted(on_path), 3, 0.5)
+        hint = f"; near names are {', '.join(near)}" if near else ""
+        raise ValueError(f"the program has no variable {name!r} to be a checkpoint{hint}.")
+    return [name for name in checkpoints if name in on_path]
 
 
 def _ranges(path: Sequence[Operator], checkpoints: Sequence[str]) -> list[tuple[int, int]]:

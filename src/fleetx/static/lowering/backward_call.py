@@ -5,6 +5,9 @@ the forward ops ran under autograd with gradients flowing where gradient ops exi
 pass is one `torch.autograd.grad`. Where the program does something that autograd cannot know (an op
 changes a gradient half-way, gradients of gradients, parameters updated between two passes), the
 pass is left as it is and its gradient ops run one by one.
+
+Ops of the pass that compute activations again are replaced too: the forward ops of their segment
+run as one function that forgets what it saves for backward and is called again for it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from fleetx.static.lowering.analysis import count_writes
 from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op
 from fleetx.static.operator import Operator
 from fleetx.static.program import reads_of, sub_blocks, writes_of
+from fleetx.static.recompute import number_of
 
 
 @dataclass
@@ -26,6 +30,8 @@ class BackwardCall:
     results: list[tuple[str, str]] = field(default_factory=list)  # (variable, gradient name)
     # forward op uid -> its (slot, index) inputs that a gradient flows into
     flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    # forward op uid -> the segment it is computed again in
+    segments: dict[int, int] = field(default_factory=dict)
     reduced: bool = False  # the results are summed over all workers
     first: int = 0
     last: int = 0
@@ -64,6 +70,15 @@ def _one_call(ops: list[Operator], indices: list[int], fetched: set[str]) -> Bac
     variable_of: dict[str, str] = {}  # gradient name -> variable
     produced: set[str] = set()
     for op in members:
+        if op.recomputes is not None:
+            if op.recomputes not in forward:
+                return None
+            for name in op.output_arg_names:
+                number = number_of(name)
+                if number is not None:
+                    call.segments[op.recomputes] = number
+                    produced.add(name)
+            continue
         if op.type == "sum":
             sources = {variable_of.get(n) for n in op.input("X")}
             if len(sources) != 1 or None in sources:
@@ -73,6 +88,10 @@ def _one_call(ops: list[Operator], indices: list[int], fetched: set[str]) -> Bac
             source = forward.get(op.forward_uid or -1)
             if source is None or get_op(source.type).grad != "auto":
                 return None
+            # An op that makes a checkpoint need not run again, but what it saves is of the segment.
+            for n in map(number_of, op.input_arg_names):
+                if n is not None:
+                    call.segments[source.uid] = n
             flow = call.flows.setdefault(source.uid, set())
             for slot, names in op._outputs.items():
                 plain = slot[: -len(GRAD_SUFFIX)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import linecache
-import re
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +25,8 @@ from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
 from fleetx.static.lowering.fusion import FusedOp
 from fleetx.static.lowering.gradient_reducer import GradientReducer
 from fleetx.static.lowering.plan import make_plan
+from fleetx.static.lowering.segment_code import LOCAL, SegmentCode, free_early
+from fleetx.static.lowering.segments import SegmentCall, run_segment
 from fleetx.static.lowering.skipped_updates import guarded_ops, read_from_outside, skip_name
 from fleetx.static.op_registry import EMPTY_NAME, get_op
 from fleetx.static.operator import Operator
@@ -105,6 +106,7 @@ class _Lowering:
         self.flows, self.leaves = self.plan.flows, self.plan.leaves
         # A loss that autograd starts from as a 0-d tensor -> the local that holds it.
         self.scalars: dict[str, str] = {}
+        self.segments: list[SegmentCode] = []
         self.required: list[str] = []
         self.boundary = 0
 
@@ -316,6 +318,45 @@ class _Lowering:
         if is_last:
             self.writer.emit("set_grad(False)")
 
+    def write_segment(self, call: SegmentCall) -> None:
+        """Write a function of its own for a segment, and call it."""
+        writer = self.writer
+        for name in call.inputs:
+            if name not in call.changed:
+                self.read(name, flows=True, base=False)  # loaded here, not in the function
+        lines, op_of_line = writer.lines, writer.op_of_line
+        writer.lines, writer.op_of_line = [], {}
+        for item in call.items:
+            if isinstance(item, FusedOp):
+                self.write_fused(item)
+            else:
+                self.write_op(item)
+        code = SegmentCode(
+            name=f"S{len(self.segments)}",
+            lines=writer.lines,
+            op_of_line=writer.op_of_line,
+            fixed={
+                writer.locals[n]
+                for n in call.inputs
+                if n in writer.locals and is_persistable(self.block, n)
+            },
+            changed={self.holder(n) for n in call.changed if n in self.holder_names},
+        )
+        writer.lines, writer.op_of_line = lines, op_of_line
+        code.take_out_scope()
+        code.position = len(lines)
+        writer.emit("", call.ops[-1])  # the call: written when it is known which results are used
+        for line in code.stores:
+            writer.emit(line)
+        self.segments.append(code)
+
+    def finish_segments(self) -> None:
+        """Write the calls of segments."""
+        lines = self.writer.lines
+        for code in reversed(self.segments):
+            used = {n for line in lines[code.position + 1 :] for n in LOCAL.findall(line)}
+            lines[code.position] = "    " + code.finish(used)
+
     def reducer(self, call: BackwardCall) -> GradientReducer:
         """Return what sums the results over workers: last parameters first, as they become
         ready."""
@@ -373,6 +414,8 @@ class _Lowering:
                 self.write_group(item)
             elif isinstance(item, FusedOp):
                 self.write_fused(item)
+            elif isinstance(item, SegmentCall):
+                self.write_segment(item)
             else:
                 self.write_op(item)
             if backward and i == backward[-1]:
@@ -382,24 +425,20 @@ class _Lowering:
             self.boundary = len(writer.lines)
         fetched = ", ".join(self.read(n, flows=False, base=True) for n in self.fetches)
         writer.emit(f"return [{fetched}]")
+        self.finish_segments()
+
+    def source(self) -> str:
+        """Return the function and, behind it, those of its segments."""
+        writer = self.writer
+        arguments = ", ".join(writer.local(n) for n in self.feeds)
+        lines = [f"def step({arguments}):", *free_early(writer.lines), ""]
+        for code in self.segments:
+            for number, op in code.op_of_line.items():
+                writer.op_of_line[len(lines) + number] = op
+            lines += code.source()
+        return "\n".join([*lines, ""])
 
 
-def _free_early(lines: list[str], local_names: set[str]) -> list[str]:
-    """Insert `del` after the last line that mentions a local."""
-    last: dict[str, int] = {}
-    for i, line in enumerate(lines):
-        for name in _LOCAL.findall(line):
-            last[name] = i
-    ends: dict[int, list[str]] = {}
-    for name, i in last.items():
-        if name in local_names and i < len(lines) - 1 and not lines[i].endswith(":"):
-            ends.setdefault(i, []).append(name)
-    return [
-        line + (f"; del {', '.join(ends[i])}" if i in ends else "") for i, line in enumerate(lines)
-    ]
-
-
-_LOCAL = re.compile(r"\bv\d+\b")
 _numbers = itertools.count(1)
 
 
@@ -417,9 +456,7 @@ def lower(
     work = _Lowering(program, feeds, fetches, scope, ctx, with_lod)
     work.write()
     writer = work.writer
-    arguments = ", ".join(writer.local(n) for n in feeds)
-    body = _free_early(writer.lines, set(writer.locals.values()))
-    source = "\n".join([f"def step({arguments}):", *body, ""])
+    source = work.source()
     filename = f"<fleetx step {next(_numbers)}>"
     namespace: dict[str, Any] = {
         **writer.names,
@@ -428,6 +465,7 @@ def lower(
         "keep": runtime.keep_value,
         "cut": runtime.cut_value,
         "autograd_grad": runtime.differentiate,
+        "run_segment": run_segment,
         "set_grad": torch._C._set_grad_enabled,
     }
     exec(compile(source, filename, "exec"), namespace)  # written above, from op definitions

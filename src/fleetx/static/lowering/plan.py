@@ -12,12 +12,14 @@ from fleetx.static.lowering.backward_call import (
     refuse_lost_inputs,
 )
 from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
+from fleetx.static.lowering.segments import SegmentCall, find_segments
 from fleetx.static.lowering.used_rows import find_used_rows
 from fleetx.static.lowering.weight_decay import fold_weight_decay
 from fleetx.static.operator import Operator, OpRole
 from fleetx.static.program import reads_of, writes_of
 
-Instruction = Operator | FusedOp | BackwardCall | list[Operator]  # a list: one fused call
+# A list: one fused call.
+Instruction = Operator | FusedOp | BackwardCall | SegmentCall | list[Operator]
 
 
 @dataclass
@@ -55,6 +57,7 @@ def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: b
         plan.sequence = _reduced_during_backward(plan.sequence)
     if not with_lod:
         plan.sequence = _joined(plan, block, calls, set(fetches), persistable)
+    plan.sequence = find_segments(plan.sequence, calls)
     return plan
 
 
