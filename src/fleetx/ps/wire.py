@@ -13,7 +13,7 @@ import enum
 import json
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -68,6 +68,8 @@ class Kind(enum.IntEnum):
     FINISH = 17
     STOP = 18
     STATUS = 19
+    VOID = 20
+    """A sequence number whose request was refused; only in logs."""
     DONE = 30
     ERROR = 31
 
@@ -82,6 +84,8 @@ class Flag(enum.IntFlag):
     """A gradient that waits for the same step's gradients of all other workers."""
     SHARED = 4
     """The body lies in the shared memory of this connection, not in the message."""
+    CLOCKED = 16
+    """A look-up that waits until all workers have come as far as its step."""
     HELD = 8
     """The shared memory of this push stays untouched until its step has been applied."""
 
@@ -212,6 +216,11 @@ def is_header(frame: bytes | memoryview) -> bool:
     return len(frame) == HEADER_SIZE and bytes(frame[:4]) == MAGIC
 
 
+def request_of(frame: bytes | memoryview) -> int:
+    """Return the number to answer to of a header that may not be readable otherwise."""
+    return int(_HEADER.unpack(frame)[10])
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorSpec:
     """Key, type, shape and place of one tensor in a body."""
@@ -227,7 +236,8 @@ def _aligned(position: int) -> int:
     return -(-position // ALIGNMENT) * ALIGNMENT
 
 
-def _place(items: Iterator[tuple[int, torch.dtype, tuple[int, ...]]]) -> list[TensorSpec]:
+def place(items: Iterable[tuple[int, torch.dtype, tuple[int, ...]]]) -> list[TensorSpec]:
+    """Give every tensor, told by key, type and shape, its place in a body."""
     specs, position = [], 0
     for key, dtype, shape in items:
         size = math.prod(shape) * dtype.itemsize
@@ -238,7 +248,7 @@ def _place(items: Iterator[tuple[int, torch.dtype, tuple[int, ...]]]) -> list[Te
 
 def lay_out(tensors: Sequence[tuple[int, torch.Tensor]]) -> list[TensorSpec]:
     """Give every (key, tensor) its place in a body."""
-    return _place((key, tensor.dtype, tuple(tensor.shape)) for key, tensor in tensors)
+    return place((key, tensor.dtype, tuple(tensor.shape)) for key, tensor in tensors)
 
 
 def body_size(specs: Sequence[TensorSpec]) -> int:
@@ -270,7 +280,7 @@ def unpack_specs(frame: bytes | memoryview, total: int) -> list[TensorSpec]:
         if math.prod(size for size in shape if size) > MAX_BODY:
             raise WireError(Problem.TOO_LARGE, f"a tensor of shape {shape}")
         items.append((key, _DTYPES[code], tuple(shape)))
-    specs = _place(iter(items))
+    specs = place(items)
     if body_size(specs) != total:
         raise WireError(
             Problem.MALFORMED,

@@ -1,0 +1,444 @@
+"""A worker's view of all servers: tables by name, values in whole tensors.
+
+    client = Client(["127.0.0.1:6170", "127.0.0.1:6171"], worker=0, workers=2)
+    client.create(specs)                       # one specification per server, or one for all
+    rows = client.pull_sparse("embedding", ids)
+    client.push_sparse("embedding", ids, gradients)
+    client.finish()
+
+Methods whose names begin with `start_` return at once with a `Pending`; tensors that they were
+given must not be changed until its `wait()` has returned.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+import zmq
+from torch import Tensor
+
+from fleetx.ps import wire
+from fleetx.ps.assembly import Message, Tensors
+from fleetx.ps.index import merge_rows
+from fleetx.ps.link import ClientSettings, Link, RefusedError, Request
+from fleetx.ps.partition import split_ids
+from fleetx.ps.table_spec import DenseTableSpec, SparseTableSpec, TableSpec
+from fleetx.ps.wire import NO_STEP, Flag, Header, Kind
+
+__all__ = ["Client", "ClientSettings", "Pending", "RefusedError"]
+
+_log = logging.getLogger("fleetx.ps")
+_TICK = 0.05
+# A longer pause of the network thread means that this process was stopped.
+_PAUSE = 2.0
+
+Result = TypeVar("Result")
+
+
+class Pending(Generic[Result]):
+    """Requests under way, and how their answers become a result."""
+
+    def __init__(
+        self, futures: Sequence[Future[Message]], finish: Callable[[list[Message]], Result]
+    ) -> None:
+        self._futures = futures
+        self._finish = finish
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return all(future.done() for future in self._futures)
+
+    def wait(self) -> Result:
+        """Return the result once all answers are there; raises what went wrong."""
+        return self._finish([future.result() for future in self._futures])
+
+
+def _nothing(messages: list[Message]) -> None:
+    return None
+
+
+class Client:
+    """Connections to all servers of a job."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        worker: int = 0,
+        workers: int = 1,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        if not endpoints:
+            raise ValueError("A client needs the endpoint of at least one server (host:port).")
+        if not 0 <= worker < workers:
+            raise ValueError(f"Worker {worker} of {workers} cannot be.")
+        self.worker, self.workers = worker, workers
+        self._settings = settings or ClientSettings()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._links = [
+            Link(index, endpoint, self._context, worker, workers, self._settings)
+            for index, endpoint in enumerate(endpoints)
+        ]
+        self._specs: dict[str, list[TableSpec]] = {}
+        self._numbers: dict[str, list[int]] = {}
+        self._cursors: dict[tuple[str, int], int] = {}
+        self._barrier: int | None = None
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="servers", daemon=True)
+        self._thread.start()
+
+    @property
+    def servers(self) -> int:
+        """The number of servers."""
+        return len(self._links)
+
+    # -- the network thread ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            _log.exception("The connection to the parameter servers broke down.")
+            for link in self._links:
+                link.fail(RuntimeError(f"The connection to the servers broke down: {error!r}"))
+            raise
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._wake, zmq.POLLIN)
+        for link in self._links:
+            poller.register(link.socket, zmq.POLLIN)
+            poller.register(link.monitor, zmq.POLLIN)
+        before = time.monotonic()
+        ticked = 0.0
+        while not self._closing:
+            ready = dict(poller.poll(int(_TICK * 1000)))
+            now = time.monotonic()
+            if now - before > _PAUSE:
+                for link in self._links:
+                    link.excuse(now - before)
+            before = now
+            if self._wake in ready:
+                os.eventfd_read(self._wake)
+            for link in self._links:
+                if link.monitor in ready:
+                    link.on_monitor()
+                if link.socket in ready:
+                    link.on_readable()
+                link.flush()
+                if now - ticked > _TICK:
+                    link.tick()
+            if now - ticked > _TICK:
+                ticked = now
+
+    def _submit(self, server: int, request: Request) -> Future[Message]:
+        with self._lock:
+            if self._closing:
+                raise RuntimeError("This client is closed.")
+            link = self._links[server]
+            if link.error is not None:
+                raise link.error
+            link.queue.append(request)
+        os.eventfd_write(self._wake, 1)
+        return request.future
+
+    def _ask(
+        self, server: int, kind: Kind, tensors: Tensors | None = None, **fields: Any
+    ) -> Future[Message]:
+        return self._submit(server, Request(Header(kind, **fields), tensors or []))
+
+    def _ask_all(
+        self, kind: Kind, value: dict[str, Any] | None = None, **fields: Any
+    ) -> list[Message]:
+        futures = [
+            self._ask(server, kind, wire.json_body(value) if value is not None else None, **fields)
+            for server in range(self.servers)
+        ]
+        return [future.result() for future in futures]
+
+    def welcomes(self) -> list[dict[str, Any]]:
+        """Wait for all servers; return what each said about this worker's earlier life."""
+        return [link.welcome.result() for link in self._links]
+
+    # -- tables ---------------------------------------------------------------------------------
+
+    def create(self, specs: TableSpec | Sequence[DenseTableSpec]) -> None:
+        """Make a table on the servers, if it is not there yet.
+
+        A sparse table has one specification for all; a dense one has one per server, each with the
+        blocks that this server holds.
+        """
+        each = list(specs) if isinstance(specs, Sequence) else [specs] * self.servers
+        if len(each) != self.servers:
+            raise ValueError(f"{len(each)} specifications for {self.servers} servers.")
+        futures = [
+            self._ask(server, Kind.CREATE, wire.json_body(spec.to_dict()))
+            for server, spec in enumerate(each)
+        ]
+        self._numbers[each[0].name] = [future.result().header.table for future in futures]
+        self._specs[each[0].name] = list(each)
+
+    def _number(self, table: str, server: int) -> int:
+        if table not in self._numbers:
+            raise KeyError(f"Table {table!r} was not created; there are {sorted(self._numbers)}.")
+        return self._numbers[table][server]
+
+    # -- dense values ---------------------------------------------------------------------------
+
+    def _blocks(self, table: str, server: int) -> list[str]:
+        spec = self._specs[table][server]
+        if not isinstance(spec, DenseTableSpec):
+            raise TypeError(f"Table {table!r} is sparse.")
+        return [block.name for block in spec.blocks]
+
+    def start_dense(
+        self,
+        kind: Kind,
+        table: str,
+        values: Mapping[str, Tensor],
+        *,
+        step: int = NO_STEP,
+        rate: float | None = None,
+        flags: Flag = Flag.NONE,
+    ) -> Pending[None]:
+        """Send values by block: gradients (PUSH), differences (ADD) or first values (SET)."""
+        futures, known = [], set()
+        for server in range(self.servers):
+            number = self._number(table, server)
+            names = self._blocks(table, server)
+            known.update(names)
+            tensors = [
+                (key, wire.prepare(values[name]))
+                for key, name in enumerate(names)
+                if name in values
+            ]
+            if tensors:
+                header = Header(kind, flags, table=number, step=step, rate=_rate(rate))
+                held = bool(flags & Flag.SYNC)
+                futures.append(self._submit(server, Request(header, tensors, held=held)))
+        if not known >= values.keys():
+            raise KeyError(f"Table {table!r} has no blocks {sorted(values.keys() - known)}.")
+        return Pending(futures, _nothing)
+
+    def start_pull_dense(
+        self,
+        table: str,
+        out: Mapping[str, Tensor],
+        *,
+        step: int = NO_STEP,
+        flags: Flag = Flag.NONE,
+    ) -> Pending[None]:
+        """Ask for the values of blocks; they are written into the tensors of `out`."""
+        futures = []
+        for server in range(self.servers):
+            number = self._number(table, server)
+            wanted = [
+                (key, out[name])
+                for key, name in enumerate(self._blocks(table, server))
+                if name in out
+            ]
+            if not wanted:
+                continue
+            header = Header(Kind.PULL, flags, table=number, step=step)
+            keys = torch.tensor([key for key, _ in wanted])
+            room = wire.body_size(wire.lay_out(wanted))
+            request = Request(header, [(0, keys)], room=room, out=[tensor for _, tensor in wanted])
+            futures.append(self._submit(server, request))
+        return Pending(futures, _nothing)
+
+    def set_dense(self, table: str, values: Mapping[str, Tensor]) -> None:
+        """Give a table its first values; later calls, of any worker, change nothing."""
+        self.start_dense(Kind.SET, table, values).wait()
+
+    def push_dense(
+        self, table: str, gradients: Mapping[str, Tensor], *, rate: float | None = None
+    ) -> None:
+        """Apply gradients by block, at once."""
+        self.start_dense(Kind.PUSH, table, gradients, rate=rate).wait()
+
+    def pull_dense(self, table: str) -> dict[str, Tensor]:
+        """Return the values of all blocks."""
+        out = {
+            block.name: torch.empty(block.shape, dtype=getattr(torch, spec.dtype))
+            for spec in self._specs[table]
+            if isinstance(spec, DenseTableSpec)
+            for block in spec.blocks
+        }
+        self.start_pull_dense(table, out).wait()
+        return out
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def _sparse(self, table: str) -> SparseTableSpec:
+        self._number(table, 0)
+        spec = self._specs[table][0]
+        if not isinstance(spec, SparseTableSpec):
+            raise TypeError(f"Table {table!r} is dense.")
+        return spec
+
+    def start_pull_sparse(
+        self, table: str, ids: Tensor, *, step: int = NO_STEP, flags: Flag = Flag.NONE
+    ) -> Pending[Tensor]:
+        """Ask for the rows of ids (any shape, may repeat): a tensor of ids.shape + (dim,)."""
+        spec = self._sparse(table)
+        flat = wire.prepare(ids).reshape(-1)
+        places = split_ids(flat, self.servers)
+        asked = [server for server, place in enumerate(places) if len(place)]
+        width = spec.dim * getattr(torch, spec.dtype).itemsize
+        futures = []
+        for server in asked:
+            header = Header(Kind.PULL, flags, table=self._number(table, server), step=step)
+            place = places[server]
+            request = Request(header, [(0, flat[place])], room=len(place) * width)
+            futures.append(self._submit(server, request))
+
+        def finish(messages: list[Message]) -> Tensor:
+            rows = torch.empty(len(flat), spec.dim, dtype=getattr(torch, spec.dtype))
+            for server, message in zip(asked, messages, strict=True):
+                rows[places[server]] = message.only()
+            return rows.reshape(*ids.shape, spec.dim)
+
+        return Pending(futures, finish)
+
+    def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
+        """Return the rows of ids."""
+        return self.start_pull_sparse(table, ids).wait()
+
+    def start_sparse(
+        self,
+        kind: Kind,
+        table: str,
+        ids: Tensor,
+        rows: Tensor,
+        *,
+        step: int = NO_STEP,
+        rate: float | None = None,
+        flags: Flag = Flag.NONE,
+    ) -> Pending[None]:
+        """Send rows by id: gradients (PUSH) or differences (ADD); rows of equal ids are added."""
+        spec = self._sparse(table)
+        flat = wire.prepare(ids).reshape(-1)
+        values = wire.prepare(rows).reshape(len(flat), spec.dim)
+        merged, sums, counts = merge_rows(flat, values)
+        futures = []
+        for server, place in enumerate(split_ids(merged, self.servers)):
+            if len(place):
+                header = Header(kind, flags, step=step, rate=_rate(rate))
+                header.table = self._number(table, server)
+                tensors = [(0, merged[place]), (1, sums[place]), (2, counts[place])]
+                request = Request(header, tensors, held=bool(flags & Flag.SYNC))
+                futures.append(self._submit(server, request))
+        return Pending(futures, _nothing)
+
+    def push_sparse(
+        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
+    ) -> None:
+        """Apply gradients of rows, at once."""
+        self.start_sparse(Kind.PUSH, table, ids, gradients, rate=rate).wait()
+
+    def changed(self, table: str) -> tuple[Tensor, Tensor]:
+        """Return ids and values of the rows that other workers' differences have changed."""
+        self._sparse(table)
+        futures = [
+            self._ask(
+                server,
+                Kind.CHANGED,
+                table=self._number(table, server),
+                step=self._cursors.get((table, server), 0),
+            )
+            for server in range(self.servers)
+        ]
+        ids, rows = [], []
+        for server, future in enumerate(futures):
+            (_, some), (_, values), (_, cursor) = future.result().tensors
+            self._cursors[table, server] = int(cursor)
+            ids.append(some)
+            rows.append(values)
+        return torch.cat(ids), torch.cat(rows)
+
+    # -- steps and other workers ----------------------------------------------------------------
+
+    def commit(self, step: int) -> None:
+        """Say to all servers that all of them have this worker's gradients of a step."""
+        self._ask_all(Kind.COMMIT, step=step)
+
+    def wait_for_step(self, step: int) -> None:
+        """Wait until all servers have applied so many steps."""
+        self._ask_all(Kind.WAIT, {"version": step})
+
+    def wait_for_values(self, table: str) -> None:
+        """Wait until a dense table has its first values on all servers."""
+        futures = [
+            self._ask(server, Kind.WAIT, wire.json_body({"values": table}))
+            for server in range(self.servers)
+            if self._blocks(table, server)
+        ]
+        for future in futures:
+            future.result()
+
+    def tell_clock(self, step: int) -> list[Future[Message]]:
+        """Say that all pushes up to this step have been sent."""
+        for link in self._links:
+            link.clock = step
+        return [self._ask(server, Kind.CLOCK, step=step) for server in range(self.servers)]
+
+    def barrier(self) -> None:
+        """Wait for all other workers to come here too."""
+        if self._barrier is None:
+            self._barrier = self.welcomes()[0]["barriers"]
+        self._barrier += 1
+        self._ask(0, Kind.ARRIVE, step=self._barrier)
+        self._ask(0, Kind.WAIT, wire.json_body({"barrier": self._barrier})).result()
+
+    # -- the job --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, step: int = NO_STEP) -> None:
+        """Save all tables, on all servers after the same step if one is given."""
+        self._ask_all(Kind.SAVE, {"path": str(Path(path).absolute())}, step=step)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Replace the values of all tables by saved ones; one worker calls it, between steps."""
+        self._ask_all(Kind.LOAD, {"path": str(Path(path).absolute())})
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return what every server tells about itself."""
+        return [wire.read_json(message.tensors) for message in self._ask_all(Kind.STATUS)]
+
+    def finish(self) -> None:
+        """Say farewell to all servers, which end after the last worker's, and close."""
+        self._ask_all(Kind.FINISH)
+        self.close()
+
+    def stop_servers(self) -> None:
+        """Make all servers end, whatever other workers do, and close."""
+        self._ask_all(Kind.STOP)
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections without a farewell."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        for link in self._links:
+            link.close()
+        self._context.term()
+        os.close(self._wake)
+
+
+def _rate(rate: float | None) -> float:
+    return math.nan if rate is None else rate

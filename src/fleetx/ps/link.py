@@ -1,0 +1,478 @@
+"""A worker's connection to one server: sends, repeats what got lost, goes on after a restart.
+
+Everything here runs on the client's network thread; other threads only put requests into the queue
+and wait for their futures. A request stays pending until its answer comes. It is sent again when
+the answer takes too long, when the connection was lost, and when the server was started again
+(which its epoch shows); requests that change state keep their sequence number, so the server can
+tell a repetition from something new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import random
+import socket as network
+import time
+from collections import OrderedDict, deque
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+import zmq
+import zmq.utils.monitor
+
+from fleetx.ps import assembly, liveness, security, wire
+from fleetx.ps.assembly import Assembler, Message, Tensors
+from fleetx.ps.liveness import PeerLostError
+from fleetx.ps.security import JobKeys
+from fleetx.ps.shared_memory import DEFAULT_BYTES, WORTHWHILE, Arena
+from fleetx.ps.wire import SEQUENCED, Flag, Header, Kind, Problem, WireError
+
+_log = logging.getLogger("fleetx.ps")
+_SLOWEST_LINK = 50e6
+_LONGEST_RESEND = 10.0
+_REPEAT_PAUSE = 0.02
+_FATAL = (Problem.OLD_INCARNATION, Problem.FAILED, Problem.STORAGE, Problem.VERSION)
+_FATAL_TO_HELLO = (*_FATAL, Problem.BAD_REQUEST, Problem.MALFORMED)
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+
+
+class RefusedError(RuntimeError):
+    """A server refused a request; the text says which and why."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """How a worker talks to its servers."""
+
+    keys: JobKeys | None = None
+    incarnation: int | None = None
+    """Grows with every start of this worker; None takes the time."""
+    shared_memory: bool = True
+    """Use shared memory with servers on this machine."""
+    shared_bytes: int = DEFAULT_BYTES
+    resend: float = 1.0
+    """A request without an answer is sent again after so many seconds, then less and less often."""
+    lease: float = liveness.LEASE
+    """A connected server that has been silent for so many seconds counts as stopped."""
+    server_wait: float = 120.0
+    """A server that cannot be reached has so many seconds to come (back)."""
+    drop: float = 0.0
+    """For tests: the share of incoming messages that is thrown away …"""
+    drop_seed: int = 0
+    """… at random, by this seed."""
+
+
+@dataclasses.dataclass(eq=False)
+class Request:
+    """One question to one server, until it is answered."""
+
+    header: Header
+    tensors: Tensors
+    room: int = 0
+    """Bytes that the answer will need."""
+    out: list[torch.Tensor] | None = None
+    """Where to put the tensors of the answer; None makes new ones."""
+    held: bool = False
+    """The server reads the body in shared memory until the step has been applied."""
+    future: Future[Message] = dataclasses.field(default_factory=Future)
+    attempt: int = -1
+    due: float = 0.0
+    body: tuple[int, int] | None = None
+    reply: tuple[int, int] | None = None
+
+
+class Link:
+    """The connection to one server."""
+
+    def __init__(
+        self,
+        index: int,
+        endpoint: str,
+        context: zmq.Context[zmq.Socket[bytes]],
+        worker: int,
+        workers: int,
+        settings: ClientSettings,
+    ) -> None:
+        self.index = index
+        self.endpoint = endpoint
+        self._worker, self._workers, self._settings = worker, workers, settings
+        self._incarnation = settings.incarnation or time.time_ns() // 1_000_000
+        self.queue: deque[Request] = deque()
+        self.welcome: Future[dict[str, Any]] = Future()
+        self.clock = -1
+        self.error: Exception | None = None
+        self._pending: OrderedDict[int, Request] = OrderedDict()
+        self._unsent: deque[Request] = deque()
+        self._requests = 0
+        self._sequence: int | None = None
+        self._acknowledged = 0
+        self._epoch = 0
+        self._is_welcome = False
+        self._hello_at = 0.0
+        self._heartbeat_at = 0.0
+        self._repeated_at = 0.0
+        self._connected_since: float | None = None
+        self._lost_since = time.monotonic()
+        self._told_lost = False
+        self._told_missing = ""
+        self._heard = time.monotonic()
+        self._assembler = Assembler()
+        self._random = random.Random((settings.drop_seed << 16) + index)
+        self._arena = Arena(settings.shared_bytes) if settings.shared_memory else None
+        self._is_shared = False
+        self._held: deque[tuple[int, tuple[int, int]]] = deque()
+        self._quarantined: list[tuple[int, int]] = []
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.immediate = 1
+        self.socket.sndhwm = 0
+        self.socket.maxmsgsize = wire.MAX_PART + (1 << 20)
+        self.socket.reconnect_ivl = 50
+        self.socket.reconnect_ivl_max = 500
+        self.socket.ipv6 = "[" in endpoint
+        if settings.keys is not None:
+            security.secure_client(self.socket, settings.keys)
+        self.monitor = self.socket.get_monitor_socket(_EVENTS)
+        self.socket.connect(f"tcp://{endpoint}")
+
+    @property
+    def name(self) -> str:
+        """What messages call the server."""
+        return f"server {self.index} at {self.endpoint}"
+
+    def close(self) -> None:
+        """End the connection."""
+        self.socket.disable_monitor()
+        self.monitor.close(linger=0)
+        self.socket.close()
+        self.fail(RuntimeError(f"The connection to {self.name} was closed."))
+        if self._arena is not None:
+            self._arena.close()
+
+    def fail(self, error: Exception) -> None:
+        """Answer everything, now and later, with this error."""
+        self.error = self.error or error
+        for request in [*self._pending.values(), *self._unsent, *self.queue]:
+            if not request.future.done():
+                request.future.set_exception(error)
+        self._pending.clear()
+        self._unsent.clear()
+        self.queue.clear()
+        if not self.welcome.done():
+            self.welcome.set_exception(error)
+
+    # -- what happens to the connection ---------------------------------------------------------
+
+    def on_monitor(self) -> None:
+        """Take note of connections made and lost."""
+        while self.monitor.poll(0):
+            event = zmq.utils.monitor.recv_monitor_message(self.monitor)
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._connected_since = self._heard = time.monotonic()
+                self._told_lost = False
+                self._say_hello()
+            elif self._connected_since is not None:
+                self._connected_since = None
+                self._lost_since = time.monotonic()
+                self._is_welcome = False
+
+    def excuse(self, seconds: float) -> None:
+        """Leave out a time in which this process itself stood still."""
+        self._heard += seconds
+        self._lost_since += seconds
+
+    def tick(self) -> None:
+        """Do what is due: hello, heartbeat, repetitions, giving up."""
+        now = time.monotonic()
+        if self.error is not None:
+            return
+        if self._connected_since is None:
+            self._check_lost(now - self._lost_since)
+            return
+        if now - self._heard > self._settings.lease:
+            self.fail(
+                PeerLostError(
+                    f"{self.name} has not answered for {now - self._heard:.1f} s although it is "
+                    "connected: it is stopped, overloaded, or the network is cut."
+                )
+            )
+            return
+        if not self._is_welcome:
+            if now - self._hello_at > self._settings.resend:
+                self._say_hello()
+            return
+        if now - self._heartbeat_at > liveness.HEARTBEAT:
+            self._heartbeat_at = now
+            self._put(Header(Kind.HEARTBEAT), [])
+        for request in [request for request in self._pending.values() if request.due < now]:
+            self._send(request)
+
+    def _check_lost(self, seconds: float) -> None:
+        if seconds > self._settings.lease / 2 and not self._told_lost:
+            self._told_lost = True
+            _log.warning("Waiting for %s, which cannot be reached.", self.name)
+        if self.is_finishing and seconds > self._settings.lease / 2:
+            # It has ended after the last worker's farewell; only the answer is missing.
+            for request in list(self._pending.values()):
+                self._settle(request, Message(Header(Kind.DONE), []))
+        if seconds > self._settings.server_wait:
+            self.fail(
+                PeerLostError(
+                    f"{self.name} could not be reached for {seconds:.0f} s: start it (again), or "
+                    "raise server_wait."
+                )
+            )
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the farewell has been sent and nothing else is pending."""
+        return bool(self._pending) and all(
+            request.header.kind == Kind.FINISH and request.attempt >= 0
+            for request in self._pending.values()
+        )
+
+    def _say_hello(self) -> None:
+        self._hello_at = time.monotonic()
+        self._is_welcome = False
+        hello = {
+            "workers": self._workers,
+            "process": os.getpid(),
+            "host": network.gethostname(),
+            "shared": self._arena.offer() if self._arena is not None else None,
+            "clock": self.clock,
+        }
+        self._put(Header(Kind.HELLO), wire.json_body(hello))
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what has been queued."""
+        while self.queue:
+            request = self.queue.popleft()
+            if self.error is not None:
+                request.future.set_exception(self.error)
+                continue
+            self._unsent.append(request)
+        while self._unsent and self._is_welcome:
+            request = self._unsent.popleft()
+            self._requests += 1
+            request.header.request = self._requests
+            if request.header.kind in SEQUENCED:
+                assert self._sequence is not None
+                self._sequence += 1
+                request.header.sequence = self._sequence
+            self._pending[self._requests] = request
+            self._send(request)
+
+    def _send(self, request: Request) -> None:
+        request.attempt += 1
+        header = request.header
+        header.attempt = min(request.attempt, 65535)
+        size = wire.body_size(wire.lay_out(request.tensors))
+        wait = self._settings.resend * 2 ** min(request.attempt, 10)
+        wait = min(wait, _LONGEST_RESEND) + (size + request.room) / _SLOWEST_LINK
+        request.due = time.monotonic() + wait
+        self._reserve_reply(request)
+        if self._is_shared and self._arena is not None and size >= WORTHWHILE:
+            self._place_body(request, size)
+        if request.body is not None and self._is_shared:
+            specs = wire.lay_out(request.tensors)
+            header.flags |= Flag.SHARED | (Flag.HELD if request.held else Flag.NONE)
+            header.offset, header.total = request.body[0], size
+            header.part, header.parts = 0, 1
+            self._identify(header)
+            self._emit([header.pack(), wire.pack_specs(specs), b""])
+        else:
+            header.flags &= ~(Flag.SHARED | Flag.HELD)
+            self._put(header, request.tensors)
+
+    def _reserve_reply(self, request: Request) -> None:
+        header = request.header
+        header.reply_offset = header.reply_room = 0
+        if request.attempt > 0 and request.reply is not None:
+            # The server may still write the first answer there.
+            self._quarantined.append(request.reply)
+            request.reply = None
+        elif self._is_shared and self._arena is not None and request.room >= WORTHWHILE:
+            start = self._arena.take(request.room)
+            if start is not None:
+                request.reply = (start, request.room)
+                header.reply_offset, header.reply_room = request.reply
+
+    def _place_body(self, request: Request, size: int) -> None:
+        if request.body is not None:
+            return
+        assert self._arena is not None
+        start = self._arena.take(size)
+        if start is None:
+            return
+        request.body = (start, size)
+        specs = wire.lay_out(request.tensors)
+        space = wire.read_tensors(specs, self._arena.view(start, size))
+        for (_, into), (_, tensor) in zip(space, request.tensors, strict=True):
+            into.copy_(tensor)
+
+    def _identify(self, header: Header) -> None:
+        header.worker, header.incarnation, header.epoch = (
+            self._worker,
+            self._incarnation,
+            self._epoch,
+        )
+
+    def _put(self, header: Header, tensors: Tensors) -> None:
+        self._identify(header)
+        for frames in assembly.parts(header, tensors):
+            self._emit(frames)
+
+    def _emit(self, frames: list[Any]) -> None:
+        # Without a connection nothing is sent now; everything pending is, after the next welcome.
+        with contextlib.suppress(zmq.Again):
+            self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def on_readable(self) -> None:
+        """Take in what has arrived."""
+        while True:
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            if self._settings.drop and self._random.random() < self._settings.drop:
+                continue
+            try:
+                message = self._assembler.add(self.index, [frame.buffer for frame in frames])
+            except WireError as error:
+                self.fail(RefusedError(f"{self.name} sent something unreadable: {error}."))
+                return
+            if message is not None:
+                self._heard = time.monotonic()
+                self._on_message(message)
+
+    def _on_message(self, message: Message) -> None:
+        header = message.header
+        if header.kind == Kind.WELCOME:
+            self._on_welcome(header, wire.read_json(message.tensors))
+            return
+        if header.kind == Kind.ERROR and not header.request and header.problem in _FATAL_TO_HELLO:
+            reason = wire.read_json(message.tensors).get("reason")
+            self.fail(RefusedError(f"{self.name} refuses this worker: {reason}."))
+            return
+        if header.epoch != self._epoch:
+            return  # of a server that is no more, or not greeted yet
+        if header.kind == Kind.PULSE:
+            self._on_pulse(message)
+            return
+        self._release_held(header.step)
+        request = self._pending.get(header.request)
+        if header.kind == Kind.ERROR:
+            self._on_error(message, request)
+        elif request is not None:
+            self._settle(request, message)
+
+    def _on_welcome(self, header: Header, welcome: dict[str, Any]) -> None:
+        applied = welcome["applied"]
+        if self._sequence is None:
+            self._sequence = self._acknowledged = applied
+        elif applied < self._acknowledged:
+            self.fail(
+                PeerLostError(
+                    f"{self.name} was started again without {self._acknowledged - applied} "
+                    "requests that it had acknowledged: give servers a folder to keep their state "
+                    "in (durability)."
+                )
+            )
+            return
+        if header.epoch != self._epoch:
+            self._free_quarantined()
+        self._epoch = header.epoch
+        self._is_shared = bool(welcome.get("shared"))
+        self._is_welcome = True
+        if not self.welcome.done():
+            self.welcome.set_result(welcome)
+        for request in list(self._pending.values()):
+            self._send(request)
+
+    def _free_quarantined(self) -> None:
+        for region in self._quarantined:
+            self._give_back(region)
+        self._quarantined.clear()
+
+    def _on_pulse(self, message: Message) -> None:
+        if not message.tensors:
+            return
+        told = wire.read_json(message.tensors)
+        missing = told.get("missing") or ""
+        if missing and not self._told_missing:
+            _log.warning("Waiting: %s.", missing)
+        self._told_missing = missing
+        if told.get("failed"):
+            self.fail(PeerLostError(told["failed"]))
+
+    def _on_error(self, message: Message, request: Request | None) -> None:
+        problem = message.header.problem
+        reason = wire.read_json(message.tensors).get("reason")
+        if problem == Problem.NEED_HELLO:
+            if self._is_welcome:
+                self._say_hello()
+        elif problem == Problem.OUT_OF_ORDER:
+            self._repeat_sequenced()
+        elif problem in _FATAL:
+            kind = PeerLostError if problem == Problem.FAILED else RefusedError
+            self.fail(kind(f"{self.name} refuses to go on: {reason}."))
+        elif request is not None:
+            error = RefusedError(f"{self.name} refused a {request.header.kind.name}: {reason}.")
+            self._forget(request, None)
+            request.future.set_exception(error)
+        else:
+            _log.warning("%s refused a message: %s.", self.name, reason)
+
+    def _repeat_sequenced(self) -> None:
+        now = time.monotonic()
+        # One lost message makes the server complain about all that follow it.
+        if now - self._repeated_at > _REPEAT_PAUSE:
+            self._repeated_at = now
+            for request in list(self._pending.values()):
+                if request.header.kind in SEQUENCED:
+                    self._send(request)
+
+    def _settle(self, request: Request, message: Message) -> None:
+        if message.header.flags & Flag.SHARED:
+            if request.reply is None or self._arena is None:
+                return  # a late first answer: the second one, in the message itself, is coming
+            body = self._arena.view(request.reply[0], message.header.total)
+            message.tensors = wire.read_tensors(message.shared, body)
+        tensors = message.tensors
+        if request.out is not None:
+            for into, (_, tensor) in zip(request.out, tensors, strict=True):
+                into.copy_(tensor)
+        elif message.header.flags & Flag.SHARED:
+            message.tensors = [(key, tensor.clone()) for key, tensor in tensors]
+        self._forget(request, message)
+        request.future.set_result(message)
+
+    def _forget(self, request: Request, message: Message | None) -> None:
+        del self._pending[request.header.request]
+        if request.header.kind in SEQUENCED:
+            self._acknowledged = max(self._acknowledged, request.header.sequence)
+        if request.reply is not None:
+            self._give_back(request.reply)
+            request.reply = None
+        if request.body is not None:
+            if request.header.flags & Flag.HELD and message is not None:
+                self._held.append((request.header.step, request.body))
+                self._release_held(message.header.step)
+            else:
+                self._give_back(request.body)
+
+    def _release_held(self, version: int) -> None:
+        while self._held and self._held[0][0] < version:
+            self._give_back(self._held.popleft()[1])
+
+    def _give_back(self, region: tuple[int, int]) -> None:
+        assert self._arena is not None
+        self._arena.give_back(*region)

@@ -1,0 +1,75 @@
+"""Who is alive: leases that every message renews, and sentences that name who is not.
+
+A process that ends closes its connection; one that is stopped, or cut off from the network, only
+falls silent. Both sides therefore send a heartbeat every second and give a peer that has been
+silent for `LEASE` seconds up, so that a stopped peer is found and named within ten seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+HEARTBEAT = 1.0
+LEASE = 8.0
+
+
+class PeerLostError(RuntimeError):
+    """A worker or server that is needed has ended or stands still; the text names it."""
+
+
+@dataclasses.dataclass
+class _Lease:
+    name: str
+    renewed: float
+    lost_since: float | None = None
+
+
+class Leases:
+    """When each worker was last heard of, and since when it is missing."""
+
+    def __init__(self, workers: int, seconds: float = LEASE) -> None:
+        self._seconds = seconds
+        now = time.monotonic()
+        self._leases = {
+            worker: _Lease(f"worker {worker}, which has not come yet", now, lost_since=now)
+            for worker in range(workers)
+        }
+
+    def renew(self, worker: int, name: str) -> bool:
+        """Note a sign of life; say whether the worker was missing."""
+        lease = self._leases[worker]
+        was_missing = lease.lost_since is not None
+        lease.name, lease.renewed, lease.lost_since = name, time.monotonic(), None
+        return was_missing
+
+    def expire(self) -> list[str]:
+        """Give up leases that have run out; return what to tell about them."""
+        now = time.monotonic()
+        told = []
+        for lease in self._leases.values():
+            silent = now - lease.renewed
+            if lease.lost_since is None and silent > self._seconds:
+                lease.lost_since = now
+                told.append(f"{lease.name} has been silent for {silent:.1f} s")
+        return told
+
+    def alive(self) -> set[int]:
+        """Return the workers that are there."""
+        return {worker for worker, lease in self._leases.items() if lease.lost_since is None}
+
+    def missing(self, needed: set[int]) -> dict[str, float]:
+        """Return the names of needed workers that are missing, and for how many seconds."""
+        now = time.monotonic()
+        return {
+            lease.name: now - lease.lost_since
+            for worker, lease in self._leases.items()
+            if worker in needed and lease.lost_since is not None
+        }
+
+
+def sentence(missing: dict[str, float]) -> str:
+    """Say who is missing and since when."""
+    return " and ".join(
+        f"{name} has been missing for {seconds:.0f} s" for name, seconds in sorted(missing.items())
+    )

@@ -1,0 +1,521 @@
+"""The server: answers workers over a ROUTER socket, one request at a time.
+
+One thread does everything, so requests take effect one after the other; a second one only sends
+signs of life while the first is busy with something long. Requests that have to wait (for a step,
+for a barrier) are set aside and looked at again whenever the state has changed. Nothing that a peer
+sends can end the server: what does not fit is refused with a reason, and logged once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import random
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import zmq
+
+from fleetx.ps import assembly, liveness, security, wire
+from fleetx.ps.assembly import Assembler, Message, Tensors
+from fleetx.ps.liveness import Leases, PeerLostError
+from fleetx.ps.saving import Saver, load
+from fleetx.ps.security import JobKeys
+from fleetx.ps.sessions import Refusals, Session, Sessions
+from fleetx.ps.shared_memory import SharedReply
+from fleetx.ps.snapshots import Durability, Storage
+from fleetx.ps.state import ServerState
+from fleetx.ps.table_spec import TableSpec
+from fleetx.ps.wire import SEQUENCED, Flag, Header, Kind, Problem, WireError
+
+_log = logging.getLogger("fleetx.ps")
+_TICK = 0.1
+# Requests taken from the socket before timers get their turn.
+_MANY = 256
+_REMEMBERED = 256
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """How a server runs."""
+
+    workers: int = 1
+    """The number of workers of the job."""
+    index: int = 0
+    """The number of this server."""
+    servers: int = 1
+    """The number of servers of the job."""
+    specs: Sequence[TableSpec] = ()
+    """Tables to begin with; workers may add more."""
+    keys: JobKeys | None = None
+    allow_insecure: bool = False
+    """Listen without keys on an address that other machines can reach."""
+    durability: Durability | None = None
+    """Where the state is kept for a restart; None keeps it in memory only."""
+    lease: float = liveness.LEASE
+    """A worker that has been silent for so many seconds is missing."""
+    worker_wait: float = 120.0
+    """A missing worker that others wait for ends the job after so many seconds."""
+    linger: float = 1.0
+    """Seconds in which a server that is done still answers repeated questions."""
+    drop: float = 0.0
+    """For tests: the share of incoming messages that is thrown away …"""
+    drop_seed: int = 0
+    """… at random, by this seed."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or not 0 <= self.index < self.servers:
+            raise ValueError(
+                f"Server {self.index} of {self.servers} for {self.workers} workers cannot be."
+            )
+        if not 0.0 <= self.drop < 1.0:
+            raise ValueError(f"drop={self.drop} is not a share below 1.")
+
+
+@dataclasses.dataclass
+class _Waiting:
+    message: Message
+    session: Session
+    route: bytes
+
+
+class Server:
+    """One parameter server. `run()` returns when all workers have finished."""
+
+    def __init__(self, endpoint: str, settings: ServerSettings) -> None:
+        security.check_server_keys(endpoint, settings.keys, settings.allow_insecure)
+        self._settings = settings
+        self.state = ServerState(settings.workers, settings.specs)
+        self._storage = Storage(settings.durability) if settings.durability else None
+        self.epoch = self._storage.epoch if self._storage else time.time_ns() // 1_000_000
+        if self._storage is not None:
+            self._recover(self._storage)
+        self._sessions = Sessions(settings.workers)
+        self._leases = Leases(settings.workers, settings.lease)
+        self._refusals = Refusals()
+        self._assembler = Assembler()
+        self._waiting: dict[tuple[int, int, int], _Waiting] = {}
+        self._saver = Saver(settings.index, settings.servers)
+        self._refused: deque[tuple[tuple[int, int], WireError]] = deque(maxlen=_REMEMBERED)
+        self._random = random.Random(settings.drop_seed)
+        self._failure: str | None = None
+        self._ends_at: float | None = None
+        self._last_tick = time.monotonic()
+        self._handlers: dict[Kind, Callable[[Message, Session, bytes], None]] = {
+            Kind.HEARTBEAT: self._heartbeat,
+            Kind.PULL: self._conditional,
+            Kind.WAIT: self._conditional,
+            Kind.SAVE: self._conditional,
+            Kind.CHANGED: self._changed,
+            Kind.CLOCK: self._clock,
+            Kind.STATUS: self._status,
+            Kind.STOP: self._stop,
+        }
+        # Held by the thread that may use the socket.
+        self._socket_lock = threading.Lock()
+        self._socket, self._context, self._guard = self._listen(endpoint)
+        self.endpoint = self._socket.last_endpoint.decode().removeprefix("tcp://")
+
+    def _recover(self, storage: Storage) -> None:
+        begun = time.monotonic()
+        count = storage.recover(self.state)
+        if self.epoch > 1:
+            _log.warning(
+                "Server %d starts for the %d. time: state restored, %d requests replayed, %.2f s.",
+                self._settings.index,
+                self.epoch,
+                count,
+                time.monotonic() - begun,
+            )
+
+    def _listen(self, endpoint: str) -> tuple[Any, Any, Any]:
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        keys = self._settings.keys
+        guard = security.guard(context, keys) if keys else None
+        socket = context.socket(zmq.ROUTER)
+        socket.maxmsgsize = wire.MAX_PART + (1 << 20)
+        socket.sndhwm = 0
+        socket.linger = 1000
+        socket.ipv6 = "[" in endpoint
+        if keys:
+            security.secure_server(socket, keys)
+        try:
+            socket.bind(f"tcp://{endpoint}")
+        except zmq.ZMQError as error:
+            socket.close()
+            if guard is not None:
+                guard.stop()
+            context.term()
+            raise OSError(f"A server cannot listen at {endpoint}: {error}.") from error
+        return socket, context, guard
+
+    def run(self) -> None:
+        """Serve until all workers have finished; raises PeerLostError when one was lost."""
+        ended = threading.Event()
+        pulse = threading.Thread(target=self._pulse, args=(ended,), name="pulse", daemon=True)
+        try:
+            with self._socket_lock:
+                pulse.start()
+                while not self._is_over():
+                    self._round()
+        finally:
+            ended.set()
+            pulse.join()
+            self._close()
+        if self._failure is not None:
+            raise PeerLostError(self._failure)
+
+    def stop(self) -> None:
+        """End soon; may be called by a signal handler."""
+        self._ends_at = time.monotonic()
+
+    def _is_over(self) -> bool:
+        return self._ends_at is not None and time.monotonic() >= self._ends_at
+
+    def _close(self) -> None:
+        self._socket.close()
+        if self._guard is not None:
+            self._guard.stop()
+        self._context.term()
+        self._saver.close()
+        if self._storage is not None:
+            self._storage.close()
+
+    def _pulse(self, ended: threading.Event) -> None:
+        while not ended.wait(liveness.HEARTBEAT):
+            # The lock is free only while the main thread works on something.
+            if self._socket_lock.acquire(timeout=liveness.HEARTBEAT / 2):
+                try:
+                    for session in list(self._sessions):
+                        self._send(session.route, self._reply_header(Kind.PULSE), [])
+                finally:
+                    self._socket_lock.release()
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._socket_lock.release()
+        try:
+            yield
+        finally:
+            self._socket_lock.acquire()
+
+    def _round(self) -> None:
+        if self._socket.poll(int(_TICK * 1000)):
+            for _ in range(_MANY):
+                try:
+                    frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                except zmq.Again:
+                    break
+                self._receive(frames)
+        if time.monotonic() - self._last_tick >= _TICK:
+            self._last_tick = time.monotonic()
+            self._tick()
+
+    def _receive(self, frames: list[Any]) -> None:
+        if self._settings.drop and self._random.random() < self._settings.drop:
+            return
+        route = bytes(frames[0].buffer)
+        contents = [frame.buffer for frame in frames[1:]]
+        try:
+            message = self._assembler.add(route, contents)
+        except WireError as error:
+            self._refusals.note(f"a peer ({route.hex()})", error)
+            if contents and wire.is_header(contents[0]):
+                self._refuse(route, Header(Kind.ERROR, request=wire.request_of(contents[0])), error)
+            return
+        if message is None:
+            return
+        try:
+            self._handle(message, route)
+        except WireError as error:
+            self._refusals.note(f"worker {message.header.worker}", error)
+            self._refuse(route, message.header, error)
+
+    def _handle(self, message: Message, route: bytes) -> None:
+        header = message.header
+        if header.kind == Kind.HELLO:
+            self._hello(message, route)
+            return
+        session = self._sessions.find(header, self.epoch)
+        session.route = route
+        if self._leases.renew(header.worker, session.name):
+            _log.warning("%s is back.", session.name)
+        if self._failure is not None and header.kind != Kind.HEARTBEAT:
+            raise WireError(Problem.FAILED, self._failure)
+        if header.flags & Flag.SHARED:
+            if session.arena is None:
+                raise WireError(Problem.BAD_REQUEST, "there is no shared memory with this worker")
+            body = session.arena.view(header.offset, header.total)
+            message.tensors = wire.read_tensors(message.shared, body)
+            if header.flags & Flag.SYNC and not header.flags & Flag.HELD:
+                message.tensors = [(key, tensor.clone()) for key, tensor in message.tensors]
+        if header.kind in SEQUENCED:
+            self._sequenced(message, session, route)
+        elif header.kind in self._handlers:
+            self._handlers[header.kind](message, session, route)
+        else:
+            raise WireError(Problem.BAD_REQUEST, f"a server does not answer {header.kind.name}")
+
+    def _hello(self, message: Message, route: bytes) -> None:
+        header = message.header
+        session, is_new = self._sessions.open(header, wire.read_json(message.tensors), route)
+        if is_new:
+            self._forget_waiting(header.worker)
+            _log.info("%s has come.", session.name)
+        self._leases.renew(header.worker, session.name)
+        state = self.state
+        numbers = state.numbers()
+        welcome = {
+            "applied": state.applied.get(header.worker, 0),
+            "version": state.sync.version,
+            "committed": state.sync.has_committed(header.worker),
+            "finished": header.worker in state.finished,
+            "barriers": state.barriers_passed,
+            "tables": numbers,
+            "values": [name for name, number in numbers.items() if number in state.has_values],
+            "shared": session.arena is not None,
+            "index": self._settings.index,
+            "failed": self._failure,
+        }
+        self._send(route, self._reply_header(Kind.WELCOME, header), wire.json_body(welcome))
+
+    def _forget_waiting(self, worker: int) -> None:
+        for key in [key for key in self._waiting if key[0] == worker]:
+            del self._waiting[key]
+
+    def _sequenced(self, message: Message, session: Session, route: bytes) -> None:
+        header, state = message.header, self.state
+        last = state.applied.get(header.worker, 0)
+        if header.sequence <= last:
+            refused = dict(self._refused).get((header.worker, header.sequence))
+            if refused is not None:
+                raise refused
+            self._done(message, route)
+            return
+        if header.sequence != last + 1:
+            raise WireError(
+                Problem.OUT_OF_ORDER, f"number {header.sequence} came where {last + 1} was due"
+            )
+        try:
+            self._change(message)
+        except WireError as error:
+            self._refused.append(((header.worker, header.sequence), error))
+            raise
+        self._done(message, route)
+        self._state_changed()
+
+    def _change(self, message: Message) -> None:
+        try:
+            self.state.check(message)
+        except WireError:
+            # The number is used up all the same: later ones are already on their way.
+            void = Message(dataclasses.replace(message.header, kind=Kind.VOID), [])
+            self._log_request(void)
+            self.state.apply(void)
+            raise
+        with self._busy():
+            if message.header.kind == Kind.LOAD:
+                self._load(message)
+            else:
+                self._log_request(message)
+                self.state.apply(message)
+
+    def _log_request(self, message: Message) -> None:
+        if self._storage is not None:
+            try:
+                self._storage.append(message)
+            except OSError as error:
+                raise WireError(
+                    Problem.STORAGE, f"server {self._settings.index} cannot log it: {error}"
+                ) from error
+
+    def _load(self, message: Message) -> None:
+        # The files may be gone at a restart: what was loaded is kept by a snapshot instead.
+        try:
+            load(self.state, wire.read_json(message.tensors), self._saver)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise WireError(Problem.BAD_REQUEST, f"it could not be loaded: {error}") from error
+        finally:
+            self.state.applied[message.header.worker] = message.header.sequence
+            if self._storage is not None:
+                self._storage.snapshot(self.state, wait=True)
+
+    def _state_changed(self) -> None:
+        if len(self.state.finished) == self._settings.workers and self._ends_at is None:
+            self._ends_at = time.monotonic() + self._settings.linger
+        self._look_at_waiting()
+        if (
+            self._storage is not None
+            and self._storage.is_snapshot_due
+            and self.state.sync.is_between_steps
+        ):
+            with self._busy():
+                self._storage.snapshot(self.state)
+
+    def _look_at_waiting(self) -> None:
+        for key, waiting in list(self._waiting.items()):
+            try:
+                if self._is_ready(waiting.message):
+                    del self._waiting[key]
+                    self._answer(waiting.message, waiting.session, waiting.route)
+            except WireError as error:
+                self._waiting.pop(key, None)
+                self._refuse(waiting.route, waiting.message.header, error)
+
+    def _conditional(self, message: Message, session: Session, route: bytes) -> None:
+        if self._is_ready(message):
+            self._answer(message, session, route)
+        else:
+            header = message.header
+            key = (header.worker, header.incarnation, header.request)
+            self._waiting[key] = _Waiting(message, session, route)
+
+    def _is_ready(self, message: Message) -> bool:
+        header, state = message.header, self.state
+        if header.kind == Kind.WAIT:
+            return self._is_true(wire.read_json(message.tensors))
+        if header.flags & Flag.CLOCKED:
+            there = self._leases.alive() & state.active
+            return all(s.clock >= header.step for s in self._sessions if s.worker in there)
+        return state.sync.version >= header.step
+
+    def _is_true(self, condition: dict[str, Any]) -> bool:
+        state = self.state
+        match condition:
+            case {"version": int(version)}:
+                return state.sync.version >= version
+            case {"barrier": int(number)}:
+                return state.barriers_passed >= number
+            case {"values": str(name)}:
+                numbers = state.numbers()
+                return name in numbers and numbers[name] in state.has_values
+        raise WireError(Problem.BAD_REQUEST, f"nobody can wait for {condition}")
+
+    def _answer(self, message: Message, session: Session, route: bytes) -> None:
+        if message.header.kind == Kind.PULL:
+            with self._busy():
+                shared = SharedReply(message.header, session.arena)
+                tensors = self.state.pull(message, shared.place)
+            self._done(message, route, tensors, shared if shared.is_used else None)
+        elif message.header.kind == Kind.SAVE:
+            self._save(message, session, route)
+        else:
+            self._done(message, route)
+
+    def _save(self, message: Message, session: Session, route: bytes) -> None:
+        def tell(error: WireError | None) -> None:
+            if error is None:
+                self._done(message, route)
+            else:
+                self._refuse(route, message.header, error)
+
+        with self._busy():
+            self._saver.save(self.state, message, tell)
+
+    def _changed(self, message: Message, session: Session, route: bytes) -> None:
+        self._done(message, route, self.state.changed(message))
+
+    def _clock(self, message: Message, session: Session, route: bytes) -> None:
+        session.clock = max(session.clock, message.header.step)
+        self._done(message, route)
+        self._look_at_waiting()
+
+    def _heartbeat(self, message: Message, session: Session, route: bytes) -> None:
+        missing = self._leases.missing(self._needed())
+        body = wire.json_body({"missing": liveness.sentence(missing), "failed": self._failure})
+        self._send(route, self._reply_header(Kind.PULSE, message.header), body)
+
+    def _status(self, message: Message, session: Session, route: bytes) -> None:
+        state = self.state
+        status = {
+            "epoch": self.epoch,
+            "version": state.sync.version,
+            "applied": {str(worker): last for worker, last in state.applied.items()},
+            "finished": sorted(state.finished),
+            "missing": self._leases.missing(state.active),
+            "tables": state.numbers(),
+            "refused": self._refusals.count,
+        }
+        self._done(message, route, wire.json_body(status))
+
+    def _stop(self, message: Message, session: Session, route: bytes) -> None:
+        self._done(message, route)
+        self._ends_at = time.monotonic() + self._settings.linger
+
+    def _needed(self) -> set[int]:
+        """Return the workers that somebody is waiting for."""
+        state = self.state
+        needed = state.waits_for() if self._waiting else set()
+        if not state.active & self._leases.alive():
+            needed |= state.active
+        return needed
+
+    def _tick(self) -> None:
+        for told in self._leases.expire():
+            _log.warning("Server %d: %s.", self._settings.index, told)
+            self._look_at_waiting()
+        self._saver.tell_finished()
+        missing = self._leases.missing(self._needed())
+        if self._failure is None and any(
+            seconds > self._settings.worker_wait for seconds in missing.values()
+        ):
+            self._fail(f"server {self._settings.index} gave up: {liveness.sentence(missing)}.")
+
+    def _fail(self, reason: str) -> None:
+        _log.error("%s", reason)
+        self._failure = reason
+        for waiting in self._waiting.values():
+            error = WireError(Problem.FAILED, reason)
+            self._refuse(waiting.route, waiting.message.header, error)
+        self._waiting.clear()
+        # Long enough for every worker's next heartbeat to bring it the news.
+        self._ends_at = time.monotonic() + self._settings.linger + 2 * liveness.HEARTBEAT
+
+    def _reply_header(self, kind: Kind, to: Header | None = None) -> Header:
+        reply = Header(kind, epoch=self.epoch, step=self.state.sync.version)
+        if to is not None:
+            reply.request, reply.attempt, reply.worker = to.request, to.attempt, to.worker
+            reply.sequence, reply.table = to.sequence, to.table
+        return reply
+
+    def _done(
+        self,
+        message: Message,
+        route: bytes,
+        tensors: Tensors | None = None,
+        shared: SharedReply | None = None,
+    ) -> None:
+        header = self._reply_header(Kind.DONE, message.header)
+        if message.header.kind == Kind.CREATE:
+            header.table = self.state.number(wire.read_json(message.tensors).get("name"))
+        if shared is None:
+            self._send(route, header, tensors or [])
+        else:
+            self._socket.send_multipart([route, *shared.frames(header)])
+
+    def _send(self, route: bytes, header: Header, tensors: Tensors) -> None:
+        for frames in assembly.parts(header, tensors):
+            self._socket.send_multipart([route, *frames], copy=False)
+
+    def _refuse(self, route: bytes, to: Header, error: WireError) -> None:
+        header = self._reply_header(Kind.ERROR, to)
+        header.problem = int(error.problem)
+        self._send(route, header, wire.json_body({"reason": str(error)[:2000]}))
+
+
+def run_server(endpoint: str, settings: ServerSettings) -> None:
+    """Be a parameter server until the workers have finished, or SIGTERM asks to end."""
+    server = Server(endpoint, settings)
+    before = None
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    try:
+        server.run()
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
