@@ -9,6 +9,8 @@
 
 /* Blocks are about this large; the system gives memory to pages that were written only. */
 #define BLOCK_BYTES (8u << 20)
+/* Rows are read in no order: large pages save most of the walks through page tables. */
+#define LARGE_PAGE ((size_t)2 << 20)
 
 typedef struct {
     PyObject_HEAD
@@ -59,13 +61,33 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     while (((size_t)2 << self->shift) * self->record <= BLOCK_BYTES) {
         self->shift++;
     }
-    self->block_size = ((size_t)1 << self->shift) * self->record;
+    self->block_size = (((size_t)1 << self->shift) * self->record + 4095) & ~(size_t)4095;
     self->lock = PyThread_allocate_lock();
     if (self->lock == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
     return (PyObject *)self;
+}
+
+/* Memory for a block, or NULL. A store's first block has no large pages: it may stay small. */
+static uint8_t *new_block(size_t size, int large) {
+    uint8_t *raw = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED) {
+        return NULL;
+    }
+    const size_t before = (size_t)(-(uintptr_t)raw & (LARGE_PAGE - 1));
+    if (before > 0) {
+        munmap(raw, before);
+    }
+    if (before < LARGE_PAGE) {
+        munmap(raw + before + size, LARGE_PAGE - before);
+    }
+    if (large) {
+        madvise(raw + before, size, MADV_HUGEPAGE); /* a wish: without it all works as well */
+    }
+    return raw + before;
 }
 
 static PyObject *store_grow(RowStore *self, PyObject *object) {
@@ -86,9 +108,8 @@ static PyObject *store_grow(RowStore *self, PyObject *object) {
             self->blocks = blocks;
         }
         while (!failed && self->block_count < wanted) {
-            void *block = mmap(NULL, self->block_size, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            failed = block == MAP_FAILED;
+            uint8_t *block = new_block(self->block_size, self->block_count > 0);
+            failed = block == NULL;
             if (!failed) {
                 self->blocks[self->block_count++] = block;
             }
