@@ -155,7 +155,7 @@ class LocalSgd(Technique):
         workers, settings = self.job.workers, self.settings
         half = self.job.all_reduce.dtype is not None
         outer = OuterStep.from_settings(settings)
-        travelling = values * (2 if half else sizes.element_bytes)
+        size = values * sizes.element_bytes
         copies = 1 + (half or not outer.is_plain) + (not outer.is_plain)
         text = f"every {self.k_steps} steps, every step up to {settings['begin_step']}"
         if not outer.is_plain:
@@ -165,7 +165,7 @@ class LocalSgd(Technique):
                 stage=Stage.PARAM_SYNC,
                 technique=self.name,
                 settings=text,
-                bytes_sent=2 * (workers - 1) / workers * travelling / self.k_steps,
-                memory=copies * values * sizes.element_bytes,
+                bytes_sent=2 * (workers - 1) / workers * size / self.k_steps,
+                memory=copies * size,
             )
         ]
