@@ -55,17 +55,13 @@ class DistributedStrategy:
     # -- techniques (those that do not exist yet are refused) --------------------------
     amp = Field(2, False, "mixed precision")
     amp_configs = ConfigsField(102, tables.AMP, "mixed precision")
-    recompute = Field(
-        3, False, "forget activations and compute them again in backward", effect=_refused
-    )
+    recompute = Field(3, False, "forget activations and compute them again in backward")
     recompute_configs = ConfigsField(101, tables.RECOMPUTE, "recomputation")
-    gradient_merge = Field(
-        6, False, "one update for the gradients of several steps", effect=_refused
-    )
+    gradient_merge = Field(6, False, "one update for the gradients of several steps")
     gradient_merge_configs = ConfigsField(104, tables.GRADIENT_MERGE, "merging of gradients")
-    lars = Field(7, False, "layer-wise rates for momentum with large batches", effect=_refused)
+    lars = Field(7, False, "layer-wise rates for momentum with large batches")
     lars_configs = ConfigsField(108, tables.LARS, "LARS")
-    lamb = Field(8, False, "layer-wise rates for Adam with large batches", effect=_refused)
+    lamb = Field(8, False, "layer-wise rates for Adam with large batches")
     lamb_configs = ConfigsField(109, tables.LAMB, "LAMB")
     dgc = Field(5, False, "deep gradient compression: only the largest entries travel")
     dgc_configs = ConfigsField(105, tables.DGC, "deep gradient compression")

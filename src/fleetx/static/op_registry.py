@@ -71,6 +71,8 @@ class OpDef:
     # Several ops of this type with equal attributes in one call: fused(list of argument tuples,
     # **attrs) returns the list of what `fn` would have returned for each.
     fused: Callable[..., list[Any]] | None = None
+    # Only ops for which this holds may be called that way.
+    fused_if: Callable[[Any], bool] | None = None
     # The op does something besides its outputs (prints, reads, communicates): never removed as
     # dead.
     side_effect: bool = False

@@ -93,9 +93,11 @@ def append_regularization_ops(
         for param, grad in parameters_and_grads:
             regularizer = param.regularizer or regularization
             if grad is not None and regularizer is not None:
-                with param.block.program._optimized_guard([param, grad]):
-                    decay = regularizer(param, grad, grad.block)
-                    grad.block.append_op(
+                program = param.block.program
+                block = program.current_block()  # of the update, which may be conditional
+                with program._optimized_guard([param, grad]):
+                    decay = regularizer(param, grad, block)
+                    block.append_op(
                         type="sum", inputs={"X": [grad, decay]}, outputs={"Out": [grad]}
                     )
             result.append((param, grad))

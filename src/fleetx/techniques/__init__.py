@@ -9,12 +9,20 @@ from fleetx.techniques.adaptive_local_sgd import AdaptiveLocalSgd
 from fleetx.techniques.amp import Amp
 from fleetx.techniques.dgc import Dgc
 from fleetx.techniques.fp16_all_reduce import Fp16AllReduce
+from fleetx.techniques.gradient_merge import GradientMerge
+from fleetx.techniques.lamb import LambTechnique
+from fleetx.techniques.lars import LarsTechnique
 from fleetx.techniques.local_sgd import LocalSgd
+from fleetx.techniques.recompute import Recompute
 
 KNOWN: tuple[type[Technique], ...] = (
+    LarsTechnique,
+    LambTechnique,
     Dgc,
+    Recompute,
     Amp,
     Fp16AllReduce,
     LocalSgd,
     AdaptiveLocalSgd,
+    GradientMerge,
 )

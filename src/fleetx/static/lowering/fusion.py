@@ -239,7 +239,7 @@ def _is_written_between(ops: list[Operator], a: Operator, b: Operator, name: str
 def _group_key(op: Operator) -> Any:
     """Return what must be equal for ops to share a fused call, or None if they cannot."""
     op_def = get_op(op.type)
-    if op_def.fused is None:
+    if op_def.fused is None or (op_def.fused_if is not None and not op_def.fused_if(op)):
         return None
     attrs = tuple(sorted((k, str(v)) for k, v in op._attrs.items() if k in op_def.names))
     slots = tuple(sorted((s, len(n)) for s, n in op._inputs.items()))

@@ -5,7 +5,7 @@ Y's dimensions are laid on X's beginning at `axis`; -1 means the last ones, as N
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,7 +65,23 @@ def _minimum(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(x < y, x, y) if x.requires_grad or y.requires_grad else torch.minimum(x, y)
 
 
-_binary("elementwise_add", torch.add)
+def _adds_up(op: Any) -> bool:
+    """Tell whether an op adds its X to a persistable Y of the same shape."""
+    if op.output("Out") != op.input("Y"):
+        return False
+    x, y = (op.block._find_var_recursive(op.input(slot)[0]) for slot in ("X", "Y"))
+    known = x is not None and y is not None
+    return known and y.persistable and x.shape == y.shape and x.dtype == y.dtype
+
+
+def _add_up(rows: Sequence[tuple[Tensor, Tensor]], *, axis: int) -> list[Tensor]:
+    """Add to sums in place."""
+    sums = [y for _, y in rows]
+    torch._foreach_add_(sums, [x for x, _ in rows])
+    return sums
+
+
+_binary("elementwise_add", torch.add, fused=_add_up, fused_if=_adds_up)
 _binary("elementwise_sub", torch.sub)
 _binary("elementwise_mul", torch.mul)
 _binary("elementwise_div", _divide)

@@ -21,7 +21,7 @@ from fleetx.static.op_registry import op
 from fleetx.static.ops.adam_ops import same_powers
 from fleetx.static.ops.optimizer_ops import Row, by_learning_rate, infer_update, scalar, single
 
-Tensors = Sequence[Tensor]
+Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 def _norms(tensors: Tensors) -> Tensor:

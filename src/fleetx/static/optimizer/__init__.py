@@ -25,6 +25,7 @@ from fleetx.static.optimizer.averages import ExponentialMovingAverage, ModelAver
 from fleetx.static.optimizer.base import Optimizer
 from fleetx.static.optimizer.decoupled import extend_with_decoupled_weight_decay
 from fleetx.static.optimizer.dgc import DGCMomentum, DGCMomentumOptimizer
+from fleetx.static.optimizer.gradient_merge import GradientMergeOptimizer
 from fleetx.static.optimizer.lookahead import LookaheadOptimizer
 from fleetx.static.optimizer.recompute import RecomputeOptimizer
 from fleetx.static.optimizer.sgd import (
@@ -58,6 +59,7 @@ __all__ = [
     "ExponentialMovingAverage",
     "Ftrl",
     "FtrlOptimizer",
+    "GradientMergeOptimizer",
     "Lamb",
     "LambOptimizer",
     "LarsMomentum",

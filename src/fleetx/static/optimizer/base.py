@@ -70,6 +70,16 @@ class Optimizer(LearningRateMixin, StateMixin):
         self._opti_name_list: list[str] = []
         self.helper: LayerHelper | None = None
 
+    def share_state(self, other: Optimizer) -> None:
+        """Keep learning rate variables and accumulators where another optimizer does.
+
+        For one that takes another's place: scripts go on to ask the other for its learning rate
+        and its state.
+        """
+        self._learning_rate_map = other._learning_rate_map
+        self._accumulators = other._accumulators
+        self._opti_name_list = other._opti_name_list
+
     # -- what a subclass says ----------------------------------------------------------------------
     def _initial_value(self, accumulator: Accumulator) -> float:
         """Return the value an accumulator starts with."""

@@ -1,0 +1,169 @@
+"""lamb: Adam with a learning rate per layer, for large batches (https://arxiv.org/abs/1904.00962).
+
+    r = m / (sqrt(v) + eps) + lamb_weight_decay * p;   p -= lr * |p| / |r| * r
+
+with Adam's moments m and v, their bias corrected. Parameters whose name ends with one of
+`exclude_from_weight_decay` have no decay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Adam, Optimizer
+
+from fleetx.static.ops.layerwise_ops import lamb_update
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.stages import Stage
+from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.replaced_optimizer import ReplacedOptimizer, dense_grad
+
+
+def ends_with_any(name: str, ends: Iterable[str]) -> bool:
+    """Tell whether a parameter's name ends with one of these."""
+    return name.endswith(tuple(ends))
+
+
+class Lamb(ReplacedOptimizer):
+    """LAMB as an optimizer of PyTorch.
+
+    `weight_decay` is L2 decay that is added to the gradient before anything else, as Adam has it;
+    `lamb_weight_decay` is the decay of the formula.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        *,
+        weight_decay: float = 0.0,
+        lamb_weight_decay: float = 0.01,
+        exclude_from_weight_decay: Sequence[str] = (),
+        inner: Optimizer | None = None,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "lamb_weight_decay": lamb_weight_decay,
+            "exclude_from_weight_decay": list(exclude_from_weight_decay),
+        }
+        super().__init__(params, defaults, inner)
+
+    @classmethod
+    def in_place_of(cls, inner: Adam, **settings: Any) -> Lamb:
+        """Return one with the groups of an Adam: lr, betas, eps and weight_decay are taken over."""
+        return cls((), inner=inner, **settings)
+
+    @staticmethod
+    def _matches(name: str, patterns: Iterable[str]) -> bool:
+        return ends_with_any(name, patterns)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update all parameters that have gradients."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            beta1, beta2 = (float(beta) for beta in group["betas"])
+            for (decay, count, *_), rows in self._rows(group).items():
+                params, grads, moments1, moments2 = zip(*rows, strict=True)
+                lamb_update(
+                    params,
+                    grads,
+                    moments1,
+                    moments2,
+                    float(group["lr"]),
+                    beta1=beta1,
+                    beta2=beta2,
+                    epsilon=group["eps"],
+                    decay=decay,
+                    powers=(beta1**count, beta2**count),
+                )
+        return loss
+
+    def _rows(self, group: dict[str, Any]) -> dict[Any, list[Any]]:
+        """Return parameters, gradients and moments, by what must be equal for one call."""
+        rows: dict[Any, list[Any]] = {}
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            state = self.state[p]
+            if not state:
+                state["step"] = 0
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+            state["step"] += 1
+            decay = 0.0 if self._is_excluded(p, group) else group["lamb_weight_decay"]
+            grad = dense_grad(p, group["weight_decay"])
+            row = (p.detach(), grad, state["exp_avg"], state["exp_avg_sq"])
+            rows.setdefault((decay, state["step"], p.device, p.dtype), []).append(row)
+        return rows
+
+
+class LambTechnique(Technique):
+    """Puts LAMB in the place of Adam."""
+
+    name = "lamb"
+    replaces = frozenset({Stage.UPDATE})
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse optimizers other than Adam, and variants that LAMB does not have."""
+        from fleetx.static.optimizer import AdamOptimizer, AdamW, LambOptimizer
+
+        is_torch = isinstance(optimizer, Adam)
+        others = isinstance(optimizer, AdamW | LambOptimizer)
+        if not is_torch and (others or not isinstance(optimizer, AdamOptimizer)):
+            raise ValueError(
+                f"lamb takes the place of Adam, not of {type(optimizer).__name__}: use "
+                "torch.optim.Adam, in programs Adam, or switch off lamb."
+            )
+        for group in optimizer.param_groups if is_torch else ():
+            for setting in ("amsgrad", "maximize"):
+                if group[setting]:
+                    raise ValueError(f"lamb has no {setting}: leave it out of the optimizer.")
+            if group.get("decoupled_weight_decay") and group["weight_decay"]:
+                raise ValueError(
+                    f"lamb has a weight decay of its own, but {type(optimizer).__name__} has "
+                    f"weight_decay={group['weight_decay']:g}: set it to 0, and "
+                    "strategy.lamb_configs = {'lamb_weight_decay': ...} instead."
+                )
+
+    def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
+        """Return LAMB with the groups of the script's Adam."""
+        assert isinstance(optimizer, Adam)
+        lamb = Lamb.in_place_of(optimizer, **self.settings)
+        step.when_named.append(lamb.take_names)
+        return lamb
+
+    def change_program(self, step: ProgramStep) -> None:
+        """Make the Adam optimizer LAMB, with the correction of bias."""
+        from fleetx.static.optimizer.v2 import Lamb as LambOfPrograms
+
+        inner, ends = step.optimizer, list(self.settings["exclude_from_weight_decay"])
+        step.optimizer = LambOfPrograms(
+            learning_rate=inner._learning_rate,
+            lamb_weight_decay=self.settings["lamb_weight_decay"],
+            beta1=inner._beta1,
+            beta2=inner._beta2,
+            epsilon=inner._epsilon,
+            parameters=inner._parameter_list,
+            grad_clip=inner._grad_clip,
+            exclude_from_weight_decay_fn=lambda param: ends_with_any(param.name, ends),
+            always_adapt=True,
+            name=inner._name,
+        )
+        step.optimizer.regularization = inner.regularization
+        step.optimizer.share_state(inner)
+
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return the update's line; the moments are there with Adam too."""
+        text = f"weight decay {self.settings['lamb_weight_decay']:g}"
+        return [Row(stage=Stage.UPDATE, technique=self.name, settings=text)]

@@ -1,0 +1,160 @@
+"""lars: momentum with a learning rate per layer, for large batches (https://arxiv.org/abs/1708.03888).
+
+    l = lr * lars_coeff * |p| / (|g| + lars_weight_decay * |p| + epsilon)
+    v = momentum * v + l * (g + lars_weight_decay * p);   p -= v
+
+Parameters whose name contains one of `exclude_from_weight_decay` have no decay, and l = lr. The
+learning rate is inside the velocity, as in Paddle: a change of it acts on new gradients only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.optim import SGD, Optimizer
+
+from fleetx.static.ops.layerwise_ops import lars_update
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.stages import Stage
+from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.replaced_optimizer import ReplacedOptimizer, dense_grad
+
+
+class Lars(ReplacedOptimizer):
+    """LARS as an optimizer of PyTorch.
+
+    `weight_decay` is L2 decay that is added to the gradient before anything else, as SGD has it;
+    `lars_weight_decay` is the decay of the formula.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        momentum: float = 0.9,
+        *,
+        weight_decay: float = 0.0,
+        lars_coeff: float = 0.001,
+        lars_weight_decay: float = 0.0005,
+        epsilon: float = 0.0,
+        exclude_from_weight_decay: Sequence[str] = (),
+        inner: Optimizer | None = None,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "lars_coeff": lars_coeff,
+            "lars_weight_decay": lars_weight_decay,
+            "epsilon": epsilon,
+            "exclude_from_weight_decay": list(exclude_from_weight_decay),
+        }
+        super().__init__(params, defaults, inner)
+
+    @classmethod
+    def in_place_of(cls, inner: SGD, **settings: Any) -> Lars:
+        """Return one with the groups of an SGD: lr, momentum and weight_decay are taken over."""
+        return cls((), inner=inner, **settings)
+
+    @staticmethod
+    def _matches(name: str, patterns: Iterable[str]) -> bool:
+        return any(pattern in name for pattern in patterns)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update all parameters that have gradients."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for (decay, *_), rows in self._rows(group).items():
+                params, grads, velocities = zip(*rows, strict=True)
+                lars_update(
+                    params,
+                    grads,
+                    velocities,
+                    float(group["lr"]),
+                    mu=group["momentum"],
+                    coeff=group["lars_coeff"],
+                    decay=decay,
+                    epsilon=group["epsilon"],
+                )
+        return loss
+
+    def _rows(self, group: dict[str, Any]) -> dict[Any, list[Any]]:
+        """Return parameters, gradients and velocities, by what must be equal for one call."""
+        rows: dict[Any, list[Any]] = {}
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            state = self.state[p]
+            if not state:
+                state["velocity"] = torch.zeros_like(p)
+            decay = 0.0 if self._is_excluded(p, group) else group["lars_weight_decay"]
+            row = (p.detach(), dense_grad(p, group["weight_decay"]), state["velocity"])
+            rows.setdefault((decay, p.device, p.dtype), []).append(row)
+        return rows
+
+
+class LarsTechnique(Technique):
+    """Puts LARS in the place of momentum."""
+
+    name = "lars"
+    replaces = frozenset({Stage.UPDATE})
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse optimizers other than momentum, and variants that LARS does not have."""
+        from fleetx.static.optimizer import MomentumOptimizer
+
+        is_torch = isinstance(optimizer, SGD)
+        if not is_torch and not isinstance(optimizer, MomentumOptimizer):
+            raise ValueError(
+                f"lars takes the place of momentum, not of {type(optimizer).__name__}: use "
+                "torch.optim.SGD(..., momentum=0.9), in programs Momentum, or switch off lars."
+            )
+        if not is_torch:
+            if optimizer._use_nesterov:
+                raise ValueError("lars has no Nesterov variant: set use_nesterov=False.")
+            return
+        for group in optimizer.param_groups:
+            if not group["momentum"]:
+                raise ValueError("lars needs momentum: use torch.optim.SGD(..., momentum=0.9).")
+            for setting in ("dampening", "nesterov", "maximize"):
+                if group[setting]:
+                    raise ValueError(
+                        f"lars has no {setting}, which the optimizer sets to {group[setting]}: "
+                        "leave it out."
+                    )
+
+    def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
+        """Return LARS with the groups of the script's SGD."""
+        assert isinstance(optimizer, SGD)
+        lars = Lars.in_place_of(optimizer, **self.settings)
+        step.when_named.append(lars.take_names)
+        return lars
+
+    def change_program(self, step: ProgramStep) -> None:
+        """Make the momentum optimizer LARS."""
+        from fleetx.static.optimizer import LarsMomentumOptimizer
+
+        inner = step.optimizer
+        step.optimizer = LarsMomentumOptimizer(
+            learning_rate=inner._learning_rate,
+            momentum=inner._momentum,
+            parameter_list=inner._parameter_list,
+            regularization=inner.regularization,
+            grad_clip=inner._grad_clip,
+            name=inner._name,
+            rescale_grad=getattr(inner, "_rescale_grad", 1.0),
+            **self.settings,
+        )
+        step.optimizer.share_state(inner)
+
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return the update's line; the velocity is there with momentum too."""
+        text = f"coefficient {self.settings['lars_coeff']:g}"
+        return [Row(stage=Stage.UPDATE, technique=self.name, settings=text)]

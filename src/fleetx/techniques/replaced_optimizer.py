@@ -1,0 +1,69 @@
+"""PyTorch optimizers that take the place of the script's own one.
+
+They share its parameter groups, dictionaries included, so that learning-rate schedulers made for
+the script's optimizer act on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+Group = dict[str, Any]
+
+
+class ReplacedOptimizer(Optimizer):
+    """Base of such optimizers; it can be made from parameters too, like any other of torch's.
+
+    `exclude_from_weight_decay` of a group needs the names of parameters: they come from
+    `named_parameters()` given as `params`, or from `take_names`.
+    """
+
+    def __init__(self, params: Any, defaults: dict[str, Any], inner: Optimizer | None = None):
+        super().__init__(params if inner is None else inner.param_groups, defaults)
+        if inner is not None:
+            self.param_groups = inner.param_groups
+        self._names: dict[torch.Tensor, str] = {}
+        for group in self.param_groups:
+            names = group.get("param_names", ())
+            self._names.update(zip(group["params"], names, strict=False))
+
+    def take_names(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Learn what parameters are called."""
+        self._names = {p: name for name, p in parameters.items()}
+
+    def _is_excluded(self, parameter: torch.Tensor, group: Group) -> bool:
+        """Tell whether a parameter has no weight decay."""
+        patterns: Iterable[str] = group["exclude_from_weight_decay"]
+        if not patterns:
+            return False
+        if parameter not in self._names:
+            raise ValueError(
+                f"{type(self).__name__} does not know the names that exclude_from_weight_decay "
+                "speaks of: give it model.named_parameters(), or call fleet.distributed_model."
+            )
+        return self._matches(self._names[parameter], patterns)
+
+    @staticmethod
+    def _matches(name: str, patterns: Iterable[str]) -> bool:
+        raise NotImplementedError
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; the groups stay the dictionaries that schedulers know."""
+        shared = self.param_groups
+        super().load_state_dict(state_dict)
+        for group, loaded in zip(shared, self.param_groups, strict=True):
+            group.update(loaded)
+        self.param_groups = shared
+
+
+def dense_grad(parameter: torch.Tensor, decay: float) -> torch.Tensor:
+    """Return the gradient of a parameter, with L2 decay of the script's optimizer added."""
+    grad = parameter.grad
+    assert grad is not None
+    if grad.is_sparse:
+        grad = grad.to_dense()
+    return grad.add(parameter, alpha=decay) if decay else grad
