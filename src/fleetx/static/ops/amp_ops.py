@@ -65,6 +65,18 @@ def _infer_check(op: Any, block: Any) -> None:
             var._set_inferred((1,), VarType.BOOL)
 
 
+def _check_all(rows: Sequence[tuple[list[Tensor], Tensor]]) -> list[tuple[list[Tensor], Tensor]]:
+    """Do several checks in one pass over all their gradients."""
+    for scale in {id(scale): scale for _, scale in rows}.values():
+        grads = [g for group, own in rows if own is scale for g in group]
+        torch._foreach_mul_(grads, scale.reciprocal().reshape(()))
+    fine = all_finite([g for grads, _ in rows for g in grads])
+    return [
+        (grads, torch.tensor([not (fine or all_finite(grads))], device=scale.device))
+        for grads, scale in rows
+    ]
+
+
 @op(
     "check_finite_and_unscale",
     inputs="X* Scale",
@@ -72,11 +84,11 @@ def _infer_check(op: Any, block: Any) -> None:
     grad=None,
     infer=_infer_check,
     inplace={"Out": "X"},
+    fused=_check_all,
 )
 def check_finite_and_unscale(grads: list[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
     """Divide gradients by the loss scale and tell whether any of them is infinite or NaN."""
-    torch._foreach_mul_(grads, scale.reciprocal().reshape(()))
-    return grads, torch.tensor([not all_finite(grads)], device=scale.device)
+    return _check_all([(grads, scale)])[0]
 
 
 @op(

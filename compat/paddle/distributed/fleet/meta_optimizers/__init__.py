@@ -1,0 +1,9 @@
+"""Optimizers that are techniques of Fleet, for scripts that make one by hand."""
+
+from paddle._coverage import missing
+from paddle.distributed.fleet.meta_optimizers import amp_optimizer
+from paddle.distributed.fleet.meta_optimizers.amp_optimizer import AMPOptimizer
+
+__all__ = ["AMPOptimizer", "amp_optimizer"]
+
+__getattr__ = missing(__name__)
