@@ -9,7 +9,7 @@ from types import ModuleType
 
 __version__ = "0.1.0"
 
-_PARTS = ("checkpoint", "comm", "data", "fleet", "launch", "static")
+_PARTS = ("checkpoint", "comm", "data", "fleet", "launch", "ps", "static")
 
 __all__ = ["__version__", *_PARTS]
 

@@ -1,7 +1,8 @@
 """The command `fleetx`: look at the machine and at saved models from a terminal.
 
 `fleetx info` prints the versions, devices and thread counts that a training run would use,
-`fleetx show MODEL` a program that FleetX or Paddle saved.
+`fleetx show MODEL` a program that FleetX or Paddle saved; `fleetx ps export` writes a saved table
+of a parameter server for other programs.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import platform
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -31,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace, Console], int] = arguments.command
     try:
         return command(arguments, Console())
-    except (OSError, FormatError) as error:  # a file that is missing or of another kind
+    except (OSError, FormatError, ModuleNotFoundError) as error:
+        # a file that is missing or of another kind, an optional package that is not installed
         Console(stderr=True).print(f"fleetx: {error}", style="red", markup=False, soft_wrap=True)
         return 1
 
@@ -49,7 +52,31 @@ def _parser() -> argparse.ArgumentParser:
         help="a .pdmodel or __model__ file, its path prefix, or its folder",
     )
     show.set_defaults(command=_show)
+    _add_ps(commands)
     return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
+def _add_ps(commands: Any) -> None:
+    servers = commands.add_parser("ps", help="tables of parameter servers")
+    actions = servers.add_subparsers(required=True, metavar="ACTION")
+    export = actions.add_parser("export", help="write a saved table for other programs")
+    export.add_argument("table", type=Path, help="the folder of a saved table")
+    export.add_argument("target", type=Path, help="the file to write; for text, a folder")
+    export.add_argument(
+        "--format", choices=("text", "parquet", "npz"), default="text", help="default: text"
+    )
+    export.add_argument("--state", action="store_true", help="write the optimizer's state too")
+    export.add_argument(
+        "--blocks", type=_positive, default=1, help="for how many servers of Paddle to write text"
+    )
+    export.set_defaults(command=_ps_export)
 
 
 def _info(_: argparse.Namespace, console: Console) -> int:
@@ -93,6 +120,20 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
         markup=False,
         soft_wrap=True,
     )
+    return 0
+
+
+def _ps_export(arguments: argparse.Namespace, console: Console) -> int:
+    from fleetx.ps.table_export import export_table
+
+    count = export_table(
+        arguments.table,
+        arguments.target,
+        format=arguments.format,
+        with_state=arguments.state,
+        blocks=arguments.blocks,
+    )
+    console.print(f"{arguments.target}: {count:,} rows", markup=False, soft_wrap=True)
     return 0
 
 

@@ -6,6 +6,7 @@ again. An id that is not admitted reads as zeros and its gradients are dropped.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -22,11 +23,11 @@ class Admission(Protocol):
     def admit(self, ids: Tensor, counts: Tensor) -> Tensor:
         """Note that distinct ids came `counts` times; tell which may enter, as booleans."""
 
-    def waiting(self) -> tuple[Tensor, Tensor]:
-        """Return the ids that wait, and how often they came."""
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what it remembers, as named tensors."""
 
-    def set_waiting(self, ids: Tensor, counts: Tensor) -> None:
-        """Replace those that wait."""
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Remember what `state_dict` gave; where it is missing, nothing."""
 
     @property
     def nbytes(self) -> int:
@@ -38,7 +39,11 @@ class CountAdmission:
 
     def __init__(self, needed: int) -> None:
         self._needed = needed
-        self.set_waiting(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+        self._clear()
+
+    def _clear(self) -> None:
+        self._index = IdIndex()
+        self._counts = native.RowStore(8)
 
     def admit(self, ids: Tensor, counts: Tensor) -> Tensor:
         """Note that distinct ids came `counts` times; tell which may enter, as booleans."""
@@ -53,20 +58,20 @@ class CountAdmission:
         self._index.remove(ids[enter])
         return enter
 
-    def waiting(self) -> tuple[Tensor, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Return the ids that wait, and how often they came."""
         ids, rows = self._index.items()
         counts = torch.empty_like(rows)
         self._counts.gather(rows.numpy(), 0, 8, counts.numpy())
-        return ids, counts
+        return {"waiting_ids": ids, "waiting_counts": counts}
 
-    def set_waiting(self, ids: Tensor, counts: Tensor) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Replace those that wait."""
-        self._index = IdIndex()
-        self._counts = native.RowStore(8)
-        rows, _ = self._index.insert(ids)
-        self._counts.grow(self._index.row_limit)
-        self._counts.scatter(rows.numpy(), 0, 8, counts.contiguous().numpy())
+        self._clear()
+        if "waiting_ids" in state:
+            rows, _ = self._index.insert(state["waiting_ids"])
+            self._counts.grow(self._index.row_limit)
+            self._counts.scatter(rows.numpy(), 0, 8, state["waiting_counts"].contiguous().numpy())
 
     @property
     def nbytes(self) -> int:
@@ -90,13 +95,13 @@ class ProbabilityAdmission:
         native.uniform((self._seed + self.draws) % 2**64, ids.contiguous().numpy(), dice.numpy())
         return dice[:, 0] < 1.0 - (1.0 - self._probability) ** counts.double()
 
-    def waiting(self) -> tuple[Tensor, Tensor]:
-        """Return nothing: nobody is remembered, only how often the dice were thrown."""
-        return torch.empty(0, dtype=torch.int64), torch.tensor([self.draws])
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return how often the dice were thrown; nobody is remembered."""
+        return {"draws": torch.tensor([self.draws])}
 
-    def set_waiting(self, ids: Tensor, counts: Tensor) -> None:
-        """Go on after this many draws."""
-        self.draws = int(counts.max()) if len(counts) else 0
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on after so many draws."""
+        self.draws = int(state["draws"][0]) if "draws" in state else 0
 
     @property
     def nbytes(self) -> int:

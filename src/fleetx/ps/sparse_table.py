@@ -253,7 +253,7 @@ class SparseTable:
             if self._usage is not None:
                 state["score"], state["seen"] = self._usage.get(rows)
             if self._admission is not None:
-                state["waiting_ids"], state["waiting_counts"] = self._admission.waiting()
+                state.update(self._admission.state_dict())
             return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -274,8 +274,8 @@ class SparseTable:
                     value.copy_(state[name])
             if self._usage is not None and "score" in state:
                 self._usage.set(rows, state["score"], state["seen"])
-            if self._admission is not None and "waiting_ids" in state:
-                self._admission.set_waiting(state["waiting_ids"], state["waiting_counts"])
+            if self._admission is not None:
+                self._admission.load_state_dict(state)
 
     def _check_state(self, state: Mapping[str, Tensor]) -> tuple[Tensor, int]:
         """Refuse a state that is not one of such a table; return its ids and time."""
@@ -290,6 +290,7 @@ class SparseTable:
             **{each: ((len(ids), width), self.dtype) for each, width in self._columns.items()},
             **dict.fromkeys(self._optimizer.table_state, ((1,), self.dtype)),
             "clock": ((1,), whole),
+            "draws": ((1,), whole),
             "score": (count, torch.float32),
             "seen": (count, whole),
         }
@@ -302,7 +303,9 @@ class SparseTable:
                 )
         if ("score" in state) != ("seen" in state):
             raise ValueError(f"the state of table {name!r} needs both 'score' and 'seen'.")
-        if ("waiting_ids" in state) != ("waiting_counts" in state):
+        waiting = [state[each] for each in ("waiting_ids", "waiting_counts") if each in state]
+        shapes = {(each.dim(), len(each), each.dtype) for each in waiting}
+        if waiting and (len(waiting) != 2 or len(shapes) != 1 or waiting[0].dtype is not whole):
             raise ValueError(f"the state of table {name!r} needs ids and counts of who waits.")
         clock = int(state["clock"][0]) if "clock" in state else 0
         if not 0 <= clock <= LATEST:

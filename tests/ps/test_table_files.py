@@ -1,0 +1,386 @@
+"""Saved tables: on another number of servers, in Paddle's text, for other programs, and damaged."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from fleetx import cli
+from fleetx.checkpoint import FormatError
+from fleetx.ps.partition import slice_parameter, split_ids
+from fleetx.ps.table_export import export_table
+from fleetx.ps.table_files import SavedTable, finish_save, load_table, save_part, save_table
+from fleetx.ps.table_spec import (
+    BlockSpec,
+    DenseTableSpec,
+    EntrySpec,
+    EvictionSpec,
+    InitializerSpec,
+    OptimizerSpec,
+    SparseTableSpec,
+)
+from fleetx.ps.table_text import read_text, write_text
+from fleetx.ps.tables import create_table
+
+IDS = torch.cat([torch.arange(-50, 50), torch.tensor([2**63 - 1, -(2**63)])])
+SHAPES = {"w": (7, 3), "b": (4,)}
+
+
+def sparse(kind="adam", **more):
+    return SparseTableSpec(
+        name="emb",
+        dim=4,
+        initializer=InitializerSpec(kind="normal"),
+        optimizer=OptimizerSpec(kind=kind),
+        **more,
+    )
+
+
+def push_all(tables, ids, seed=0):
+    grads = torch.randn(len(ids), 4, generator=torch.Generator().manual_seed(seed))
+    for table, part in zip(tables, split_ids(ids, len(tables)), strict=True):
+        table.push(ids[part], grads[part])
+
+
+def pull_all(tables, ids):
+    out = torch.empty(len(ids), 4)
+    for table, part in zip(tables, split_ids(ids, len(tables)), strict=True):
+        out[part] = table.pull(ids[part])
+    return out
+
+
+def save_all(folder, tables, token="t1"):
+    for server, table in enumerate(tables):
+        save_part(
+            folder,
+            table.spec,
+            table.state_dict(),
+            server=server,
+            servers=len(tables),
+            token=token,
+        )
+    finish_save(folder, tables[0].spec.name, servers=len(tables), token=token)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        sparse("adam"),
+        sparse("sgd", entry=EntrySpec(kind="count", value=3)),
+        sparse(
+            "ftrl",
+            eviction=EvictionSpec(max_unseen=5),
+            entry=EntrySpec(kind="probability", value=0.5),
+        ),
+        SparseTableSpec(
+            name="emb",
+            dim=4,
+            optimizer=OptimizerSpec(kind="adam", settings={"shared_steps": True}),
+        ),
+    ],
+)
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (2, 2)])
+def test_sparse_tables_move_to_another_number_of_servers(spec, before, after, tmp_path):
+    old = [create_table(spec) for _ in range(before)]
+    for seed in (1, 2):
+        push_all(old, IDS, seed)
+    save_all(tmp_path, old)
+    new = [create_table(spec) for _ in range(after)]
+    for server, table in enumerate(new):
+        load_table(tmp_path, table, server=server, servers=after)
+    assert sum(map(len, new)) == sum(map(len, old))
+    assert torch.equal(pull_all(new, IDS), pull_all(old, IDS))
+    if spec.entry is None or spec.entry.kind == "count":  # dice belong to a server
+        push_all(old, IDS, 3)
+        push_all(new, IDS, 3)
+        assert torch.equal(pull_all(new, IDS), pull_all(old, IDS))
+
+
+def dense(servers, kind="adam"):
+    slices = [
+        each
+        for name, shape in SHAPES.items()
+        for each in slice_parameter(name, shape, servers=servers, min_block_size=2)
+    ]
+    tables = []
+    for server in range(servers):
+        blocks = tuple(
+            BlockSpec(
+                name=s.name,
+                parameter=s.parameter,
+                shape=s.shape,
+                start=s.start,
+                initializer=InitializerSpec(kind="normal"),
+            )
+            for s in slices[server::servers]
+        )
+        optimizer = OptimizerSpec(kind=kind)
+        tables.append(create_table(DenseTableSpec(name="net", blocks=blocks, optimizer=optimizer)))
+    return tables, [slices[server::servers] for server in range(servers)]
+
+
+def push_dense(tables, slices, seed):
+    grads = {
+        name: torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        for name, shape in SHAPES.items()
+    }
+    for table, here in zip(tables, slices, strict=True):
+        table.push({s.name: s.of(grads[s.parameter]) for s in here})
+
+
+def whole(tables, slices):
+    result = {name: torch.empty(shape) for name, shape in SHAPES.items()}
+    for table, here in zip(tables, slices, strict=True):
+        for each in here:
+            each.of(result[each.parameter]).copy_(table.pull(each.name))
+    return result
+
+
+@pytest.mark.parametrize("kind", ["adam", "torch.Adam"])
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (1, 3), (3, 1)])
+def test_dense_tables_are_cut_anew(kind, before, after, tmp_path):
+    old, new = dense(before, kind), dense(after, kind)
+    push_dense(*old, 1)
+    save_all(tmp_path, old[0])
+    for server, table in enumerate(new[0]):
+        load_table(tmp_path, table, server=server, servers=after)
+    push_dense(*old, 2)
+    push_dense(*new, 2)
+    expected, found = whole(*old), whole(*new)
+    assert all(torch.equal(expected[name], found[name]) for name in SHAPES)
+    assert export_table(tmp_path / "net", tmp_path / "net.npz", format="npz", with_state=True) == 2
+    arrays = np.load(tmp_path / "net.npz")
+    assert {name: arrays[name].shape for name in SHAPES} == SHAPES
+    if kind == "adam":
+        assert arrays["w/Moment1"].shape == SHAPES["w"]
+        assert arrays["w/Beta1Pow"].shape == (1,)
+
+
+class TestWholeSaves:
+    def test_a_save_that_is_not_finished_leaves_the_old_one(self, tmp_path):
+        tables = [create_table(sparse()) for _ in range(2)]
+        push_all(tables, IDS, 1)
+        save_all(tmp_path, tables, "first")
+        kept = pull_all(tables, IDS)
+        push_all(tables, IDS, 2)
+        state = tables[0].state_dict()
+        save_part(tmp_path, tables[0].spec, state, server=0, servers=2, token="second")
+        with pytest.raises(FileNotFoundError, match="not complete"):
+            finish_save(tmp_path, "emb", servers=2, token="second")
+        again = create_table(sparse())
+        load_table(tmp_path, again)
+        assert torch.equal(again.pull(IDS), kept)
+        save_all(tmp_path, tables, "third")
+        load_table(tmp_path, again)
+        assert torch.equal(again.pull(IDS), pull_all(tables, IDS))
+        assert len(list((tmp_path / "emb").glob("part-*"))) == 2
+
+    def test_parts_of_two_saves_are_not_mixed(self, tmp_path):
+        table = create_table(sparse())
+        push_all([table], IDS)
+        save_table(tmp_path, table, token="one")
+        (part,) = (tmp_path / "emb").glob("part-*")
+        manifest = json.loads((part / "manifest.json").read_text())
+        manifest["meta"]["token"] = "two"
+        (part / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(FormatError, match="another save"):
+            load_table(tmp_path, create_table(sparse()))
+
+    @pytest.mark.parametrize(
+        "page",
+        [b"", b"{", b"[]", b'{"format": "other"}', b'{"format": "fleetx-table", "version": 9}']
+        + [b'{"format": "fleetx-table", "version": 1, "name": "emb", "token": "x", "parts": [1]}'],
+    )
+    def test_a_damaged_page_is_named(self, page, tmp_path):
+        (tmp_path / "table.json").write_bytes(page)
+        with pytest.raises(FormatError, match="table.json"):
+            SavedTable(tmp_path)
+
+    def test_a_path_out_of_the_folder_is_refused(self, tmp_path):
+        page = {"format": "fleetx-table", "version": 1, "name": "e", "token": "", "parts": ["../x"]}
+        (tmp_path / "table.json").write_text(json.dumps(page))
+        with pytest.raises(ValueError, match="cannot be the name"):
+            SavedTable(tmp_path).part(0)
+        with pytest.raises(ValueError, match="token"):
+            save_part(tmp_path, sparse(), {}, server=0, servers=1, token="../x")
+        with pytest.raises(ValueError, match="no server 1"):
+            save_part(tmp_path, sparse(), {}, server=1, servers=1, token="x")
+
+    def test_another_kind_or_size_of_table(self, tmp_path):
+        table = create_table(sparse())
+        push_all([table], IDS)
+        save_table(tmp_path, table)
+        wider = create_table(SparseTableSpec(name="emb", dim=5))
+        with pytest.raises(ValueError, match="needs 'Param' of shape"):
+            load_table(tmp_path, wider)
+        other = BlockSpec(name="emb", parameter="emb", shape=(3,))
+        with pytest.raises(FormatError, match="dense table"):
+            load_table(tmp_path, create_table(DenseTableSpec(name="emb", blocks=(other,))))
+        with pytest.raises(FileNotFoundError, match="no saved table"):
+            load_table(tmp_path / "emb", table)
+
+    def test_a_parameter_that_was_not_saved(self, tmp_path):
+        (table,), _ = dense(1)
+        save_table(tmp_path, table)
+        more = BlockSpec(name="v", parameter="v", shape=(3,))
+        with pytest.raises(FormatError, match="0 of the 3 elements of 'v'"):
+            load_table(tmp_path, create_table(DenseTableSpec(name="net", blocks=(more,))))
+
+
+class TestText:
+    # As a server of Paddle 2.0 and one of 2.1 write them.
+    META = "param=emb\nshard_id=0\nrow_names=Param,LearningRate\nrow_dims=2,1\ncount=2\n"
+    OLD = "5\t0.5,-1.25,0.01,\n18446744073709551615\t1e-05,2,0.01,\n"
+    NEW = "5\t7\t0\t1\t0.5,-1.25,0.01,\n6\t2\t3\t0\t0,0,0,\n"
+
+    def write(self, folder, text, meta=META, block=0):
+        (folder / "emb_txt").mkdir(exist_ok=True)
+        (folder / "emb_txt" / f"emb.block{block}.txt").write_text(text)
+        (folder / "emb_txt" / f"emb.block{block}.meta").write_text(meta)
+
+    def test_reads_what_paddle_wrote(self, tmp_path):
+        self.write(tmp_path, self.OLD)
+        state = read_text(tmp_path, "emb")
+        assert state["ids"].tolist() == [5, -1]
+        assert state["Param"].tolist() == [[0.5, -1.25], [torch.tensor(1e-05).item(), 2.0]]
+        assert "LearningRate" not in state
+        table = create_table(SparseTableSpec(name="emb", dim=2))
+        table.load_state_dict(state)
+        assert table.pull(torch.tensor([5])).tolist() == [[0.5, -1.25]]
+
+    def test_reads_counts_and_who_waits(self, tmp_path):
+        self.write(tmp_path, self.NEW)
+        entry, eviction = EntrySpec(kind="count", value=4), EvictionSpec(max_unseen=30)
+        table = create_table(SparseTableSpec(name="emb", dim=2, entry=entry, eviction=eviction))
+        table.load_state_dict(read_text(tmp_path, "emb"))
+        state = table.state_dict()
+        assert state["ids"].tolist() == [5]
+        assert state["score"].tolist() == [7.0]
+        assert (state["waiting_ids"].tolist(), state["waiting_counts"].tolist()) == ([6], [2])
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_what_is_written_is_read_again(self, dtype, tmp_path):
+        table = create_table(
+            SparseTableSpec(
+                name="emb",
+                dim=4,
+                dtype=dtype,
+                initializer=InitializerSpec(kind="normal"),
+                optimizer=OptimizerSpec(kind="adam"),
+            )
+        )
+        table.push(IDS, torch.randn(len(IDS), 4, dtype=table.dtype))
+        columns = table.columns
+        write_text(tmp_path, "emb", table.rows(names=tuple(columns)), columns=columns, blocks=3)
+        for number in range(3):
+            text = (tmp_path / "emb_txt" / f"emb.block{number}.txt").read_text()
+            assert all(int(line.split("\t")[0]) % 3 == number for line in text.splitlines())
+        again = create_table(table.spec)
+        again.load_state_dict(read_text(tmp_path, "emb", dtype=table.dtype))
+        grads = torch.randn(len(IDS), 4, dtype=table.dtype)
+        for each in (table, again):
+            each.push(IDS, grads)
+        assert torch.equal(again.pull(IDS), table.pull(IDS))
+
+    def test_an_empty_table(self, tmp_path):
+        write_text(tmp_path, "emb", iter([]), columns={"Param": 4})
+        assert read_text(tmp_path, "emb")["Param"].shape == (0, 4)
+
+    @pytest.mark.parametrize(
+        ("text", "meta", "said"),
+        [
+            ("5\t1,2,3,\n", META, "has 1 rows; its .meta says 2"),
+            ("5\t1,2,\n6\t1,2,3,\n", META, "line 1: has 2 numbers"),
+            ("5 1,2,3,\n6\t1,2,3,\n", META, "line 1: has 1 fields"),
+            ("5\t1,2,3,\nx\t1,2,3,\n", META, "line 2"),
+            ("5\t1,2,3,\n99999999999999999999\t1,2,3,\n", META, "no 64-bit id"),
+            ("5\t1,2,3,\n6\t1,two,3,\n", META, "line 2"),
+            ("5\t1,2,3,\n5\t1,2,3,\n", META, "an id twice"),
+            (OLD, "param=emb\n", "does not say 'row_names'"),
+            (OLD, META.replace("=2,1", "=2"), "amiss"),
+            (OLD, META.replace("Param", "Moment"), "no 'Param'"),
+            (OLD, "nothing\n", "without '='"),
+        ],
+    )
+    def test_damage_is_named(self, text, meta, said, tmp_path):
+        self.write(tmp_path, text, meta)
+        with pytest.raises(FormatError, match=said):
+            read_text(tmp_path, "emb")
+
+    def test_blocks_must_agree(self, tmp_path):
+        self.write(tmp_path, "", self.META.replace("count=2", "count=0"))
+        self.write(tmp_path, "", self.META.replace("2,1\ncount=2", "3,1\ncount=0"), block=1)
+        with pytest.raises(FormatError, match="differ"):
+            read_text(tmp_path, "emb")
+        with pytest.raises(FileNotFoundError, match="other.block"):
+            read_text(tmp_path, "other")
+
+    def test_a_failure_leaves_nothing(self, tmp_path):
+        def pieces():
+            yield torch.tensor([1]), {"Param": torch.ones(1, 2)}
+            raise OSError("the disk is full")
+
+        with pytest.raises(OSError, match="full"):
+            write_text(tmp_path, "emb", pieces(), columns={"Param": 2})
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+class TestExport:
+    @pytest.fixture
+    def saved(self, tmp_path):
+        tables = [create_table(sparse("adagrad")) for _ in range(2)]
+        push_all(tables, IDS)
+        save_all(tmp_path, tables)
+        return tmp_path, pull_all(tables, IDS)
+
+    def test_text(self, saved, capsys):
+        folder, rows = saved
+        assert cli.main(["ps", "export", str(folder / "emb"), str(folder), "--state"]) == 0
+        assert "102 rows" in capsys.readouterr().out
+        table = create_table(sparse("adagrad"))
+        table.load_state_dict(read_text(folder, "emb"))
+        assert torch.equal(table.pull(IDS), rows)
+        assert table.state_dict()["Moment"].abs().sum() > 0
+
+    @pytest.mark.parametrize("format", ["npz", "parquet"])
+    def test_files(self, format, saved):
+        folder, rows = saved
+        target = folder / f"emb.{format}"
+        arguments = ["ps", "export", str(folder / "emb"), str(target), "--format", format]
+        assert cli.main(arguments) == 0
+        if format == "npz":
+            found = np.load(target)
+            ids, values = found["ids"], found["Param"]
+            assert set(found) == {"ids", "Param"}
+        else:
+            parquet = pytest.importorskip("pyarrow.parquet")
+            found = parquet.read_table(target)
+            assert found.column_names == ["id", "Param"]
+            ids, values = found["id"].to_numpy(), np.array(found["Param"].to_pylist())
+        order = torch.from_numpy(ids).argsort()
+        assert torch.equal(torch.from_numpy(ids)[order], IDS.sort().values)
+        expected = rows[IDS.argsort()]
+        assert torch.equal(torch.from_numpy(values.astype(np.float32))[order], expected)
+
+    def test_without_pyarrow(self, saved, monkeypatch, capsys):
+        folder, _ = saved
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        target = folder / "emb.parquet"
+        arguments = ["ps", "export", str(folder / "emb"), str(target), "--format", "parquet"]
+        assert cli.main(arguments) == 1
+        assert "pip install 'fleetx[parquet]'" in capsys.readouterr().err
+        assert not target.exists()
+
+    def test_errors_are_one_sentence(self, tmp_path, capsys):
+        assert cli.main(["ps", "export", str(tmp_path), str(tmp_path / "out")]) == 1
+        assert "there is no saved table in" in capsys.readouterr().err
+        (table,), _ = dense(1)
+        save_table(tmp_path, table)
+        assert cli.main(["ps", "export", str(tmp_path / "net"), str(tmp_path / "out")]) == 1
+        assert "write it as npz" in capsys.readouterr().err
+        with pytest.raises(SystemExit):
+            cli.main(["ps", "export", "a", "b", "--blocks", "0"])
+        with pytest.raises(ValueError, match="'word' is not known"):
+            export_table(tmp_path / "net", tmp_path / "x", format="word")
