@@ -18,7 +18,7 @@ from launching import consecutive_ports, wait_until
 
 PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
 HOSTS = ["127.0.0.1", "127.0.0.2"]
-CPUS = 4
+CPUS = 8
 _DAEMONS = "/usr/sbin:/sbin:/usr/local/sbin"
 
 _CONFIGURATION = """

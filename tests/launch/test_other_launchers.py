@@ -10,7 +10,8 @@ import sys
 
 import pytest
 import slurm
-from launching import Launch, clean_environment
+from launching import Launch, clean_environment, consecutive_ports
+from machines import Namespaces, machines
 
 # Workers start with different weights and share a batch.
 TRAIN = """
@@ -41,6 +42,13 @@ pathlib.Path(sys.argv[1], f"{rank}.json").write_text(json.dumps({
 # Rank 0's weight 1, minus two steps of 0.1 times the mean of the batch's rows.
 WEIGHT = [pytest.approx(1 - 0.2 * (16.5 + column)) for column in range(3)]
 
+MPIRUN = ("mpirun", "--allow-run-as-root")
+# Instead of ssh: enters the namespace that has the address. A machine has a name of its own.
+AGENT = """#!/bin/sh
+host=$1; shift
+exec ip netns exec {names}$((${{host##*.}} - 1)) unshare --uts sh -c "hostname $host.test; $*"
+"""
+
 needs_mpi = pytest.mark.skipif(
     shutil.which("mpirun") is None, reason="mpirun is missing: apt install openmpi-bin"
 )
@@ -55,13 +63,14 @@ def run(tmp_path, script):
     path = script(TRAIN)
 
     def start(*commands, variables=None):
+        """Run commands that end with Python or fleetrun."""
         environment = clean_environment(OMP_NUM_THREADS="1", **(variables or {}))
         jobs = []
         try:
             for number, command in enumerate(commands):
                 out = tmp_path / f"job{number}"
                 out.mkdir()
-                line = [*command, sys.executable, str(path), str(out)]
+                line = [*command, str(path), str(out)]
                 jobs.append((out, Launch(line, tmp_path, environment, f"job{number}")))
             for _, job in jobs:
                 assert job.end(120) == 0, job.stdout + job.stderr
@@ -76,7 +85,7 @@ def run(tmp_path, script):
 @needs_mpi
 def test_two_jobs_of_mpirun_at_once(run):
     """On one machine nothing has to be said; jobs do not meet each other's workers."""
-    mpirun = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "2")
+    mpirun = (*MPIRUN, "--oversubscribe", "-n", "2", sys.executable)
     jobs = run(mpirun, mpirun)
     for workers in jobs:
         assert len(workers) == 2
@@ -87,16 +96,40 @@ def test_two_jobs_of_mpirun_at_once(run):
     assert jobs[0][0]["master"] != jobs[1][0]["master"]
 
 
+@needs_mpi
+def test_mpirun_on_two_machines(run, tmp_path):
+    """Unevenly; without ssh, but with a network between them that does not know their names."""
+    with machines(2) as net:
+        if not isinstance(net, Namespaces):
+            pytest.skip("two machines for mpirun need network namespaces")
+        agent = tmp_path / "agent"
+        agent.write_text(AGENT.format(names=net.prefix(0)[-1][:-1]))
+        agent.chmod(0o755)
+        hosts = f"{net.hosts[0]}:2,{net.hosts[1]}:1"
+        options = ("--mca", "plm_rsh_agent", agent, "-x", f"MASTER_ADDR={net.hosts[0]}")
+        first = (*net.prefix(0), "unshare", "--uts", "sh", "-c", 'hostname first.test; exec "$@"')
+        (workers,) = run((*first, "sh", *MPIRUN, *options, "-H", hosts, "-n", "3", sys.executable))
+    assert [w["local"] for w in workers] == [[0, 2], [1, 2], [0, 1]]
+    assert {(w["launcher"], w["workers"], w["nodes"]) for w in workers} == {("mpi", 3, 2)}
+    assert all(w["weight"] == WEIGHT for w in workers)
+
+
 @needs_slurm
 def test_steps_of_srun(run):
-    """Three workers on two machines, unevenly, and at the same time two on one machine."""
+    """At once: three workers on two machines, unevenly; two on one; fleetrun on each machine."""
+    fleetrun = (sys.executable, "-m", "fleetx.launch", "--nnodes=2", "--nproc_per_node=1")
     with slurm.cluster() as variables:
-        uneven, alone = run(
-            ("srun", "--nodes=2", "--ntasks=3"), ("srun", "-n2", "-N1"), variables=variables
+        master = f"{slurm.HOSTS[0]}:{consecutive_ports(1)}"
+        uneven, alone, launched = run(
+            ("srun", "--nodes=2", "--ntasks=3", sys.executable),
+            ("srun", "--nodes=1", "--ntasks=2", sys.executable),
+            ("srun", "--nodes=2", "--ntasks=2", *fleetrun, "--master", master),
+            variables=variables,
         )
     assert [w["local"] for w in uneven] == [[0, 2], [1, 2], [0, 1]]
     assert [w["local"] for w in alone] == [[0, 2], [1, 2]]
     assert {(w["launcher"], w["workers"], w["nodes"]) for w in uneven} == {("slurm", 3, 2)}
     assert {w["nodes"] for w in alone} == {1}
-    assert all(w["weight"] == WEIGHT for w in [*uneven, *alone])
+    assert {(w["launcher"], w["workers"]) for w in launched} == {("paddle", 2)}
+    assert all(w["weight"] == WEIGHT for w in [*uneven, *alone, *launched])
     assert uneven[0]["master"] != alone[0]["master"]

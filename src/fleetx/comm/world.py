@@ -19,7 +19,7 @@ import torch.distributed as dist
 from fleetx.comm.agreement import Asked, DisagreementError, agree
 from fleetx.comm.lost_workers import explain_lost_workers
 from fleetx.launch.network import split_endpoint
-from fleetx.launch.worker_environment import WorkerEnvironment
+from fleetx.launch.worker_environment import WorkerEnvironment, use_interface_towards_master
 
 _REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
@@ -130,6 +130,7 @@ def _join(meeting: _Meeting) -> None:
     )
     first = dist.PrefixStore("fleetx/meeting", store)
     agree(first, worker.rank, worker.world_size, meeting.asked, meeting.timeout_seconds)
+    use_interface_towards_master(worker)
     dist.init_process_group(
         backend_for(meeting.device),
         store=dist.PrefixStore("default_pg", store),

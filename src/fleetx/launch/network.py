@@ -104,6 +104,20 @@ def interface_of(host: str) -> str | None:
     )
 
 
+def interface_towards(host: str) -> str | None:
+    """Return the name of the interface through which `host` is reached; None if that is unclear."""
+    address = resolve(host)
+    # Many machines resolve their own name to a loopback address, where others cannot reach them.
+    if address is None or (_is_loopback(address) and address != host):
+        return None
+    with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))  # sends nothing, but chooses a route
+        except OSError:
+            return None
+        return interface_of(probe.getsockname()[0])
+
+
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address).is_loopback
 

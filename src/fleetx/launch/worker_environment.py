@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fleetx.launch import network
 from fleetx.launch.job_numbers import first_host, port_of_job, tasks_per_node
 
 DEFAULT_PORT = 6170
@@ -62,6 +63,18 @@ def detect(
     if "PMI_RANK" in env and "PMI_SIZE" in env:
         return _from_mpi(env, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")
     return WorkerEnvironment()
+
+
+def use_interface_towards_master(worker: WorkerEnvironment) -> None:
+    """Let Gloo and NCCL use the network through which the workers meet, unless the user chose one.
+
+    By itself Gloo takes the one to which the machine's own name resolves, often the loopback.
+    """
+    if worker.node_count > 1:
+        interface = network.interface_towards(network.split_endpoint(worker.master)[0])
+        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            if interface is not None:
+                os.environ.setdefault(variable, interface)  # noqa: TID251 - read by torch
 
 
 def _number(env: Mapping[str, str], name: str, default: int | None = None) -> int:
