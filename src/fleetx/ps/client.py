@@ -370,9 +370,9 @@ class Client:
 
     # -- steps and other workers ----------------------------------------------------------------
 
-    def commit(self, step: int) -> None:
+    def start_commit(self, step: int) -> list[Future[Message]]:
         """Say to all servers that all of them have this worker's gradients of a step."""
-        self._ask_all(Kind.COMMIT, step=step)
+        return [self._ask(server, Kind.COMMIT, step=step) for server in range(self.servers)]
 
     def wait_for_step(self, step: int) -> None:
         """Wait until all servers have applied so many steps."""

@@ -275,6 +275,7 @@ class Server:
             "version": state.sync.version,
             "committed": state.sync.has_committed(header.worker),
             "finished": header.worker in state.finished,
+            "clock": session.clock,
             "barriers": state.barriers_passed,
             "tables": numbers,
             "values": [name for name, number in numbers.items() if number in state.has_values],
@@ -451,6 +452,8 @@ class Server:
         """Return the workers that somebody is waiting for."""
         state = self.state
         needed = state.waits_for() if self._waiting else set()
+        if any(waiting.message.header.kind == Kind.WAIT for waiting in self._waiting.values()):
+            needed |= {0} - state.finished  # whose first values may be waited for
         if not state.active & self._leases.alive():
             needed |= state.active
         return needed

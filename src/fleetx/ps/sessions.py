@@ -50,7 +50,8 @@ class Sessions:
             _log.debug("No shared memory with %s: %s.", name, why_not)
         session = Session(header.worker, header.incarnation, name[:200], route, arena)
         clock = hello.get("clock")
-        session.clock = clock if isinstance(clock, int) else -1
+        known = before.clock if before is not None else -1
+        session.clock = max(known, clock) if isinstance(clock, int) else known
         self._sessions[header.worker] = session
         return session, before is None or before.incarnation != header.incarnation
 

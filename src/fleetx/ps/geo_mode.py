@@ -1,0 +1,154 @@
+"""Geo training: workers train by themselves and exchange differences every `k_steps` steps.
+
+The optimizer runs on the worker. After k steps, delta = (local - old) / workers goes to servers,
+which add it, and old += delta; then, with the servers' value P, local += P - old and old = P. Of
+sparse tables only rows that this worker has touched go up, and only rows that others have changed
+come down; a row that is new to this worker is fetched when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.ps.index import IdIndex, merge_rows, unique_ids
+from fleetx.ps.mode import Blocks, Mode
+from fleetx.ps.table_spec import SparseTableSpec
+from fleetx.ps.wire import Kind
+
+
+class GeoMode(Mode):
+    """Local training with an exchange of differences."""
+
+    def __init__(self, *arguments: Any, k_steps: int = 100, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        if k_steps < 1:
+            raise ValueError(f"k_steps={k_steps}: geo training exchanges every 1 or more steps.")
+        self._k_steps = k_steps
+        self._old: dict[str, Blocks] = {}
+        self._rows = {name: _LocalRows(spec) for name, spec in self._sparse.items()}
+
+    def _first_step(self) -> int:
+        for table, views in self._views.items():
+            self.client.start_pull_dense(table, views).wait()
+            self._old[table] = {name: view.clone() for name, view in views.items()}
+        return 0
+
+    def pull_dense(self) -> None:
+        """Do nothing: the parameters are the worker's own between exchanges."""
+
+    def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
+        """Return this worker's rows; unknown ones are fetched first."""
+        local = self._rows[table]
+        flat = ids.detach().reshape(-1)
+        missing = local.unknown(flat)
+        if len(missing):
+            local.learn(missing, self.client.pull_sparse(table, missing))
+        return local.read(flat).reshape(*ids.shape, -1)
+
+    def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
+        """Do nothing: the worker's own optimizer updates the parameters."""
+
+    def push_sparse(
+        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
+    ) -> None:
+        """Update this worker's rows by SGD."""
+        flat = ids.detach().reshape(-1)
+        self.pull_sparse(table, flat)
+        rate = self._sparse[table].optimizer.rate if rate is None else rate
+        self._rows[table].update(flat, gradients.detach().reshape(len(flat), -1), rate)
+
+    def step_end(self) -> None:
+        """Exchange differences if it is time."""
+        self.step += 1
+        if self.step % self._k_steps == 0:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        workers = self.client.workers
+        sent = []
+        for table, views in self._views.items():
+            deltas = {}
+            for name, view in views.items():
+                deltas[name] = (view - self._old[table][name]) / workers
+                self._old[table][name] += deltas[name]
+            sent.append(self.client.start_dense(Kind.ADD, table, deltas))
+        for table, local in self._rows.items():
+            ids, rows = local.take_deltas(workers)
+            if len(ids):
+                sent.append(self.client.start_sparse(Kind.ADD, table, ids, rows))
+        for pending in sent:
+            pending.wait()
+        self._fetch()
+
+    def _fetch(self) -> None:
+        for table, views in self._views.items():
+            values = {name: torch.empty_like(view) for name, view in views.items()}
+            self.client.start_pull_dense(table, values).wait()
+            for name, view in views.items():
+                view += values[name] - self._old[table][name]
+            self._old[table] = values
+        for table, local in self._rows.items():
+            local.merge(*self.client.changed(table))
+
+    def stop(self) -> None:
+        """Send what has not been sent and say farewell."""
+        if self.step % self._k_steps:
+            self._exchange()
+        self.client.finish()
+
+
+class _LocalRows:
+    """A worker's copy of the rows it uses, and the servers' values as it knows them."""
+
+    def __init__(self, spec: SparseTableSpec) -> None:
+        self._index = IdIndex()
+        self._local = torch.empty(0, spec.dim, dtype=getattr(torch, spec.dtype))
+        self._old = torch.empty_like(self._local)
+        self._touched: list[Tensor] = []
+
+    def unknown(self, ids: Tensor) -> Tensor:
+        """Return the ids that have no row here, once each."""
+        return unique_ids(ids[self._index.lookup(ids) < 0])[0]
+
+    def learn(self, ids: Tensor, rows: Tensor) -> None:
+        """Take over rows of the servers."""
+        places, _ = self._index.insert(ids)
+        if self._index.row_limit > len(self._local):
+            more = max(self._index.row_limit, 2 * len(self._local)) - len(self._local)
+            room = self._local.new_empty(more, self._local.shape[1])
+            self._local, self._old = torch.cat([self._local, room]), torch.cat([self._old, room])
+        self._local[places] = rows
+        self._old[places] = rows
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Return rows."""
+        return self._local[self._index.lookup(ids)]
+
+    def update(self, ids: Tensor, gradients: Tensor, rate: float) -> None:
+        """Go a step of SGD."""
+        found, sums, _ = merge_rows(ids, gradients)
+        self._local[self._index.lookup(found)] -= rate * sums
+        self._touched.append(found.clone())
+
+    def take_deltas(self, workers: int) -> tuple[Tensor, Tensor]:
+        """Return what to add at the servers for all rows touched since the last time."""
+        if not self._touched:
+            return torch.empty(0, dtype=torch.int64), self._local[:0]
+        ids, _ = unique_ids(torch.cat(self._touched))
+        self._touched.clear()
+        places = self._index.lookup(ids)
+        deltas = (self._local[places] - self._old[places]) / workers
+        self._old[places] += deltas
+        return ids, deltas
+
+    def merge(self, ids: Tensor, values: Tensor) -> None:
+        """Take over what others have changed, of the rows that are used here."""
+        places = self._index.lookup(ids)
+        known = places >= 0
+        places, values = places[known], values[known]
+        self._local[places] += values - self._old[places]
+        self._old[places] = values

@@ -1,0 +1,163 @@
+"""What all modes of training with servers have in common, for either front end.
+
+A mode stands between a training loop and the client. The loop calls, per step: `pull_dense()`,
+`pull_sparse(table, ids)` as often as it needs, `push_dense(gradients)`, `push_sparse(table, ids,
+gradients)`, `step_end()`; before all of it `start(parameters)`, which returns the number of the
+first step, and after all of it `stop()`. The modes differ in when things are sent and waited for.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fleetx.ps.client import Client
+from fleetx.ps.index import merge_rows
+from fleetx.ps.table_spec import DenseTableSpec, SparseTableSpec
+
+Blocks = dict[str, Tensor]
+
+
+class Mode(abc.ABC):
+    """A way of training with parameter servers."""
+
+    def __init__(
+        self,
+        client: Client,
+        dense: Sequence[Sequence[DenseTableSpec]] = (),
+        sparse: Sequence[SparseTableSpec] = (),
+    ) -> None:
+        """`dense` lists the dense tables, each as one specification per server."""
+        self.client = client
+        self.step = 0
+        """The step that is being worked on."""
+        self._dense = {specs[0].name: list(specs) for specs in dense}
+        self._sparse = {spec.name: spec for spec in sparse}
+        self._parameters: dict[str, Tensor] = {}
+        self._views: dict[str, Blocks] = {}
+
+    def start(self, parameters: Mapping[str, Tensor]) -> int:
+        """Make the tables, agree on the first values (worker 0's), and return the first step.
+
+        `parameters` are this worker's tensors, by name; pulls write into them.
+        """
+        self._parameters = {name: value.detach() for name, value in parameters.items()}
+        for table, specs in self._dense.items():
+            self._views[table] = self._blocks(table, self._parameters)
+            self.client.create(specs)
+        for spec in self._sparse.values():
+            self.client.create(spec)
+        for table, views in self._views.items():
+            if self.client.worker == 0:
+                self.client.set_dense(table, views)
+            self.client.wait_for_values(table)
+        self.step = self._first_step()
+        return self.step
+
+    def _blocks(self, table: str, values: Mapping[str, Tensor]) -> Blocks:
+        """Return the blocks of a table as views of whole tensors, for those that are given."""
+        found = {}
+        for spec in self._dense[table]:
+            dtype = getattr(torch, spec.dtype)
+            for block in spec.blocks:
+                if block.parameter in values:
+                    value = values[block.parameter]
+                    if value.dtype != dtype:
+                        value = value.to(dtype)
+                    flat = value.view(-1) if value.is_contiguous() else value.reshape(-1)
+                    end = block.start + block.size
+                    found[block.name] = flat[block.start : end].view(block.shape)
+        return found
+
+    @abc.abstractmethod
+    def _first_step(self) -> int:
+        """Return where to begin, which is not 0 for a worker that was started again."""
+
+    @abc.abstractmethod
+    def pull_dense(self) -> None:
+        """Bring the parameters up to date."""
+
+    @abc.abstractmethod
+    def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
+        """Return rows of a table: ids.shape + (dim,)."""
+
+    @abc.abstractmethod
+    def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
+        """Hand over gradients by parameter."""
+
+    @abc.abstractmethod
+    def push_sparse(
+        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
+    ) -> None:
+        """Hand over gradients of rows."""
+
+    @abc.abstractmethod
+    def step_end(self) -> None:
+        """End the step."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save all tables as they are before this step; one worker calls it."""
+        self.client.save(path)
+
+    def stop(self) -> None:
+        """Send what is left and say farewell."""
+        self.client.finish()
+
+
+class Batch:
+    """Gradients of one or several steps, by table, added up."""
+
+    def __init__(self) -> None:
+        self.dense: dict[str, Blocks] = {}
+        self.sparse: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self.rates: dict[str, float | None] = {}
+        self.steps = 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to send."""
+        return not self.dense and not self.sparse
+
+    def add_dense(self, table: str, blocks: Blocks, rate: float | None) -> None:
+        """Add gradients; those that are kept are copies."""
+        mine = self.dense.setdefault(table, {})
+        for name, gradient in blocks.items():
+            mine[name] = mine[name].add_(gradient) if name in mine else gradient.clone()
+        self.rates[table] = rate
+
+    def add_sparse(self, table: str, ids: Tensor, rows: Tensor, rate: float | None) -> None:
+        """Add gradients of rows; copies are kept."""
+        flat = ids.detach().reshape(-1)
+        rows = rows.detach().reshape(len(flat), -1)
+        self.sparse.setdefault(table, []).append((flat.clone(), rows.clone()))
+        self.rates[table] = rate
+
+    def add(self, other: Batch) -> None:
+        """Take over a later batch; its learning rates count."""
+        for table, blocks in other.dense.items():
+            self.add_dense(table, blocks, other.rates[table])
+        for table, rows in other.sparse.items():
+            self.sparse.setdefault(table, []).extend(rows)
+        self.rates |= other.rates
+        self.steps += other.steps
+
+    def rows(self, table: str) -> tuple[Tensor, Tensor]:
+        """Return all ids and rows of a table."""
+        found = self.sparse[table]
+        if len(found) == 1:
+            return found[0]
+        return torch.cat([ids for ids, _ in found]), torch.cat([rows for _, rows in found])
+
+    def average(self) -> None:
+        """Divide by the number of steps."""
+        if self.steps > 1:
+            for blocks in self.dense.values():
+                for gradient in blocks.values():
+                    gradient.div_(self.steps)
+            for table in self.sparse:
+                ids, rows, _ = merge_rows(*self.rows(table))
+                self.sparse[table] = [(ids, rows / self.steps)]

@@ -1,0 +1,170 @@
+"""A small model with a dense part and rows, trained by any mode; and the same without servers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fleetx.checkpoint import manifest
+from fleetx.ps.async_mode import AsyncMode, AsyncSettings
+from fleetx.ps.client import Client, ClientSettings
+from fleetx.ps.geo_mode import GeoMode
+from fleetx.ps.half_async_mode import HalfAsyncMode
+from fleetx.ps.mode import Mode
+from fleetx.ps.partition import RoundRobin, slice_parameter
+from fleetx.ps.sync_mode import SyncMode
+from fleetx.ps.table_spec import (
+    BlockSpec,
+    DenseTableSpec,
+    InitializerSpec,
+    OptimizerSpec,
+    SparseTableSpec,
+)
+from fleetx.ps.tables import create_table
+
+SHAPES = {"w": (12, 3), "b": (3,)}
+IDS = 50
+ROWS = 8
+
+
+def sparse_spec(kind: str = "sgd") -> SparseTableSpec:
+    uniform = InitializerSpec(kind="uniform", settings={"low": -0.1, "high": 0.1})
+    optimizer = OptimizerSpec(kind=kind, rate=0.2)
+    return SparseTableSpec(
+        name="rows", dim=4, dtype="float64", initializer=uniform, optimizer=optimizer, seed=7
+    )
+
+
+def dense_specs(servers: int, kind: str = "sgd", sliced: bool = True) -> list[DenseTableSpec]:
+    slices = [
+        part
+        for name, shape in SHAPES.items()
+        for part in slice_parameter(
+            name, shape, servers=servers, slice_var_up=sliced, min_block_size=3
+        )
+    ]
+    places = RoundRobin(servers).dispatch(part.name for part in slices)
+    return [
+        DenseTableSpec(
+            name="dense",
+            dtype="float64",
+            optimizer=OptimizerSpec(kind=kind, rate=0.1),
+            blocks=tuple(
+                BlockSpec(name=p.name, parameter=p.parameter, shape=p.shape, start=p.start)
+                for p, place in zip(slices, places, strict=True)
+                if place == server
+            ),
+        )
+        for server in range(servers)
+    ]
+
+
+def first_values() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return {
+        name: torch.randn(shape, dtype=torch.float64, generator=generator)
+        for name, shape in SHAPES.items()
+    }
+
+
+def batch(step: int, worker: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 * step + worker)
+    ids = torch.randint(0, IDS, (ROWS, 3), generator=generator)
+    return ids, torch.randn(ROWS, 3, dtype=torch.float64, generator=generator)
+
+
+def gradients(
+    values: dict[str, torch.Tensor], rows: torch.Tensor, target: torch.Tensor
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
+    rows = rows.clone().requires_grad_()
+    out = torch.tanh(rows.reshape(len(rows), -1)) @ leaves["w"] + leaves["b"]
+    ((out - target) ** 2).mean().backward()
+    return {name: leaf.grad for name, leaf in leaves.items()}, rows.grad
+
+
+def make_mode(name: str, client: Client, servers: int, **given: Any) -> Mode:
+    kinds = {name: given.pop(name, "sgd") for name in ("dense", "rows")}
+    sliced = given.pop("sliced", True)
+    tables = ([dense_specs(servers, kinds["dense"], sliced)], [sparse_spec(kinds["rows"])])
+    if name == "async":
+        return AsyncMode(client, *tables, settings=AsyncSettings(**given))
+    made = {"sync": SyncMode, "half_async": HalfAsyncMode, "geo": GeoMode}[name]
+    return made(client, *tables, **given)
+
+
+def train(
+    mode: Mode,
+    steps: int,
+    before_step: Callable[[int], None] = lambda step: None,
+) -> dict[str, torch.Tensor]:
+    """Train; return the values at the end, which for `sync` is after all workers' steps."""
+    values = first_values()
+    worker = mode.client.worker
+    for step in range(mode.start(values), steps):
+        before_step(step)
+        ids, target = batch(step, worker)
+        mode.pull_dense()
+        found, row_gradients = gradients(values, mode.pull_sparse("rows", ids), target)
+        if isinstance(mode, GeoMode):
+            for name, gradient in found.items():
+                values[name] -= 0.1 * gradient
+        mode.push_dense(found)
+        mode.push_sparse("rows", ids, row_gradients)
+        mode.step_end()
+    mode.pull_dense()
+    return values | {"rows": mode.pull_sparse("rows", torch.arange(IDS))}
+
+
+def train_alone(
+    steps: int, workers: int, dense: str = "sgd", rows: str = "sgd"
+) -> dict[str, torch.Tensor]:
+    """Do the same without servers, with all workers' batches at once."""
+    values = first_values()
+    table = create_table(dense_specs(1, dense, False)[0])
+    row_table = create_table(sparse_spec(rows))
+    for name, value in values.items():
+        table.assign(name, value)
+    for step in range(steps):
+        batches = [batch(step, worker) for worker in range(workers)]
+        ids = torch.cat([ids for ids, _ in batches])
+        values = {name: table.pull(name) for name in values}
+        pulled = row_table.pull(ids.reshape(-1)).reshape(*ids.shape, 4)
+        targets = torch.cat([target for _, target in batches])
+        found, row_gradients = gradients(values, pulled, targets)
+        table.push(found)
+        row_table.push(ids.reshape(-1), row_gradients.reshape(-1, 4))
+    return {n: table.pull(n) for n in values} | {"rows": row_table.pull(torch.arange(IDS))}
+
+
+def worker_process(
+    endpoints: list[str],
+    worker: int,
+    workers: int,
+    steps: int,
+    folder: str,
+    mode: str = "sync",
+    settings: dict[str, Any] | None = None,
+    client: dict[str, Any] | None = None,
+) -> None:
+    """Train as a process of its own; leaves the result and a file per step in `folder`."""
+    made = Client(
+        endpoints, worker=worker, workers=workers, settings=ClientSettings(**(client or {}))
+    )
+    marks = Path(folder)
+
+    def before_step(step: int) -> None:
+        (marks / f"worker{worker}-step{step}").touch()
+
+    trained = make_mode(mode, made, len(endpoints), **(settings or {}))
+    result = train(trained, steps, before_step)
+    manifest.save_state(marks / f"result{worker}", result)
+    trained.stop()
+
+
+def result(folder: str | os.PathLike[str], worker: int) -> dict[str, torch.Tensor]:
+    return manifest.load_state(Path(folder) / f"result{worker}")[0]
