@@ -48,7 +48,14 @@ AMP: Rows = (
 RECOMPUTE: Rows = (
     _strings(1, "checkpoints", "activations to keep: names, Variables, module names or classes"),
     Field(2, False, "keep checkpoints in the memory of the host", "enable_offload"),
-    Field(3, [], "shape of the checkpoints for offload", "checkpoint_shape", element=int),
+    Field(
+        3,
+        [],
+        "shape of the checkpoints for offload; shapes are known here",
+        "checkpoint_shape",
+        element=int,
+        effect=_none,
+    ),
     Field(4, False, "let the planner choose", "enable_tuning", since="2.4", effect=_none),
 )
 _AVERAGE: Rows = (

@@ -41,6 +41,7 @@ class Program:
         self._before_run: list[Any] = []
         # How the sums of gradients over workers are carried out; None: one op after the other.
         self._gradient_exchange: Any = None
+        self._offloads_checkpoints = False
         # What executors have lowered of this program. It lies here, not in the executor, because a
         # lowered step refers to the program: with the program, its steps are freed too.
         self._steps: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -176,6 +177,7 @@ class Program:
         other._readers = list(self._readers)
         other._before_run = list(self._before_run)
         other._gradient_exchange = self._gradient_exchange
+        other._offloads_checkpoints = self._offloads_checkpoints
         other.blocks = []
         for block in self.blocks:
             new = Block(other, block.idx, block.parent_idx)

@@ -252,14 +252,7 @@ class Amp(Technique):
 
     def change_step(self, step: TrainStep) -> None:
         """Put the precision into a step."""
-        config = self.config
-        if self.job.strategy.recompute and (config.white or config.black or config.black_names):
-            raise ValueError(
-                "the strategy switches on recompute and gives amp custom lists, which do not reach "
-                "the activations that backward computes again: empty the custom lists of "
-                "amp_configs or switch off recompute."
-            )
-        step.precision = MixedPrecision(config)
+        step.precision = MixedPrecision(self.config)
 
     def change_program(self, step: ProgramStep) -> None:
         """Let `minimize` cast ops, scale the loss and skip steps that overflow."""

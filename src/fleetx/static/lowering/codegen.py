@@ -26,7 +26,7 @@ from fleetx.static.lowering.fusion import FusedOp
 from fleetx.static.lowering.gradient_reducer import GradientReducer
 from fleetx.static.lowering.plan import make_plan
 from fleetx.static.lowering.segment_code import LOCAL, SegmentCode, free_early
-from fleetx.static.lowering.segments import SegmentCall, run_segment
+from fleetx.static.lowering.segments import SegmentCall, choose_runner
 from fleetx.static.lowering.skipped_updates import guarded_ops, read_from_outside, skip_name
 from fleetx.static.op_registry import EMPTY_NAME, get_op
 from fleetx.static.operator import Operator
@@ -465,7 +465,9 @@ def lower(
         "keep": runtime.keep_value,
         "cut": runtime.cut_value,
         "autograd_grad": runtime.differentiate,
-        "run_segment": run_segment,
+        "run_segment": choose_runner(
+            offloads=program._offloads_checkpoints and bool(work.segments), device=device.type
+        ),
         "set_grad": torch._C._set_grad_enabled,
     }
     exec(compile(source, filename, "exec"), namespace)  # written above, from op definitions

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from fleetx.static.lowering.backward_call import BackwardCall
@@ -158,3 +159,26 @@ def run_segment(
         determinism_check="none",
     )
     return outputs
+
+
+def run_offloaded_segment(
+    function: Callable[..., tuple[Any, ...]],
+    kept: int,
+    changed: tuple[int, ...],
+    *values: Any,
+) -> tuple[Any, ...]:
+    """Do what `run_segment` does, with the kept activations in the memory of the host."""
+    with save_on_cpu():
+        return run_segment(function, kept, changed, *values)
+
+
+def choose_runner(*, offloads: bool, device: str) -> Callable[..., tuple[Any, ...]]:
+    """Return what calls the segments of a program on a kind of device."""
+    if not offloads:
+        return run_segment
+    if device == "cpu":
+        raise ValueError(
+            "recompute with enable_offload keeps checkpoints in the memory of the host, but the "
+            "program runs there already: switch enable_offload off, or run on another place."
+        )
+    return run_offloaded_segment

@@ -22,6 +22,8 @@ class RecomputeOptimizer:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._checkpoints: list[Any] | None = None
+        self.enable_offload = False
+        """Checkpoints wait for backward in the memory of the host."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "_optimizer":  # not yet set: while being copied
@@ -37,6 +39,10 @@ class RecomputeOptimizer:
             )
         self._checkpoints = list(checkpoints)
 
+    def _enable_offload(self) -> None:
+        """Keep checkpoints in the memory of the host until backward needs them."""
+        self.enable_offload = True
+
     def load(self, stat_dict: dict[str, Any]) -> None:
         """Refuse: the state belongs to the inner optimizer."""
         raise NotImplementedError("load function is not supported by Recompute Optimizer for now")
@@ -51,6 +57,7 @@ class RecomputeOptimizer:
     ) -> list[tuple[Any, Any]]:
         """Append the backward pass with recomputation; return the pairs (parameter, gradient)."""
         self._optimizer._dtype = loss.dtype
+        loss.block.program._offloads_checkpoints = self.enable_offload
         with program_guard(loss.block.program, startup_program):
             return append_backward(
                 loss,

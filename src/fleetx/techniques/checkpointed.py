@@ -1,0 +1,114 @@
+"""Modules whose activations are forgotten after forward and computed again in backward.
+
+A module runs under torch's activation checkpointing: only its inputs are kept. The second run is
+the first one over again: random numbers repeat, buffers that the module changes in forward (running
+statistics, power iterations) are given as they were and stay as they are, and modes that were
+active over the first run, such as another precision for some functions, are active over the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils.checkpoint import checkpoint
+
+Place = tuple[nn.Module, str]  # a module and the name of one of its buffers
+Old = tuple[nn.Module, str, Tensor | None]  # and its value
+
+
+class Checkpointed:
+    """The forward function of a module, with its activations computed again in backward.
+
+    It stands in the module's `forward`; copying the module copies it with the module.
+    """
+
+    def __init__(self, module: nn.Module, name: str, *, offload: bool = False) -> None:
+        self._forward: Callable[..., Any] = module.forward
+        self._module = module
+        self._name = name
+        self._offload = offload
+        self._stateful: list[Place] | None = None  # buffers that forward changes, once known
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module; nothing is kept or repeated where no gradients are wanted."""
+        if not torch.is_grad_enabled():
+            return self._forward(*args, **kwargs)
+        places = self._places() if self._stateful is None else self._stateful
+        before: list[Old] = [(m, n, _clone(m._buffers[n])) for m, n in places]
+        versions = [(m, n, _version(m._buffers[n])) for m, n in self._places()]
+        modes = [m for m in _get_current_function_mode_stack() if not isinstance(m, DeviceContext)]
+
+        def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+            return nullcontext(), _AsBefore(before, modes)
+
+        with torch.autograd.graph.save_on_cpu() if self._offload else nullcontext():
+            result = checkpoint(
+                self._forward, *args, use_reentrant=False, context_fn=contexts, **kwargs
+            )
+        changed = [(m, n) for m, n, version in versions if _version(m._buffers[n]) != version]
+        self._note(changed)
+        kept = {(id(m), n) for m, n in self._stateful or ()}
+        before[:] = [item for item in before if (id(item[0]), item[1]) in kept]
+        return result
+
+    def _places(self) -> list[Place]:
+        return [
+            (m, n) for m in self._module.modules() for n, b in m._buffers.items() if b is not None
+        ]
+
+    def _note(self, changed: list[Place]) -> None:
+        """Remember which buffers forward changes: only those are copied in later steps."""
+        if self._stateful is None:
+            # Kernels of batch norms change running statistics without telling autograd.
+            moved = [(m, n) for m, n in self._places() if isinstance(m, _NormBase)]
+            known = {(id(m), n) for m, n in moved}
+            self._stateful = [*moved, *((m, n) for m, n in changed if (id(m), n) not in known)]
+            return
+        known = {(id(m), n) for m, n in self._stateful}
+        for module, name in changed:
+            if (id(module), name) not in known:
+                raise RuntimeError(
+                    f"module {self._name!r} has changed its buffer {name!r} in forward, which it "
+                    "did not do in its first step, so it cannot be computed again: leave it out of "
+                    "recompute_configs['checkpoints']."
+                )
+
+
+def _clone(buffer: Tensor | None) -> Tensor | None:
+    return None if buffer is None else buffer.detach().clone()
+
+
+def _version(buffer: Tensor | None) -> tuple[int, int]:
+    return (0, 0) if buffer is None else (id(buffer), buffer._version)
+
+
+class _AsBefore:
+    """Gives modules their buffers of the first run, and puts back those they have now.
+
+    It can be entered again: backward may run twice.
+    """
+
+    def __init__(self, before: list[Old], modes: list[TorchFunctionMode]) -> None:
+        self._before = before
+        self._modes = modes
+        self._now: list[Old] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> None:
+        for mode in self._modes:
+            self._stack.enter_context(mode)
+        self._now = [(module, name, module._buffers[name]) for module, name, _ in self._before]
+        for module, name, value in self._before:
+            module._buffers[name] = _clone(value)
+
+    def __exit__(self, *_: object) -> None:
+        for module, name, value in self._now:
+            module._buffers[name] = value
+        self._stack.close()

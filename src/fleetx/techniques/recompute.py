@@ -1,0 +1,122 @@
+"""recompute: activations between checkpoints are forgotten and computed again in backward.
+
+Stage memory. For PyTorch modules `checkpoints` are modules, by name, by a pattern or by class; only
+their inputs are kept. For programs they are variables, and what is between them is computed again.
+Results are the same bit for bit; a step costs up to one more forward pass. `enable_offload` keeps
+the checkpoints in the memory of the host, for models on another device.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+
+from fleetx.static.optimizer.recompute import RecomputeOptimizer
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.stages import Memory, Stage
+from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.checkpointed import Checkpointed
+
+_NOTHING_TO_MOVE = (
+    "recompute_configs['enable_offload'] keeps checkpoints in the memory of the host, but {}: "
+    "switch enable_offload off."
+)
+
+
+class Recompute(Technique):
+    """Trades time for memory."""
+
+    name = "recompute"
+    replaces = frozenset({Stage.MEMORY})
+
+    def check(self) -> None:
+        """Refuse a strategy without checkpoints, and offload on a machine with host memory only."""
+        if not self.settings["checkpoints"]:
+            raise ValueError(
+                "the strategy switches on recompute without recompute_configs['checkpoints']: name "
+                "modules or their classes there, in a program the variables to keep."
+            )
+        if self.settings["enable_offload"] and not torch.accelerator.is_available():
+            raise ValueError(_NOTHING_TO_MOVE.format("this machine has no other memory"))
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse an optimizer that recomputes already."""
+        if isinstance(optimizer, RecomputeOptimizer):
+            raise ValueError(
+                "the strategy switches on recompute, but the optimizer is a RecomputeOptimizer "
+                "already: use one of the two."
+            )
+
+    def change_step(self, step: TrainStep) -> None:
+        """Run the checkpoints' modules so that they forget their activations."""
+        step.memory = RecomputedModules(
+            self.settings["checkpoints"], offload=self.settings["enable_offload"]
+        )
+
+    def change_program(self, step: ProgramStep) -> None:
+        """Append the backward pass with ops that run again."""
+        step.optimizer = RecomputeOptimizer(step.optimizer)
+        step.optimizer._set_checkpoints(list(self.settings["checkpoints"]))
+        if self.settings["enable_offload"]:
+            step.optimizer._enable_offload()
+
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return what it saves: as much as the activations between checkpoints need."""
+        names = list(self.settings["checkpoints"])
+        text = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        if self.settings["enable_offload"]:
+            text += ", kept on the host"
+        return [Row(stage=Stage.MEMORY, technique=self.name, settings=text, memory=None)]
+
+
+class RecomputedModules(Memory):
+    """Modules that match the checkpoints forget their activations."""
+
+    def __init__(self, checkpoints: Sequence[str], *, offload: bool = False) -> None:
+        self._checkpoints = list(checkpoints)
+        self._offload = offload
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Return the model, with the forward functions of matching modules replaced."""
+        if self._offload and all(p.device.type == "cpu" for p in model.parameters()):
+            raise ValueError(_NOTHING_TO_MOVE.format("the model is there already"))
+        for name, module in find_modules(model, self._checkpoints).items():
+            if not isinstance(module.__dict__.get("forward"), Checkpointed):
+                module.forward = Checkpointed(module, name, offload=self._offload)
+        return model
+
+
+def find_modules(model: nn.Module, wanted: Sequence[str]) -> dict[str, nn.Module]:
+    """Return the modules that are named by name, by pattern or by class, in the model's order.
+
+    Raises ValueError for what no module matches, with names that are near.
+    """
+    modules = dict(model.named_modules())
+    found: set[str] = set()
+    for text in wanted:
+        matches = {
+            name
+            for name, module in modules.items()
+            if (name and fnmatchcase(name, text)) or text in _class_names(module)
+        }
+        if not matches:
+            known = {*modules, *(n for m in modules.values() for n in _class_names(m))} - {""}
+            near = difflib.get_close_matches(text, sorted(known), 4, 0.5) or sorted(modules)[1:5]
+            raise ValueError(
+                f"recompute_configs['checkpoints'] names {text!r}, but the model has no module of "
+                f"this name or class; near names are {', '.join(near)}."
+            )
+        found |= matches
+    return {name: module for name, module in modules.items() if name in found}
+
+
+def _class_names(module: nn.Module) -> set[str]:
+    kinds = type(module).__mro__
+    own = kinds[: kinds.index(nn.Module)]
+    return {kind.__name__ for kind in own}
