@@ -49,7 +49,7 @@ format: $(READY) ## rewrite the sources in the project's layout
 bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figures go to bench/README.md
 	$(BIN)/python bench/import_time.py
 	$(BIN)/python bench/launch.py
-	$(BIN)/python bench/collective.py
+	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 	$(BIN)/python bench/report.py
 

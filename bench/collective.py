@@ -28,7 +28,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "contestants"))
 from small_data import SHAPES  # noqa: E402
 
 MBIT = 200
-NAMES = {"mlp": "MLP", "bert": "small BERT", "resnet18": "ResNet-18"}
+NAMES = {"mlp": "MLP", "wide": "MLP of 17 MB", "bert": "small BERT", "resnet18": "ResNet-18"}
 
 
 def group(name: str, kind: str, net: str, **settings: Any) -> GroupContestant:
@@ -62,9 +62,9 @@ def bytes_row(what: str, ours: GroupContestant, other: GroupContestant, goal: fl
     return {**line, "ours_name": ours.name}
 
 
-def half_precision(rounds: int) -> list[dict[str, Any]]:
+def half_precision(net: str, rounds: int) -> list[dict[str, Any]]:
     """Gradients as float16 against float32 between two machines."""
-    net, what = "resnet18", f"ResNet-18, {MBIT} Mbit/s"
+    what = f"{NAMES[net]}, {MBIT} Mbit/s"
     with machines(2, mbit=MBIT) as pair:
         ddp = group("DDP by hand", "ddp", net)
         eager = group("fleetx, eager, fp16_allreduce", "fleet", net, fp16_allreduce=True)
@@ -116,7 +116,7 @@ def main() -> None:
         "mlp": lambda: one_machine("mlp", steps=100, rounds=rounds, starts=5),
         "bert": lambda: one_machine("bert", steps=5, rounds=rounds, starts=2),
         "resnet18": lambda: one_machine("resnet18", steps=4, rounds=rounds, starts=2),
-        "fp16": lambda: half_precision(few),
+        "fp16": lambda: half_precision("wide", few) + half_precision("resnet18", few),
         "hierarchical": lambda: hierarchical(few),
     }
     wanted = options.only.split(",") if options.only else list(parts)

@@ -72,12 +72,16 @@ def import_table(record: dict[str, Any]) -> str:
 
 
 def times_table(record: dict[str, Any]) -> str:
-    """Return a table of times."""
+    """Return a table of times, with a goal where there is one."""
     parts = ("median_s", "min_s", "max_s")
-    rows = [
-        [name, *(f"{row[part]:.2f}" for part in parts)] for name, row in record["times"].items()
-    ]
-    return table(["what", "seconds", "min", "max"], rows) + "\n" + origin(record)
+    rows = []
+    for name, row in record["times"].items():
+        limit = row.get("goal_s")
+        goal = "" if limit is None else f"at most {limit:.2f}"
+        missed = limit is not None and row["median_s"] > limit
+        cells = [f"{row[part]:.2f}" for part in parts]
+        rows.append([name, *cells, f"{goal}, missed" if missed else goal])
+    return table(["what", "seconds", "min", "max", "goal"], rows) + "\n" + origin(record)
 
 
 def interop_table(figures: list[dict[str, Any]]) -> str:

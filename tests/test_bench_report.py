@@ -74,6 +74,15 @@ def test_differences_stand_in_a_column_per_engine(report, tmp_path):
     assert "| other |  | 0.0e+00 (3) | 1e-05 |" in text
 
 
+def test_times_stand_beside_their_goals(report, tmp_path):
+    row = {"median_s": 1.0, "min_s": 0.5, "max_s": 2.0}
+    times = {"free": row, "kept": {**row, "goal_s": 1.5}, "late": {**row, "goal_s": 0.75}}
+    text = render(report, tmp_path, "launch", {**WHERE, "times": times})
+    assert "| free | 1.00 | 0.50 | 2.00 |  |" in text
+    assert "| kept | 1.00 | 0.50 | 2.00 | at most 1.50 |" in text
+    assert "| late | 1.00 | 0.50 | 2.00 | at most 0.75, missed |" in text
+
+
 def test_what_was_not_measured_is_said(report, tmp_path):
     assert "Not measured yet." in render(report, tmp_path, "launch", None)
 

@@ -24,9 +24,10 @@ if sys.argv[1] == "resnet18":
     x = paddle.static.data("x", [None, 3, 32, 32], "float32")
     logits = paddle.vision.models.resnet18(num_classes=10)(x)
 else:
-    x = paddle.static.data("x", [None, 32], "float32")
-    hidden = paddle.static.nn.fc(x, 128, activation="tanh")
-    hidden = paddle.static.nn.fc(hidden, 128, activation="tanh")
+    inputs, width, depth = (1024, 1024, 4) if sys.argv[1] == "wide" else (32, 128, 2)
+    hidden = x = paddle.static.data("x", [None, inputs], "float32")
+    for _ in range(depth):
+        hidden = paddle.static.nn.fc(hidden, width, activation="tanh")
     logits = paddle.static.nn.fc(hidden, 2)
 y = paddle.static.data("y", [None, 1], "int64")
 loss = paddle.mean(paddle.nn.functional.cross_entropy(logits, y))

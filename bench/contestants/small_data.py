@@ -7,6 +7,7 @@ BERT_WORDS = 8000
 # Shape of a worker's batch and number of classes.
 SHAPES = {
     "mlp": ((128, 32), 2),
+    "wide": ((32, 1024), 2),
     "resnet18": ((16, 3, 32, 32), 10),
     "bert": ((8, 64), 2),
 }

@@ -46,6 +46,14 @@ def mlp():
     )
 
 
+def wide():
+    """An MLP with much to send and little to compute: 17 MB."""
+    layers = []
+    for _ in range(4):
+        layers += [nn.Linear(1024, 1024), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Linear(1024, 2))
+
+
 def bert():
     """A small BERT of the transformers library, as the library makes it."""
     # Imported here: it takes seconds, and only this network needs it.
