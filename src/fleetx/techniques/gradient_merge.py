@@ -7,6 +7,7 @@ activations of more than one small batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -59,7 +60,7 @@ class MergedGradients(GradientSync):
         if merged is None:
             self._merged[name] = grad
         elif merged.is_sparse and not grad.is_sparse:
-            self._merged[name] = merged + grad
+            self._merged[name] = grad.add(merged)
         else:
             merged.add_(grad)
 
@@ -114,8 +115,7 @@ class GradientMerge(Technique):
         )
         step.update_condition = CONDITION
         if step.synchronise is not None:
-            rings = max(1, self.job.strategy.nccl_comm_num)
-            step.synchronise = partial(_sum_merged, step.synchronise, rings)
+            step.synchronise = partial(_sum_merged, step.synchronise)
 
     def share_of_bytes(self) -> float:
         """Return the share of steps in which something is sent."""
@@ -134,7 +134,7 @@ class GradientMerge(Technique):
         ]
 
 
-def _sum_merged(scale_loss: Any, rings: int, main: Program, pairs: Pairs) -> None:
+def _sum_merged(scale_loss: Callable[..., None], main: Program, pairs: Pairs) -> None:
     """Write the sum over workers into the block of the update instead of behind backward."""
     from fleetx.static.optimizer.gradient_merge import CONDITION, SUFFIX
 
@@ -152,5 +152,5 @@ def _sum_merged(scale_loss: Any, rings: int, main: Program, pairs: Pairs) -> Non
             type="c_allreduce_sum",
             inputs={"X": [name]},
             outputs={"Out": [name]},
-            attrs={"ring_id": i % rings, "use_calc_stream": False, "op_role": OpRole.Backward},
+            attrs={"ring_id": 0, "use_calc_stream": False, "op_role": OpRole.Backward},
         )
