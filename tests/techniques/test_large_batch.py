@@ -1,4 +1,4 @@
-"""gradient_merge, lars and lamb: formulas in NumPy, two workers against one with the whole batch."""
+"""gradient_merge, lars, lamb: formulas in NumPy; two workers against one with the whole batch."""
 
 from __future__ import annotations
 

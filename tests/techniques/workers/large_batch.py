@@ -1,5 +1,7 @@
-"""gradient_merge, lars and lamb on two workers, as a PyTorch module and as a program, case by case;
-every worker writes the parameters it had after each step, and how many messages it sent, as JSON."""
+"""gradient_merge, lars and lamb on two workers, as a PyTorch module and as a program, case by case.
+
+Every worker writes the parameters it had after each step, and how many messages it sent, as JSON.
+"""
 
 import json
 import sys
