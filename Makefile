@@ -23,7 +23,7 @@ PADDLE_PYTHONS = env $$(for v in $(VERSIONS); do test ! -e $(VENV)-paddle$$v/.re
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench interop paddles clean
+.PHONY: help demo test chaos lint format bench interop paddles clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ demo: $(READY) ## train with two workers, save, load and use a small network on 
 
 test: $(READY) ## run all tests (ARGS="-k name" to choose)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count seed") and compare bit for bit
+	OMP_NUM_THREADS=1 $(BIN)/python tests/ps/chaos.py $(ARGS)
 
 lint: $(READY) ## style and types: ruff, mypy
 	$(BIN)/ruff check .

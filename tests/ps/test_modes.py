@@ -1,4 +1,4 @@
-"""Modes: sync equals training in one process; async and geo do with one worker; merging, threads."""
+"""Modes: sync equals training in one process, async and geo with one worker do too; merging."""
 
 import threading
 

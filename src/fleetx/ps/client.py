@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ from fleetx.ps.assembly import Message, Tensors
 from fleetx.ps.index import merge_rows
 from fleetx.ps.link import ClientSettings, Link, RefusedError, Request
 from fleetx.ps.partition import split_ids
+from fleetx.ps.table_files import finish_save
 from fleetx.ps.table_spec import DenseTableSpec, SparseTableSpec, TableSpec
 from fleetx.ps.wire import NO_STEP, Flag, Header, Kind
 
@@ -405,8 +407,15 @@ class Client:
     # -- the job --------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, step: int = NO_STEP) -> None:
-        """Save all tables, on all servers after the same step if one is given."""
-        self._ask_all(Kind.SAVE, {"path": str(Path(path).absolute())}, step=step)
+        """Save all tables, on all servers after the same step if one is given.
+
+        The folder must be one that this worker and all servers see under this name.
+        """
+        folder = str(Path(path).absolute())
+        token = secrets.token_hex(8)
+        self._ask_all(Kind.SAVE, {"path": folder, "token": token}, step=step)
+        for table in self.status()[0]["tables"]:
+            finish_save(folder, table, servers=self.servers, token=token)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replace the values of all tables by saved ones; one worker calls it, between steps."""

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleetx.checkpoint import manifest
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.atomic import inside
 from fleetx.ps import wire
 from fleetx.ps.assembly import Message
+from fleetx.ps.dense_table import DenseTable
 from fleetx.ps.state import ServerState
+from fleetx.ps.table_files import SavedTable, save_part
 from fleetx.ps.wire import Problem, WireError
 
 Tell = Callable[[WireError | None], None]
@@ -27,8 +28,8 @@ class Saver:
     """Writes copies of the state in the background."""
 
     def __init__(self, index: int, servers: int) -> None:
-        self.index = index
-        self.servers = servers
+        self._index = index
+        self._servers = servers
         self._running: dict[tuple[int, int, int], threading.Thread] = {}
         self._finished: queue.SimpleQueue[tuple[tuple[int, int, int], WireError | None]] = (
             queue.SimpleQueue()
@@ -42,28 +43,28 @@ class Saver:
         self._tell[key] = tell
         if key in self._running:
             return
-        folder = self.folder(wire.read_json(message.tensors))
-        tensors, meta = state.capture()
-        meta |= {"server": self.index, "servers": self.servers}
+        folder, token = _place(wire.read_json(message.tensors))
+        parts = [(table.spec, table.state_dict()) for table in state.tables]
 
         def write() -> None:
             error = None
             try:
-                manifest.save_state(folder, tensors, meta)
-            except OSError as reason:
-                error = WireError(Problem.STORAGE, f"{folder} cannot be written: {reason}")
+                for spec, tensors in parts:
+                    save_part(
+                        folder,
+                        spec,
+                        tensors,
+                        server=self._index,
+                        servers=self._servers,
+                        token=token,
+                    )
+            except (OSError, ValueError) as reason:
+                error = WireError(Problem.BAD_REQUEST, f"{folder} cannot be written: {reason}")
             self._finished.put((key, error))
 
         thread = threading.Thread(target=write, name="save", daemon=True)
         self._running[key] = thread
         thread.start()
-
-    def folder(self, request: dict[str, Any]) -> Path:
-        """Return where this server's part of a saved model lies."""
-        path = request.get("path")
-        if not isinstance(path, str) or not path:
-            raise WireError(Problem.BAD_REQUEST, "the path to save to or load from is missing")
-        return Path(path) / f"server-{self.index}"
 
     def tell_finished(self) -> None:
         """Answer the requests whose files are written."""
@@ -78,10 +79,23 @@ class Saver:
             thread.join()
 
 
-def load(state: ServerState, request: dict[str, Any], saver: Saver) -> None:
-    """Replace the values of all tables by saved ones."""
-    folder = saver.folder(request)
-    tensors, meta = manifest.load_state(folder)
-    if meta.get("servers") != saver.servers:
-        raise FormatError(str(folder), f"was saved by {meta.get('servers')} servers.")
-    raise NotImplementedError
+def _place(request: dict[str, Any]) -> tuple[Path, str]:
+    path, token = request.get("path"), request.get("token", "")
+    if not isinstance(path, str) or not path or not isinstance(token, str):
+        raise WireError(Problem.BAD_REQUEST, "the folder to save to or load from is missing")
+    return Path(path), token
+
+
+def load(state: ServerState, request: dict[str, Any], *, server: int, servers: int) -> None:
+    """Replace the values of all tables by saved ones, of any number of servers; all or none."""
+    folder, _ = _place(request)
+    found = [
+        SavedTable(inside(folder, table.spec.name)).state_for(
+            table.spec, server=server, servers=servers
+        )
+        for table in state.tables
+    ]
+    for number, (table, tensors) in enumerate(zip(state.tables, found, strict=True)):
+        table.load_state_dict(tensors)
+        if isinstance(table, DenseTable):
+            state.has_values.add(number)

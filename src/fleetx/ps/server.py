@@ -338,7 +338,8 @@ class Server:
     def _load(self, message: Message) -> None:
         # The files may be gone at a restart: what was loaded is kept by a snapshot instead.
         try:
-            load(self.state, wire.read_json(message.tensors), self._saver)
+            request = wire.read_json(message.tensors)
+            load(self.state, request, server=self._settings.index, servers=self._settings.servers)
         except (OSError, ValueError, RuntimeError) as error:
             raise WireError(Problem.BAD_REQUEST, f"it could not be loaded: {error}") from error
         finally:

@@ -1,0 +1,115 @@
+"""Kills servers and workers at random moments and compares the result bit for bit.
+
+    python tests/ps/chaos.py 100 [seed]
+
+Trains with 2 servers and 2 workers in synchronous mode, once undisturbed and then with so many
+SIGKILLs; every victim is started again at once. Then asynchronous mode: an audit of the servers'
+sequence numbers shows that no push was lost or applied twice.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from processes import Process, servers
+from training import IDS, result, sparse_spec, worker_process
+
+from fleetx.ps.client import Client
+from fleetx.ps.snapshots import Durability
+from fleetx.ps.wire import Kind
+
+STEPS_PER_KILL = 8
+
+
+def wait_for(path: Path, seconds: float = 120.0) -> None:
+    """Wait until a process has come so far that it has made this file."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{path} did not appear: the training stands still")
+        time.sleep(0.002)
+
+
+def synchronous(folder: Path, steps: int, kills: int, seed: int) -> dict[str, torch.Tensor]:
+    """Train with 2 servers, 2 workers and so many kills; return the values at the end."""
+    generator = random.Random(seed)
+    folder.mkdir(parents=True)
+
+    def durability(index: int) -> Durability:
+        return Durability(folder=folder / f"server{index}", snapshot_bytes=20_000)
+
+    log = str(folder / "log")
+    with servers(2, log=log, workers=2, durability=durability) as (endpoints, server_processes):
+        arguments = (2, steps, str(folder))
+        workers = [Process(worker_process, endpoints, w, *arguments, log=log) for w in range(2)]
+        try:
+            for kill in range(kills):
+                wait_for(folder / f"worker{generator.randrange(2)}-step{kill * STEPS_PER_KILL + 2}")
+                time.sleep(generator.random() * 0.03)  # somewhere within a step
+                victim = generator.choice([*server_processes, *workers])
+                victim.kill()
+                victim.start()
+            codes = [process.end(120) for process in (*workers, *server_processes)]
+        finally:
+            for worker in workers:
+                worker.kill()
+    if codes != [0] * 4:
+        raise RuntimeError(f"exit codes {codes}; see {log}:\n{Path(log).read_text()[-3000:]}")
+    found = result(folder, 0)
+    if not all(torch.equal(value, result(folder, 1)[name]) for name, value in found.items()):
+        raise AssertionError("the two workers ended with different values")
+    return found
+
+
+def asynchronous(folder: Path, kills: int, seed: int) -> None:
+    """Push while the server is killed; every push must count exactly once."""
+    generator = random.Random(seed)
+    durability = Durability(folder=folder, snapshot_bytes=20_000)
+    ids, ones = torch.arange(IDS), torch.ones(IDS, 4, dtype=torch.float64)
+    with servers(1, durability=durability) as (endpoints, processes):
+        client = Client(endpoints)
+        client.create(sparse_spec())
+        expected = client.pull_sparse("rows", ids)
+        pushes = 0
+        for _ in range(kills):
+            pending = []
+            for _ in range(generator.randrange(5, 40)):
+                pending.append(client.start_sparse(Kind.PUSH, "rows", ids, ones, rate=2.0**-10))
+            pending[generator.randrange(len(pending))].wait()
+            processes[0].kill()
+            processes[0].start()
+            for each in pending:
+                each.wait()
+            pushes += len(pending)
+        for _ in range(pushes):
+            expected -= 2.0**-10
+        if client.status()[0]["applied"] != {"0": pushes + 1}:
+            raise AssertionError(f"{client.status()} after {pushes} pushes")
+        if not torch.equal(client.pull_sparse("rows", ids), expected):
+            raise AssertionError("the rows are not what all pushes, once each, make of them")
+        client.finish()
+    print(f"async: {kills} kills, {pushes} pushes, each applied once")
+
+
+def main(kills: int, seed: int) -> None:
+    """Run both, and say what was seen."""
+    steps = STEPS_PER_KILL * kills + 10
+    with tempfile.TemporaryDirectory() as name:
+        undisturbed = synchronous(Path(name, "quiet"), steps, 0, seed)
+        begun = time.monotonic()
+        disturbed = synchronous(Path(name, "kills"), steps, kills, seed)
+        for part, value in undisturbed.items():
+            if not torch.equal(value, disturbed[part]):
+                raise AssertionError(f"{part} differs after {kills} kills (seed {seed})")
+        took = time.monotonic() - begun
+        print(f"sync: {kills} kills in {steps} steps, {took:.0f} s, equal bit for bit")
+        asynchronous(Path(name, "async"), max(1, kills // 4), seed)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100, int(sys.argv[2]) if sys.argv[2:] else 1)

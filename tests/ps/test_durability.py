@@ -1,0 +1,283 @@
+"""Nothing lost: kills, restarts, lost messages, saved tables, damaged logs; compared bit for bit."""
+
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from processes import Process, servers
+from training import (
+    IDS,
+    dense_specs,
+    first_values,
+    make_mode,
+    result,
+    sparse_spec,
+    train,
+    worker_process,
+)
+
+from fleetx.checkpoint import FormatError
+from fleetx.ps.assembly import Message
+from fleetx.ps.client import Client, ClientSettings
+from fleetx.ps.journal import Journal, read
+from fleetx.ps.liveness import PeerLostError
+from fleetx.ps.snapshots import Durability, Storage
+from fleetx.ps.wire import Header, Kind
+
+
+def durable(folder, **settings):
+    return lambda index: Durability(folder=folder / f"server{index}", **settings)
+
+
+def same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+def wait_for(path, seconds=60):
+    """Wait until a file appears: the sign that a process has come so far."""
+    end = time.monotonic() + seconds
+    while not Path(path).exists():
+        assert time.monotonic() < end, f"{path} did not appear"
+        time.sleep(0.002)
+
+
+def train_in_processes(tmp_path, steps, disturb=None, **settings):
+    """Train with 2 servers and 2 workers; return worker 0's result."""
+    tmp_path.mkdir()
+    with servers(
+        2,
+        log=str(tmp_path / "log"),
+        workers=2,
+        durability=durable(tmp_path, snapshot_bytes=20_000),
+        **settings,
+    ) as (endpoints, server_processes):
+        workers = [
+            Process(worker_process, endpoints, worker, 2, steps, str(tmp_path))
+            for worker in range(2)
+        ]
+        try:
+            if disturb is not None:
+                disturb(server_processes, workers, tmp_path)
+            assert [worker.end() for worker in workers] == [0, 0]
+            assert [server.end(20) for server in server_processes] == [0, 0]
+        finally:
+            for worker in workers:
+                worker.kill()
+    same(result(tmp_path, 0), result(tmp_path, 1))
+    return result(tmp_path, 0)
+
+
+def test_kills_of_servers_and_workers_do_not_change_a_bit(tmp_path):
+    steps = 60
+    undisturbed = train_in_processes(tmp_path / "quiet", steps)
+
+    def disturb(server_processes, workers, folder):
+        generator = random.Random(11)
+        for step in (5, 15, 25, 40):
+            wait_for(folder / f"worker{step % 2}-step{step}")
+            time.sleep(generator.random() * 0.02)  # somewhere within the step
+            victim = generator.choice([*server_processes, *workers])
+            victim.kill()
+            victim.start()
+
+    same(train_in_processes(tmp_path / "kills", steps, disturb), undisturbed)
+
+
+def test_lost_messages_change_nothing_but_speed():
+    def run(drop):
+        drops = {"drop": drop, "drop_seed": 5}
+        results = {}
+        with servers(2, workers=2, **drops) as (endpoints, _):
+
+            def work(worker):
+                settings = ClientSettings(resend=0.05, **drops)
+                client = Client(endpoints, worker=worker, workers=2, settings=settings)
+                mode = make_mode("sync", client, 2)
+                results[worker] = train(mode, 15)
+                results[worker, "applied"] = [status["applied"] for status in client.status()]
+                mode.stop()
+
+            threads = [threading.Thread(target=work, args=(worker,)) for worker in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        return results
+
+    with_drops, without = run(0.1), run(0.0)
+    same(with_drops[0], without[0])
+    assert with_drops[1, "applied"][0]["1"] == without[1, "applied"][0]["1"]
+
+
+def test_asynchronous_pushes_are_neither_lost_nor_doubled_by_kills(tmp_path):
+    with servers(1, durability=durable(tmp_path, snapshot_bytes=5000)) as (endpoints, processes):
+        client = Client(endpoints)
+        client.create(sparse_spec())
+        first = client.pull_sparse("rows", torch.arange(IDS))
+        ids, ones = torch.arange(IDS), torch.ones(IDS, 4, dtype=torch.float64)
+        pending = []
+        for number in range(120):
+            pending.append(client.start_sparse(Kind.PUSH, "rows", ids, ones, rate=2.0**-10))
+            if number in (20, 60, 90):
+                pending[number - 15].wait()  # the server is up, and others are under way
+                processes[0].kill()
+                processes[0].start()
+        for each in pending:
+            each.wait()
+        assert client.status()[0]["applied"] == {"0": 121}
+        expected = first.clone()
+        for _ in range(120):
+            expected -= 2.0**-10
+        assert torch.equal(client.pull_sparse("rows", ids), expected)
+        assert client.status()[0]["epoch"] == 4
+        client.finish()
+
+
+def test_a_server_without_a_folder_does_not_pretend(tmp_path):
+    with servers(1) as (endpoints, processes):
+        client = Client(endpoints)
+        client.create(sparse_spec())
+        processes[0].kill()
+        processes[0].start()
+        with pytest.raises(PeerLostError, match="without 1 requests that it had acknowledged"):
+            client.pull_sparse("rows", torch.arange(3))
+        client.close()
+
+
+def test_saving_and_loading_on_another_number_of_servers(tmp_path):
+    with servers(3, workers=1) as (endpoints, _):
+        mode = make_mode("sync", Client(endpoints), 3, dense="adam", rows="adagrad")
+        expected = train(mode, 4)
+        mode.save(tmp_path / "model")
+        mode.stop()
+    settings = {"durability": durable(tmp_path)}
+    with servers(2, workers=1, **settings) as (endpoints, processes):
+        client = Client(endpoints)
+        client.create(dense_specs(2, "adam"))
+        client.create(sparse_spec("adagrad"))
+        client.load(tmp_path / "model")
+        for process in processes:  # what was loaded survives, too
+            process.kill()
+            process.start()
+        mode = make_mode("sync", client, 2, dense="adam", rows="adagrad")
+        found = first_values()
+        mode.start(found)
+        mode.pull_dense()
+        same(found | {"rows": mode.pull_sparse("rows", torch.arange(IDS))}, expected)
+        with pytest.raises(RuntimeError, match="could not be loaded"):
+            client.load(tmp_path / "nothing")
+        mode.stop()
+
+
+def test_a_stopped_worker_is_named_and_ends_the_step(tmp_path):
+    settings = {"workers": 2, "lease": 1.5, "worker_wait": 1.0, "log": str(tmp_path / "log")}
+    with servers(1, **settings) as (endpoints, processes):
+        other = Process(worker_process, endpoints, 1, 2, 1000, str(tmp_path))
+        mode = make_mode("sync", Client(endpoints, worker=0, workers=2), 1)
+
+        def stop_the_other(step):
+            if step == 3:
+                wait_for(tmp_path / "worker1-step2")
+                other.signal(signal.SIGSTOP)
+
+        with pytest.raises(PeerLostError, match=rf"worker 1 \(process {other.process.pid} on .*\)"):
+            train(mode, 1000, stop_the_other)
+        assert processes[0].end(20) == 1
+        other.kill()
+        mode.client.close()
+    assert "has been silent for" in (tmp_path / "log").read_text()
+
+
+def test_a_stopped_server_is_named():
+    with servers(1) as (endpoints, processes):
+        client = Client(endpoints, settings=ClientSettings(lease=1.5))
+        client.create(sparse_spec())
+        processes[0].signal(signal.SIGSTOP)
+        with pytest.raises(PeerLostError, match=f"server 0 at {endpoints[0]} has not answered"):
+            client.pull_sparse("rows", torch.arange(3))
+        client.close()
+
+
+def test_asynchronous_workers_go_on_without_a_dead_one_and_it_may_come_back(tmp_path):
+    settings = {"workers": 2, "lease": 1.0, "worker_wait": 1.0}
+    with servers(1, **settings) as (endpoints, processes):
+        other = Process(worker_process, endpoints, 1, 2, 10**6, str(tmp_path), "async")
+        mode = make_mode("async", Client(endpoints, worker=0, workers=2), 1, max_staleness=2)
+
+        def kill_the_other(step):
+            if step == 3:
+                wait_for(tmp_path / "worker1-step2")
+                other.kill()
+
+        train(mode, 20, kill_the_other)
+        again = Client(endpoints, worker=1, workers=2)
+        again.create(sparse_spec())
+        again.push_sparse("rows", torch.arange(3), torch.ones(3, 4).double())
+        again.finish()
+        mode.stop()
+        assert processes[0].end(20) == 0
+
+
+# -- the log --------------------------------------------------------------------------------------
+def records(count):
+    return [
+        Message(
+            Header(Kind.PUSH, sequence=number, rate=0.5),
+            [(0, torch.arange(number)), (1, torch.randn(number, 3))],
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+@pytest.mark.parametrize("policy", ["none", "interval", "always"])
+def test_a_log_gives_back_what_was_written(tmp_path, policy):
+    journal = Journal(tmp_path / "log", policy, 0.01)
+    written = records(20)
+    for record in written:
+        journal.append(record.header, record.tensors)
+    journal.close()
+    found = list(read(tmp_path / "log", last=True))
+    assert [m.header for m in found] == [m.header for m in written]
+    for one, two in zip(found, written, strict=True):
+        for (_, a), (_, b) in zip(one.tensors, two.tensors, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_a_cut_or_damaged_log_ends_before_the_damage(tmp_path):
+    path = tmp_path / "log"
+    journal = Journal(path, "none", 1.0)
+    ends = []
+    for record in records(6):
+        journal.append(record.header, record.tensors)
+        ends.append(journal.size)
+    journal.close()
+    content = path.read_bytes()
+    for cut in range(0, len(content) + 1, 37):
+        path.write_bytes(content[:cut])
+        whole = sum(end <= cut for end in ends)
+        assert len(list(read(path, last=True))) == whole
+        assert path.stat().st_size == ([0, *ends][whole])
+    damaged = bytearray(content)
+    damaged[ends[3] - 60] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(FormatError, match="is damaged at byte"):
+        list(read(path, last=False))
+    assert len(list(read(path, last=True))) == 3
+
+
+def test_a_folder_belongs_to_one_server(tmp_path):
+    storage = Storage(Durability(folder=tmp_path))
+    with pytest.raises(RuntimeError, match="in use by another parameter server"):
+        Storage(Durability(folder=tmp_path))
+    assert storage.epoch == 1
+    storage.close()
+    with pytest.raises(ValueError, match="fsync='sometimes'"):
+        Journal(tmp_path / "x", "sometimes", 1.0)
+    assert os.listdir(tmp_path)
