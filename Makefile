@@ -53,6 +53,7 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(BIN)/python bench/import_time.py
 	$(BIN)/python bench/launch.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
+	$(BIN)/python bench/sparse_table.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 	$(BIN)/python bench/report.py
 

@@ -154,6 +154,9 @@ class TestWheels:
         tops = {name.split("/")[0] for name in files}
         assert tops == {"fleetx", f"fleetx-{fleetx.__version__}.dist-info"}
         assert self.modules("src") <= files
+        assert {"_index", "_rows"} <= {
+            n.split("/")[-1].split(".")[0] for n in files if n.endswith(".so")
+        }
 
     def test_fleetx_paddle(self, sources, tmp_path):
         files = build_wheel(sources / "compat", tmp_path / "wheel")

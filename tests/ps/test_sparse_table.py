@@ -94,6 +94,22 @@ class TestFormulas:
             table.push(POOL[picks], grads)
         torch.testing.assert_close(table.pull(POOL), weight.detach(), rtol=0, atol=1e-13)
 
+    @pytest.mark.parametrize("shared", [False, True])
+    def test_adam_in_single_precision(self, shared):
+        """The fused way of float32 against the plain one of float64."""
+        beta1, beta2 = (float(torch.tensor(beta)) for beta in (0.8, 0.99))  # exact in both
+        settings = {"beta1": beta1, "beta2": beta2, "epsilon": 1e-2, "shared_steps": shared}
+        zeros = InitializerSpec()
+        one = make("adam", settings=settings, l2=0.1, dtype="float32", initializer=zeros)
+        two = make("adam", settings=settings, l2=0.1, initializer=zeros)
+        for picks, grads in steps():
+            one.push(POOL[picks], grads.float())
+            two.push(POOL[picks], grads)
+        torch.testing.assert_close(one.pull(POOL).double(), two.pull(POOL), rtol=0, atol=2e-6)
+        first, second = one.state_dict(), two.state_dict()
+        for name in ("Moment1", "Moment2", "Beta1Pow", "Beta2Pow"):
+            torch.testing.assert_close(first[name].double(), second[name], rtol=0, atol=2e-6)
+
     @pytest.mark.parametrize("l1", [0.0, 0.4])
     def test_ftrl(self, l1):
         """McMahan et al. 2013, algorithm 1, with Paddle's doubled l2."""

@@ -7,6 +7,7 @@ correction, as Paddle 2.x and torch.optim.Adam do) and `shared_steps`. Adam coun
 every row by itself, so that a row's values do not depend on the number of servers; with
 `shared_steps` every push to the table is a step of all its rows, as in torch.optim.SparseAdam and
 Paddle's lazy_mode, and workers have to push to all servers in every step, if need be no rows.
+Tables of float32 have betas in single precision, as Paddle does.
 """
 
 from __future__ import annotations
@@ -28,16 +29,19 @@ class RowOptimizer:
         settings: dict[str, Any] = dict(spec.settings)
         self._constants: State = {}
         self._shared_steps = False
+        self._fused_adam = False
         if spec.kind == "adam":
             self._shared_steps = bool(settings.pop("shared_steps", False))
-            if settings.pop("scale_epsilon", False):
+            scaled = bool(settings.pop("scale_epsilon", False))
+            if scaled:
                 settings["use_global_beta_pow"] = False  # the attribute that marks 2.x's formula
             for slot, name, start in (
                 ("Beta1Tensor", "beta1", 0.9),
                 ("Beta2Tensor", "beta2", 0.999),
             ):
-                beta = torch.tensor(float(settings.get(name, start)), dtype=torch.float64)
-                self._constants[slot] = beta
+                beta = torch.tensor(float(settings.get(name, start)), dtype=dtype)
+                self._constants[slot] = beta.double()
+            self._fused_adam = dtype is torch.float32 and not scaled
         self._update = OpUpdate(spec.kind, settings)
         self._spec = spec
         self._dtype = dtype
@@ -71,4 +75,30 @@ class RowOptimizer:
             **state,
             **self.table_state,
         }
-        self._update([self._update.arguments(values)])
+        if self._fused_adam:
+            self._adam(values)
+        else:
+            self._update([self._update.arguments(values)])
+
+    def _adam(self, values: State) -> None:
+        """Adam in one pass of the op's fused kernel and one more.
+
+        The kernel knows one bias correction per call, and each row has its own. So the op updates
+        zeros, at a rate of one and without correction, and the result is scaled row by row.
+        """
+        direction = torch.zeros_like(values["Param"])
+        plain = {
+            "Param": direction,
+            "Grad": values["Grad"],
+            "LearningRate": torch.ones(1),
+            "Moment1": values["Moment1"],
+            "Moment2": values["Moment2"],
+            "Beta1Pow": torch.zeros(1),
+            "Beta2Pow": torch.zeros(1),
+        }
+        self._update([self._update.arguments(plain)])
+        power1, power2 = values["Beta1Pow"], values["Beta2Pow"]
+        scale = (1 - power2).sqrt_().div_(1 - power1).mul_(values["LearningRate"])
+        values["Param"].addcmul_(direction, scale)
+        power1.mul_(values["Beta1Tensor"].item())
+        power2.mul_(values["Beta2Tensor"].item())

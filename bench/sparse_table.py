@@ -1,0 +1,153 @@
+"""How fast is one sparse table on one core, and how much memory does it take?
+
+1. Looking up ids, against a Python dict.
+2. Pulling and pushing rows of 16 numbers (a CTR model's batch: 26 slots, 512 examples), against
+   torch's `index_select` and `index_add_` on a tensor, which need no look-up: the bound.
+3. What a row costs, with Adagrad's state, against the raw floats; as the process grows.
+
+A million ids; the contestants take turns, and medians count. Times are the processor's, for this
+thread alone: what else the machine does counts little.
+
+    python bench/sparse_table.py [--rounds 15]
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import write_record
+from rich.console import Console
+from rich.table import Table
+
+from fleetx.ps.index import IdIndex
+from fleetx.ps.sparse_table import SparseTable
+from fleetx.ps.table_spec import InitializerSpec, OptimizerSpec, SparseTableSpec
+
+IDS = 1_000_000
+DIM = 16
+BATCH = 26 * 512
+RATE = 2e6  # the rows per second to reach
+WARM_UP = 2  # rounds that do not count
+
+
+def resident() -> int:
+    """Return the memory of this process, in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start
+
+
+def in_turn(rounds: int, ours: Callable[[], Any], peer: Callable[[], Any]) -> dict[str, float]:
+    """Return rates and their ratio, all medians over rounds; the two take turns."""
+    times: list[tuple[float, float]] = []
+    for number in range(rounds + WARM_UP):
+        spent = seconds(ours), seconds(peer)
+        if number >= WARM_UP:
+            times.append(spent)
+    return {
+        "ours": BATCH / statistics.median(own for own, _ in times),
+        "peer": BATCH / statistics.median(other for _, other in times),
+        "ratio": statistics.median(other / own for own, other in times),
+    }
+
+
+def make(kind: str, ids: torch.Tensor) -> SparseTable:
+    """Return a table that has all ids."""
+    table = SparseTable(
+        SparseTableSpec(
+            name="bench",
+            dim=DIM,
+            initializer=InitializerSpec(kind="uniform", settings={"low": -0.1, "high": 0.1}),
+            optimizer=OptimizerSpec(kind=kind),
+        )
+    )
+    for part in ids.split(BATCH):
+        table.push(part, torch.ones(len(part), DIM))
+    return table
+
+
+def row(what: str, peer_name: str, goal: float, **more: Any) -> dict[str, Any]:
+    ready = {"what": what, "ours_name": "fleetx", "peer_name": peer_name, "goal": goal}
+    return {**ready, "higher_is_better": True, **more}
+
+
+def memory(ids: torch.Tensor) -> dict[str, Any]:
+    before = resident()
+    table = make("adagrad", ids)
+    per_row = (resident() - before) / len(table)
+    raw = 2 * DIM * 4
+    figures = {"ours": per_row, "peer": raw, "ratio": per_row / raw, "higher_is_better": False}
+    return row("bytes per row, Adagrad", "raw floats", 1.3, **figures)
+
+
+def lookups(ids: torch.Tensor, rounds: int) -> dict[str, Any]:
+    index = IdIndex()
+    index.insert(ids)
+    mapping = {key: number for number, key in enumerate(ids.tolist())}
+    wanted = ids[torch.randint(IDS, (BATCH,))]
+    plain = wanted.tolist()
+    figures = in_turn(rounds, lambda: index.lookup(wanted), lambda: [mapping[key] for key in plain])
+    return row("ids looked up per second", "a dict", 3.0, **figures)
+
+
+def batches(numbers: torch.Tensor) -> Iterator[torch.Tensor]:
+    while True:
+        yield numbers[torch.randperm(len(numbers))[:BATCH]]
+
+
+def pull_and_push(kind: str, ids: torch.Tensor, rounds: int) -> dict[str, Any]:
+    table, weight = make(kind, ids), torch.randn(IDS, DIM)
+    grads = torch.randn(BATCH, DIM)
+    keys = [next(batches(ids)) for _ in range(rounds + WARM_UP)]
+    places = [next(batches(torch.arange(IDS))) for _ in range(rounds + WARM_UP)]
+    next_keys, next_places = iter(keys), iter(places)
+
+    def ours() -> None:
+        batch = next(next_keys)
+        table.pull(batch)
+        table.push(batch, grads)
+
+    def bound() -> None:
+        batch = next(next_places)
+        weight.index_select(0, batch)
+        weight.index_add_(0, batch, grads)
+
+    figures = in_turn(rounds, ours, bound)
+    what = f"rows pulled and pushed per second, {kind}; goal 2 M"
+    return row(what, "torch's bound", round(RATE / figures["peer"], 2), **figures)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    ids = torch.randint(-(2**63), 2**63 - 1, (IDS,)).unique()
+    ids = torch.cat([ids, torch.arange(IDS - len(ids))])[torch.randperm(IDS)]
+    rows = [memory(ids), lookups(ids, rounds)]
+    rows += [pull_and_push(kind, ids, rounds) for kind in ("sgd", "adagrad", "adam", "ftrl")]
+    shown = Table("what", "fleetx", "against", "ratio", "goal")
+    for each in rows:
+        shown.add_row(
+            each["what"],
+            f"{each['ours']:,.0f}",
+            f"{each['peer_name']}: {each['peer']:,.0f}",
+            f"{each['ratio']:.2f}x",
+            f"{'at least' if each['higher_is_better'] else 'at most'} {each['goal']:.2f}x",
+        )
+    Console().print(shown)
+    write_record("sparse_table", rounds=rounds, rows=rows)
+
+
+if __name__ == "__main__":
+    main()
