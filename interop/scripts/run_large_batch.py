@@ -8,6 +8,7 @@ The loss is the sum of parameter times gradient, so that the fed gradient is the
 import sys
 
 import numpy as np
+
 import paddle
 
 fluids, given = sys.argv[1] == "fluid", np.load(sys.argv[2])
@@ -75,6 +76,6 @@ for kind in ("lars", "lamb"):
             values = exe.run(main, feed=feed, fetch_list=["w", "b"])
             if not fluids:
                 rate.step()
-            for name, value in zip(("w", "b"), values):
+            for name, value in (("w", values[0]), ("b", values[1])):
                 results[f"{kind} {name} {t}"] = np.array(value)
 np.savez(sys.argv[3], **results)
