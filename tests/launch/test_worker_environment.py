@@ -2,6 +2,7 @@
 
 import pytest
 
+from fleetx.launch import network
 from fleetx.launch.job_numbers import first_host, tasks_per_node
 from fleetx.launch.worker_environment import detect
 
@@ -82,3 +83,10 @@ def test_jobs_and_steps_have_ports_of_their_own():
 
 def test_one_task_of_slurm_is_nobody_special():
     assert detect({**STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}).launcher == "none"
+
+
+def test_network_through_which_workers_meet():
+    assert network.interface_towards("127.0.0.1") == network.interface_of("127.0.0.1")
+    assert network.interface_towards("no-such-machine.invalid") is None
+    # A name for this machine says nothing about the network to the others.
+    assert network.interface_towards("localhost") is None

@@ -122,9 +122,15 @@ def _from_paddle(env: Mapping[str, str]) -> WorkerEnvironment:
             master,
             "paddle",
             len(set(hosts)) or 1,
+            _store_is_kept(env),
         ),
         "PADDLE_TRAINER_ID",
     )
+
+
+def _store_is_kept(env: Mapping[str, str]) -> bool:
+    """Tell whether torchrun itself listens at MASTER_ADDR and MASTER_PORT."""
+    return env.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "MASTER_ADDR" in env
 
 
 def _from_torch(env: Mapping[str, str]) -> WorkerEnvironment:
@@ -142,7 +148,7 @@ def _from_torch(env: Mapping[str, str]) -> WorkerEnvironment:
             master,
             "torch",
             _number(env, "GROUP_WORLD_SIZE", max(1, size // max(1, local_size))),
-            env.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+            _store_is_kept(env),
         ),
         "RANK",
     )
