@@ -18,8 +18,9 @@ def sizes(megabytes, **limits):
     return [bucket.elements / MB for bucket in make_buckets(tensors, **limits)]
 
 
-def test_the_first_and_the_last_bucket_are_small():
-    assert sizes([0.5, 0.5, 3, 3, 3, 3, 0.5, 0.5], limit_mb=6) == [1, 6, 6, 1]
+def test_buckets_begin_small_grow_to_the_limit_and_end_small():
+    assert sizes([0.5] * 60, limit_mb=6) == [1, 2, 4, 6, 6, 6, 4, 1]
+    assert sizes([3, 3, 3, 3, 3, 3, 0.5, 0.5], limit_mb=6) == [3, 3, 6, 6, 1]
 
 
 def test_what_is_small_travels_at_once():

@@ -33,11 +33,12 @@ def make_buckets(
     Args:
         tensors: the parameters, the one whose gradient is ready first in front.
         limit_mb: a bucket is closed when it has reached this size.
-        first_mb: the first bucket is closed at this size, so that the network has work early.
+        first_mb: the first bucket is closed at this size and the following ones at twice that of
+            the one before, up to the limit: the network has work early and never waits long.
         last_mb: the last bucket, which nothing can hide, is kept about this small.
         limit_count: a bucket is closed when it has this many tensors; 0 for no limit.
     """
-    limit, first, last = limit_mb * 2**20, min(first_mb, limit_mb) * 2**20, last_mb * 2**20
+    limit, first, last = limit_mb * 2**20, first_mb * 2**20, last_mb * 2**20
     total = sum(t.numel() * t.element_size() for t in tensors)
     buckets: list[Bucket] = []
     open_buckets: dict[torch.dtype, list[int]] = {}
@@ -56,7 +57,7 @@ def make_buckets(
         members.append(i)
         sizes[tensor.dtype] = sizes.get(tensor.dtype, 0.0) + size
         done += size
-        full = sizes[tensor.dtype] >= (limit if buckets else first)
+        full = sizes[tensor.dtype] >= min(limit, first * 2.0 ** min(len(buckets), 64))
         full = full or bool(limit_count and len(members) >= limit_count)
         # What is left fits into the last bucket: send what is there, so that it overlaps.
         ends = total - done <= last < total - done + size and done < total
