@@ -21,6 +21,9 @@ from torch import Tensor
 from fleetx.ps.table_spec import OptimizerSpec
 from fleetx.ps.updates import OpUpdate, State, penalised
 
+# Numbers of float32 in the largest vector register.
+_REGISTER = 16
+
 
 class RowOptimizer:
     """An update rule for gathered rows."""
@@ -41,7 +44,10 @@ class RowOptimizer:
             ):
                 beta = torch.tensor(float(settings.get(name, start)), dtype=dtype)
                 self._constants[slot] = beta.double()
-            self._fused_adam = dtype is torch.float32 and not scaled
+            # The kernel rounds the last elements of an array, those that fill no vector register,
+            # in another way: rows of whole registers do not feel what else a push brings.
+            whole = dim % _REGISTER == 0
+            self._fused_adam = dtype is torch.float32 and whole and not scaled
         self._update = OpUpdate(spec.kind, settings)
         self._spec = spec
         self._dtype = dtype
