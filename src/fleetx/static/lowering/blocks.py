@@ -12,7 +12,7 @@ import torch
 from fleetx.static.block import Block
 from fleetx.static.lowering.analysis import MARKERS
 from fleetx.static.lowering.fusion import group_updates
-from fleetx.static.op_registry import EMPTY_NAME, get_op
+from fleetx.static.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
 from fleetx.static.operator import Operator
 from fleetx.static.scope import Scope
 
@@ -54,6 +54,7 @@ class _BoundOp:
         self.call = bind_op(op, ctx)
         self.inputs = [(s.many, op.input(s.name)) for s in self.op_def.inputs]
         self.outputs = [(s.many, op.output(s.name)) for s in self.op_def.outputs]
+        self.skip = next(iter(op.input(SKIP_UPDATE)), None)
         self.persistable: set[str] = set()
         self.stopped: set[str] = set()
         for name in op.output_arg_names:
@@ -64,8 +65,13 @@ class _BoundOp:
                 self.stopped.add(name)
 
     def run(self, known: dict[str, Any], written: dict[str, Any], ctx: OpContext) -> None:
+        if self.is_left_out(known, ctx):
+            return
         result = call_with_lod(self.op, self.op_def, self.call, self.arguments(known, ctx), ctx)
         self.keep(result, known, written, ctx)
+
+    def is_left_out(self, known: dict[str, Any], ctx: OpContext) -> bool:
+        return self.skip is not None and bool(self._value(self.skip, known, ctx))
 
     def arguments(self, known: dict[str, Any], ctx: OpContext) -> list[Any]:
         args: list[Any] = []
@@ -124,8 +130,11 @@ class _BoundGroup:
         self.call = functools.partial(op_def.fused, **attrs)
 
     def run(self, known: dict[str, Any], written: dict[str, Any], ctx: OpContext) -> None:
-        rows = [tuple(member.arguments(known, ctx)) for member in self.members]
-        for member, result in zip(self.members, self.call(rows), strict=True):
+        members = [member for member in self.members if not member.is_left_out(known, ctx)]
+        if not members:
+            return
+        rows = [tuple(member.arguments(known, ctx)) for member in members]
+        for member, result in zip(members, self.call(rows), strict=True):
             member.keep(result, known, written, ctx)
 
 
