@@ -127,7 +127,8 @@ def _plain(job: Job, sizes: Sizes, optimizer: str) -> list[Row]:
 
 def ring_bytes(count: float, workers: int) -> float:
     """Return what one worker sends in a ring all-reduce of so many bytes."""
-    return 2.0 * (workers - 1) / workers * count
+    # PADDLE_TRAINERS_NUM=0 is accepted as Paddle accepts it; nobody sends anything then.
+    return 2.0 * (workers - 1) / workers * count if workers else 0.0
 
 
 def module_sizes(parameters: Iterable[Tensor], buffers: Iterable[Tensor]) -> Sizes:
