@@ -1,4 +1,4 @@
-"""Nothing lost: kills, restarts, lost messages, saved tables, damaged logs; compared bit for bit."""
+"""Nothing lost: kills, restarts, lost messages, saving, damaged logs; compared bit for bit."""
 
 import os
 import random

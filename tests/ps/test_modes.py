@@ -51,6 +51,8 @@ def equal(found, expected, tolerance=1e-10):
         (2, 3, "adam", "adagrad", True),
         (3, 2, "momentum", "adam", True),
         (2, 2, "lamb", "ftrl", False),
+        (3, 2, "adam+clip", "sgd+clip", True),
+        (1, 2, "sgd+clip", "adagrad+clip", True),
     ],
 )
 def test_sync_is_training_in_one_process(server_count, workers, dense, rows, sliced):
@@ -64,13 +66,14 @@ def test_sync_is_training_in_one_process(server_count, workers, dense, rows, sli
 @pytest.mark.parametrize(
     ("mode", "settings"),
     [
-        ("async", {"max_staleness": 0}),
+        ("async", {"max_staleness": 0, "dense": "sgd+clip", "rows": "sgd+clip"}),
         ("half_async", {}),
         ("geo", {"k_steps": 1}),
     ],
 )
 def test_one_worker_alone_trains_as_without_servers(mode, settings):
-    equal(run(mode, 2, 1, settings)[0], train_alone(STEPS, 1))
+    kinds = {name: settings[name] for name in ("dense", "rows") if name in settings}
+    equal(run(mode, 2, 1, settings)[0], train_alone(STEPS, 1, **kinds))
 
 
 def test_asynchronous_workers_all_count():

@@ -19,6 +19,7 @@ from fleetx.ps.partition import RoundRobin, slice_parameter
 from fleetx.ps.sync_mode import SyncMode
 from fleetx.ps.table_spec import (
     BlockSpec,
+    ClipSpec,
     DenseTableSpec,
     InitializerSpec,
     OptimizerSpec,
@@ -31,9 +32,16 @@ IDS = 50
 ROWS = 8
 
 
+def _optimizer(kind: str, rate: float) -> OptimizerSpec:
+    """Return the settings of a kind; "sgd+clip" clips by the norm of all gradients."""
+    kind, _, clipped = kind.partition("+")
+    clip = ClipSpec(kind="global_norm", limit=0.3) if clipped else None
+    return OptimizerSpec(kind=kind, rate=rate, clip=clip)
+
+
 def sparse_spec(kind: str = "sgd") -> SparseTableSpec:
     uniform = InitializerSpec(kind="uniform", settings={"low": -0.1, "high": 0.1})
-    optimizer = OptimizerSpec(kind=kind, rate=0.2)
+    optimizer = _optimizer(kind, 0.2)
     return SparseTableSpec(
         name="rows", dim=4, dtype="float64", initializer=uniform, optimizer=optimizer, seed=7
     )
@@ -52,7 +60,7 @@ def dense_specs(servers: int, kind: str = "sgd", sliced: bool = True) -> list[De
         DenseTableSpec(
             name="dense",
             dtype="float64",
-            optimizer=OptimizerSpec(kind=kind, rate=0.1),
+            optimizer=_optimizer(kind, 0.1),
             blocks=tuple(
                 BlockSpec(name=p.name, parameter=p.parameter, shape=p.shape, start=p.start)
                 for p, place in zip(slices, places, strict=True)
@@ -136,8 +144,10 @@ def train_alone(
         pulled = row_table.pull(ids.reshape(-1)).reshape(*ids.shape, 4)
         targets = torch.cat([target for _, target in batches])
         found, row_gradients = gradients(values, pulled, targets)
-        table.push(found)
-        row_table.push(ids.reshape(-1), row_gradients.reshape(-1, 4))
+        flat, row_gradients = ids.reshape(-1), row_gradients.reshape(-1, 4)
+        norm = (table.square_norm(found) + row_table.square_norm(flat, row_gradients)) ** 0.5
+        table.push(found, norm=norm)
+        row_table.push(flat, row_gradients, norm=norm)
     return {n: table.pull(n) for n in values} | {"rows": row_table.pull(torch.arange(IDS))}
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fleetx.ps.client import Pending
 from fleetx.ps.mode import Batch, Blocks, Mode
-from fleetx.ps.wire import NO_STEP, Flag, Kind
+from fleetx.ps.wire import Flag, Kind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,14 +183,15 @@ class AsyncMode(Mode):
 
 def send_batch(mode: Mode, batch: Batch) -> list[Pending[None]]:
     """Begin to send gradients that are applied as they arrive."""
-    client = mode.client
+    client, norm = mode.client, mode.norm_of(batch)
     sent = [
-        client.start_dense(Kind.PUSH, table, blocks, step=NO_STEP, rate=batch.rates[table])
+        client.start_dense(Kind.PUSH, table, blocks, rate=batch.rates[table], norm=norm)
         for table, blocks in batch.dense.items()
     ]
     for table in batch.sparse:
         ids, rows = batch.rows(table)
-        sent.append(client.start_sparse(Kind.PUSH, table, ids, rows, rate=batch.rates[table]))
+        rate = batch.rates[table]
+        sent.append(client.start_sparse(Kind.PUSH, table, ids, rows, rate=rate, norm=norm))
     return sent
 
 

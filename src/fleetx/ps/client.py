@@ -213,6 +213,7 @@ class Client:
         *,
         step: int = NO_STEP,
         rate: float | None = None,
+        norm: float | None = None,
         flags: Flag = Flag.NONE,
     ) -> Pending[None]:
         """Send values by block: gradients (PUSH), differences (ADD) or first values (SET)."""
@@ -227,7 +228,8 @@ class Client:
                 if name in values
             ]
             if tensors:
-                header = Header(kind, flags, table=number, step=step, rate=_rate(rate))
+                header = Header(kind, flags, table=number, step=step)
+                header.rate, header.norm = _number(rate), _number(norm)
                 held = bool(flags & Flag.SYNC)
                 futures.append(self._submit(server, Request(header, tensors, held=held)))
         if not known >= values.keys():
@@ -327,6 +329,7 @@ class Client:
         *,
         step: int = NO_STEP,
         rate: float | None = None,
+        norm: float | None = None,
         flags: Flag = Flag.NONE,
     ) -> Pending[None]:
         """Send rows by id: gradients (PUSH) or differences (ADD); rows of equal ids are added."""
@@ -337,7 +340,8 @@ class Client:
         futures = []
         for server, place in enumerate(split_ids(merged, self.servers)):
             if len(place):
-                header = Header(kind, flags, step=step, rate=_rate(rate))
+                header = Header(kind, flags, step=step)
+                header.rate, header.norm = _number(rate), _number(norm)
                 header.table = self._number(table, server)
                 tensors = [(0, merged[place]), (1, sums[place]), (2, counts[place])]
                 request = Request(header, tensors, held=bool(flags & Flag.SYNC))
@@ -375,6 +379,12 @@ class Client:
     def start_commit(self, step: int) -> list[Future[Message]]:
         """Say to all servers that all of them have this worker's gradients of a step."""
         return [self._ask(server, Kind.COMMIT, step=step) for server in range(self.servers)]
+
+    def agree_on_norm(self, step: int) -> None:
+        """Add up the servers' parts of a step's squared norm and tell all of them the norm."""
+        parts = self._ask_all(Kind.WAIT, {"squares": step})
+        norm = math.sqrt(sum(part.only().item() for part in parts))
+        self._ask_all(Kind.NORM, step=step, norm=norm)
 
     def wait_for_step(self, step: int) -> None:
         """Wait until all servers have applied so many steps."""
@@ -449,5 +459,5 @@ class Client:
         os.close(self._wake)
 
 
-def _rate(rate: float | None) -> float:
-    return math.nan if rate is None else rate
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

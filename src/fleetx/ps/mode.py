@@ -9,6 +9,7 @@ first step, and after all of it `stop()`. The modes differ in when things are se
 from __future__ import annotations
 
 import abc
+import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +18,9 @@ from torch import Tensor
 
 from fleetx.ps.client import Client
 from fleetx.ps.index import merge_rows
+from fleetx.ps.table_requests import clips_by_global_norm
 from fleetx.ps.table_spec import DenseTableSpec, SparseTableSpec
+from fleetx.ps.updates import square_norm
 
 Blocks = dict[str, Tensor]
 
@@ -72,6 +75,21 @@ class Mode(abc.ABC):
                     end = block.start + block.size
                     found[block.name] = flat[block.start : end].view(block.shape)
         return found
+
+    def norm_of(self, batch: Batch) -> float | None:
+        """Return the norm of this worker's gradients, if tables clip by it."""
+        total, clips = 0.0, False
+        for table, values in batch.dense.items():
+            spec = self._dense[table][0]
+            if clips_by_global_norm(spec):
+                clips = True
+                clipped = {b.name for each in self._dense[table] for b in each.blocks if b.clipped}
+                total += square_norm([v for name, v in values.items() if name in clipped])
+        for table in batch.sparse:
+            if clips_by_global_norm(self._sparse[table]):
+                clips = True
+                total += square_norm([merge_rows(*batch.rows(table))[1]])
+        return math.sqrt(total) if clips else None
 
     @abc.abstractmethod
     def _first_step(self) -> int:

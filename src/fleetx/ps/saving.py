@@ -44,20 +44,14 @@ class Saver:
         if key in self._running:
             return
         folder, token = _place(wire.read_json(message.tensors))
+        where = {"server": self._index, "servers": self._servers}
         parts = [(table.spec, table.state_dict()) for table in state.tables]
 
         def write() -> None:
             error = None
             try:
                 for spec, tensors in parts:
-                    save_part(
-                        folder,
-                        spec,
-                        tensors,
-                        server=self._index,
-                        servers=self._servers,
-                        token=token,
-                    )
+                    save_part(folder, spec, tensors, token=token, **where)
             except (OSError, ValueError) as reason:
                 error = WireError(Problem.BAD_REQUEST, f"{folder} cannot be written: {reason}")
             self._finished.put((key, error))

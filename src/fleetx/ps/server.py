@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 import zmq
 
 from fleetx.ps import assembly, liveness, security, wire
@@ -90,7 +91,7 @@ class Server:
     def __init__(self, endpoint: str, settings: ServerSettings) -> None:
         security.check_server_keys(endpoint, settings.keys, settings.allow_insecure)
         self._settings = settings
-        self.state = ServerState(settings.workers, settings.specs)
+        self.state = ServerState(settings.workers, settings.specs, servers=settings.servers)
         self._storage = Storage(settings.durability) if settings.durability else None
         self.epoch = self._storage.epoch if self._storage else time.time_ns() // 1_000_000
         if self._storage is not None:
@@ -391,6 +392,8 @@ class Server:
         match condition:
             case {"version": int(version)}:
                 return state.sync.version >= version
+            case {"squares": int(step)}:
+                return state.sync.squares(step) is not None
             case {"barrier": int(number)}:
                 return state.barriers_passed >= number
             case {"values": str(name)}:
@@ -406,8 +409,9 @@ class Server:
             self._done(message, route, tensors, shared if shared.is_used else None)
         elif message.header.kind == Kind.SAVE:
             self._save(message, session, route)
-        else:
-            self._done(message, route)
+        elif message.header.kind == Kind.WAIT:
+            squares = self.state.sync.squares(wire.read_json(message.tensors).get("squares", -1))
+            self._done(message, route, [(0, torch.tensor([squares], dtype=torch.float64))])
 
     def _save(self, message: Message, session: Session, route: bytes) -> None:
         def tell(error: WireError | None) -> None:

@@ -33,8 +33,9 @@ _log = logging.getLogger("fleetx.ps")
 class ServerState:
     """The tables of one server and what has been applied to them."""
 
-    def __init__(self, workers: int, specs: Iterable[TableSpec] = ()) -> None:
+    def __init__(self, workers: int, specs: Iterable[TableSpec] = (), *, servers: int = 1) -> None:
         self.workers = workers
+        self._is_alone = servers == 1
         self.tables: list[Table] = []
         self.applied: dict[int, int] = {}
         """The last sequence number of every worker."""
@@ -52,6 +53,7 @@ class ServerState:
             Kind.PUSH: self._push,
             Kind.ADD: self._add,
             Kind.COMMIT: self._commit,
+            Kind.NORM: self._norm,
             Kind.ARRIVE: self._arrive,
             Kind.FINISH: self._finish,
             Kind.VOID: lambda message: None,
@@ -153,7 +155,14 @@ class ServerState:
         if message.header.flags & Flag.SYNC:
             self.sync.add(message, table)
         else:
-            table_requests.push(table, message.tensors, table_requests.rate_of(message.header))
+            header = message.header
+            clips = table_requests.clips_by_global_norm(table.spec)
+            table_requests.push(
+                table,
+                message.tensors,
+                rate=table_requests.known(header.rate),
+                norm=table_requests.known(header.norm) if clips else None,
+            )
 
     def _add(self, message: Message) -> None:
         number = message.header.table
@@ -163,7 +172,14 @@ class ServerState:
 
     def _commit(self, message: Message) -> None:
         self.sync.commit(message.header.worker, message.header.step)
-        self.sync.apply_if_complete(self.active, self.tables)
+        self._advance()
+
+    def _norm(self, message: Message) -> None:
+        self.sync.set_norm(message.header.step, message.header.norm)
+        self._advance()
+
+    def _advance(self) -> None:
+        self.sync.advance(self.active, self.tables, alone=self._is_alone)
 
     def _arrive(self, message: Message) -> None:
         number = message.header.step
@@ -180,7 +196,7 @@ class ServerState:
 
     def _finish(self, message: Message) -> None:
         self.finished.add(message.header.worker)
-        self.sync.apply_if_complete(self.active, self.tables)
+        self._advance()
         self._pass_barriers()
 
     def waits_for(self) -> set[int]:
@@ -217,6 +233,7 @@ class ServerState:
             "tables": [table.spec.to_dict() for table in self.tables],
             "applied": {str(worker): last for worker, last in self.applied.items()},
             "version": self.sync.version,
+            "last_squares": self.sync.last_squares,
             "finished": sorted(self.finished),
             "has_values": sorted(self.has_values),
             "barriers_passed": self.barriers_passed,
@@ -235,6 +252,7 @@ class ServerState:
         self._changes.load_state_dict(_under(tensors, "changes."))
         self.applied = {int(worker): last for worker, last in meta["applied"].items()}
         self.sync.version = meta["version"]
+        self.sync.last_squares = meta["last_squares"]
         self.finished = set(meta["finished"])
         self.has_values = set(meta["has_values"])
         self.barriers_passed = meta["barriers_passed"]

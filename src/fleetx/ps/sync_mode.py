@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fleetx.ps.client import Pending
 from fleetx.ps.mode import Batch, Mode
+from fleetx.ps.table_requests import clips_by_global_norm
 from fleetx.ps.wire import Flag, Kind
 
 
@@ -27,6 +28,11 @@ class SyncMode(Mode):
         self._sent: list[Pending[None]] = []
         self._commits: list[Future[Any]] = []
         self._rows = Batch()
+        clips = any(clips_by_global_norm(spec) for spec in self._sparse.values()) or any(
+            clips_by_global_norm(spec) for specs in self._dense.values() for spec in specs
+        )
+        self._needs_norm = clips and self.client.servers > 1
+        self._without_norm: int | None = None
 
     def _first_step(self) -> int:
         welcomes = self.client.welcomes()
@@ -38,10 +44,18 @@ class SyncMode(Mode):
         ):
             self._wait(self.client.start_commit(step))
             step += 1
+            self._without_norm = step - 1
         return step
+
+    def _agree_on_norm(self) -> None:
+        # By every worker, since any of the others may be gone.
+        if self._needs_norm and self._without_norm is not None:
+            self.client.agree_on_norm(self._without_norm)
+            self._without_norm = None
 
     def pull_dense(self) -> None:
         """Fetch the parameters after the last step, once it is done."""
+        self._agree_on_norm()
         for pending in [
             self.client.start_pull_dense(table, views, step=self.step)
             for table, views in self._views.items()
@@ -52,6 +66,7 @@ class SyncMode(Mode):
 
     def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
         """Fetch rows as they are after the last step, once it is done."""
+        self._agree_on_norm()
         return self.client.start_pull_sparse(table, ids, step=self.step).wait()
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
@@ -91,6 +106,7 @@ class SyncMode(Mode):
         self._sent, self._rows = [], Batch()
         self._wait(self._commits)
         self._commits = self.client.start_commit(self.step)
+        self._without_norm = self.step
         self.step += 1
 
     def _wait(self, futures: list[Future[Any]]) -> None:
@@ -99,9 +115,11 @@ class SyncMode(Mode):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the tables as they are before this step, the same step on all servers."""
+        self._agree_on_norm()
         self.client.save(path, step=self.step)
 
     def stop(self) -> None:
         """Wait for the last step and say farewell."""
         self._wait(self._commits)
+        self._agree_on_norm()
         self.client.finish()

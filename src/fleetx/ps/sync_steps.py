@@ -10,6 +10,7 @@ all parameters as they were and can do its step once more.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -38,6 +39,11 @@ class SyncSteps:
         """How many steps have been applied."""
         self._gradients: dict[int, _Gradients] = {}
         self._committed: set[int] = set()
+        self._means: dict[int, Tensors] | None = None
+        self._squares: float | None = None
+        self._norm: float | None = None
+        self.last_squares = 0.0
+        """This server's part of the squared norm of the last step's gradients."""
 
     @property
     def is_between_steps(self) -> bool:
@@ -50,7 +56,7 @@ class SyncSteps:
         if header.step < self.version:
             return
         kept = self._gradients.setdefault(header.worker, _Gradients())
-        kept.rates[header.table] = table_requests.rate_of(header)
+        kept.rates[header.table] = table_requests.known(header.rate)
         if hasattr(table.spec, "dim"):
             kept.sparse[header.table] = message.tensors
         else:
@@ -69,19 +75,57 @@ class SyncSteps:
         """Return the workers without which the step cannot end."""
         return active - self._committed
 
-    def apply_if_complete(self, active: set[int], tables: Sequence[Table]) -> bool:
-        """Update the tables once all active workers have committed; say whether that was now."""
+    def advance(self, active: set[int], tables: Sequence[Table], *, alone: bool) -> bool:
+        """Update the tables once all active workers have committed; say whether that was now.
+
+        Where gradients are clipped by the norm of all of them, a server that is not `alone` first
+        waits for that norm.
+        """
         if not self._committed or not active <= self._committed:
             return False
         workers = sorted(self._committed)
-        for number, table in enumerate(tables):
-            tensors = self._mean(number, workers)
-            if tensors:
-                table_requests.push(table, tensors, self._rate(number, workers))
+        if self._means is None:
+            means = {number: self._mean(number, workers) for number in range(len(tables))}
+            self._means = {number: tensors for number, tensors in means.items() if tensors}
+            self._squares = self._sum_of_squares(tables)
+        if self._squares is not None and self._norm is None:
+            if not alone:
+                return False
+            self._norm = math.sqrt(self._squares)
+        for number, tensors in self._means.items():
+            table = tables[number]
+            clips = table_requests.clips_by_global_norm(table.spec)
+            table_requests.push(
+                table, tensors, rate=self._rate(number, workers), norm=self._norm if clips else None
+            )
+        self.last_squares = self._squares or 0.0
         self._gradients.clear()
         self._committed.clear()
+        self._means = self._squares = self._norm = None
         self.version += 1
         return True
+
+    def _sum_of_squares(self, tables: Sequence[Table]) -> float | None:
+        assert self._means is not None
+        if not any(table_requests.clips_by_global_norm(table.spec) for table in tables):
+            return None
+        return sum(
+            table_requests.square_norm(tables[number], tensors)
+            for number, tensors in self._means.items()
+            if table_requests.clips_by_global_norm(tables[number].spec)
+        )
+
+    def squares(self, step: int) -> float | None:
+        """Return this server's part of a step's squared norm; None: not known yet."""
+        if step == self.version:
+            return self._squares
+        # A worker may ask about the last step when another one's answer has completed it.
+        return self.last_squares if step == self.version - 1 else 0.0
+
+    def set_norm(self, step: int, norm: float) -> None:
+        """Take the norm of all gradients of the current step."""
+        if step == self.version and self._squares is not None:
+            self._norm = norm
 
     def _rate(self, table: int, workers: list[int]) -> float | None:
         rates = [

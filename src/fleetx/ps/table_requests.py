@@ -14,8 +14,9 @@ from torch import Tensor
 from fleetx.ps.assembly import Message, Tensors
 from fleetx.ps.dense_table import DenseTable
 from fleetx.ps.sparse_table import SparseTable
+from fleetx.ps.table_spec import TableSpec
 from fleetx.ps.tables import Table
-from fleetx.ps.wire import Header, Kind, Problem, WireError
+from fleetx.ps.wire import Kind, Problem, WireError
 
 DenseValues = dict[str, Tensor]
 Shapes = list[tuple[int, torch.dtype, tuple[int, ...]]]
@@ -23,9 +24,15 @@ Place = Callable[[Shapes], Tensors]
 Rows = tuple[Tensor, Tensor, Tensor | None]
 
 
-def rate_of(header: Header) -> float | None:
-    """Return the learning rate that a push brings, if it does."""
-    return None if math.isnan(header.rate) else header.rate
+def known(value: float) -> float | None:
+    """Return a number of a header, None if it is not there."""
+    return None if math.isnan(value) else value
+
+
+def clips_by_global_norm(spec: TableSpec) -> bool:
+    """Say whether the norm of all gradients, on all servers, matters to a table."""
+    clip = spec.optimizer.clip
+    return clip is not None and clip.kind == "global_norm"
 
 
 def dense_values(table: DenseTable, tensors: Tensors) -> DenseValues:
@@ -103,13 +110,21 @@ def check(table: Table, message: Message) -> None:
         sparse_rows(table, message.tensors)
 
 
-def push(table: Table, tensors: Tensors, rate: float | None) -> None:
-    """Apply gradients."""
+def push(table: Table, tensors: Tensors, *, rate: float | None, norm: float | None) -> None:
+    """Apply gradients; `norm` is that of all gradients for tables that clip by it."""
     if isinstance(table, DenseTable):
-        table.push(dense_values(table, tensors), rate=rate)
+        table.push(dense_values(table, tensors), rate=rate, norm=norm)
     else:
         ids, rows, counts = sparse_rows(table, tensors)
-        table.push(ids, rows, rate=rate, counts=counts)
+        table.push(ids, rows, rate=rate, norm=norm, counts=counts)
+
+
+def square_norm(table: Table, tensors: Tensors) -> float:
+    """Return the sum of squares of gradients."""
+    if isinstance(table, DenseTable):
+        return table.square_norm(dense_values(table, tensors))
+    ids, rows, _ = sparse_rows(table, tensors)
+    return table.square_norm(ids, rows)
 
 
 def add(table: Table, tensors: Tensors) -> None:

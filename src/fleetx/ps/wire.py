@@ -30,7 +30,7 @@ NO_STEP = -1
 # Below this a copy into one buffer is cheaper than a frame of its own.
 _PACKED = 1 << 16
 
-_HEADER = struct.Struct("<4sHBBHHIIQQQQqdQQQQII")
+_HEADER = struct.Struct("<4sHBBHHIIQQQQqddQQQQII")
 _TENSOR = struct.Struct(f"<IBBxx{MAX_DIMENSIONS}Q")
 HEADER_SIZE = _HEADER.size
 
@@ -68,6 +68,7 @@ class Kind(enum.IntEnum):
     FINISH = 17
     STOP = 18
     STATUS = 19
+    NORM = 21
     VOID = 20
     """A sequence number whose request was refused; only in logs."""
     DONE = 30
@@ -108,7 +109,17 @@ class Problem(enum.IntEnum):
 
 
 SEQUENCED = frozenset(
-    {Kind.CREATE, Kind.SET, Kind.PUSH, Kind.ADD, Kind.COMMIT, Kind.ARRIVE, Kind.LOAD, Kind.FINISH}
+    {
+        Kind.CREATE,
+        Kind.SET,
+        Kind.PUSH,
+        Kind.ADD,
+        Kind.COMMIT,
+        Kind.NORM,
+        Kind.ARRIVE,
+        Kind.LOAD,
+        Kind.FINISH,
+    }
 )
 """Kinds that change a server's state: numbered, logged, and applied exactly once."""
 
@@ -145,6 +156,8 @@ class Header:
     step: int = NO_STEP
     rate: float = math.nan
     """Learning rate of a push; not a number: the table's own."""
+    norm: float = math.nan
+    """Norm of all gradients that a push is a part of, for clipping; not a number: not known."""
     total: int = 0
     """Bytes in the whole body."""
     offset: int = 0
@@ -173,6 +186,7 @@ class Header:
             self.sequence,
             self.step,
             self.rate,
+            self.norm,
             self.total,
             self.offset,
             self.reply_offset,
