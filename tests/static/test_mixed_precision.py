@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,20 @@ def test_updates_with_zeros_or_none_at_all(skips: bool) -> None:
     exe.run(feed={"x": np.array([[np.inf]], dtype=np.float32)}, fetch_list=[loss])
     # Zeros let the momentum go on; a skipped update does not.
     np.testing.assert_allclose(nets.value("fc_0.w_0"), before - (0 if skips else 0.09), atol=1e-6)
+
+
+def test_the_scale_is_in_checkpoints(tmp_path: Path) -> None:
+    *_, loss = nets.mlp()
+    decorated(init_loss_scaling=16.0, incr_every_n_steps=2).minimize(loss)
+    exe = nets.started()
+    for _ in range(3):
+        exe.run(feed=nets.batch(), fetch_list=[loss])
+    static.io.save_persistables(exe, str(tmp_path))
+    with static.scope_guard(static.Scope()):
+        static.io.load_persistables(exe, str(tmp_path))
+        assert nets.value("loss_scaling_0").item() == 32.0
+        assert nets.value("num_good_steps_0").item() == 1
+        assert nets.value("num_bad_steps_0").item() == 0
 
 
 def conv_net() -> Any:

@@ -250,13 +250,17 @@ def test_two_workers_train_as_in_float32(
         np.testing.assert_allclose(half, exact, atol=tolerance)
 
 
-@pytest.mark.parametrize("case", ["amp", "overflow", "overflow with localsgd", "overflow with dgc"])
+OVERFLOWS = ["overflow", "overflow with localsgd", "overflow with dgc"]
+
+
+@pytest.mark.parametrize("case", ["amp", *OVERFLOWS, "overflow with gradient_merge"])
 def test_programs_train_as_modules_do(trained: list[dict[str, Any]], case: str) -> None:
+    assert column(trained[0][case]["eager"], 1) == column(trained[1][case]["eager"], 1)
     for result in trained:
         np.testing.assert_allclose(result[case]["program"], result[case]["eager"], atol=5e-3)
 
 
-@pytest.mark.parametrize("case", ["overflow", "overflow with localsgd", "overflow with dgc"])
+@pytest.mark.parametrize("case", OVERFLOWS)
 @pytest.mark.parametrize("way", ["eager", "program"])
 def test_an_overflow_on_one_worker_skips_the_step_on_all(
     trained: list[dict[str, Any]], case: str, way: str

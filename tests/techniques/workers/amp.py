@@ -26,6 +26,11 @@ CASES = {
         "localsgd": True,
         "localsgd_configs": {"k_steps": 2, "begin_step": 0},
     },
+    "overflow with gradient_merge": {
+        "amp": True,
+        "gradient_merge": True,
+        "gradient_merge_configs": {"k_steps": 2},
+    },
     "overflow with dgc": {"amp": True, "dgc": True, "dgc_configs": {"sparsity": [0.5]}},
 }
 CONFIGS = {
