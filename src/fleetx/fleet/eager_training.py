@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from fleetx import comm
+from fleetx.fleet.auto_model import AutoModel, Batch, ModelSearch
 from fleetx.fleet.explain import Explanation, announce, explain, module_sizes
-from fleetx.fleet.model import LocalModel, wrap_model
+from fleetx.fleet.model import wrap
 from fleetx.fleet.optimizer import DistributedOptimizer
 from fleetx.step.compose import compose_step, compose_update
-from fleetx.step.stages import Precision
 from fleetx.step.technique import Job, Technique
 from fleetx.step.train_step import TrainStep
 
@@ -37,8 +36,11 @@ class Pair:
 class EagerTraining:
     """The pairs of a session; `choose` returns the job and the techniques to train with."""
 
-    def __init__(self, choose: Callable[[], tuple[Job, list[Technique]]]) -> None:
+    def __init__(
+        self, choose: Callable[[], tuple[Job, list[Technique]]], search: ModelSearch
+    ) -> None:
         self._choose = choose
+        self._search = search
         self.pairs: list[Pair] = []
 
     def _pair_for(self, parameters: Iterable[torch.Tensor], missing: str) -> Pair:
@@ -55,35 +57,42 @@ class EagerTraining:
     def model(self, model: nn.Module, *, find_unused_parameters: bool) -> nn.Module:
         """Return the model as it trains on all workers."""
         pair = self._pair_for(model.parameters(), "model")
-        step = pair.step
-        model = step.memory.prepare(model)
-        trains = any(p.requires_grad for p in model.parameters())
-        changes_forward = type(step.precision) is not Precision
-        wrapped = model
-        if comm.is_connected() and trains and step.grad_sync.during_backward:
-            wrapped = wrap_model(
-                model,
-                pair.job.all_reduce,
-                bucket_mb=pair.job.bucket_mb,
-                find_unused_parameters=find_unused_parameters,
-            )
-        elif changes_forward or comm.is_connected():
-            wrapped = LocalModel(model)
-        if changes_forward:
-            wrapped.forward = step.precision.wrap_forward(wrapped.forward)
-        pair.model = wrapped
-        step.take_model(model)
+        if self._search.is_on():
+            pair.model = AutoModel(model, lambda *batch: self._decide(pair, model, batch))
+            return pair.model
+        pair.model = wrap(model, pair.job, pair.step, find_unused_parameters)
         self._announce(pair)
-        return wrapped
+        return pair.model
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> DistributedOptimizer:
         """Return the optimizer as it trains on all workers."""
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         pair = self._pair_for(parameters, "optimizer")
+        if self._search.is_on():
+            pair.step.take_optimizer(optimizer)  # until it is known what to train with
+            pair.optimizer = DistributedOptimizer(pair.step)
+            return pair.optimizer
         compose_update(pair.step, pair.techniques, optimizer)
         pair.optimizer = DistributedOptimizer(pair.step)
         self._announce(pair)
         return pair.optimizer
+
+    def _decide(self, pair: Pair, model: nn.Module, batch: Batch) -> nn.Module:
+        """Find the best strategy with the first batch; return the model that trains by it."""
+        if pair.optimizer is None:
+            raise RuntimeError(
+                "strategy.auto measures whole steps: call fleet.distributed_optimizer before the "
+                "first forward pass."
+            )
+        optimizer = pair.step.update
+        self._search.run(model, optimizer, batch)
+        pair.job, pair.techniques = self._choose()
+        pair.step = compose_step(pair.techniques)
+        wrapped = wrap(model, pair.job, pair.step, pair.job.strategy.find_unused_parameters)
+        compose_update(pair.step, pair.techniques, optimizer)
+        pair.optimizer.take_step(pair.step)
+        self._announce(pair)
+        return wrapped
 
     def has_models_with(self, job: Job) -> bool:
         """Tell whether every model so far was made with the strategy of this job."""

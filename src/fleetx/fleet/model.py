@@ -18,9 +18,12 @@ from torch.nn.parallel import DistributedDataParallel
 from fleetx.comm import world
 from fleetx.comm.buckets import DEFAULT_MB
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
+from fleetx.step.stages import Precision
+from fleetx.step.technique import Job
+from fleetx.step.train_step import TrainStep
 
 
-class _LooksLikeItsModule(nn.Module):
+class LooksLikeItsModule(nn.Module):
     """Attributes and state of the module inside."""
 
     def __getattr__(self, name: str) -> Any:
@@ -40,7 +43,7 @@ class _LooksLikeItsModule(nn.Module):
         return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
 
 
-class LocalModel(_LooksLikeItsModule):
+class LocalModel(LooksLikeItsModule):
     """A module whose backward stays on this worker; it starts as rank 0 has it."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -54,12 +57,36 @@ class LocalModel(_LooksLikeItsModule):
         return self.module(*args, **kwargs)
 
 
-class DistributedModel(_LooksLikeItsModule, DistributedDataParallel):
+class DistributedModel(LooksLikeItsModule, DistributedDataParallel):
     """A module whose gradients are averaged over all workers during backward."""
 
     def leave(self) -> None:
         """Let go of the process group: the reducer holds it, with the hooks of its messages."""
         self.reducer = self.logger = self.process_group = None  # type: ignore[assignment]
+
+
+def wrap(
+    model: nn.Module, job: Job, step: TrainStep, find_unused_parameters: bool = False
+) -> nn.Module:
+    """Return the model as a step trains it, and tell the step; it is the model itself where there
+    is nothing to do."""
+    model = step.memory.prepare(model)
+    trains = any(p.requires_grad for p in model.parameters())
+    changes_forward = type(step.precision) is not Precision
+    wrapped = model
+    if world.is_connected() and trains and step.grad_sync.during_backward:
+        wrapped = wrap_model(
+            model,
+            job.all_reduce,
+            bucket_mb=job.bucket_mb,
+            find_unused_parameters=find_unused_parameters,
+        )
+    elif changes_forward or world.is_connected():
+        wrapped = LocalModel(model)
+    if changes_forward:
+        wrapped.forward = step.precision.wrap_forward(wrapped.forward)
+    step.take_model(model)
+    return wrapped
 
 
 def wrap_model(

@@ -30,6 +30,10 @@ class DistributedOptimizer(Optimizer):
         if first is not None:
             first.register_post_accumulate_grad_hook(self._note_backward)
 
+    def take_step(self, train_step: TrainStep) -> None:
+        """Run another step from now on, on the same parameter groups."""
+        self.train_step, self.inner = train_step, train_step.update
+
     def _note_backward(self, _: torch.Tensor) -> None:
         self._saw_backward = True
 

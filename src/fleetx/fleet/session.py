@@ -22,6 +22,7 @@ from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
 from fleetx.fleet import checkpoints, paddle_selection, uneven
 from fleetx.fleet.asked import what_was_asked
+from fleetx.fleet.auto_model import ModelSearch
 from fleetx.fleet.eager_training import EagerTraining
 from fleetx.fleet.explain import Explanation
 from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase, UserDefinedRoleMaker
@@ -45,7 +46,7 @@ class Fleet:
         self._collective: Any = None  # what minimize made of a program
         self._is_collective = False
         self._util: UtilBase | None = None
-        self._eager = EagerTraining(self._choose)
+        self._eager = self._new_eager()
         self._applied: list[Technique] = []
         self._keeps_graph = True
 
@@ -84,7 +85,7 @@ class Fleet:
         self._is_collective = is_collective or role.is_collective
         self._take_strategy(DistributedStrategy() if strategy is None else strategy)
         self._util = UtilBase(role)
-        self._eager = EagerTraining(self._choose)
+        self._eager = self._new_eager()
         if self._is_collective:
             role.connect(
                 timeout_seconds=timeout_seconds,
@@ -272,6 +273,19 @@ class Fleet:
             if strategy.was_set("fuse_grad_size_in_num")
             else 0,
         )
+
+    def _new_eager(self) -> EagerTraining:
+        search = ModelSearch(self._searches, self._job, self._adopt, self.node_num)
+        return EagerTraining(self._choose, search)
+
+    def _searches(self) -> bool:
+        """Tell whether the strategy is still to be found by measuring."""
+        strategy = self._strategy
+        return bool(strategy.auto) and not strategy.localsgd and strategy.auto_applies()
+
+    def _adopt(self, strategy: Any) -> None:
+        """Follow a strategy from now on."""
+        self._strategy = strategy
 
     def _choose(self, optimizer: Any = None) -> tuple[Job, list[Technique]]:
         """Return the job and the techniques that its strategy switches on.

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fleetx import comm
-from fleetx.fleet.collective_program import (
-    insert_all_reduce,
-    insert_broadcast,
-    use_sync_batch_norm,
-)
-from fleetx.fleet.explain import Explanation, announce, explain, program_sizes
-from fleetx.static.program import Program, default_startup_program
-from fleetx.step.compose import compose_program
-from fleetx.step.program_step import ProgramStep
+from fleetx.fleet.auto_program import ProgramSearch
+from fleetx.fleet.explain import announce
+from fleetx.fleet.program_writing import write_step
+from fleetx.static.program import default_startup_program
 
 if TYPE_CHECKING:
     from fleetx.fleet.session import Fleet
-
-
-@dataclass
-class CollectivePrograms:
-    """The programs of a collective training job."""
-
-    main: Any  # with communication
-    origin: Program  # as the optimizer left it, without
-    startup: Program
-    explanation: Explanation
 
 
 class StaticDistributedOptimizer:
@@ -52,35 +34,16 @@ class StaticDistributedOptimizer:
         no_grad_set: Any = None,
     ) -> Any:
         """Append backward, communication and update for `loss`; return (update ops, pairs)."""
-        fleet, strategy = self._fleet, self._fleet._strategy
-        main = loss.block.program
+        fleet = self._fleet
         startup = default_startup_program() if startup_program is None else startup_program
+        more = {"parameter_list": parameter_list, "no_grad_set": no_grad_set}
+        search = None
+        if fleet._searches():
+            search = ProgramSearch(fleet, self.inner, loss, startup, more)
         job, techniques = fleet._choose(self.inner)
-        rings = max(1, strategy.nccl_comm_num)
-        step = ProgramStep(self.inner, None)
-        if job.workers > 1 and not getattr(self.inner, "exchanges_gradients", False):
-            step.synchronise = partial(insert_all_reduce, workers=job.workers, rings=rings)
-            if comm.is_connected():
-                step.exchange = job.exchange()
-        compose_program(step, techniques)
-        result = step.optimizer.minimize(
-            loss,
-            startup_program=startup,
-            parameter_list=parameter_list,
-            no_grad_set=no_grad_set,
-        )
-        origin = main.clone()
-        if step.synchronise is not None:
-            step.synchronise(main, result[1])
-        for append in step.after_update:
-            append(main, startup, loss)
-        if job.workers > 1:
-            names = [v.name for v in startup.global_block().vars.values() if v.persistable]
-            insert_broadcast(startup, names, rings)
-            if strategy.sync_batch_norm:
-                use_sync_batch_norm(main)
-            main._gradient_exchange = step.exchange
-        explanation = explain(job, techniques, program_sizes(main), type(self.inner).__name__)
-        announce(explanation)
-        fleet._collective = CollectivePrograms(main, origin, startup, explanation)
+        result, fleet._collective = write_step(self.inner, loss, startup, job, techniques, **more)
+        if search is None:
+            announce(fleet._collective.explanation)
+        else:
+            loss.block.program._first_run = search.decide
         return result

@@ -75,7 +75,8 @@ class DistributedStrategy:
     fp16_allreduce_dtype = Field(
         1001, "float16", "the type they travel in", since="fleetx", choices=("float16", "bfloat16")
     )
-    auto = Field(11, False, "find the best strategy by measuring", effect=_refused)
+    auto = Field(11, False, "find the best strategy by measuring")
+    auto_configs = ConfigsField(1002, tables.AUTO, "finding the best strategy")
 
     # -- data parallelism -------------------------------------------------------------
     sync_batch_norm = Field(17, False, "statistics of batch normalisation over all workers")
@@ -244,6 +245,10 @@ class DistributedStrategy:
         """Tell whether a setting was assigned, be it to its default."""
         return name in self._given
 
+    def auto_applies(self) -> bool:
+        """Tell whether `auto` may act; subclasses may have rules."""
+        return True
+
     def refused(self) -> list[str]:
         """Return what is switched on but does not exist here, e.g. `["pipeline"]`."""
         rows = settings(type(self))
@@ -252,8 +257,6 @@ class DistributedStrategy:
             for name, row in rows.items()
             if isinstance(row, Field) and row.effect is _refused and self._values[name]
         ]
-        if self.localsgd and "auto" in found:
-            found.remove("auto")  # 2.0-beta's spelling of adaptive_localsgd
         hybrid = self.hybrid_configs
         degrees = [k for k in hybrid if k != "dp_degree" and hybrid[k] > 1]
         found += [f"hybrid_configs[{key!r}]" for key in degrees]

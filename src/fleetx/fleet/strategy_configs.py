@@ -117,6 +117,18 @@ LAMB: Rows = (
     Field(1, 0.01, "weight decay", "lamb_weight_decay"),
     _strings(2, "exclude_from_weight_decay", "ends of names of parameters without decay"),
 )
+AUTO: Rows = (
+    Field(1, 5, "steps to measure of each candidate", "steps", since="fleetx", least=1),
+    Field(2, 120.0, "seconds after which no other is tried", "time_limit", since="fleetx", above=0),
+    Field(
+        3, 0.0, "MB that a step may need; 0 for what there is", "memory_limit_mb", since="fleetx",
+        least=0,
+    ),
+    _strings(
+        4, "techniques", "techniques to try although they change the mathematics", since="fleetx"
+    ),
+    Field(5, "", "file that remembers the choice", "file", since="fleetx"),
+)  # fmt: skip
 PIPELINE: Rows = (
     Field(1, 1, "samples per micro batch", "micro_batch_size", since="2.1", effect=_refused),
     Field(2, 1, "micro batches per step", "accumulate_steps", since="2.1", effect=_refused),

@@ -96,6 +96,8 @@ class Executor:
         fetches, updates = split_fetches(fetch_list)
         if use_prune or updates:
             program = self._pruned(program, feed, fetches, updates)
+        if program._first_run is not None:
+            program._first_run(self, program, feed, scope)
         for hook in program._before_run:
             hook(scope)
         key = (tuple(feed), tuple(fetches), id(scope), program._version, id(build), parts)

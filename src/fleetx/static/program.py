@@ -39,6 +39,8 @@ class Program:
         self._readers: list[Any] = []
         # Called by Executor.run with the scope, before the step; used by learning rate schedulers.
         self._before_run: list[Any] = []
+        # Called by the first Executor.run with executor, program, feed and scope: may change ops.
+        self._first_run: Any = None
         # How the sums of gradients over workers are carried out; None: one op after the other.
         self._gradient_exchange: Any = None
         self._offloads_checkpoints = False
@@ -198,6 +200,16 @@ class Program:
                     if target is not None:
                         target.op = op
         return other
+
+    def _take_over(self, other: Program) -> None:
+        """Become what `other` is; it must not be used afterwards."""
+        self.blocks = other.blocks
+        for block in self.blocks:
+            block.program = self
+        self._before_run = other._before_run
+        self._gradient_exchange = other._gradient_exchange
+        self._offloads_checkpoints = other._offloads_checkpoints
+        self._bump_version()
 
     def _copy_param_info_from(self, other: Program) -> None:
         """Turn variables that are Parameters in `other` into Parameters here."""

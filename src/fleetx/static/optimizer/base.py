@@ -7,6 +7,7 @@ its accumulators and says which attributes the op gets.
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -121,6 +122,17 @@ class Optimizer(LearningRateMixin, StateMixin):
 
     def _finish_update(self, block: Any, parameters_and_grads: Sequence[Any]) -> None:
         """Append ops that follow all updates."""
+
+    def _for_program(self, program: Program) -> Any:
+        """Return a fresh optimizer of the same settings for a copy of the program."""
+        twin = copy.copy(self)
+        twin._accumulators, twin._opti_name_list = defaultdict(dict), []
+        twin._learning_rate_map, twin.helper = {}, None
+        rate = self._learning_rate
+        if isinstance(rate, Variable):
+            twin._learning_rate = program.global_block().var(rate.name)
+            twin._learning_rate_map[program] = twin._learning_rate
+        return twin
 
     # -- the steps of minimize ---------------------------------------------------------------------
     def minimize(

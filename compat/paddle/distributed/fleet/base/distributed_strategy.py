@@ -49,6 +49,9 @@ class DistributedStrategy(core.DistributedStrategy):
     def _is_strict_auto(self) -> bool:
         return self.auto and DistributedStrategy._only_auto_was_set
 
+    def auto_applies(self) -> bool:
+        return DistributedStrategy._only_auto_was_set
+
     def _enable_env(self) -> None:
         set_flags(
             {
