@@ -231,3 +231,22 @@ def test_two_workers_train_as_without(tmp_path: Path) -> None:
     for result in run("recompute.py", tmp_path):
         for name, (plain, again) in result.items():
             assert plain == again, name
+
+
+def test_the_optimizer_of_the_paddle_package_recomputes_by_its_strategy() -> None:
+    paddle = pytest.importorskip("paddle")
+    from paddle.distributed.fleet.meta_optimizers import RecomputeOptimizer
+
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        hidden = paddle.static.nn.fc(paddle.static.data("x", [None, 4]), 3, activation="tanh")
+        loss = paddle.mean(paddle.static.nn.fc(hidden, 1))
+        optimizer = RecomputeOptimizer(paddle.optimizer.SGD(0.1))
+        with pytest.raises(RuntimeError, match="user_defined_strategy"):
+            optimizer.backward(loss)
+        optimizer.user_defined_strategy = strategy(recompute_configs={"checkpoints": [hidden]})
+        pairs = optimizer.backward(loss, startup)
+        optimizer.apply_gradients(pairs)
+    types = [op.type for op in main.global_block().ops]
+    assert types.count("sgd") == 4
+    assert any(op.recomputes for op in main.global_block().ops)

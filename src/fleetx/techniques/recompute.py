@@ -9,7 +9,7 @@ the checkpoints in the memory of the host, for models on another device.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -61,10 +61,7 @@ class Recompute(Technique):
 
     def change_program(self, step: ProgramStep) -> None:
         """Append the backward pass with ops that run again."""
-        step.optimizer = RecomputeOptimizer(step.optimizer)
-        step.optimizer._set_checkpoints(list(self.settings["checkpoints"]))
-        if self.settings["enable_offload"]:
-            step.optimizer._enable_offload()
+        step.optimizer = recomputing(step.optimizer, self.settings)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what it saves: as much as the activations between checkpoints need."""
@@ -73,6 +70,15 @@ class Recompute(Technique):
         if self.settings["enable_offload"]:
             text += ", kept on the host"
         return [Row(stage=Stage.MEMORY, technique=self.name, settings=text, memory=None)]
+
+
+def recomputing(optimizer: Any, settings: Mapping[str, Any]) -> RecomputeOptimizer:
+    """Return an optimizer of programs with `recompute_configs` applied."""
+    wrapped = RecomputeOptimizer(optimizer)
+    wrapped._set_checkpoints(list(settings["checkpoints"]))
+    if settings["enable_offload"]:
+        wrapped._enable_offload()
+    return wrapped
 
 
 class RecomputedModules(Memory):
