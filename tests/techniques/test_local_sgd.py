@@ -50,15 +50,21 @@ class Worker:
         self.velocities = [torch.zeros_like(p) for p in self.values]
         self.rank, self.momentum = rank, momentum
         self.batches = np.random.default_rng(1)
+        self.waiting: list[Any] = []
 
-    def step(self, rate: float) -> None:
+    def step(self, rate: float, merged: int = 1) -> None:
+        """Update with the mean gradient of every `merged` batches."""
         x, y = self.batches.standard_normal((8, 6)), self.batches.integers(0, 3, (8,))
         w1, b1, w2, b2 = self.values[:4]
         hidden = torch.tensor(x[self.rank :: 2]) @ w1 + b1
         hidden = torch.tanh(self.norm(hidden) if self.norm else hidden)
         target = torch.tensor(y[self.rank :: 2])
         loss = nn.functional.cross_entropy(hidden @ w2 + b2, target)
-        grads = torch.autograd.grad(loss, self.values)
+        self.waiting.append(torch.autograd.grad(loss, self.values))
+        if len(self.waiting) < merged:
+            return
+        grads = [sum(rows) / merged for rows in zip(*self.waiting, strict=True)]
+        self.waiting.clear()
         with torch.no_grad():
             for p, v, g in zip(self.values, self.velocities, grads, strict=True):
                 v.mul_(self.momentum).add_(g)
@@ -73,6 +79,7 @@ def simulate(
     *,
     momentum: float = 0.0,
     batch_norm: bool = False,
+    merged: int = 1,
     average: Callable[[list[Worker], int], None] | None = None,
 ) -> tuple[list[np.ndarray], list[Worker]]:
     """Return worker 0's parameters after each step, and both workers at the end."""
@@ -80,7 +87,7 @@ def simulate(
     history = []
     for step, rate in enumerate(RATES, 1):
         for worker in pair:
-            worker.step(rate)
+            worker.step(rate, merged)
         if is_common(step):
             (average or mean)(pair, step)
         history.append(pair[0].flat())
@@ -186,6 +193,11 @@ class TestBothFrontEnds:
             lambda step: step == 1 or (step - 1) % 3 == 0, momentum=0.9, average=average
         )
         compare(trained[0][front]["momentum averaged"], history)
+
+    def test_merged_gradients_count_as_one_update(self, trained, front):
+        # Updates are at steps 2, 4, 6, ...; the first, the third and the fifth are averaged.
+        history, _ = simulate(lambda step: step in (2, 6, 10), momentum=0.9, merged=2)
+        compare(trained[0][front]["merged"], history)
 
     def test_differences_in_half_precision(self, trained, front):
         results = [w[front] for w in trained]

@@ -27,8 +27,9 @@ class LocalUpdates(LocalGradients):
         self._average = average
 
     def exchange(self, parameters: Parameters) -> None:
-        """Leave the gradients, and let the average take its first snapshot."""
-        self._average.remember(_trained(parameters))
+        """Leave the gradients, and let an average that needs one take its first snapshot."""
+        if self._average.keeps_snapshot:
+            self._average.remember(_trained(parameters))
 
 
 class PeriodicAverage(ParameterSync):

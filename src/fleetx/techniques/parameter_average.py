@@ -97,7 +97,7 @@ class ParameterAverage:
     def __init__(self, exchange: GradientExchange, outer: OuterStep) -> None:
         self._exchange = exchange
         self._outer = outer
-        self._keeps_snapshot = exchange.all_reduce.settings.dtype is not None or not outer.is_plain
+        self.keeps_snapshot = exchange.all_reduce.settings.dtype is not None or not outer.is_plain
         self._buckets: list[_Bucket] = []
         self._laid_out: list[int] = []
         self._names: list[str] = []
@@ -107,8 +107,7 @@ class ParameterAverage:
     @torch.no_grad()
     def remember(self, trained: Parameters) -> None:
         """Take the snapshot of parameters that have none yet, before a first update."""
-        if self._keeps_snapshot:
-            self._lay_out(trained)
+        self._lay_out(trained)
 
     @torch.no_grad()
     def average(
@@ -118,7 +117,7 @@ class ParameterAverage:
 
         `is_begin`: workers do not train alone yet, so there is no outer step.
         """
-        if not self._keeps_snapshot:
+        if not self.keeps_snapshot:
             tensors = [*trained.values(), *others]
             if self._laid_out != [id(t) for t in tensors]:
                 self._buckets = self._divide(tensors)
@@ -164,9 +163,9 @@ class ParameterAverage:
             bucket.unpack()
 
     def _divide(self, tensors: Sequence[torch.Tensor]) -> list[_Bucket]:
-        found = make_buckets(
-            tensors, limit_mb=self._exchange.limit_mb, last_mb=self._exchange.last_mb
-        )
+        limit = self._exchange.limit_mb
+        # Nothing runs beside an average that small first or last messages could overlap with.
+        found = make_buckets(tensors, limit_mb=limit, first_mb=limit, last_mb=0.0)
         return [_Bucket([tensors[i] for i in bucket.members]) for bucket in found]
 
     def _lay_out(self, trained: Parameters) -> None:
@@ -193,7 +192,7 @@ class ParameterAverage:
     def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
         """Return snapshots and velocities by the names of their parameters."""
         state: dict[str, dict[str, torch.Tensor]] = {"snapshot": {}, "velocity": {}}
-        if not self._keeps_snapshot or self._loaded:
+        if not self.keeps_snapshot or self._loaded:
             return self._loaded or state
         rest = iter(self._names)
         for bucket in self._buckets:

@@ -63,6 +63,15 @@ CASES = {
         {"localsgd": True, "localsgd_configs": {"k_steps": 3, "average_momentum": True}},
         {"momentum": 0.9},
     ),
+    "merged": (
+        {
+            "localsgd": True,
+            "localsgd_configs": {"k_steps": 2},
+            "gradient_merge": True,
+            "gradient_merge_configs": {"k_steps": 2},
+        },
+        {"momentum": 0.9},
+    ),
     "half": (
         {
             "localsgd": True,
@@ -243,9 +252,9 @@ result = {"eager": {}, "static": {}, "eager again": {}, "static again": {}}
 for name, (settings, options) in CASES.items():
     result["eager"][name] = train_eager(settings, options)
     result["static"][name] = train_static(settings, options)
-    if name in ("k3, momentum", "adaptive", "outer", "half"):
-        result["eager again"][name] = train_eager(settings, options, breaks_at=6)
-        result["static again"][name] = train_static(settings, options, breaks_at=6)
+    if name in ("k3, momentum", "adaptive", "outer", "half", "merged"):
+        result["eager again"][name] = train_eager(settings, options, breaks_at=7)
+        result["static again"][name] = train_static(settings, options, breaks_at=7)
 result["straggler"] = straggle()
 result["nan"] = {at: lose_a_loss(at) for at in (1, 3)}
 (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fleetx import comm
-from fleetx.comm.buckets import make_buckets
+from fleetx.comm.buckets import DEFAULT_MB, make_buckets
 from fleetx.launch import heartbeat
 from fleetx.static.op_registry import Attr, op
 
@@ -41,8 +41,9 @@ def _sum_together(
     if not comm.is_connected() or any(x.layout is not torch.strided for x in tensors):
         return [comm.all_reduce(x, "sum", ring_id) for x in tensors]
     exchange = ctx.exchange
-    limit_mb, last_mb = (32.0, 1.0) if exchange is None else (exchange.limit_mb, exchange.last_mb)
-    buckets = make_buckets(tensors, limit_mb=limit_mb, last_mb=last_mb)
+    # Nothing runs beside these sums that small first or last messages could overlap with.
+    limit = DEFAULT_MB if exchange is None else exchange.limit_mb
+    buckets = make_buckets(tensors, limit_mb=limit, first_mb=limit, last_mb=0.0)
     sums = [torch.cat([tensors[i].reshape(-1) for i in bucket.members]) for bucket in buckets]
     with heartbeat.collective("sum over workers"):
         if exchange is None:

@@ -1,0 +1,168 @@
+"""One of four workers that train a small convolutional network on Fashion-MNIST, as often and in
+whatever way each line of the input (JSON) says; rank 0 answers with what came out of it."""
+
+import json
+import math
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from loop import tell
+from torch import nn
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.nn.parallel import DistributedDataParallel
+
+from fleetx import fleet
+
+BATCH = 32  # per worker
+
+
+def make_net() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 5, stride=2, padding=2, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16 * 7 * 7, 96),
+        nn.ReLU(),
+        nn.Linear(96, 10),
+    )
+
+
+def load(path: str) -> dict[str, torch.Tensor]:
+    raw = np.load(path)
+    found = {name: torch.from_numpy(raw[name]) for name in raw.files}
+    for part in ("train_x", "test_x"):
+        found[part] = found[part].unsqueeze(1).float().div_(255).sub_(0.286).div_(0.353)
+    for part in ("train_y", "test_y"):
+        found[part] = found[part].long()
+    return found
+
+
+class Plain:
+    """A loop without Fleet: what a step is followed by is `after`."""
+
+    def __init__(self, net, optimizer, after=lambda: None):
+        self.net, self.optimizer, self.after = net, optimizer, after
+
+    def step(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.after()
+
+
+class WithFleet(Plain):
+    """A loop with Fleet."""
+
+    def step(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step(loss=loss)
+
+
+def sgd(net, task):
+    return torch.optim.SGD(
+        net.parameters(), lr=task["lr"], momentum=0.9, weight_decay=task["decay"]
+    )
+
+
+def make(task) -> Plain:
+    """Return the network and the way to train it that a task asks for."""
+    torch.manual_seed(task["seed"])
+    net = make_net()
+    if task["kind"] == "ddp":
+        # Statistics are not sent around at every step: that would only slow it down.
+        wrapped = DistributedDataParallel(
+            net, gradient_as_bucket_view=True, forward_sync_buffers=False
+        )
+        return Plain(wrapped, sgd(net, task))
+    if task["kind"] == "torch":
+        averager = PeriodicModelAverager(period=task["k"], warmup_steps=1)
+        return Plain(net, sgd(net, task), lambda: averager.average_parameters(net.parameters()))
+    strategy = fleet.DistributedStrategy()
+    for name, value in task["strategy"].items():
+        setattr(strategy, name, value)
+    fleet.init(is_collective=True, strategy=strategy)
+    net = fleet.distributed_model(net)
+    return WithFleet(net, fleet.distributed_optimizer(sgd(net, task)))
+
+
+def rate(task, step):
+    """Half a cosine, down to nothing."""
+    return task["lr"] * 0.5 * (1 + math.cos(math.pi * step / task["steps"]))
+
+
+def batches(data, task, rank, workers):
+    """Yield this worker's batches: a new order in every epoch, the same on all workers."""
+    order = torch.Generator().manual_seed(1000 + task["seed"])
+    size, count = BATCH * workers, len(data["train_y"])
+    while True:
+        found = torch.randperm(count, generator=order)
+        for start in range(0, count - size + 1, size):
+            mine = found[start + rank * BATCH : start + (rank + 1) * BATCH]
+            yield data["train_x"][mine], data["train_y"][mine]
+
+
+def train(loop, data, task, rank, workers):
+    """Train; return seconds and the mean interval. The first step is not counted."""
+    source = batches(data, task, rank, workers)
+    loss_of = nn.CrossEntropyLoss()
+    intervals, start = [], 0.0
+    for step in range(task["steps"] + 1):
+        if step == 1:  # buffers are there, and everybody is equal
+            dist.barrier()
+            start = time.perf_counter()
+        for group in loop.optimizer.param_groups:
+            group["lr"] = rate(task, step)
+        x, y = next(source)
+        loop.step(loss_of(loop.net(x), y))
+        if task["kind"] == "fleet":
+            intervals.append(getattr(loop.optimizer.train_step.param_sync, "k_steps", 1))
+    dist.barrier()
+    result = {"seconds": time.perf_counter() - start, "steps": task["steps"]}
+    if intervals:
+        result["interval"] = len(intervals) / sum(1 / k for k in intervals)
+    return result
+
+
+@torch.no_grad()
+def accuracy(data, net, rank, workers):
+    """Return the accuracy of the workers' mean, in per cent; each worker tests a share."""
+    for tensor in [*net.parameters(), *(b for b in net.buffers() if b.is_floating_point())]:
+        dist.all_reduce(tensor.data.div_(workers))
+    net.eval()
+    x, y = data["test_x"][rank::workers], data["test_y"][rank::workers]
+    right = sum(
+        (net(a).argmax(1) == b).sum() for a, b in zip(x.split(500), y.split(500), strict=True)
+    )
+    dist.all_reduce(right)
+    return 100.0 * right.item() / len(data["test_y"])
+
+
+def main():
+    fleet.init(is_collective=True)
+    rank, workers = fleet.worker_index(), fleet.worker_num()
+    data = load(sys.argv[1])
+    if rank == 0:
+        values = sum(p.numel() for p in make_net().parameters())
+        tell(parameters=values, batch=BATCH * workers)
+    loop = None
+    for line in sys.stdin:
+        task = json.loads(line)
+        if task["kind"] == "test":  # what was trained last
+            result = {"accuracy": accuracy(data, loop.net, rank, workers)}
+        else:
+            loop = make(task)
+            result = train(loop, data, task, rank, workers)
+        if rank == 0:
+            tell(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""LocalSGD over a slow network: throughput, accuracy and bytes for different intervals.
+
+    python bench/local_sgd.py [--seeds 3] [--steps 1400] [--rounds 7] [--mbit 100] [--data FILE]
+
+Four workers, each on a machine of its own (network namespaces, needs root: see namespaces.py),
+train a small convolutional network on Fashion-MNIST. Hand-written DDP and torch's own averager of
+parameters run in the same way in the same run. Whole trainings give samples/s, bytes and accuracy;
+ratios to torch come from short windows in turns. A table goes to bench/results/local_sgd.json, a
+plot beside it (with matplotlib: the extra "bench").
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from contest import ROOT
+from groups import GroupContestant
+from namespaces import machines
+from record import RESULTS, write_record
+
+WORKERS = 4
+INTERVALS = (1, 2, 4, 8, 16)
+WINDOW = 32
+"""Steps of a window: two of the longest intervals."""
+RECIPE = {"lr": 0.06, "decay": 5e-4}
+"""Chosen for k = 1, and the same for everybody."""
+ADAPTIVE = {"init_k_steps": 16}
+OUTER = {"k_steps": 16, "outer_momentum": 0.5}
+
+
+def local(**settings: Any) -> dict[str, Any]:
+    """Return the strategy of LocalSGD with these settings."""
+    return {"localsgd": True, "localsgd_configs": settings}
+
+
+def ways() -> dict[str, dict[str, Any]]:
+    """Return all ways to train, by the names that tables show."""
+    found: dict[str, dict[str, Any]] = {"DDP by hand": {"kind": "ddp"}}
+    for k in INTERVALS:
+        found[f"localsgd, k = {k}"] = {"kind": "fleet", "strategy": local(k_steps=k)}
+    adaptive = {"adaptive_localsgd": True, "adaptive_localsgd_configs": ADAPTIVE}
+    found["adaptive_localsgd"] = {"kind": "fleet", "strategy": adaptive}
+    found["localsgd, k = 16, outer momentum"] = {"kind": "fleet", "strategy": local(**OUTER)}
+    for k in INTERVALS:
+        found[f"torch's averager, k = {k}"] = {"kind": "torch", "k": k}
+    return found
+
+
+class Group(GroupContestant):
+    """Workers that do what they are asked, one thing after the other."""
+
+    def ask(self, **task: Any) -> dict[str, Any]:
+        """Let all workers do a task; return rank 0's answer and the bytes that one worker sent."""
+        assert self.machines is not None
+        before = self._all_sent()
+        for process in self.processes:
+            process.stdin.write(json.dumps(task) + "\n")
+            process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._line())
+        return {**answer, "sent": (self._all_sent() - before) / self.workers}
+
+    def _all_sent(self) -> int:
+        assert self.machines is not None
+        return sum(self.machines.sent(i) for i in range(self.workers))
+
+
+def train_all(group: Group, seeds: int, steps: int) -> list[dict[str, Any]]:
+    """Train in every way with every seed; peers that only repeat the arithmetic with the first."""
+    batch = group.facts["batch"]
+    rows = []
+    for name, way in ways().items():
+        runs = []
+        for seed in range(seeds if way["kind"] == "fleet" else 1):
+            run = group.ask(**way, **RECIPE, seed=seed, steps=steps)
+            run["accuracy"] = group.ask(kind="test")["accuracy"]
+            runs.append(run)
+            print(
+                f"{name:<34} seed {seed}: {run['steps'] * batch / run['seconds']:7.0f} samples/s, "
+                f"{run['accuracy']:.2f} %, {run['sent'] / steps / 1e3:.1f} kB/step",
+                file=sys.stderr,
+                flush=True,
+            )
+        rows.append(
+            {
+                "name": name,
+                "samples_per_second": statistics.median(
+                    run["steps"] * batch / run["seconds"] for run in runs
+                ),
+                "accuracies": [run["accuracy"] for run in runs],
+                "accuracy": statistics.mean(run["accuracy"] for run in runs),
+                "kb_per_step": statistics.mean(run["sent"] for run in runs) / steps / 1e3,
+                "interval": statistics.mean(run.get("interval", 1.0) for run in runs),
+            }
+        )
+    return rows
+
+
+def compare_with_torch(group: Group, rounds: int) -> list[dict[str, Any]]:
+    """Take turns with torch's averager at each interval; return the medians of the ratios."""
+    rows = []
+    known = ways()
+    for k in INTERVALS:
+        pair = {
+            "ours": known[f"localsgd, k = {k}"],
+            "torch": known[f"torch's averager, k = {k}"],
+        }
+        rates: dict[str, list[float]] = {"ours": [], "torch": []}
+        for turn in range(rounds):
+            for name in sorted(pair, reverse=bool(turn % 2)):
+                run = group.ask(**pair[name], **RECIPE, seed=turn, steps=WINDOW)
+                rates[name].append(WINDOW * group.facts["batch"] / run["seconds"])
+        ratios = [a / b for a, b in zip(rates["ours"], rates["torch"], strict=True)]
+        rows.append(
+            {
+                "k": k,
+                "ours": statistics.median(rates["ours"]),
+                "torch": statistics.median(rates["torch"]),
+                "ratio": statistics.median(ratios),
+            }
+        )
+        print(f"k = {k}: {rows[-1]['ratio']:.3f}x torch's averager", file=sys.stderr, flush=True)
+    return rows
+
+
+def check_goals(rows: list[dict[str, Any]], windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what was to be reached and what was."""
+    by_name = {row["name"]: row for row in rows}
+    base = by_name["localsgd, k = 1"]
+    last, adaptive = by_name["localsgd, k = 16"], by_name["adaptive_localsgd"]
+    outer = by_name["localsgd, k = 16, outer momentum"]
+
+    def speed(row: dict[str, Any]) -> float:
+        return float(row["samples_per_second"] / base["samples_per_second"])
+
+    def lost(row: dict[str, Any]) -> float:
+        return float(base["accuracy"] - row["accuracy"])
+
+    found = [
+        ("samples/s at k = 16, times those at k = 1", speed(last), 4.0, True),
+        ("samples/s when adaptive, times those at k = 1", speed(adaptive), 2.0, True),
+        ("points of accuracy lost when adaptive", lost(adaptive), 0.25, False),
+        ("points of accuracy lost at k = 16 with outer momentum", lost(outer), 0.25, False),
+    ]
+    for row in windows:
+        what = f"samples/s at k = {row['k']}, times those of torch's averager"
+        found.append((what, row["ratio"], 1.0, True))
+    return [
+        {
+            "what": what,
+            "value": value,
+            "goal": goal,
+            "at_least": at_least,
+            # Two decimals are what windows of a shared machine can tell.
+            "reached": round(value, 2) >= goal if at_least else round(value, 2) <= goal,
+        }
+        for what, value, goal, at_least in found
+    ]
+
+
+def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
+    """Draw accuracy over throughput; without matplotlib, say so."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        print("no plot: install matplotlib (the extra 'bench').", file=sys.stderr)
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    kinds = {
+        "localsgd, k": ("o-", "tab:blue", "localsgd"),
+        "torch's averager": ("s--", "tab:gray", "torch's averager (one seed)"),
+        "DDP": ("D", "black", "DDP by hand (one seed)"),
+        "adaptive": ("^", "tab:green", "adaptive_localsgd"),
+        "outer": ("*", "tab:red", "localsgd, k = 16, outer momentum"),
+    }
+    for kind, (mark, colour, label) in kinds.items():
+        chosen = [
+            r
+            for r in rows
+            if (kind in r["name"] if kind == "outer" else r["name"].startswith(kind))
+            and (kind == "outer") == ("outer" in r["name"])
+        ]
+        x = [r["samples_per_second"] for r in chosen]
+        y = [r["accuracy"] for r in chosen]
+        spread = [
+            [v - min(r["accuracies"]) for v, r in zip(y, chosen, strict=True)],
+            [max(r["accuracies"]) - v for v, r in zip(y, chosen, strict=True)],
+        ]
+        size = 13 if mark == "*" else 7
+        axes.errorbar(
+            x, y, yerr=spread, fmt=mark, color=colour, label=label, capsize=3, markersize=size
+        )
+        for row, a, b in zip(chosen, x, y, strict=True):
+            if " = " in row["name"] and kind != "outer":
+                text = "k=" + row["name"].split(" = ")[1]
+                shift = (6, 6) if kind == "localsgd, k" else (6, -13)
+                axes.annotate(text, (a, b), xytext=shift, textcoords="offset points", color=colour)
+    axes.set_xlabel("samples per second, four workers")
+    axes.set_ylabel("test accuracy, % (mean; bars: all seeds)")
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="best", fontsize=9)
+    figure.savefig(path, dpi=120)
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def main() -> None:
+    """Train, compare, print the tables, write figures and plot."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each way")
+    parser.add_argument("--steps", type=int, default=1400, help="steps of a training")
+    parser.add_argument("--rounds", type=int, default=7, help="turns against torch's averager")
+    parser.add_argument("--mbit", type=float, default=100, help="rate of each machine's link")
+    data = ROOT.parent / "shared" / "data" / "fashion-mnist.npz"
+    parser.add_argument("--data", type=Path, default=data, help="Fashion-MNIST as one .npz")
+    options = parser.parse_args()
+    if not options.data.exists():
+        parser.error(
+            f"{options.data} is not there: name a file with train_x, train_y, test_x and test_y of "
+            "Fashion-MNIST by --data."
+        )
+    with machines(WORKERS, mbit=options.mbit, prefix="fxl") as four:
+        group = Group(
+            "workers",
+            "local_sgd_worker.py",
+            arguments=(str(options.data),),
+            workers=WORKERS,
+            machines=four,
+        )
+        group.start()
+        rows = train_all(group, options.seeds, options.steps)
+        windows = compare_with_torch(group, options.rounds)
+        group.stop()
+    goals = check_goals(rows, windows)
+    for row in rows:
+        print(
+            f"{row['name']:<34} {row['samples_per_second']:8.0f} samples/s "
+            f"{row['accuracy']:6.2f} % {row['kb_per_step']:7.1f} kB/step"
+        )
+    for goal in goals:
+        sign = "at least" if goal["at_least"] else "at most"
+        missed = "" if goal["reached"] else ", missed"
+        print(f"{goal['what']}: {goal['value']:.2f} ({sign} {goal['goal']:g}{missed})")
+    write_record(
+        "local_sgd",
+        parameters=group.facts["parameters"],
+        batch=group.facts["batch"],
+        mbit=options.mbit,
+        steps=options.steps,
+        rows=rows,
+        windows=windows,
+        goals=goals,
+    )
+    title = f"Fashion-MNIST, four workers, {options.mbit:g} Mbit/s, {options.steps} steps"
+    plot(rows, RESULTS / "local_sgd.png", title)
+
+
+if __name__ == "__main__":
+    main()
