@@ -1,0 +1,97 @@
+"""What a process of a server job gets from whoever started it, besides its place in the job.
+
+    FLEETX_SERVER_KEYS              a file with the job's keys (needed off the loopback)
+    FLEETX_SERVER_INSECURE          1: servers may listen without keys on any address
+    FLEETX_SERVER_STATE             the folder in which this server keeps its state for a restart
+    FLEETX_SERVER_FSYNC             none, interval or always: when its log is forced to the disk
+    FLEETX_SERVER_SNAPSHOT_SECONDS  the time between two snapshots
+    FLEETX_WORKER_WAIT              how many seconds servers wait for a worker that is missing
+
+fleetrun sets them from its flags; a cluster that starts the processes itself sets them directly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+KEYS = "FLEETX_SERVER_KEYS"
+INSECURE = "FLEETX_SERVER_INSECURE"
+STATE = "FLEETX_SERVER_STATE"
+FSYNC = "FLEETX_SERVER_FSYNC"
+SNAPSHOT_SECONDS = "FLEETX_SERVER_SNAPSHOT_SECONDS"
+WORKER_WAIT = "FLEETX_WORKER_WAIT"
+FSYNC_POLICIES = ("none", "interval", "always")
+
+
+@dataclass(frozen=True)
+class ServerSupport:
+    """The keys of a job and where a server keeps its state."""
+
+    keys: Mapping[str, str] | None = None
+    """The job's keys as `fleetx.ps.security.JobKeys.from_dict` reads them."""
+    allow_insecure: bool = False
+    """Whether servers may listen without keys where other machines reach them."""
+    state_folder: str | None = None
+    """Where this server keeps its state; None for in memory only."""
+    fsync: str = "none"
+    snapshot_seconds: float = 300.0
+    worker_wait: float | None = None
+    """How long servers wait for a worker that is missing; None for their own default."""
+
+
+def detect_server_support(environ: Mapping[str, str] | None = None) -> ServerSupport:
+    """Read the variables above; ValueError names the one that is wrong."""
+    env = os.environ if environ is None else environ
+    fsync = env.get(FSYNC, "") or "none"
+    if fsync not in FSYNC_POLICIES:
+        raise ValueError(f"{FSYNC} must be {', '.join(FSYNC_POLICIES)}, not {fsync!r}.")
+    return ServerSupport(
+        keys=read_keys(env[KEYS], KEYS) if env.get(KEYS) else None,
+        allow_insecure=env.get(INSECURE, "0") not in ("", "0"),
+        state_folder=env.get(STATE) or None,
+        fsync=fsync,
+        snapshot_seconds=_seconds(env, SNAPSHOT_SECONDS) or 300.0,
+        worker_wait=_seconds(env, WORKER_WAIT),
+    )
+
+
+def _seconds(env: Mapping[str, str], variable: str) -> float | None:
+    text = env.get(variable, "")
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{variable} must be a number of seconds above 0, not {text!r}.")
+    return value
+
+
+def read_keys(path: str | os.PathLike[str], named_by: str) -> dict[str, str]:
+    """Read a file of keys, which `named_by` (a variable or flag) names."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(
+            f"{named_by} names {path}, which cannot be read: {error.strerror}."
+        ) from error
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise ValueError(
+            f"{named_by} names {path}, which is no file of keys: make one with `fleetx ps keys`."
+        )
+    return found
+
+
+def write_keys(path: str | os.PathLike[str], keys: Mapping[str, str]) -> None:
+    """Write a new file of keys that only this user can read; it must not exist yet."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(dict(keys), file, indent=1)
+        file.write("\n")
