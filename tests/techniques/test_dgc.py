@@ -137,3 +137,8 @@ def test_a_break_changes_nothing(trained: list[dict[str, Any]]) -> None:
 def test_half_precision_messages_are_refused_with_dgc(trained: list[dict[str, Any]]) -> None:
     assert "dgc and fp16_allreduce" in trained[0]["refused"]
     assert "switch off" in trained[0]["refused"]
+
+
+def test_a_program_with_nothing_to_compress_trains(trained: list[dict[str, Any]]) -> None:
+    for result in trained:
+        assert result["small"][2] < result["small"][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import torch
@@ -22,6 +23,10 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(self._device)
             self._before = float(torch.cuda.memory_allocated(self._device))
         elif _RESET.exists():
+            # What the C library keeps for later would hide how much is asked for.
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if trim is not None:
+                trim(0)
             _RESET.write_text("5")  # the high-water mark is set to what is in use now
             self._before = _resident("VmRSS")
 

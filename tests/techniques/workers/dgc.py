@@ -71,6 +71,22 @@ def eager(configs, *, nesterov, decay, break_at=None, **more):
     }
 
 
+def small_program():
+    """A program none of whose parameters is large enough to be compressed."""
+    fleet.init(is_collective=True)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.layers.data("x", [4])
+        loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(x, 1)))
+        inner = fluid.optimizer.Momentum(0.1, 0.9)
+        fleet.distributed_optimizer(inner, strategy_of({})).minimize(loss)
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(startup)
+        feed = {"x": np.full((2, 4), fleet.worker_index() + 1.0, "float32")}
+        return [float(exe.run(main, feed=feed, fetch_list=[loss])[0]) for _ in range(3)]
+
+
 def program(configs, *, nesterov, decay, **more):
     fleet.init(is_collective=True)
     main, startup = fluid.Program(), fluid.Program()
@@ -118,6 +134,7 @@ def main():
         out[f"static {name}"] = program(configs, **options)
     configs, options = CASES["ramp"]
     out["eager ramp with a break"] = eager(configs, **options, break_at=5)
+    out["small"] = small_program()
     try:
         eager(configs, **options, fp16_allreduce=True)
     except ValueError as error:

@@ -63,8 +63,8 @@ def all_reduce_mean(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 @op(
     "dgc",
-    inputs="U* V* Param* Grad* Dense*? current_step",
-    outputs="U_out* V_out* Grad_out* Dense_out*?",
+    inputs="U*? V*? Param*? Grad*? Dense*? current_step",
+    outputs="U_out*? V_out*? Grad_out*? Dense_out*?",
     attrs={
         "m": 0.9,
         "use_nesterov": True,
@@ -111,6 +111,8 @@ def dgc(
     whole = all_reduce_mean([*dense, *([] if share else grads)])
     if not share:
         return us, vs, whole[len(dense) :], whole[: len(dense)]
+    if not grads:
+        return us, vs, grads, whole
     sent = [
         compress(u, v, g, entries(g.numel(), share), mu=m, nesterov=use_nesterov)
         for u, v, g in zip(us, vs, grads, strict=True)
