@@ -1,0 +1,136 @@
+"""Deep gradient compression over a slow network: step rate, bytes and accuracy against DDP.
+
+    python bench/dgc.py [--seeds 3] [--steps 1400] [--mbit 100] [--data FILE]
+
+Four workers, each on a machine of its own (network namespaces, needs root: see namespaces.py),
+train a convolutional network with a wide layer (1.6 million parameters) on Fashion-MNIST. Speed and
+bytes are measured over links of --mbit after the warm-up of the sparsity, DDP and dgc in turns;
+accuracy is that of whole trainings over links without a limit, where DDP ends some day too. Figures
+go to bench/results/dgc.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from contest import ROOT
+from local_sgd import RECIPE, WORKERS, Group
+from namespaces import machines
+from record import write_record
+
+HIDDEN = 2048
+SPARSITY = 0.999
+RAMP = [0.75, 0.9375, 0.984375, 0.996, SPARSITY]
+"""The warm-up of the authors' paper: quarters of what was sent before."""
+DDP: dict[str, Any] = {"kind": "ddp"}
+
+
+def compressed(**schedule: Any) -> dict[str, Any]:
+    """Return the strategy of dgc with this schedule."""
+    return {"kind": "fleet", "strategy": {"dgc": True, "dgc_configs": schedule}}
+
+
+def started(data: Path, place: Any) -> Group:
+    """Return a group of workers that wait for tasks."""
+    group = Group(
+        "workers", "local_sgd_worker.py", arguments=(str(data),), workers=WORKERS, machines=place
+    )
+    group.start()
+    return group
+
+
+def speed(data: Path, mbit: float, rounds: int) -> list[dict[str, Any]]:
+    """Let DDP and dgc take turns over slow links; return goals about steps and bytes."""
+    ways = {"DDP": (DDP, 6), "dgc": (compressed(sparsity=[SPARSITY]), 60)}
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    sent: dict[str, list[float]] = {name: [] for name in ways}
+    with machines(WORKERS, mbit=mbit, prefix="fxd") as four:
+        group = started(data, four)
+        for turn in range(rounds):
+            for name, (way, steps) in ways.items():
+                run = group.ask(**way, **RECIPE, seed=turn, steps=steps, hidden=HIDDEN)
+                rates[name].append(steps / run["seconds"])
+                # The first step is not timed, but its bytes are counted.
+                sent[name].append(run["sent"] / (steps + 1))
+                print(
+                    f"{name}: {rates[name][-1]:.2f} steps/s, {sent[name][-1] / 1e3:.1f} kB/step",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        group.stop()
+    rate = {name: statistics.median(values) for name, values in rates.items()}
+    volume = {name: statistics.median(values) for name, values in sent.items()}
+    return [
+        {
+            "what": f"steps/s of dgc at {SPARSITY:.1%} sparsity ({rate['dgc']:.2f}), times those "
+            f"of DDP by hand ({rate['DDP']:.2f}), {mbit:g} Mbit/s",
+            "value": rate["dgc"] / rate["DDP"],
+            "goal": 5.0,
+            "at_least": True,
+        },
+        {
+            "what": f"bytes a worker sends per step with dgc ({volume['dgc'] / 1e3:.1f} kB), "
+            f"in per cent of DDP's ({volume['DDP'] / 1e3:.0f} kB)",
+            "value": 100 * volume["dgc"] / volume["DDP"],
+            "goal": 1.0,
+            "at_least": False,
+        },
+    ]
+
+
+def accuracy(data: Path, seeds: int, steps: int) -> list[dict[str, Any]]:
+    """Train to the end in both ways; return the goal about accuracy."""
+    ramp = compressed(rampup_begin_step=steps // 14, rampup_step=steps // 7, sparsity=RAMP)
+    found: dict[str, list[float]] = {"DDP": [], "dgc": []}
+    with machines(WORKERS, prefix="fxd") as four:
+        group = started(data, four)
+        for seed in range(seeds):
+            for name, way in (("DDP", DDP), ("dgc", ramp)):
+                group.ask(**way, **RECIPE, seed=seed, steps=steps, hidden=HIDDEN)
+                found[name].append(group.ask(kind="test")["accuracy"])
+                print(f"{name}, seed {seed}: {found[name][-1]:.2f} %", file=sys.stderr, flush=True)
+        group.stop()
+    ours, theirs = statistics.mean(found["dgc"]), statistics.mean(found["DDP"])
+    return [
+        {
+            "what": f"points of test accuracy lost by dgc ({ours:.2f} %) against DDP "
+            f"({theirs:.2f} %), mean of {seeds} seed(s), {steps} steps",
+            "value": theirs - ours,
+            "goal": 0.3,
+            "at_least": False,
+        }
+    ]
+
+
+def main() -> None:
+    """Measure, print what was reached and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each way")
+    parser.add_argument("--steps", type=int, default=1400, help="steps of a training")
+    parser.add_argument("--rounds", type=int, default=5, help="turns over slow links")
+    parser.add_argument("--mbit", type=float, default=100, help="rate of each machine's link")
+    data = ROOT.parent / "shared" / "data" / "fashion-mnist.npz"
+    parser.add_argument("--data", type=Path, default=data, help="Fashion-MNIST as one .npz")
+    options = parser.parse_args()
+    if not options.data.exists():
+        parser.error(
+            f"{options.data} is not there: name a file with train_x, train_y, test_x and test_y of "
+            "Fashion-MNIST by --data."
+        )
+    goals = speed(options.data, options.mbit, options.rounds)
+    goals += accuracy(options.data, options.seeds, options.steps)
+    for goal in goals:
+        value = round(goal["value"], 2)
+        goal["reached"] = value >= goal["goal"] if goal["at_least"] else value <= goal["goal"]
+        sign = "at least" if goal["at_least"] else "at most"
+        missed = "" if goal["reached"] else ", missed"
+        print(f"{goal['what']}: {value} ({sign} {goal['goal']:g}{missed})")
+    write_record("dgc", goals=goals, mbit=options.mbit)
+
+
+if __name__ == "__main__":
+    main()
