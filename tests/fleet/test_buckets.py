@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from fleetx.comm.buckets import make_buckets
+from fleetx.comm.buckets import growing_limits, make_buckets
 
 WORKERS = Path(__file__).parent / "workers"
 MB = 2**20
@@ -21,6 +21,11 @@ def sizes(megabytes, **limits):
 def test_buckets_begin_small_grow_to_the_limit_and_end_small():
     assert sizes([0.5] * 60, limit_mb=6) == [1, 2, 4, 6, 6, 6, 4, 1]
     assert sizes([3, 3, 3, 3, 3, 3, 0.5, 0.5], limit_mb=6) == [3, 3, 6, 6, 1]
+
+
+def test_limits_end_with_what_was_asked_for():
+    assert growing_limits(1, 6) == [1, 2, 4, 6]
+    assert growing_limits(1, 0.5) == [0.5]
 
 
 def test_what_is_small_travels_at_once():

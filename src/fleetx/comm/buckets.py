@@ -9,6 +9,8 @@ import torch
 
 DEFAULT_MB = 32.0
 """The size of a bucket where nobody has asked for another."""
+FIRST_MB = 1.0
+"""The size of the first bucket."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +22,20 @@ class Bucket:
     elements: int
 
 
+def growing_limits(first_mb: float, limit_mb: float) -> list[float]:
+    """Return the sizes of the first buckets, each twice the one before; the last is the limit."""
+    sizes = []
+    while first_mb < limit_mb:
+        sizes.append(first_mb)
+        first_mb *= 2
+    return [*sizes, limit_mb]
+
+
 def make_buckets(
     tensors: Sequence[torch.Tensor],
     *,
     limit_mb: float = DEFAULT_MB,
-    first_mb: float = 1.0,
+    first_mb: float = FIRST_MB,
     last_mb: float = 1.0,
     limit_count: int = 0,
 ) -> list[Bucket]:
@@ -38,7 +49,8 @@ def make_buckets(
         last_mb: the last bucket, which nothing can hide, is kept about this small.
         limit_count: a bucket is closed when it has this many tensors; 0 for no limit.
     """
-    limit, first, last = limit_mb * 2**20, first_mb * 2**20, last_mb * 2**20
+    limits = [mb * 2**20 for mb in growing_limits(first_mb, limit_mb)]
+    last = last_mb * 2**20
     total = sum(t.numel() * t.element_size() for t in tensors)
     buckets: list[Bucket] = []
     open_buckets: dict[torch.dtype, list[int]] = {}
@@ -57,7 +69,7 @@ def make_buckets(
         members.append(i)
         sizes[tensor.dtype] = sizes.get(tensor.dtype, 0.0) + size
         done += size
-        full = sizes[tensor.dtype] >= min(limit, first * 2.0 ** min(len(buckets), 64))
+        full = sizes[tensor.dtype] >= limits[min(len(buckets), len(limits) - 1)]
         full = full or bool(limit_count and len(members) >= limit_count)
         # What is left fits into the last bucket: send what is there, so that it overlaps.
         ends = total - done <= last < total - done + size and done < total

@@ -5,6 +5,7 @@ libraries that look into a model work as they did on one worker. Where backward 
 it is a DistributedDataParallel; other techniques exchange later, and then it only starts equal.
 """
 
+import inspect
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from fleetx.comm import world
-from fleetx.comm.buckets import DEFAULT_MB
+from fleetx.comm.buckets import FIRST_MB, growing_limits
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
 from fleetx.step.stages import Precision
 from fleetx.step.technique import Job
@@ -102,11 +103,9 @@ def wrap_model(
     """
     wrapped = DistributedModel(
         model,
-        # Fleet's own size stands for no wish: torch's default has a small first bucket, so that
-        # the network has work early; a size that is given has not.
-        bucket_cap_mb=None if bucket_mb == DEFAULT_MB else bucket_mb,
         find_unused_parameters=find_unused_parameters,
         gradient_as_bucket_view=True,
+        **_bucket_sizes(bucket_mb),
     )
     world.hold(wrapped)
     if settings.group_size or settings.communicators > 1:
@@ -116,6 +115,13 @@ def wrap_model(
     elif settings.dtype is torch.bfloat16:
         wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
     return wrapped
+
+
+def _bucket_sizes(limit_mb: float) -> dict[str, Any]:
+    """Return the arguments that let buckets grow to a size, where this torch has them."""
+    if "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel).parameters:
+        return {"bucket_cap_mb_list": growing_limits(FIRST_MB, limit_mb)}
+    return {"bucket_cap_mb": limit_mb}
 
 
 class _HookState:
