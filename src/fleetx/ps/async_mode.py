@@ -92,10 +92,10 @@ class AsyncMode(Mode):
         ]:
             pending.wait()
 
-    def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
-        """Fetch rows as they are now."""
+    def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows as they are now."""
         self._check()
-        return self.client.start_pull_sparse(table, ids, **self._freshness()).wait()
+        return self.client.start_pull_sparse(table, ids, **self._freshness())
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
         """Keep copies of gradients for the end of the step."""

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx.ps.assembly import Message
+from fleetx.ps.client import Pending
 from fleetx.ps.index import IdIndex, merge_rows, unique_ids
 from fleetx.ps.mode import Blocks, Mode
 from fleetx.ps.table_spec import SparseTableSpec
@@ -40,14 +42,19 @@ class GeoMode(Mode):
     def pull_dense(self) -> None:
         """Do nothing: the parameters are the worker's own between exchanges."""
 
-    def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
-        """Return this worker's rows; unknown ones are fetched first."""
+    def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to look up this worker's rows; unknown ones are fetched first."""
         local = self._rows[table]
         flat = ids.detach().reshape(-1)
         missing = local.unknown(flat)
-        if len(missing):
-            local.learn(missing, self.client.pull_sparse(table, missing))
-        return local.read(flat).reshape(*ids.shape, -1)
+        fetched = self.client.start_pull_sparse(table, missing) if len(missing) else None
+
+        def finish(_: list[Message]) -> Tensor:
+            if fetched is not None:
+                local.learn(missing, fetched.wait())
+            return local.read(flat).reshape(*ids.shape, -1)
+
+        return Pending([], finish)
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
         """Do nothing: the worker's own optimizer updates the parameters."""

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from fleetx.ps.async_mode import send_batch
+from fleetx.ps.client import Pending
 from fleetx.ps.mode import Batch, Mode
 
 
@@ -40,9 +41,9 @@ class HalfAsyncMode(Mode):
         ]:
             pending.wait()
 
-    def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
-        """Fetch rows as they are now."""
-        return self.client.pull_sparse(table, ids)
+    def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows as they are now."""
+        return self.client.start_pull_sparse(table, ids)
 
     def _own(self) -> Batch:
         with self._lock:

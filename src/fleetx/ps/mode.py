@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fleetx.ps.client import Client
+from fleetx.ps.client import Client, Pending
 from fleetx.ps.index import merge_rows
 from fleetx.ps.table_requests import clips_by_global_norm
 from fleetx.ps.table_spec import DenseTableSpec, SparseTableSpec
@@ -48,9 +48,8 @@ class Mode(abc.ABC):
 
         `parameters` are this worker's tensors, by name; pulls write into them.
         """
-        self._parameters = {name: value.detach() for name, value in parameters.items()}
-        for table, specs in self._dense.items():
-            self._views[table] = self._blocks(table, self._parameters)
+        self.bind(parameters)
+        for specs in self._dense.values():
             self.client.create(specs)
         for spec in self._sparse.values():
             self.client.create(spec)
@@ -60,6 +59,12 @@ class Mode(abc.ABC):
             self.client.wait_for_values(table)
         self.step = self._first_step()
         return self.step
+
+    def bind(self, parameters: Mapping[str, Tensor]) -> None:
+        """Let pulls write into these tensors from now on."""
+        self._parameters = {name: value.detach() for name, value in parameters.items()}
+        for table in self._dense:
+            self._views[table] = self._blocks(table, self._parameters)
 
     def _blocks(self, table: str, values: Mapping[str, Tensor]) -> Blocks:
         """Return the blocks of a table as views of whole tensors, for those that are given."""
@@ -100,8 +105,12 @@ class Mode(abc.ABC):
         """Bring the parameters up to date."""
 
     @abc.abstractmethod
+    def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows of a table: ids.shape + (dim,)."""
+
     def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
         """Return rows of a table: ids.shape + (dim,)."""
+        return self.start_pull_sparse(table, ids).wait()
 
     @abc.abstractmethod
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:

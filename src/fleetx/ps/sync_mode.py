@@ -64,10 +64,10 @@ class SyncMode(Mode):
         self._wait(self._commits)
         self._commits = []
 
-    def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
-        """Fetch rows as they are after the last step, once it is done."""
+    def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows as they are after the last step, once it is done."""
         self._agree_on_norm()
-        return self.client.start_pull_sparse(table, ids, step=self.step).wait()
+        return self.client.start_pull_sparse(table, ids, step=self.step)
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
         """Begin to send gradients, which must stay as they are until `step_end` has returned."""
