@@ -17,7 +17,8 @@ import torch
 from fleetx.ps.server import ServerSettings, run_server
 
 _starter = multiprocessing.get_context("forkserver")
-_starter.set_forkserver_preload(["torch", "fleetx.ps.server", "fleetx.ps.client"])
+# Imported once instead of in every process; pytest since it is what these were started from.
+_starter.set_forkserver_preload(["pytest", "fleetx.ps.server", "training"])
 
 
 def free_endpoints(count: int) -> list[str]:

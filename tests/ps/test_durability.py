@@ -229,7 +229,7 @@ def test_asynchronous_workers_go_on_without_a_dead_one_and_it_may_come_back(tmp_
 def records(count):
     return [
         Message(
-            Header(Kind.PUSH, sequence=number, rate=0.5),
+            Header(Kind.PUSH, sequence=number, rate=0.5, norm=1.0),
             [(0, torch.arange(number)), (1, torch.randn(number, 3))],
         )
         for number in range(1, count + 1)

@@ -10,7 +10,7 @@ from processes import free_endpoints, servers
 from fleetx.ps import wire
 from fleetx.ps.assembly import parts
 from fleetx.ps.client import Client, ClientSettings, RefusedError
-from fleetx.ps.link import PeerLostError
+from fleetx.ps.liveness import PeerLostError
 from fleetx.ps.security import is_loopback, make_keys
 from fleetx.ps.server import Server, ServerSettings
 from fleetx.ps.table_spec import BlockSpec, DenseTableSpec, OptimizerSpec, SparseTableSpec
@@ -95,7 +95,7 @@ def test_random_bytes_do_not_stop_a_server(tmp_path):
         stranger.connect(f"tcp://{endpoints[0]}")
         tensors = [(0, torch.arange(5)), (1, torch.ones(5, 4))]
         epoch = client.status()[0]["epoch"]
-        link = client._links[0]
+        link = client._network.links[0]
         for number in range(3000):
             header = Header(
                 generator.choice(list(Kind)),

@@ -12,36 +12,28 @@ given must not be changed until its `wait()` has returned.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import secrets
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
-import zmq
 from torch import Tensor
 
 from fleetx.ps import wire
 from fleetx.ps.assembly import Message, Tensors
 from fleetx.ps.index import merge_rows
-from fleetx.ps.link import ClientSettings, Link, RefusedError, Request
+from fleetx.ps.network import Network
 from fleetx.ps.partition import split_ids
+from fleetx.ps.request import ClientSettings, RefusedError, Request
 from fleetx.ps.table_files import finish_save
 from fleetx.ps.table_spec import DenseTableSpec, SparseTableSpec, TableSpec
 from fleetx.ps.wire import NO_STEP, Flag, Header, Kind
 
 __all__ = ["Client", "ClientSettings", "Pending", "RefusedError"]
-
-_log = logging.getLogger("fleetx.ps")
-_TICK = 0.05
-# A longer pause of the network thread means that this process was stopped.
-_PAUSE = 2.0
 
 Result = TypeVar("Result")
 
@@ -85,81 +77,18 @@ class Client:
         if not 0 <= worker < workers:
             raise ValueError(f"Worker {worker} of {workers} cannot be.")
         self.worker, self.workers = worker, workers
-        self._settings = settings or ClientSettings()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._links = [
-            Link(index, endpoint, self._context, worker, workers, self._settings)
-            for index, endpoint in enumerate(endpoints)
-        ]
+        self._network = Network(endpoints, worker, workers, settings or ClientSettings())
+        self.servers = len(endpoints)
+        """The number of servers."""
         self._specs: dict[str, list[TableSpec]] = {}
         self._numbers: dict[str, list[int]] = {}
         self._cursors: dict[tuple[str, int], int] = {}
         self._barrier: int | None = None
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._lock = threading.Lock()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="servers", daemon=True)
-        self._thread.start()
-
-    @property
-    def servers(self) -> int:
-        """The number of servers."""
-        return len(self._links)
-
-    # -- the network thread ---------------------------------------------------------------------
-
-    def _run(self) -> None:
-        try:
-            self._serve()
-        except BaseException as error:
-            _log.exception("The connection to the parameter servers broke down.")
-            for link in self._links:
-                link.fail(RuntimeError(f"The connection to the servers broke down: {error!r}"))
-            raise
-
-    def _serve(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._wake, zmq.POLLIN)
-        for link in self._links:
-            poller.register(link.socket, zmq.POLLIN)
-            poller.register(link.monitor, zmq.POLLIN)
-        before = time.monotonic()
-        ticked = 0.0
-        while not self._closing:
-            ready = dict(poller.poll(int(_TICK * 1000)))
-            now = time.monotonic()
-            if now - before > _PAUSE:
-                for link in self._links:
-                    link.excuse(now - before)
-            before = now
-            if self._wake in ready:
-                os.eventfd_read(self._wake)
-            for link in self._links:
-                if link.monitor in ready:
-                    link.on_monitor()
-                if link.socket in ready:
-                    link.on_readable()
-                link.flush()
-                if now - ticked > _TICK:
-                    link.tick()
-            if now - ticked > _TICK:
-                ticked = now
-
-    def _submit(self, server: int, request: Request) -> Future[Message]:
-        with self._lock:
-            if self._closing:
-                raise RuntimeError("This client is closed.")
-            link = self._links[server]
-            if link.error is not None:
-                raise link.error
-            link.queue.append(request)
-        os.eventfd_write(self._wake, 1)
-        return request.future
 
     def _ask(
         self, server: int, kind: Kind, tensors: Tensors | None = None, **fields: Any
     ) -> Future[Message]:
-        return self._submit(server, Request(Header(kind, **fields), tensors or []))
+        return self._network.submit(server, Request(Header(kind, **fields), tensors or []))
 
     def _ask_all(
         self, kind: Kind, value: dict[str, Any] | None = None, **fields: Any
@@ -172,7 +101,7 @@ class Client:
 
     def welcomes(self) -> list[dict[str, Any]]:
         """Wait for all servers; return what each said about this worker's earlier life."""
-        return [link.welcome.result() for link in self._links]
+        return self._network.welcomes()
 
     # -- tables ---------------------------------------------------------------------------------
 
@@ -229,9 +158,9 @@ class Client:
             ]
             if tensors:
                 header = Header(kind, flags, table=number, step=step)
-                header.rate, header.norm = _number(rate), _number(norm)
+                header.rate, header.norm = _or_nan(rate), _or_nan(norm)
                 held = bool(flags & Flag.SYNC)
-                futures.append(self._submit(server, Request(header, tensors, held=held)))
+                futures.append(self._network.submit(server, Request(header, tensors, held=held)))
         if not known >= values.keys():
             raise KeyError(f"Table {table!r} has no blocks {sorted(values.keys() - known)}.")
         return Pending(futures, _nothing)
@@ -259,7 +188,7 @@ class Client:
             keys = torch.tensor([key for key, _ in wanted])
             room = wire.body_size(wire.lay_out(wanted))
             request = Request(header, [(0, keys)], room=room, out=[tensor for _, tensor in wanted])
-            futures.append(self._submit(server, request))
+            futures.append(self._network.submit(server, request))
         return Pending(futures, _nothing)
 
     def set_dense(self, table: str, values: Mapping[str, Tensor]) -> None:
@@ -306,7 +235,7 @@ class Client:
             header = Header(Kind.PULL, flags, table=self._number(table, server), step=step)
             place = places[server]
             request = Request(header, [(0, flat[place])], room=len(place) * width)
-            futures.append(self._submit(server, request))
+            futures.append(self._network.submit(server, request))
 
         def finish(messages: list[Message]) -> Tensor:
             rows = torch.empty(len(flat), spec.dim, dtype=getattr(torch, spec.dtype))
@@ -341,11 +270,11 @@ class Client:
         for server, place in enumerate(split_ids(merged, self.servers)):
             if len(place):
                 header = Header(kind, flags, step=step)
-                header.rate, header.norm = _number(rate), _number(norm)
+                header.rate, header.norm = _or_nan(rate), _or_nan(norm)
                 header.table = self._number(table, server)
                 tensors = [(0, merged[place]), (1, sums[place]), (2, counts[place])]
                 request = Request(header, tensors, held=bool(flags & Flag.SYNC))
-                futures.append(self._submit(server, request))
+                futures.append(self._network.submit(server, request))
         return Pending(futures, _nothing)
 
     def push_sparse(
@@ -402,7 +331,7 @@ class Client:
 
     def tell_clock(self, step: int) -> list[Future[Message]]:
         """Say that all pushes up to this step have been sent."""
-        for link in self._links:
+        for link in self._network.links:
             link.clock = step
         return [self._ask(server, Kind.CLOCK, step=step) for server in range(self.servers)]
 
@@ -447,17 +376,8 @@ class Client:
 
     def close(self) -> None:
         """Close the connections without a farewell."""
-        with self._lock:
-            if self._closing:
-                return
-            self._closing = True
-        os.eventfd_write(self._wake, 1)
-        self._thread.join()
-        for link in self._links:
-            link.close()
-        self._context.term()
-        os.close(self._wake)
+        self._network.close()
 
 
-def _number(value: float | None) -> float:
+def _or_nan(value: float | None) -> float:
     return math.nan if value is None else value

@@ -10,7 +10,6 @@ tell a repetition from something new.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import random
@@ -20,15 +19,15 @@ from collections import OrderedDict, deque
 from concurrent.futures import Future
 from typing import Any
 
-import torch
 import zmq
 import zmq.utils.monitor
 
 from fleetx.ps import assembly, liveness, security, wire
 from fleetx.ps.assembly import Assembler, Message, Tensors
 from fleetx.ps.liveness import PeerLostError
-from fleetx.ps.security import JobKeys
-from fleetx.ps.shared_memory import DEFAULT_BYTES, WORTHWHILE, Arena
+from fleetx.ps.request import ClientSettings, RefusedError, Request
+from fleetx.ps.shared_bodies import SharedBodies
+from fleetx.ps.shared_memory import Arena
 from fleetx.ps.wire import SEQUENCED, Flag, Header, Kind, Problem, WireError
 
 _log = logging.getLogger("fleetx.ps")
@@ -38,51 +37,6 @@ _REPEAT_PAUSE = 0.02
 _FATAL = (Problem.OLD_INCARNATION, Problem.FAILED, Problem.STORAGE, Problem.VERSION)
 _FATAL_TO_HELLO = (*_FATAL, Problem.BAD_REQUEST, Problem.MALFORMED)
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-
-
-class RefusedError(RuntimeError):
-    """A server refused a request; the text says which and why."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClientSettings:
-    """How a worker talks to its servers."""
-
-    keys: JobKeys | None = None
-    incarnation: int | None = None
-    """Grows with every start of this worker; None takes the time."""
-    shared_memory: bool = True
-    """Use shared memory with servers on this machine."""
-    shared_bytes: int = DEFAULT_BYTES
-    resend: float = 1.0
-    """A request without an answer is sent again after so many seconds, then less and less often."""
-    lease: float = liveness.LEASE
-    """A connected server that has been silent for so many seconds counts as stopped."""
-    server_wait: float = 120.0
-    """A server that cannot be reached has so many seconds to come (back)."""
-    drop: float = 0.0
-    """For tests: the share of incoming messages that is thrown away …"""
-    drop_seed: int = 0
-    """… at random, by this seed."""
-
-
-@dataclasses.dataclass(eq=False)
-class Request:
-    """One question to one server, until it is answered."""
-
-    header: Header
-    tensors: Tensors
-    room: int = 0
-    """Bytes that the answer will need."""
-    out: list[torch.Tensor] | None = None
-    """Where to put the tensors of the answer; None makes new ones."""
-    held: bool = False
-    """The server reads the body in shared memory until the step has been applied."""
-    future: Future[Message] = dataclasses.field(default_factory=Future)
-    attempt: int = -1
-    due: float = 0.0
-    body: tuple[int, int] | None = None
-    reply: tuple[int, int] | None = None
 
 
 class Link:
@@ -122,10 +76,9 @@ class Link:
         self._heard = time.monotonic()
         self._assembler = Assembler()
         self._random = random.Random((settings.drop_seed << 16) + index)
-        self._arena = Arena(settings.shared_bytes) if settings.shared_memory else None
-        self._is_shared = False
-        self._held: deque[tuple[int, tuple[int, int]]] = deque()
-        self._quarantined: list[tuple[int, int]] = []
+        self._shared = SharedBodies(
+            Arena(settings.shared_bytes) if settings.shared_memory else None
+        )
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.immediate = 1
@@ -150,8 +103,7 @@ class Link:
         self.monitor.close(linger=0)
         self.socket.close()
         self.fail(RuntimeError(f"The connection to {self.name} was closed."))
-        if self._arena is not None:
-            self._arena.close()
+        self._shared.close()
 
     def fail(self, error: Exception) -> None:
         """Answer everything, now and later, with this error."""
@@ -242,7 +194,7 @@ class Link:
             "workers": self._workers,
             "process": os.getpid(),
             "host": network.gethostname(),
-            "shared": self._arena.offer() if self._arena is not None else None,
+            "shared": self._shared.offer(),
             "clock": self.clock,
         }
         self._put(Header(Kind.HELLO), wire.json_body(hello))
@@ -276,45 +228,16 @@ class Link:
         wait = self._settings.resend * 2 ** min(request.attempt, 10)
         wait = min(wait, _LONGEST_RESEND) + (size + request.room) / _SLOWEST_LINK
         request.due = time.monotonic() + wait
-        self._reserve_reply(request)
-        if self._is_shared and self._arena is not None and size >= WORTHWHILE:
-            self._place_body(request, size)
-        if request.body is not None and self._is_shared:
-            specs = wire.lay_out(request.tensors)
+        if self._shared.place(request, size):
+            assert request.body is not None
             header.flags |= Flag.SHARED | (Flag.HELD if request.held else Flag.NONE)
-            header.offset, header.total = request.body[0], size
+            header.offset, header.total = request.body
             header.part, header.parts = 0, 1
             self._identify(header)
-            self._emit([header.pack(), wire.pack_specs(specs), b""])
+            self._emit([header.pack(), wire.pack_specs(wire.lay_out(request.tensors)), b""])
         else:
             header.flags &= ~(Flag.SHARED | Flag.HELD)
             self._put(header, request.tensors)
-
-    def _reserve_reply(self, request: Request) -> None:
-        header = request.header
-        header.reply_offset = header.reply_room = 0
-        if request.attempt > 0 and request.reply is not None:
-            # The server may still write the first answer there.
-            self._quarantined.append(request.reply)
-            request.reply = None
-        elif self._is_shared and self._arena is not None and request.room >= WORTHWHILE:
-            start = self._arena.take(request.room)
-            if start is not None:
-                request.reply = (start, request.room)
-                header.reply_offset, header.reply_room = request.reply
-
-    def _place_body(self, request: Request, size: int) -> None:
-        if request.body is not None:
-            return
-        assert self._arena is not None
-        start = self._arena.take(size)
-        if start is None:
-            return
-        request.body = (start, size)
-        specs = wire.lay_out(request.tensors)
-        space = wire.read_tensors(specs, self._arena.view(start, size))
-        for (_, into), (_, tensor) in zip(space, request.tensors, strict=True):
-            into.copy_(tensor)
 
     def _identify(self, header: Header) -> None:
         header.worker, header.incarnation, header.epoch = (
@@ -362,12 +285,16 @@ class Link:
             reason = wire.read_json(message.tensors).get("reason")
             self.fail(RefusedError(f"{self.name} refuses this worker: {reason}."))
             return
+        if header.kind == Kind.ERROR and header.problem == Problem.NEED_HELLO:
+            if self._is_welcome:
+                self._say_hello()
+            return
         if header.epoch != self._epoch:
             return  # of a server that is no more, or not greeted yet
         if header.kind == Kind.PULSE:
             self._on_pulse(message)
             return
-        self._release_held(header.step)
+        self._shared.applied(header.step)
         request = self._pending.get(header.request)
         if header.kind == Kind.ERROR:
             self._on_error(message, request)
@@ -388,19 +315,14 @@ class Link:
             )
             return
         if header.epoch != self._epoch:
-            self._free_quarantined()
+            self._shared.restart(list(self._pending.values()))
         self._epoch = header.epoch
-        self._is_shared = bool(welcome.get("shared"))
+        self._shared.is_open = bool(welcome.get("shared"))
         self._is_welcome = True
         if not self.welcome.done():
             self.welcome.set_result(welcome)
         for request in list(self._pending.values()):
             self._send(request)
-
-    def _free_quarantined(self) -> None:
-        for region in self._quarantined:
-            self._give_back(region)
-        self._quarantined.clear()
 
     def _on_pulse(self, message: Message) -> None:
         if not message.tensors:
@@ -416,17 +338,14 @@ class Link:
     def _on_error(self, message: Message, request: Request | None) -> None:
         problem = message.header.problem
         reason = wire.read_json(message.tensors).get("reason")
-        if problem == Problem.NEED_HELLO:
-            if self._is_welcome:
-                self._say_hello()
-        elif problem == Problem.OUT_OF_ORDER:
+        if problem == Problem.OUT_OF_ORDER:
             self._repeat_sequenced()
         elif problem in _FATAL:
             kind = PeerLostError if problem == Problem.FAILED else RefusedError
             self.fail(kind(f"{self.name} refuses to go on: {reason}."))
         elif request is not None:
             error = RefusedError(f"{self.name} refused a {request.header.kind.name}: {reason}.")
-            self._forget(request, None)
+            self._forget(request, is_applied=True)
             request.future.set_exception(error)
         else:
             _log.warning("%s refused a message: %s.", self.name, reason)
@@ -441,38 +360,18 @@ class Link:
                     self._send(request)
 
     def _settle(self, request: Request, message: Message) -> None:
-        if message.header.flags & Flag.SHARED:
-            if request.reply is None or self._arena is None:
-                return  # a late first answer: the second one, in the message itself, is coming
-            body = self._arena.view(request.reply[0], message.header.total)
-            message.tensors = wire.read_tensors(message.shared, body)
-        tensors = message.tensors
+        if not self._shared.read(request, message):
+            return
         if request.out is not None:
-            for into, (_, tensor) in zip(request.out, tensors, strict=True):
+            for into, (_, tensor) in zip(request.out, message.tensors, strict=True):
                 into.copy_(tensor)
         elif message.header.flags & Flag.SHARED:
-            message.tensors = [(key, tensor.clone()) for key, tensor in tensors]
-        self._forget(request, message)
+            message.tensors = [(key, tensor.clone()) for key, tensor in message.tensors]
+        self._forget(request, is_applied=message.header.step > request.header.step)
         request.future.set_result(message)
 
-    def _forget(self, request: Request, message: Message | None) -> None:
+    def _forget(self, request: Request, *, is_applied: bool) -> None:
         del self._pending[request.header.request]
         if request.header.kind in SEQUENCED:
             self._acknowledged = max(self._acknowledged, request.header.sequence)
-        if request.reply is not None:
-            self._give_back(request.reply)
-            request.reply = None
-        if request.body is not None:
-            if request.header.flags & Flag.HELD and message is not None:
-                self._held.append((request.header.step, request.body))
-                self._release_held(message.header.step)
-            else:
-                self._give_back(request.body)
-
-    def _release_held(self, version: int) -> None:
-        while self._held and self._held[0][0] < version:
-            self._give_back(self._held.popleft()[1])
-
-    def _give_back(self, region: tuple[int, int]) -> None:
-        assert self._arena is not None
-        self._arena.give_back(*region)
+        self._shared.release(request, is_applied=is_applied)

@@ -1,14 +1,13 @@
 """The server: answers workers over a ROUTER socket, one request at a time.
 
-One thread does everything, so requests take effect one after the other; a second one only sends
-signs of life while the first is busy with something long. Requests that have to wait (for a step,
-for a barrier) are set aside and looked at again whenever the state has changed. Nothing that a peer
-sends can end the server: what does not fit is refused with a reason, and logged once.
+One thread does everything, so requests take effect one after the other. Requests that have to wait
+(for a step, for a barrier) are set aside and looked at again whenever the state has changed.
+Nothing that a peer sends can end the server: what does not fit is refused with a reason, and logged
+once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import random
@@ -16,66 +15,30 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import zmq
 
-from fleetx.ps import assembly, liveness, security, wire
+from fleetx.ps import liveness, security, wire
 from fleetx.ps.assembly import Assembler, Message, Tensors
+from fleetx.ps.listener import Listener
 from fleetx.ps.liveness import Leases, PeerLostError
 from fleetx.ps.saving import Saver, load
-from fleetx.ps.security import JobKeys
+from fleetx.ps.server_settings import ServerSettings
 from fleetx.ps.sessions import Refusals, Session, Sessions
 from fleetx.ps.shared_memory import SharedReply
-from fleetx.ps.snapshots import Durability, Storage
+from fleetx.ps.snapshots import Storage
 from fleetx.ps.state import ServerState
-from fleetx.ps.table_spec import TableSpec
 from fleetx.ps.wire import SEQUENCED, Flag, Header, Kind, Problem, WireError
 
 _log = logging.getLogger("fleetx.ps")
 _TICK = 0.1
+# A longer pause between two ticks means that the server was busy or stopped.
+_PAUSE = 2.0
 # Requests taken from the socket before timers get their turn.
 _MANY = 256
 _REMEMBERED = 256
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServerSettings:
-    """How a server runs."""
-
-    workers: int = 1
-    """The number of workers of the job."""
-    index: int = 0
-    """The number of this server."""
-    servers: int = 1
-    """The number of servers of the job."""
-    specs: Sequence[TableSpec] = ()
-    """Tables to begin with; workers may add more."""
-    keys: JobKeys | None = None
-    allow_insecure: bool = False
-    """Listen without keys on an address that other machines can reach."""
-    durability: Durability | None = None
-    """Where the state is kept for a restart; None keeps it in memory only."""
-    lease: float = liveness.LEASE
-    """A worker that has been silent for so many seconds is missing."""
-    worker_wait: float = 120.0
-    """A missing worker that others wait for ends the job after so many seconds."""
-    linger: float = 1.0
-    """Seconds in which a server that is done still answers repeated questions."""
-    drop: float = 0.0
-    """For tests: the share of incoming messages that is thrown away …"""
-    drop_seed: int = 0
-    """… at random, by this seed."""
-
-    def __post_init__(self) -> None:
-        if self.workers < 1 or not 0 <= self.index < self.servers:
-            raise ValueError(
-                f"Server {self.index} of {self.servers} for {self.workers} workers cannot be."
-            )
-        if not 0.0 <= self.drop < 1.0:
-            raise ValueError(f"drop={self.drop} is not a share below 1.")
 
 
 @dataclasses.dataclass
@@ -117,10 +80,8 @@ class Server:
             Kind.STATUS: self._status,
             Kind.STOP: self._stop,
         }
-        # Held by the thread that may use the socket.
-        self._socket_lock = threading.Lock()
-        self._socket, self._context, self._guard = self._listen(endpoint)
-        self.endpoint = self._socket.last_endpoint.decode().removeprefix("tcp://")
+        self._listener = Listener(endpoint, settings.keys)
+        self.endpoint = self._listener.endpoint
 
     def _recover(self, storage: Storage) -> None:
         begun = time.monotonic()
@@ -134,42 +95,22 @@ class Server:
                 time.monotonic() - begun,
             )
 
-    def _listen(self, endpoint: str) -> tuple[Any, Any, Any]:
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        keys = self._settings.keys
-        guard = security.guard(context, keys) if keys else None
-        socket = context.socket(zmq.ROUTER)
-        socket.maxmsgsize = wire.MAX_PART + (1 << 20)
-        socket.sndhwm = 0
-        socket.linger = 1000
-        socket.ipv6 = "[" in endpoint
-        if keys:
-            security.secure_server(socket, keys)
-        try:
-            socket.bind(f"tcp://{endpoint}")
-        except zmq.ZMQError as error:
-            socket.close()
-            if guard is not None:
-                guard.stop()
-            context.term()
-            raise OSError(f"A server cannot listen at {endpoint}: {error}.") from error
-        return socket, context, guard
-
     def run(self) -> None:
         """Serve until all workers have finished; raises PeerLostError when one was lost."""
-        ended = threading.Event()
-        pulse = threading.Thread(target=self._pulse, args=(ended,), name="pulse", daemon=True)
         try:
-            with self._socket_lock:
-                pulse.start()
+            with self._listener.open(self._tell_alive):
                 while not self._is_over():
                     self._round()
         finally:
-            ended.set()
-            pulse.join()
-            self._close()
+            self._saver.close()
+            if self._storage is not None:
+                self._storage.close()
         if self._failure is not None:
             raise PeerLostError(self._failure)
+
+    def _tell_alive(self) -> None:
+        for session in list(self._sessions):
+            self._listener.send(session.route, self._reply_header(Kind.PULSE), [])
 
     def stop(self) -> None:
         """End soon; may be called by a signal handler."""
@@ -178,43 +119,15 @@ class Server:
     def _is_over(self) -> bool:
         return self._ends_at is not None and time.monotonic() >= self._ends_at
 
-    def _close(self) -> None:
-        self._socket.close()
-        if self._guard is not None:
-            self._guard.stop()
-        self._context.term()
-        self._saver.close()
-        if self._storage is not None:
-            self._storage.close()
-
-    def _pulse(self, ended: threading.Event) -> None:
-        while not ended.wait(liveness.HEARTBEAT):
-            # The lock is free only while the main thread works on something.
-            if self._socket_lock.acquire(timeout=liveness.HEARTBEAT / 2):
-                try:
-                    for session in list(self._sessions):
-                        self._send(session.route, self._reply_header(Kind.PULSE), [])
-                finally:
-                    self._socket_lock.release()
-
-    @contextlib.contextmanager
-    def _busy(self) -> Iterator[None]:
-        self._socket_lock.release()
-        try:
-            yield
-        finally:
-            self._socket_lock.acquire()
-
     def _round(self) -> None:
-        if self._socket.poll(int(_TICK * 1000)):
-            for _ in range(_MANY):
-                try:
-                    frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                except zmq.Again:
-                    break
-                self._receive(frames)
-        if time.monotonic() - self._last_tick >= _TICK:
-            self._last_tick = time.monotonic()
+        for frames in self._listener.receive(_TICK, _MANY):
+            self._receive(frames)
+        now = time.monotonic()
+        if now - self._last_tick >= _TICK:
+            if now - self._last_tick > _PAUSE:
+                # What workers have sent in the meantime has not been read yet.
+                self._leases.excuse(now - self._last_tick)
+            self._last_tick = now
             self._tick()
 
     def _receive(self, frames: list[Any]) -> None:
@@ -284,7 +197,9 @@ class Server:
             "index": self._settings.index,
             "failed": self._failure,
         }
-        self._send(route, self._reply_header(Kind.WELCOME, header), wire.json_body(welcome))
+        self._listener.send(
+            route, self._reply_header(Kind.WELCOME, header), wire.json_body(welcome)
+        )
 
     def _forget_waiting(self, worker: int) -> None:
         for key in [key for key in self._waiting if key[0] == worker]:
@@ -320,7 +235,7 @@ class Server:
             self._log_request(void)
             self.state.apply(void)
             raise
-        with self._busy():
+        with self._listener.busy():
             if message.header.kind == Kind.LOAD:
                 self._load(message)
             else:
@@ -357,7 +272,7 @@ class Server:
             and self._storage.is_snapshot_due
             and self.state.sync.is_between_steps
         ):
-            with self._busy():
+            with self._listener.busy():
                 self._storage.snapshot(self.state)
 
     def _look_at_waiting(self) -> None:
@@ -403,7 +318,7 @@ class Server:
 
     def _answer(self, message: Message, session: Session, route: bytes) -> None:
         if message.header.kind == Kind.PULL:
-            with self._busy():
+            with self._listener.busy():
                 shared = SharedReply(message.header, session.arena)
                 tensors = self.state.pull(message, shared.place)
             self._done(message, route, tensors, shared if shared.is_used else None)
@@ -420,7 +335,7 @@ class Server:
             else:
                 self._refuse(route, message.header, error)
 
-        with self._busy():
+        with self._listener.busy():
             self._saver.save(self.state, message, tell)
 
     def _changed(self, message: Message, session: Session, route: bytes) -> None:
@@ -434,7 +349,7 @@ class Server:
     def _heartbeat(self, message: Message, session: Session, route: bytes) -> None:
         missing = self._leases.missing(self._needed())
         body = wire.json_body({"missing": liveness.sentence(missing), "failed": self._failure})
-        self._send(route, self._reply_header(Kind.PULSE, message.header), body)
+        self._listener.send(route, self._reply_header(Kind.PULSE, message.header), body)
 
     def _status(self, message: Message, session: Session, route: bytes) -> None:
         state = self.state
@@ -502,18 +417,14 @@ class Server:
         if message.header.kind == Kind.CREATE:
             header.table = self.state.number(wire.read_json(message.tensors).get("name"))
         if shared is None:
-            self._send(route, header, tensors or [])
+            self._listener.send(route, header, tensors or [])
         else:
-            self._socket.send_multipart([route, *shared.frames(header)])
-
-    def _send(self, route: bytes, header: Header, tensors: Tensors) -> None:
-        for frames in assembly.parts(header, tensors):
-            self._socket.send_multipart([route, *frames], copy=False)
+            self._listener.send_frames(route, shared.frames(header))
 
     def _refuse(self, route: bytes, to: Header, error: WireError) -> None:
         header = self._reply_header(Kind.ERROR, to)
         header.problem = int(error.problem)
-        self._send(route, header, wire.json_body({"reason": str(error)[:2000]}))
+        self._listener.send(route, header, wire.json_body({"reason": str(error)[:2000]}))
 
 
 def run_server(endpoint: str, settings: ServerSettings) -> None:
