@@ -55,6 +55,7 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
 	$(BIN)/python bench/sparse_table.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
+	$(BIN)/python bench/recompute.py
 	$(BIN)/python bench/report.py
 
 interop: $(READY) paddles ## compare with real Paddle, numbers and files

@@ -55,7 +55,7 @@ def peaks(*more: str) -> dict[str, float]:
 def times(rounds: int) -> dict[str, Contestant]:
     """Return the contestants after they have taken turns."""
     everyone = contestants()
-    contest(list(everyone.values()), steps=1, rounds=rounds)
+    contest(list(everyone.values()), steps=2, rounds=rounds)
     return everyone
 
 

@@ -104,6 +104,7 @@ def interop_table(figures: list[dict[str, Any]]) -> str:
 RENDERERS: dict[str, Callable[[Any], str]] = {
     "static_graph": contest_table,
     "collective": contest_table,
+    "recompute": contest_table,
     "sparse_table": contest_table,
     "import_time": import_table,
     "launch": times_table,
