@@ -43,6 +43,8 @@ class Program:
         self._first_run: Any = None
         # How the sums of gradients over workers are carried out; None: one op after the other.
         self._gradient_exchange: Any = None
+        # The link to parameter servers of a program that trains with them.
+        self._servers: Any = None
         self._offloads_checkpoints = False
         # What executors have lowered of this program. It lies here, not in the executor, because a
         # lowered step refers to the program: with the program, its steps are freed too.
@@ -179,6 +181,7 @@ class Program:
         other._readers = list(self._readers)
         other._before_run = list(self._before_run)
         other._gradient_exchange = self._gradient_exchange
+        other._servers = self._servers
         other._offloads_checkpoints = self._offloads_checkpoints
         other.blocks = []
         for block in self.blocks:
@@ -208,6 +211,7 @@ class Program:
             block.program = self
         self._before_run = other._before_run
         self._gradient_exchange = other._gradient_exchange
+        self._servers = other._servers
         self._offloads_checkpoints = other._offloads_checkpoints
         self._bump_version()
 

@@ -22,10 +22,13 @@ class OpContext:
 
     is_meta = False
 
-    def __init__(self, device: torch.device, scope: Scope, exchange: Any = None) -> None:
+    def __init__(
+        self, device: torch.device, scope: Scope, exchange: Any = None, servers: Any = None
+    ) -> None:
         self.device = device
         self.scope = scope
         self.exchange = exchange  # how sums over workers travel, if the program says so
+        self.servers = servers  # the link to parameter servers, if the program has one
         self.lods: dict[str, Any] = {}  # offsets of variable-length values in this run, by name
         self._runners: dict[tuple[int, int], list[_BoundOp | _BoundGroup]] = {}
 

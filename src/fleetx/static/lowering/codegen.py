@@ -452,7 +452,7 @@ def lower(
     with_lod: bool = False,
 ) -> LoweredStep:
     """Lower a program for these feeds and fetches to a function over torch tensors."""
-    ctx = OpContext(device, scope, program._gradient_exchange)
+    ctx = OpContext(device, scope, program._gradient_exchange, program._servers)
     work = _Lowering(program, feeds, fetches, scope, ctx, with_lod)
     work.write()
     writer = work.writer

@@ -1,0 +1,192 @@
+"""Ops of programs that train with parameter servers.
+
+They do nothing themselves: the program has a link to the servers (`Program._servers`), and they
+tell it what to send and what to fetch. `distributed_lookup_table` fetches the rows of a batch's
+unique ids, with the places of all ids in them, so that ordinary look-ups in these rows, and
+autograd's gradients of them, are all that is left of a huge table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.lod import LoD, WithLod
+from fleetx.static.lod_infer import no_infer
+from fleetx.static.op_registry import Attr, op
+
+_COMMON = {"endpoints": Attr("STRINGS", []), "trainer_id": 0}
+
+
+def _link(ctx: Any) -> Any:
+    if ctx.servers is None:
+        raise RuntimeError(
+            "this program talks to parameter servers, but it was read from a file or made without "
+            "fleet.distributed_optimizer(...).minimize(...): there is no job to talk to."
+        )
+    return ctx.servers
+
+
+@op(
+    "distributed_lookup_table",
+    inputs="Ids*",
+    outputs="Rows* Index* Keys*",
+    attrs={
+        "table_names": Attr("STRINGS", []),
+        "table_of_ids": Attr("INTS", []),  # which table each of Ids is for
+        "padding_ids": Attr("LONGS", []),  # per table, -1 for none
+    },
+    infer=no_infer,
+    grad=None,
+    lod="none",
+)
+def _distributed_lookup_table(
+    ids: list[Tensor],
+    *,
+    table_names: list[str],
+    table_of_ids: list[int],
+    padding_ids: list[int],
+    lod: dict[str, list[LoD | None]],
+    ctx: Any,
+) -> tuple[list[Tensor], list[Any], list[Tensor]]:
+    rows, places, keys = _link(ctx).pull_rows(table_names, table_of_ids, padding_ids, ids)
+    lods = (lod or {}).get("Ids") or [None] * len(ids)
+    index = [p if own is None else WithLod(p, own) for p, own in zip(places, lods, strict=True)]
+    return rows, index, keys
+
+
+@op(
+    "send",
+    inputs="X*? Keys? LearningRate?",
+    outputs="Out*?",
+    attrs={
+        **_COMMON,
+        "send_varnames": Attr("STRINGS", []),  # the parameters of X, or the table of rows
+        "is_sparse": 0,
+        "initial": False,
+    },
+    infer=no_infer,
+    grad=None,
+    side_effect=True,
+    lod="none",
+)
+def _send(
+    values: list[Tensor],
+    keys: Tensor | None,
+    rate: Tensor | None,
+    *,
+    send_varnames: list[str],
+    initial: bool,
+    ctx: Any,
+) -> list[Tensor]:
+    """Hand over gradients; in a startup program, the first rows of tables."""
+    link = _link(ctx)
+    number = None if rate is None else float(rate)
+    if initial:
+        link.give_rows(dict(zip(send_varnames, values, strict=True)), ctx.scope)
+    elif keys is not None:
+        link.push_rows(send_varnames[0], keys, values[0], number)
+    else:
+        link.push_dense(dict(zip(send_varnames, values, strict=True)), number)
+    return []
+
+
+@op(
+    "send_barrier",
+    inputs="X*?",
+    outputs="Out*?",
+    attrs=_COMMON,
+    infer=no_infer,
+    grad=None,
+    side_effect=True,
+)
+def _send_barrier(values: list[Tensor], *, ctx: Any) -> list[Tensor]:
+    """Say that all gradients of this step have been handed over."""
+    _link(ctx).end_step()
+    return []
+
+
+@op(
+    "recv",
+    inputs="X*?",
+    outputs="Out*?",
+    attrs={
+        **_COMMON,
+        "recv_varnames": Attr("STRINGS", []),
+        "initial": False,
+        "ends_step": False,
+    },
+    infer=no_infer,
+    grad=None,
+    side_effect=True,
+    inplace={"Out": "X"},
+    lod="none",
+)
+def _recv(
+    values: list[Tensor], *, recv_varnames: list[str], initial: bool, ends_step: bool, ctx: Any
+) -> list[Tensor]:
+    """Bring the parameters up to date, in place."""
+    link = _link(ctx)
+    if initial:
+        link.startup_was_run(ctx.scope)
+        return values
+    if ends_step:
+        link.end_step()
+    link.pull_dense(dict(zip(recv_varnames, values, strict=True)))
+    return values
+
+
+@op(
+    "fetch_barrier",
+    inputs="X*?",
+    outputs="Out*?",
+    attrs=_COMMON,
+    infer=no_infer,
+    grad=None,
+    side_effect=True,
+)
+def _fetch_barrier(values: list[Tensor]) -> list[Tensor]:
+    """Do nothing: `recv` has waited."""
+    return []
+
+
+@op(
+    "listen_and_serv",
+    inputs="X*?",
+    outputs="",
+    attrs={"endpoint": "", "pserver_id": 0, "Fanin": 1},
+    infer=no_infer,
+    grad=None,
+    side_effect=True,
+)
+def _listen_and_serv(values: list[Tensor], *, ctx: Any) -> tuple[()]:
+    """Be a server until the workers have finished."""
+    _link(ctx).serve()
+    return ()
+
+
+@op(
+    "lookup_saved_rows",
+    inputs="Keys Rows Ids",
+    outputs="Out",
+    attrs={"squeeze": False, "padding_idx": Attr("LONG", -1)},
+    no_grad="Keys Rows Ids",
+    infer=no_infer,
+    grad=None,
+)
+def _lookup_saved_rows(
+    keys: Tensor, rows: Tensor, ids: Tensor, *, squeeze: bool, padding_idx: int
+) -> Tensor:
+    """Rows of a table that has left its servers, by sorted ids; others read as zeros."""
+    if squeeze:
+        ids = ids.squeeze(-1)
+    flat = ids.reshape(-1).long()
+    if not len(keys):
+        return rows.new_zeros(*ids.shape, rows.shape[1])
+    places = torch.searchsorted(keys, flat).clamp_(max=len(keys) - 1)
+    known = keys[places] == flat
+    if padding_idx >= 0:
+        known &= flat != padding_idx
+    return (rows[places] * known.unsqueeze(-1)).reshape(*ids.shape, -1)
