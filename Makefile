@@ -65,7 +65,7 @@ interop: $(READY) paddles ## compare with real Paddle, numbers and files
 clean: ## remove the environment, caches and everything that was generated
 	rm -rf $(VENV) .venv-* build dist output src/*.egg-info compat/*.egg-info compat/build
 	rm -rf examples/*/output bench/output .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f src/fleetx/ps/*.so
+	rm -f src/fleetx/ps/*.so src/fleetx/static/ops/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # C sources count too: an installation compiles them.

@@ -1,4 +1,4 @@
-"""The two small C modules of the parameter server; everything else is in pyproject.toml.
+"""The small C modules; everything else is in pyproject.toml.
 
 An installation compiles them. To do it in place: python setup.py build_ext --inplace
 """
@@ -15,4 +15,15 @@ def _module(name: str) -> Extension:
     )
 
 
-setup(ext_modules=[_module("_index"), _module("_rows")])
+setup(
+    ext_modules=[
+        _module("_index"),
+        _module("_rows"),
+        Extension(
+            "fleetx.static.ops._layerwise",
+            ["src/fleetx/static/ops/_layerwise.c"],
+            # Square roots may then be computed several at a time.
+            extra_compile_args=["-O3", "-fno-math-errno", "-Wall", "-Wextra"],
+        ),
+    ]
+)

@@ -111,6 +111,47 @@ def test_twenty_steps_follow_the_formula(kind: str, dtype: torch.dtype, toleranc
     assert not tensors["unused"].detach().any()
 
 
+@pytest.mark.parametrize("kind", [Lars, Lamb])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_compiled_updates_equal_those_of_torch(
+    kind: Any, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fleetx.static.ops._layerwise")
+    # Around the sizes at which they do something else: single lines, places, threads.
+    shapes = [(1,), (15,), (17,), (129,), (65535,), (65537,), (300, 1000), (8, 3, 5, 5), (0,)]
+
+    def trained(dtype: torch.dtype) -> list[torch.Tensor]:
+        data = torch.Generator().manual_seed(1)
+        parameters = [
+            nn.Parameter(torch.randn(shape, generator=data).to(dtype)) for shape in shapes
+        ]
+        parameters[7].data = parameters[7].data.to(memory_format=torch.channels_last)
+        optimizer = kind(parameters, lr=0.1)
+        for _ in range(3):
+            for p in parameters:
+                grad = torch.randn(p.shape, generator=data).to(dtype)
+                p.grad = torch.empty_like(p).copy_(grad)
+            optimizer.step()
+        return [p.detach() for p in parameters]
+
+    count = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    found = trained(torch.float32)
+    monkeypatch.undo()
+    assert torch.get_num_threads() == count
+    for actual, wanted in zip(found, trained(torch.float64), strict=True):
+        torch.testing.assert_close(actual.double(), wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_autograd_sees_that_parameters_have_changed() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    loss = (weight * weight).sum()
+    Lars([weight], lr=0.1).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_names_are_needed_for_what_is_excluded() -> None:
     parameter = nn.Parameter(torch.ones(2))
     parameter.grad = torch.ones(2)

@@ -21,7 +21,41 @@ from fleetx.static.op_registry import op
 from fleetx.static.ops.adam_ops import same_powers
 from fleetx.static.ops.optimizer_ops import Row, by_learning_rate, infer_update, scalar, single
 
+try:
+    from fleetx.static.ops import _layerwise
+except ImportError:  # not compiled: torch's calls do the same, in more passes over memory
+    _layerwise = None  # type: ignore[assignment]
+
 Tensors = tuple[Tensor, ...] | list[Tensor]
+
+
+def _addresses(*columns: Tensors) -> list[tuple[int, ...]] | None:
+    """Return element count and addresses for the compiled functions; None if they cannot be used.
+
+    They take single precision in the memory of the CPU, and all tensors of a row in one order.
+    """
+    if _layerwise is None:
+        return None
+    rows = []
+    for row in zip(*columns, strict=True):
+        first = row[0]
+        if first.is_contiguous():
+            form = torch.contiguous_format
+        elif first.dim() == 4 and first.is_contiguous(memory_format=torch.channels_last):
+            form = torch.channels_last
+        else:
+            return None
+        for tensor in row:
+            is_plain = tensor.dtype is torch.float32 and tensor.is_cpu
+            if not is_plain or not tensor.is_contiguous(memory_format=form):
+                return None
+        rows.append((first.numel(), *[tensor.data_ptr() for tensor in row]))
+    return rows
+
+
+def _note_change(*columns: Tensors) -> None:
+    """Let autograd know that tensors were changed behind its back."""
+    torch.autograd.graph.increment_version([tensor for column in columns for tensor in column])
 
 
 def _norms(tensors: Tensors) -> Tensor:
@@ -51,8 +85,15 @@ def lars_update(
     l = rate * coeff * |p| / (|g| + decay * |p| + epsilon), and just `rate` where a norm is zero or
     there is no decay. Without `epsilon` (1.8.5) l follows the norms even if there is no decay.
     """
+    adapts = decay > 0 or epsilon is None
+    rows = _addresses(params, grads, velocities)
+    if rows is not None:
+        settings = (rate, mu, coeff, decay, epsilon or 0.0, adapts)
+        _layerwise.lars(rows, *settings, torch.get_num_threads())
+        _note_change(params, velocities)
+        return
     rates = [rate] * len(params)
-    if decay > 0 or epsilon is None:
+    if adapts:
         p_norms, g_norms = _norms(params), _norms(grads)
         scaled = rate * coeff * p_norms / (g_norms + decay * p_norms + (epsilon or 0.0))
         plain = torch.as_tensor(rate, dtype=scaled.dtype, device=scaled.device)
@@ -149,15 +190,22 @@ def lamb_update(
     `powers` are beta1 ** t and beta2 ** t for the correction of the moments' bias; zeros: none. The
     ratio of the norms is 1 where one of them is zero, and everywhere without `adapt`.
     """
+    # (m / c1) / (sqrt(v / c2) + eps), the corrections taken out of the elementwise part
+    root = math.sqrt(1 - powers[1])
+    factor, add = root / (1 - powers[0]), epsilon * root
+    rows = _addresses(params, grads, moments1, moments2)
+    if rows is not None:
+        settings = (rate, beta1, beta2, factor, add, decay, adapt)
+        _layerwise.lamb(rows, *settings, torch.get_num_threads())
+        _note_change(params, moments1, moments2)
+        return
     torch._foreach_lerp_(moments1, grads, 1 - beta1)
     torch._foreach_mul_(moments2, beta2)
     torch._foreach_addcmul_(moments2, grads, grads, 1 - beta2)
-    # (m / c1) / (sqrt(v / c2) + eps), the corrections taken out of the elementwise calls
-    root = math.sqrt(1 - powers[1])
     divisors = torch._foreach_sqrt(moments2)
-    torch._foreach_add_(divisors, epsilon * root)
+    torch._foreach_add_(divisors, add)
     steps = torch._foreach_div(moments1, divisors)
-    torch._foreach_mul_(steps, root / (1 - powers[0]))
+    torch._foreach_mul_(steps, factor)
     if decay:
         torch._foreach_add_(steps, params, alpha=decay)
     rates = [-rate] * len(params)
