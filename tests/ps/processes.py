@@ -17,7 +17,9 @@ import torch
 from fleetx.ps.server import ServerSettings, run_server
 
 _starter = multiprocessing.get_context("forkserver")
-# Imported once instead of in every process; pytest since it is what these were started from.
+# Imported once instead of in every process; pytest since it is what these were started from. Before
+# Python 3.13 the process that imports them knows only this variable, not the parent's path.
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
 _starter.set_forkserver_preload(["pytest", "fleetx.ps.server", "training"])
 
 
@@ -37,7 +39,7 @@ def _begin(log: str | None, target: Callable[..., Any], arguments: tuple[Any, ..
     if log is not None:
         stream = open(log, "a", buffering=1)  # noqa: SIM115 - until the process ends
         os.dup2(stream.fileno(), sys.stderr.fileno())
-    logging.basicConfig(level=logging.INFO)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     target(*arguments)
 
 
