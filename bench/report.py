@@ -101,6 +101,28 @@ def interop_table(figures: list[dict[str, Any]]) -> str:
     return table(["what", *engines, "limit"], rows)
 
 
+def local_sgd_table(record: dict[str, Any]) -> str:
+    """Return the table of ways to train and, below, what was to be reached."""
+    rows = [
+        [
+            row["name"],
+            f"{row['samples_per_second']:.0f}",
+            f"{row['accuracy']:.2f}",
+            f"{min(row['accuracies']):.2f} to {max(row['accuracies']):.2f}",
+            f"{row['kb_per_step']:.1f}",
+        ]
+        for row in record["rows"]
+    ]
+    goals = []
+    for goal in record["goals"]:
+        limit = f"{'at least' if goal['at_least'] else 'at most'} {goal['goal']:g}"
+        reached = limit if goal["reached"] else f"{limit}, missed"
+        goals.append([goal["what"], f"{goal['value']:.2f}", reached])
+    ways = ["way", "samples/s", "accuracy, %", "of all seeds", "kB sent per step and worker"]
+    tables = [table(ways, rows), table(["what", "value", "goal"], goals), origin(record)]
+    return "\n".join(tables)
+
+
 RENDERERS: dict[str, Callable[[Any], str]] = {
     "static_graph": contest_table,
     "collective": contest_table,
@@ -108,6 +130,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "sparse_table": contest_table,
     "import_time": import_table,
     "launch": times_table,
+    "local_sgd": local_sgd_table,
     "interop": interop_table,
 }
 
