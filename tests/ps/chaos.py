@@ -2,9 +2,9 @@
 
     python tests/ps/chaos.py 100 [seed]
 
-Trains with 2 servers and 2 workers in synchronous mode, once undisturbed and then with so many
-SIGKILLs; every victim is started again at once. Then asynchronous mode: an audit of the servers'
-sequence numbers shows that no push was lost or applied twice.
+Trains with 2 servers and 2 workers in synchronous mode, once undisturbed and then with SIGKILLs at
+so many moments, of one or two processes; every victim is started again at once. Then asynchronous
+mode: an audit of the servers' sequence numbers shows that no push was lost or applied twice.
 """
 
 from __future__ import annotations
@@ -51,9 +51,14 @@ def synchronous(folder: Path, steps: int, kills: int, seed: int) -> dict[str, to
             for kill in range(kills):
                 wait_for(folder / f"worker{generator.randrange(2)}-step{kill * STEPS_PER_KILL + 2}")
                 time.sleep(generator.random() * 0.03)  # somewhere within a step
-                victim = generator.choice([*server_processes, *workers])
-                victim.kill()
-                victim.start()
+                # Sometimes two at once, which may be all servers or all workers.
+                victims = generator.sample(
+                    [*server_processes, *workers], generator.choice([1, 1, 2])
+                )
+                for victim in victims:
+                    victim.kill()
+                for victim in victims:
+                    victim.start()
             codes = [process.end(120) for process in (*workers, *server_processes)]
         finally:
             for worker in workers:
