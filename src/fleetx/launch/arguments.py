@@ -13,21 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from fleetx.launch import server_arguments
 from fleetx.launch.errors import LaunchError
+from fleetx.launch.server_arguments import ServerOptions
 
-# Flags that start parameter servers or elastic groups: known, so that they are refused by name.
-_SERVER_FLAGS = (
-    "servers",
-    "workers",
-    "trainers",
-    "heter_workers",
-    "server_num",
-    "worker_num",
-    "trainer_num",
-    "heter_worker_num",
-    "heter_devices",
-    "http_port",
-)
+# Flags of elastic groups: known, so that they are refused by name.
 _ELASTIC_FLAGS = ("elastic_server", "np", "scale", "force")
 
 # Flag -> the variables it is taken from when it is not given, first one wins.
@@ -70,6 +60,8 @@ class Options:
     hang_timeout: float | None = None
     backend: str | None = None
     with_gloo: str = "0"
+    server_job: ServerOptions | None = None
+    """What is asked of parameter servers; None for collective training."""
     shown: Mapping[str, Any] = field(default_factory=dict)
     """Every flag under its Fleet name, for the configuration banner; empty to print none."""
 
@@ -91,6 +83,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         raise LaunchError("No script was named: fleetrun [flags] train.py [arguments of train.py].")
     _fill_from_environment(given, environment)
     _refuse_what_is_missing(given)
+    server_job = server_arguments.read_flags(given)
     shown = dict(vars(given))
     print_config = shown.pop("print_config")
     return Options(
@@ -116,6 +109,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         hang_timeout=_seconds("hang_timeout", given.hang_timeout),
         backend=given.backend,
         with_gloo=given.with_gloo,
+        server_job=server_job,
         shown=shown if print_config else {},
     )
 
@@ -161,9 +155,7 @@ def _parser(prog: str) -> _Parser:
     care.add_argument("--elastic_timeout", type=int, default=30, help=argparse.SUPPRESS)
     care.add_argument("--rdzv_timeout", type=float, default=300.0, metavar="S")
     care.add_argument("--hang_timeout", type=float, metavar="S", help="no step for S seconds")
-    for name in _SERVER_FLAGS:
-        default = "" if name in ("servers", "workers", "heter_workers") else None
-        parser.add_argument(f"--{name}", default=default, help=argparse.SUPPRESS)
+    server_arguments.add_flags(parser)
     for name in _ELASTIC_FLAGS:
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     parser.add_argument("training_script", nargs="?", metavar="script.py")
@@ -198,13 +190,6 @@ def _fill_from_environment(given: argparse.Namespace, environment: Mapping[str, 
 
 
 def _refuse_what_is_missing(given: argparse.Namespace) -> None:
-    servers = [name for name in _SERVER_FLAGS if getattr(given, name)]
-    if servers or given.run_mode != "collective":
-        flag = servers[0] if servers else f"run_mode {given.run_mode}"
-        raise LaunchError(
-            f"--{flag} asks for parameter servers, which fleetrun cannot start yet: leave it out "
-            "for collective training."
-        )
     elastic = [name for name in _ELASTIC_FLAGS if getattr(given, name)]
     if elastic:
         raise LaunchError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _KEY, _GAP, _VALUE = 40, 2, 45
@@ -25,9 +25,12 @@ def environment_table(environment: Mapping[str, str], names: Iterable[str]) -> s
     return "\n".join(_INDENT + line for line in lines)
 
 
-def endpoints_file(endpoints: Iterable[str]) -> str:
+def endpoints_file(workers: Iterable[str], servers: Sequence[str]) -> str:
     """Return the text of endpoints.log."""
-    return "\n".join(["PADDLE_TRAINER_ENDPOINTS: ", *endpoints]) + "\n"
+    lines = ["PADDLE_TRAINER_ENDPOINTS: ", *workers]
+    if servers:
+        lines += ["PADDLE_PSERVERS_IP_PORT_LIST: ", *servers]
+    return "\n".join(lines) + "\n"
 
 
 def _row(key: str, value: str) -> str:

@@ -36,11 +36,16 @@ class Extras:
     with_gloo: str = "0"
 
 
+def without_proxies(base: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of an environment that names no proxies."""
+    return {name: value for name, value in base.items() if name not in _PROXIES}
+
+
 def worker_environment(
     base: Mapping[str, str], cluster: Cluster, devices: Devices, local_rank: int, extras: Extras
 ) -> dict[str, str]:
     """Return the variables of worker `local_rank` of this machine, on top of `base`."""
-    result = {name: value for name, value in base.items() if name not in _PROXIES}
+    result = without_proxies(base)
     result.update(_paddle(cluster, local_rank, extras))
     result.update(_torch(cluster, local_rank, extras))
     # Two hosts that find each other by --ips must not be looked up by hostname again.

@@ -35,7 +35,6 @@ class Failure:
     host: str
     sentence: str
     code: int
-    rank: int = -1
     excerpt: str = ""
     log: str = ""
     when: float = 0.0
@@ -72,22 +71,23 @@ def _is_consequence(failure: Failure) -> bool:
 
 
 def of_worker(
-    rank: int, host: str, returncode: int, log: Path, offset: int, out_of_memory: bool
+    name: str, host: str, returncode: int, log: Path, offset: int, out_of_memory: bool
 ) -> Failure:
-    """Describe a worker that ended with `returncode`; its output starts at `offset` of `log`."""
+    """Describe a process that ended with `returncode`; its output starts at `offset` of `log`."""
+    how = manner(returncode, out_of_memory)
     return Failure(
         kind="exit",
         host=host,
-        sentence=f"Rank {rank} on {host} failed first: {_manner(returncode, out_of_memory)}.",
+        sentence=f"{name.capitalize()} on {host} failed first: {how}.",
         code=returncode if returncode > 0 else 128 - returncode,
-        rank=rank,
         excerpt=excerpt(log, offset),
         log=str(log),
         when=log.stat().st_mtime if log.exists() else 0.0,
     )
 
 
-def _manner(returncode: int, out_of_memory: bool) -> str:
+def manner(returncode: int, out_of_memory: bool) -> str:
+    """Say how a process ended."""
     if returncode > 0:
         return f"it ended with exit code {returncode}"
     try:

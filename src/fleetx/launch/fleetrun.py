@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -22,6 +23,8 @@ from fleetx.launch.errors import LaunchError
 from fleetx.launch.guard import run_guarded
 from fleetx.launch.layout import Site, find_site
 from fleetx.launch.link import Link, Rules
+from fleetx.launch.server_keys import keys_from_file, new_keys
+from fleetx.launch.server_layout import find_server_site
 from fleetx.launch.stacks import SIGNAL
 from fleetx.launch.supervisor import Job, Supervisor
 
@@ -32,24 +35,50 @@ def main(argv: Sequence[str] | None = None, prog: str = "fleetrun") -> int:
     try:
         options = parse(sys.argv[1:] if argv is None else argv, environment, prog)
         console.set_up(options.log_level)
-        devices = choose(options.gpus, options.nproc, environment)
         command = _command(options)
-        site = find_site(options, devices, environment)
-        _make_log_folder(options.log_dir)
+        site, devices = _find_site(options, environment)
+        keys = keys_from_file(options.server_job)
+        _make_folder("--log_dir", options.log_dir)
+        if options.server_job is not None and options.server_job.state is not None:
+            _make_folder("--server_state", options.server_job.state)
     except LaunchError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return error.code
     _greet(options, devices)
-    with tempfile.TemporaryDirectory(prefix="fleetrun-", ignore_cleanup_errors=True) as scratch:
+    with ExitStack() as stack:
+        scratch = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="fleetrun-", ignore_cleanup_errors=True)
+        )
         job = Job(
             options=options,
             devices=devices,
             environment=environment,
             command=command,
             scratch=Path(scratch),
-            open_link=partial(_open_link, options, site, devices),
+            open_link=partial(_open_link, options, site, devices, keys),
+            state=_state_folder(options, stack),
         )
         return run_guarded(Supervisor(job).run)
+
+
+def _state_folder(options: Options, stack: ExitStack) -> Path | None:
+    """Return where servers keep their state: beside the logs, as long as the job runs."""
+    servers = options.server_job
+    if servers is None or (servers.max_restart == 0 and servers.state is None):
+        return None
+    if servers.state is not None:
+        return Path(servers.state).absolute()
+    folder = tempfile.TemporaryDirectory(
+        prefix="serverstate-", dir=options.log_dir, ignore_cleanup_errors=True
+    )
+    return Path(stack.enter_context(folder)).absolute()
+
+
+def _find_site(options: Options, environment: Mapping[str, str]) -> tuple[Site, Devices]:
+    if options.server_job is not None:
+        return find_server_site(options, environment)
+    devices = choose(options.gpus, options.nproc, environment)
+    return find_site(options, devices, environment), devices
 
 
 def _command(options: Options) -> list[str]:
@@ -85,14 +114,12 @@ def _check_module(name: str) -> None:
         raise LaunchError(f"There is no module {name!r} to start with -m.")
 
 
-def _make_log_folder(folder: str) -> None:
+def _make_folder(flag: str, folder: str) -> None:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise LaunchError(
-            f"--log_dir {folder!r} cannot be written to: {error.strerror}."
-        ) from error
+        raise LaunchError(f"{flag} {folder!r} cannot be written to: {error.strerror}.") from error
 
 
 def _greet(options: Options, devices: Devices) -> None:
@@ -103,8 +130,17 @@ def _greet(options: Options, devices: Devices) -> None:
         console.log.warning(devices.note)
 
 
-def _open_link(options: Options, site: Site, devices: Devices) -> Link:
-    rules = Rules(options.rdzv_timeout, options.hang_timeout, options.max_restart)
+def _open_link(
+    options: Options, site: Site, devices: Devices, keys: Mapping[str, str] | None
+) -> Link:
+    rules = Rules(
+        options.rdzv_timeout,
+        options.hang_timeout,
+        # Processes of a server job are restarted one by one, where they run.
+        options.max_restart if options.server_job is None else 0,
+        partial(new_keys, options.server_job) if options.server_job else None,
+        keys,
+    )
     if site.meeting is None:
         return Link(site, devices, rules)
     # Only a job on several machines pays for loading this.

@@ -1,4 +1,7 @@
-"""The workers of this machine as one group: started together, watched, stopped together."""
+"""The processes of this machine as one group: started together, watched, stopped together.
+
+A process that may be restarted is started again as soon as it is seen to have failed.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,24 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from fleetx.launch import failure, heartbeat
+from fleetx.launch.console import log
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.processes import die_with_parent, end_all, reap_orphans
 
 # A failing worker drags others down; they are given this long to show who was first.
 _SETTLE = 0.3
 _LOOK_EVERY = 0.5
+_POLL = 0.05
 
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """One process to start. Roles besides workers need only another environment and log."""
+    """One process to start."""
 
     rank: int
     command: Sequence[str]
@@ -31,6 +36,15 @@ class ProcessSpec:
     heartbeat: Path
     stacks: Path | None = None
     """Where the process writes its stack on demand; None if it cannot."""
+    role: str = "rank"
+    """What messages call it: rank, worker or server."""
+    restarts: int = 0
+    """How often it is started again: a server that was killed, a worker that failed."""
+
+    @property
+    def name(self) -> str:
+        """What messages call this process."""
+        return f"{self.role} {self.rank}"
 
 
 @dataclass(frozen=True)
@@ -41,36 +55,85 @@ class Worker:
     process: subprocess.Popen[bytes]
     offset: int
     """Where in its log this run begins."""
+    restarted: int = 0
+    """How often it has been started again."""
 
     @property
     def failed(self) -> bool:
         """Whether it has ended, and badly."""
         return self.process.returncode not in (None, 0)
 
+    @property
+    def comes_back(self) -> bool:
+        """Whether it has failed in a way that a restart can mend, and may be restarted."""
+        if not self.failed or self.restarted >= self.spec.restarts:
+            return False
+        # A server that ends by an error of its own would only end so again.
+        return self.process.returncode < 0 or self.spec.role != "server"
+
 
 class Group:
-    """All workers of one attempt on this machine."""
+    """All processes of one attempt on this machine."""
 
     def __init__(self, specs: Sequence[ProcessSpec], host: str) -> None:
         self._host = host
         self._memory = failure.MemoryKills()
         self._failed_since: float | None = None
+        self._stopping = False
+        # Typed input belongs to the first process that trains.
+        self._reader = next((spec for spec in specs if spec.role != "server"), None)
         self.workers: list[Worker] = []
-        for index, spec in enumerate(specs):
-            self.workers.append(_start(spec, takes_input=index == 0))
+        for spec in specs:
+            self.workers.append(_start(spec, takes_input=spec is self._reader))
 
     def poll(self) -> None:
-        """Look which workers have ended."""
+        """Look which processes have ended; start those again that may come back."""
         for worker in self.workers:
             worker.process.poll()
         reap_orphans(keep=[worker.process.pid for worker in self.workers])
+        if self._stopping:
+            return
+        for index, worker in enumerate(self.workers):
+            if worker.comes_back:
+                self.workers[index] = self._again(worker)
         if self._failed_since is None and any(worker.failed for worker in self.workers):
             self._failed_since = time.monotonic()
 
+    def _again(self, worker: Worker) -> Worker:
+        manner = failure.manner(worker.process.returncode, self._memory.happened())
+        log.warning(
+            "%s on %s: %s. It is started again (restart %d of %d).",
+            worker.spec.name.capitalize(),
+            self._host,
+            manner,
+            worker.restarted + 1,
+            worker.spec.restarts,
+        )
+        again = _start(worker.spec, takes_input=False)
+        return replace(again, restarted=worker.restarted + 1)
+
     @property
     def completed(self) -> bool:
-        """Whether all workers have ended well."""
-        return all(worker.process.returncode == 0 for worker in self.workers)
+        """Whether all processes that train have ended well."""
+        return all(w.process.returncode == 0 for w in self.workers if w.spec.role != "server")
+
+    @property
+    def trains(self) -> bool:
+        """Whether there are processes that train on this machine."""
+        return self._reader is not None
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether servers of this machine still run."""
+        return any(w.spec.role == "server" and w.process.returncode is None for w in self.workers)
+
+    def wait_for_servers(self, seconds: float, hurry: Callable[[], bool]) -> None:
+        """Let servers end by themselves for so long, now that the workers are done."""
+        self._stopping = True
+        deadline = time.monotonic() + seconds
+        while self.has_servers and not hurry() and time.monotonic() < deadline:
+            self.poll()
+            time.sleep(_POLL)
 
     def failure(self) -> failure.Failure | None:
         """Return the first failure, once it is clear which one that was."""
@@ -79,7 +142,7 @@ class Group:
         out_of_memory = self._memory.happened()
         return failure.first(
             failure.of_worker(
-                worker.spec.rank,
+                worker.spec.name,
                 self._host,
                 worker.process.returncode,
                 worker.spec.log,
@@ -91,7 +154,8 @@ class Group:
         )
 
     def stop(self, signum: int, grace: float, hurry: Callable[[], bool]) -> None:
-        """End all workers and whatever they have started."""
+        """End all processes and whatever they have started."""
+        self._stopping = True
         left = end_all(signum, grace, self.poll, hurry)
         if left:
             raise LaunchError(
@@ -101,14 +165,14 @@ class Group:
 
 def _start(spec: ProcessSpec, takes_input: bool) -> Worker:
     heartbeat.prepare(spec.heartbeat)
-    with spec.log.open("ab") as log:
-        offset = log.tell()  # now: afterwards the worker's writes move it
+    with spec.log.open("ab") as file:
+        offset = file.tell()  # now: afterwards the worker's writes move it
         try:
             process = subprocess.Popen(
                 spec.command,
                 env=spec.environment,
                 stdin=None if takes_input else subprocess.DEVNULL,
-                stdout=log,
+                stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL),

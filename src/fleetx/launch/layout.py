@@ -6,8 +6,8 @@ whole job, known on one machine at once and on several after they have met (`ren
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from fleetx.launch import network
 from fleetx.launch.arguments import Options
@@ -29,6 +29,8 @@ class Node:
     endpoints: tuple[str, ...]
     devices: tuple[str, ...]
     """Per worker its devices, with commas between."""
+    servers: tuple[str, ...] = ()
+    """The addresses of its parameter servers."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class Cluster:
     this: int
     master: tuple[str, int]
     """Where the workers' process group meets: torch's MASTER_ADDR and MASTER_PORT."""
+    listed: tuple[str, ...] = ()
+    """All servers and workers in the order of the flags, where those name them."""
+    keys: Mapping[str, str] | None = field(default=None, repr=False)
+    """The keys of a job with servers that other machines reach."""
 
     @property
     def here(self) -> Node:
@@ -48,14 +54,28 @@ class Cluster:
     @property
     def endpoints(self) -> list[str]:
         """List the endpoints of all workers by rank."""
-        return [endpoint for node in self.nodes for endpoint in node.endpoints]
+        return self._ordered(endpoint for node in self.nodes for endpoint in node.endpoints)
+
+    @property
+    def servers(self) -> list[str]:
+        """List the endpoints of all servers by number."""
+        return self._ordered(endpoint for node in self.nodes for endpoint in node.servers)
+
+    def _ordered(self, endpoints: Iterable[str]) -> list[str]:
+        return sorted(endpoints, key=self.listed.index) if self.listed else list(endpoints)
 
     def first_rank(self, node: int) -> int:
         """Return the rank of a machine's first worker."""
         return sum(len(other.endpoints) for other in self.nodes[:node])
 
     def ranks(self, node: int) -> str:
-        """Name a machine's ranks for a message."""
+        """Name a machine's ranks, or its servers and workers, for a message."""
+        if self.servers:
+            here = self.nodes[node]
+            return ", ".join(
+                [f"server {self.servers.index(e)}" for e in here.servers]
+                + [f"worker {self.endpoints.index(e)}" for e in here.endpoints]
+            )
         first, count = self.first_rank(node), len(self.nodes[node].endpoints)
         return f"rank {first}" if count == 1 else f"ranks {first} to {first + count - 1}"
 
@@ -76,6 +96,12 @@ class Site:
     meeting: tuple[str, int] | None = None
     """Where the machines meet; None on one machine."""
     started_port: int | None = None
+    server_count: int = 0
+    """How many parameter servers this machine has."""
+    servers: tuple[str, ...] = ()
+    """Their addresses, where ports are fixed."""
+    listed: tuple[str, ...] = ()
+    """All servers and workers in the order of the flags, where those name them."""
 
 
 def find_site(options: Options, devices: Devices, environment: Mapping[str, str]) -> Site:
@@ -92,7 +118,7 @@ def find_site(options: Options, devices: Devices, environment: Mapping[str, str]
         return _cloud_site(options, workers, environment)
     hosts = _hosts(options.ips)
     if len(hosts) > 1:
-        host = _host_of_list(hosts, options.host or environment.get("POD_IP"))
+        host = host_of_list(hosts, options.host or environment.get("POD_IP"))
         port = options.started_port or _FIRST_PORT
         return _site_of_list(hosts, hosts.index(host), workers, port)
     if options.nnodes > 1:
@@ -113,23 +139,23 @@ def _hosts(text: str) -> list[str]:
     return hosts
 
 
-def _host_of_list(hosts: list[str], named: str | None) -> str:
-    """Find this machine in the list; an explicit --host or POD_IP decides."""
+def host_of_list(hosts: list[str], named: str | None, flag: str = "--ips") -> str:
+    """Find this machine in the list of a flag; an explicit --host or POD_IP decides."""
     listed = ",".join(hosts)
     if named is not None:
         if named not in hosts:
-            raise LaunchError(f"--host {named} (or POD_IP) is not one of --ips {listed}.")
+            raise LaunchError(f"--host {named} (or POD_IP) is not one of {flag} {listed}.")
         _check_local("--host", named)
         return named
     local = [host for host in hosts if network.is_local(host)]
     if not local:
         raise LaunchError(
-            f"None of --ips {listed} is an address of this machine: correct the list, or start "
+            f"None of {flag} {listed} is an address of this machine: correct the list, or start "
             "fleetrun on the machines that it names."
         )
     if len(local) > 1:
         raise LaunchError(
-            f"More than one of --ips is this machine ({', '.join(local)}): say which one this "
+            f"More than one of {flag} is this machine ({', '.join(local)}): say which one this "
             "fleetrun is with --host."
         )
     return local[0]
@@ -144,7 +170,7 @@ def _check_local(flag: str, host: str) -> None:
 
 
 def _site_of_list(hosts: list[str], rank: int, workers: int, port: int) -> Site:
-    endpoints = _endpoints(hosts[rank], port, workers)
+    endpoints = endpoints_from(hosts[rank], port, workers)
     return Site(
         node_count=len(hosts),
         node_rank=rank,
@@ -158,7 +184,8 @@ def _site_of_list(hosts: list[str], rank: int, workers: int, port: int) -> Site:
     )
 
 
-def _endpoints(host: str, port: int, workers: int) -> tuple[str, ...]:
+def endpoints_from(host: str, port: int, workers: int) -> tuple[str, ...]:
+    """Return the addresses of processes at consecutive ports, which must be free."""
     if port + workers - 1 > 65535:
         raise LaunchError(f"--started_port {port} leaves no room for {workers} workers' ports.")
     busy = [p for p in range(port, port + workers) if network.port_in_use(host, p)]
@@ -172,7 +199,7 @@ def _endpoints(host: str, port: int, workers: int) -> tuple[str, ...]:
 
 def _cloud_site(options: Options, workers: int, environment: Mapping[str, str]) -> Site:
     hosts = _hosts(environment["PADDLE_TRAINERS"])
-    host = _host_of_list(hosts, environment["POD_IP"])
+    host = host_of_list(hosts, environment["POD_IP"])
     if environment.get("DISTRIBUTED_TRAINER_ENDPOINTS"):
         return _listed_site(hosts, host, workers, environment["DISTRIBUTED_TRAINER_ENDPOINTS"])
     port = options.started_port or _FIRST_CLOUD_PORT
@@ -261,29 +288,37 @@ def _single_site(options: Options, ip: str, workers: int) -> Site:
         raise LaunchError(f"--host {options.host} is not one of --ips {ip}.")
     endpoints: tuple[str, ...] = ()
     if options.started_port:
-        endpoints = _endpoints(host, options.started_port, workers)
+        endpoints = endpoints_from(host, options.started_port, workers)
     return Site(node_count=1, node_rank=0, host=host, hosts=(host,), endpoints=endpoints)
 
 
 def own_node(site: Site, host: str, devices: Devices) -> Node:
     """Complete this machine's node once its address is known: free ports where none are fixed."""
-    endpoints = site.endpoints
-    if not endpoints and site.started_port:
-        endpoints = _endpoints(host, site.started_port, len(devices.shares))
-    if not endpoints:
-        ports = network.free_ports(len(devices.shares), host)
-        endpoints = tuple(network.join_endpoint(host, port) for port in ports)
-    return Node(host, endpoints, tuple(",".join(share) for share in devices.shares))
+    workers = 0 if site.endpoints else len(devices.shares)
+    servers = 0 if site.servers else site.server_count
+    if site.started_port:
+        found = endpoints_from(host, site.started_port, servers + workers)
+    else:
+        ports = network.free_ports(servers + workers, host)
+        found = tuple(network.join_endpoint(host, port) for port in ports)
+    return Node(
+        host,
+        site.endpoints or found[servers:],
+        tuple(",".join(share) for share in devices.shares),
+        site.servers or found[:servers],
+    )
 
 
 def alone(site: Site, devices: Devices) -> Cluster:
     """Return the job of a single machine."""
     host = site.host or "127.0.0.1"
     node = own_node(site, host, devices)
-    return Cluster(nodes=(node,), this=0, master=(host, master_port(host, node.endpoints)))
+    return Cluster(
+        nodes=(node,), this=0, master=(host, master_port(host, node)), listed=site.listed
+    )
 
 
-def master_port(host: str, endpoints: tuple[str, ...]) -> int:
-    """Return a free port of `host` that is none of the workers' endpoints."""
-    taken = {network.split_endpoint(endpoint)[1] for endpoint in endpoints}
+def master_port(host: str, node: Node) -> int:
+    """Return a free port of `host` that none of the node's processes will have."""
+    taken = {network.split_endpoint(endpoint)[1] for endpoint in (*node.endpoints, *node.servers)}
     return next(p for p in network.free_ports(len(taken) + 1, host) if p not in taken)

@@ -6,8 +6,8 @@ The supervisor reports what happens to its own workers and asks for the verdict 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from fleetx.launch.devices import Devices
 from fleetx.launch.failure import Failure
@@ -15,6 +15,8 @@ from fleetx.launch.layout import Cluster, Site, alone
 
 # Ends a wait with StopRequest when somebody asked for the end.
 Check = Callable[[], None]
+# Makes the keys of a job whose servers have these addresses; None if it needs none.
+MakeKeys = Callable[[Iterable[str]], Mapping[str, str] | None]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,16 @@ class Rules:
     rdzv_timeout: float = 300.0
     hang_timeout: float | None = None
     max_restart: int = 0
+    make_keys: MakeKeys | None = None
+    """Makes the keys of a server job when its servers are known."""
+    own_keys: Mapping[str, str] | None = field(default=None, repr=False)
+    """Keys that this machine has from a file."""
+
+    def keys(self, servers: Iterable[str]) -> Mapping[str, str] | None:
+        """Return the keys of a job with these servers, None if it has none."""
+        if self.own_keys is not None or self.make_keys is None:
+            return self.own_keys
+        return self.make_keys(servers)
 
     def allows_restart(self, failure: Failure, attempt: int) -> bool:
         """Say whether attempt number `attempt`, which failed, is followed by another."""
@@ -64,7 +76,8 @@ class Link:
         """Wait until all machines are there for this attempt, and return the job."""
         self.attempt = attempt
         self._failures.clear()
-        return alone(self.site, self.devices)
+        cluster = alone(self.site, self.devices)
+        return replace(cluster, keys=self.rules.keys(cluster.servers))
 
     def report(self, failure: Failure) -> None:
         """Tell everybody what happened here."""

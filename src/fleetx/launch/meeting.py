@@ -16,7 +16,7 @@ from fleetx.launch.arguments import Options
 from fleetx.launch.console import log
 from fleetx.launch.layout import Cluster, Node, Site
 
-PROTOCOL = 1
+PROTOCOL = 2
 BEAT_EVERY = 1.0
 LOST_AFTER = 7.0
 
@@ -30,15 +30,24 @@ def ticket(options: Options, site: Site, workers: int) -> Ticket:
     return {
         "protocol": PROTOCOL,
         "machines": site.node_count,
-        "list of machines (--ips)": ",".join(site.hosts),
-        "workers per machine": workers,
-        "world size": site.node_count * workers,
+        **_processes(site, workers),
         "job (--job_id)": options.job_id,
         "name of the script": script.name,
         "content of the script (checksum)": content,
         "--max_restart": options.max_restart,
         "--hang_timeout": options.hang_timeout,
     }
+
+
+def _processes(site: Site, workers: int) -> Ticket:
+    if site.listed:
+        return {"list of servers and workers": ",".join(site.listed)}
+    counts: Ticket = {
+        "list of machines (--ips)": ",".join(site.hosts),
+        "workers per machine": workers,
+        "world size": site.node_count * workers,
+    }
+    return {**counts, "servers per machine": site.server_count} if site.server_count else counts
 
 
 def difference(own: Ticket, own_host: str, other: Ticket, other_host: str) -> str | None:
@@ -60,19 +69,27 @@ def node_to_json(node: Node) -> dict[str, Any]:
         "host": node.host,
         "endpoints": list(node.endpoints),
         "devices": list(node.devices),
+        "servers": list(node.servers),
     }
 
 
 def node_from_json(record: dict[str, Any]) -> Node:
     """Read what `node_to_json` wrote."""
-    return Node(record["host"], tuple(record["endpoints"]), tuple(record["devices"]))
+    lists = (tuple(record[name]) for name in ("endpoints", "devices", "servers"))
+    return Node(record["host"], *lists)
 
 
-def cluster_from_json(record: dict[str, Any]) -> Cluster:
-    """Read the cluster of a start message."""
+def cluster_from_json(record: dict[str, Any], listed: tuple[str, ...]) -> Cluster:
+    """Read the cluster of a start message; `listed` is the order that the flags give."""
     nodes = tuple(node_from_json(node) for node in record["nodes"])
     host, port = record["master"]
-    return Cluster(nodes=nodes, this=record["this"], master=(host, port))
+    return Cluster(
+        nodes=nodes,
+        this=record["this"],
+        master=(host, port),
+        listed=listed,
+        keys=record["keys"],
+    )
 
 
 @dataclass

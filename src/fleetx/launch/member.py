@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+from dataclasses import replace
 
 from fleetx.launch import network
 from fleetx.launch.devices import Devices
@@ -112,7 +113,10 @@ class Member(Link):
             if message["type"] == "refuse":
                 raise LaunchError(message["text"], 1)
             if message["type"] == "start":
-                return cluster_from_json(message)
+                cluster = cluster_from_json(message, self.site.listed)
+                # A file of keys on every machine makes them known without sending them.
+                own = self.rules.own_keys
+                return cluster if own is None else replace(cluster, keys=own)
             if message.get("missing"):
                 self._notices.say(f"Waiting at {self._where()} for {message['missing']}.")
         if time.monotonic() - self._line.last_heard > LOST_AFTER:

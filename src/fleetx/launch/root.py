@@ -11,7 +11,8 @@ import errno
 import select
 import socket
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetx.launch import network
@@ -225,9 +226,10 @@ class Root(Link):
         own = self._cluster.nodes[0]
         assert self.site.meeting is not None
         # By the name the flags use: what reaches the meeting reaches the process group.
-        master = (self.site.meeting[0], master_port(own.host, own.endpoints))
+        master = (self.site.meeting[0], master_port(own.host, own))
         nodes = (own, *(member.node for member in ordered))
-        self._cluster = Cluster(nodes=nodes, this=0, master=master)
+        cluster = Cluster(nodes=nodes, this=0, master=master, listed=self.site.listed)
+        self._cluster = cluster = replace(cluster, keys=self.rules.keys(cluster.servers))
         for member in ordered:
             member.done, member.idle, member.stacks = False, 0.0, []
             member.line.last_heard = time.monotonic()
@@ -238,9 +240,16 @@ class Root(Link):
                     "this": member.rank,
                     "master": list(master),
                     "nodes": [node_to_json(node) for node in nodes],
+                    "keys": self._keys_for(member.node, cluster.keys),
                 }
             )
         return self._cluster
+
+    def _keys_for(self, node: Node, keys: Mapping[str, str] | None) -> dict[str, str] | None:
+        """Return what a machine is to know: without servers there, not the servers' secret."""
+        if keys is None or self.rules.own_keys is not None:
+            return None
+        return {**keys} if node.servers else {**keys, "server_secret": ""}
 
     def _number(self) -> None:
         """Give the machines without a number the free ones, in the order they came."""

@@ -33,7 +33,7 @@ def collect(workers: Sequence[Worker]) -> str:
     parts = []
     for worker in workers:
         if worker.process.returncode is not None:
-            parts.append(f"rank {worker.spec.rank}: ended with {worker.process.returncode}")
+            parts.append(f"{worker.spec.name}: ended with {worker.process.returncode}")
         else:
             parts.append(_describe(worker, dumps.get(worker.spec.stacks, "")))
     return "\n".join(parts)
@@ -59,7 +59,7 @@ def _describe(worker: Worker, dump: str) -> str:
     threads = _threads(dump)
     where = pulse.collective or (_collective(threads[0]) if threads else "")
     steps = f"{pulse.steps} steps done" if pulse.steps else "no step counted"
-    head = f"rank {worker.spec.rank}: {steps}, in {where or 'no collective that is known'}"
+    head = f"{worker.spec.name}: {steps}, in {where or 'no collective that is known'}"
     if not threads:
         return f"{head}\n  (no Python stack: it did not answer)"
     lines = [head]

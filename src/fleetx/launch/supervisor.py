@@ -31,6 +31,9 @@ from fleetx.launch.layout import Cluster
 from fleetx.launch.link import Link, Verdict
 from fleetx.launch.output import Follower
 from fleetx.launch.processes import descendants
+from fleetx.launch.server_processes import TABLE as SERVER_TABLE
+from fleetx.launch.server_processes import ServerProcesses
+from fleetx.launch.server_support import STATE
 
 _POLL = 0.05
 # After a failure the rest is to be gone within 5 s; somebody who asks for the end lets workers
@@ -38,6 +41,8 @@ _POLL = 0.05
 _GRACE_AFTER_FAILURE = 3.0
 _GRACE_WHEN_ASKED = 8.0
 _GRACE_FOR_LEFTOVERS = 1.0
+# Servers that were told of the end need about a second to make sure that all workers know.
+_GRACE_FOR_SERVERS = 3.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Job:
     scratch: Path
     open_link: Callable[[], Link]
     """Makes the link in the supervisor's process, where its sockets belong."""
+    state: Path | None = None
+    """Where parameter servers keep their state for a restart; None for in memory only."""
 
 
 class Supervisor:
@@ -105,7 +112,8 @@ class Supervisor:
 
     def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
         specs = self._specs(cluster, attempt)
-        if self._job.options.log_overwrite and attempt == 0:
+        # Fleet begins the logs of server jobs anew.
+        if attempt == 0 and (self._job.options.log_overwrite or cluster.servers):
             for spec in specs:
                 spec.log.write_bytes(b"")
         self._announce(cluster, specs)
@@ -121,6 +129,8 @@ class Supervisor:
             follower.finish()
         if verdict is not None:
             log.error(verdict.failure.text())
+        else:
+            _forget_state(specs)
         return verdict
 
     def _stop(self, group: Group) -> None:
@@ -129,12 +139,27 @@ class Supervisor:
             asked = self._asked[-1]
             signum = asked if asked in (signal.SIGINT, signal.SIGTERM) else signal.SIGTERM
             group.stop(signum, _GRACE_WHEN_ASKED, hurry=lambda: len(self._asked) > 1)
+        elif self._finished and group.has_servers:
+            self._end_servers(group)
         elif not group.completed:
             group.stop(signal.SIGTERM, _GRACE_AFTER_FAILURE, hurry=lambda: bool(self._asked))
         elif descendants():
             group.stop(signal.SIGTERM, _GRACE_FOR_LEFTOVERS, hurry=lambda: bool(self._asked))
 
+    @property
+    def _finished(self) -> bool:
+        return self._link is not None and self._link.finished
+
+    def _end_servers(self, group: Group) -> None:
+        """Nobody needs the servers any more: whether their workers told them or not, they end."""
+        log.info("all workers exit, going to finish parameter server")
+        group.wait_for_servers(_GRACE_FOR_SERVERS, hurry=lambda: bool(self._asked))
+        group.stop(signal.SIGTERM, _GRACE_AFTER_FAILURE, hurry=lambda: bool(self._asked))
+        log.info("all parameter server are killed")
+
     def _specs(self, cluster: Cluster, attempt: int) -> list[ProcessSpec]:
+        if self._job.options.server_job is not None:
+            return self._server_specs(cluster)
         options, scratch = self._job.options, self._job.scratch
         extras = Extras(
             run_id=options.job_id,
@@ -165,29 +190,39 @@ class Supervisor:
             )
         return specs
 
+    def _server_specs(self, cluster: Cluster) -> list[ProcessSpec]:
+        job = self._job
+        return ServerProcesses(
+            job.options, job.devices, job.environment, job.command, job.scratch, job.state
+        ).specs(cluster)
+
     def _announce(self, cluster: Cluster, specs: list[ProcessSpec]) -> None:
         folder = Path(self._job.options.log_dir)
-        (folder / "endpoints.log").write_text(endpoints_file(cluster.endpoints), encoding="utf-8")
+        listed = endpoints_file(cluster.endpoints, cluster.servers)
+        (folder / "endpoints.log").write_text(listed, encoding="utf-8")
+        shown = _first_worker(specs)
         log.info(
             "Local start %d processes. First process distributed environment info "
             "(Only For Debug): \n%s\n",
             len(specs),
-            environment_table(specs[0].environment, TABLE),
+            environment_table(shown.environment, SERVER_TABLE if cluster.servers else TABLE),
         )
         if len(specs) > 1 and "OMP_NUM_THREADS" not in self._job.environment:
-            log.info("Each worker computes with one thread; set OMP_NUM_THREADS for more.")
+            log.info("Each process computes with one thread; set OMP_NUM_THREADS for more.")
+        logs = " or ".join(dict.fromkeys(f"{spec.log.stem}.N" for spec in specs))
         log.info(
-            "All endpoints are listed in %s; the output of worker N of this machine is in %s.",
+            "All endpoints are listed in %s; the output of process N of this machine is in %s.",
             folder / "endpoints.log",
-            folder / "workerlog.N",
+            folder / logs,
         )
 
     def _follow(self, group: Group) -> Follower:
         everyone = self._job.options.log_all
         return Follower(
             [
-                (w.spec.log, w.offset, f"[rank {w.spec.rank}] " if everyone else "")
-                for w in (group.workers if everyone else group.workers[:1])
+                (w.spec.log, w.offset, f"[{w.spec.name}] " if everyone else "")
+                for w in group.workers
+                if everyone or w.spec is _first_worker([w.spec for w in group.workers])
             ]
         )
 
@@ -195,6 +230,19 @@ class Supervisor:
         text = stacks.collect(group.workers)
         for part in (text, *link.share_stacks(text)):
             block(part)
+
+
+def _first_worker(specs: list[ProcessSpec]) -> ProcessSpec:
+    """Return the process to show: the first that trains, or a server where none does."""
+    return next((spec for spec in specs if spec.role != "server"), specs[0])
+
+
+def _forget_state(specs: list[ProcessSpec]) -> None:
+    """Remove what servers of a finished job have kept for a restart."""
+    for spec in specs:
+        folder = spec.environment.get(STATE)
+        if spec.role == "server" and folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Watch:
@@ -230,7 +278,7 @@ class _Watch:
         if not self._completed:
             self._completed = True
             self._link.complete()
-            if not self._link.finished:
+            if not self._link.finished and self._group.trains:
                 log.info("The workers of this machine are done; waiting for the other machines.")
 
     def _report_failure(self) -> None:

@@ -1,0 +1,157 @@
+"""The flags of jobs with parameter servers: how many, where, and how they survive."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from fleetx.launch import network
+from fleetx.launch.errors import LaunchError
+from fleetx.launch.server_support import FSYNC_POLICIES
+
+# Flags of processes that compute a part of the workers' models: known, and refused by name.
+_HETER_FLAGS = ("heter_workers", "heter_worker_num", "heter_devices")
+# Any of these, where it is set, makes a job one with servers.
+_DECIDING = ("servers", "workers", "server_num", "worker_num")
+_DEFAULT_RESTARTS = 3
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """What the flags say about servers and their workers."""
+
+    servers: tuple[str, ...] = ()
+    """The servers' addresses, 'host:port', on all machines."""
+    workers: tuple[str, ...] = ()
+    """The workers' addresses, with or without a port."""
+    server_num: int = 0
+    """How many servers; without addresses, on each machine."""
+    worker_num: int = 0
+    http_port: int | None = None
+    """Where groups of workers and servers meet that PADDLE_WITH_GLOO asks for."""
+    max_restart: int = _DEFAULT_RESTARTS
+    """How often each server is started again after it was killed."""
+    state: str | None = None
+    """A folder for the servers' state that outlives a job; None for one that does not."""
+    fsync: str = "none"
+    snapshot_seconds: float | None = None
+    keys: str | None = None
+    """A file of keys that every machine has."""
+    insecure: bool = False
+    worker_wait: float | None = None
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of server jobs to a parser."""
+    group = parser.add_argument_group("jobs with parameter servers")
+    group.add_argument("--server_num", type=int, metavar="N", help="servers (on this machine)")
+    group.add_argument(
+        "--worker_num", "--trainer_num", type=int, metavar="N", help="workers (on this machine)"
+    )
+    group.add_argument(
+        "--servers", default="", metavar="HOST:PORT,…", help="all servers, the same everywhere"
+    )
+    group.add_argument(
+        "--workers", "--trainers", default="", metavar="HOST,…", help="all workers, likewise"
+    )
+    group.add_argument(
+        "--max_server_restart",
+        type=int,
+        default=_DEFAULT_RESTARTS,
+        metavar="N",
+        help="restarts of each server that is killed (default: 3; 0 also keeps no log of pushes)",
+    )
+    group.add_argument("--server_state", metavar="DIR", help="keep the servers' state there")
+    group.add_argument("--server_fsync", default="none", choices=FSYNC_POLICIES)
+    group.add_argument("--server_snapshot_seconds", type=float, metavar="S")
+    group.add_argument("--server_keys", metavar="FILE", help="the job's keys, on every machine")
+    group.add_argument(
+        "--server_insecure", action="store_true", help="no keys, although others reach the servers"
+    )
+    group.add_argument(
+        "--worker_wait", type=float, metavar="S", help="how long servers wait for a lost worker"
+    )
+    group.add_argument("--http_port", type=int, help=argparse.SUPPRESS)
+    for name in _HETER_FLAGS:
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+
+
+def read_flags(given: argparse.Namespace) -> ServerOptions | None:
+    """Return what was asked for; None if the job has no servers."""
+    heter = [name for name in _HETER_FLAGS if getattr(given, name)]
+    if heter or given.run_mode == "ps-heter":
+        flag = heter[0] if heter else "run_mode ps-heter"
+        raise LaunchError(
+            f"--{flag} asks for processes that compute a part of the workers' models, which "
+            "fleetrun cannot start: leave it out."
+        )
+    if given.run_mode not in ("collective", "ps"):
+        raise LaunchError(f"--run_mode must be collective or ps, not {given.run_mode!r}.")
+    deciding = [name for name in _DECIDING if getattr(given, name)]
+    if not deciding and given.run_mode == "collective":
+        return None
+    servers = _listed("--servers", given.servers, needs_port=True)
+    workers = _listed("--workers", given.workers, needs_port=False)
+    both = sorted(set(servers) & set(workers))
+    if both:
+        raise LaunchError(f"--servers and --workers both name {', '.join(both)}.")
+    return ServerOptions(
+        servers=servers,
+        workers=workers,
+        server_num=_count("server_num", given.server_num, "servers", servers),
+        worker_num=_count("worker_num", given.worker_num, "workers", workers),
+        http_port=_port(given.http_port),
+        max_restart=_restarts(given.max_server_restart),
+        state=given.server_state,
+        fsync=given.server_fsync,
+        snapshot_seconds=_positive("server_snapshot_seconds", given.server_snapshot_seconds),
+        keys=given.server_keys,
+        insecure=given.server_insecure,
+        worker_wait=_positive("worker_wait", given.worker_wait),
+    )
+
+
+def _listed(flag: str, text: str, needs_port: bool) -> tuple[str, ...]:
+    items = tuple(item.strip() for item in text.split(",") if item.strip())
+    for item in items:
+        if needs_port or ":" in item:
+            try:
+                network.split_endpoint(item)
+            except ValueError as error:
+                raise LaunchError(f"{flag}: {error}.") from None
+    twice = sorted({item for item in items if items.count(item) > 1 and ":" in item})
+    if twice:
+        raise LaunchError(f"{flag} names {', '.join(twice)} more than once.")
+    return items
+
+
+def _count(flag: str, number: int | None, list_flag: str, listed: tuple[str, ...]) -> int:
+    if number is not None and number < 1:
+        raise LaunchError(f"--{flag} must be 1 or more, not {number}.")
+    if number is None and not listed:
+        raise LaunchError(
+            f"A job with parameter servers needs both roles: give --{flag} or --{list_flag} too."
+        )
+    if number is not None and listed and number != len(listed):
+        raise LaunchError(
+            f"--{flag} is {number}, but --{list_flag} names {len(listed)}: leave one of them out."
+        )
+    return number or len(listed)
+
+
+def _restarts(number: int) -> int:
+    if number < 0:
+        raise LaunchError(f"--max_server_restart must be 0 or more, not {number}.")
+    return number
+
+
+def _port(number: int | None) -> int | None:
+    if number is not None and not 0 < number < 65536:
+        raise LaunchError(f"--http_port must be from 1 to 65535, not {number}.")
+    return number
+
+
+def _positive(flag: str, seconds: float | None) -> float | None:
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise LaunchError(f"--{flag} must be more than 0 seconds, not {seconds:g}.")
+    return seconds

@@ -1,0 +1,30 @@
+"""Which keys the processes of a server job get: none on the loopback, otherwise the job's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fleetx.launch.errors import LaunchError
+from fleetx.launch.server_arguments import ServerOptions
+from fleetx.launch.server_support import read_keys
+
+
+def keys_from_file(job: ServerOptions | None) -> dict[str, str] | None:
+    """Read and check the file of keys that the flags name; None if they name none."""
+    if job is None or job.keys is None:
+        return None
+    from fleetx.ps.security import JobKeys
+
+    try:
+        return JobKeys.from_dict(read_keys(job.keys, "--server_keys")).to_dict()
+    except ValueError as error:
+        raise LaunchError(str(error)) from error
+
+
+def new_keys(job: ServerOptions, servers: Iterable[str]) -> dict[str, str] | None:
+    """Make the keys of a job, if its servers can be reached from other machines."""
+    from fleetx.ps.security import is_loopback, make_keys
+
+    if job.insecure or all(is_loopback(endpoint) for endpoint in servers):
+        return None
+    return make_keys().to_dict()

@@ -1,0 +1,155 @@
+"""The processes of a server job on this machine, with the environment Fleet gives each role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetx.launch import network, server_support
+from fleetx.launch.arguments import Options
+from fleetx.launch.child_environment import without_proxies
+from fleetx.launch.devices import Devices
+from fleetx.launch.group import ProcessSpec
+from fleetx.launch.layout import Cluster
+from fleetx.launch.server_arguments import ServerOptions
+
+# The rows of the environment table.
+TABLE = (
+    "PADDLE_PSERVERS_IP_PORT_LIST",
+    "PADDLE_TRAINER_ENDPOINTS",
+    "PADDLE_TRAINERS_NUM",
+    "TRAINING_ROLE",
+    "PADDLE_TRAINER_ID",
+    "POD_IP",
+    "PADDLE_PORT",
+    server_support.STATE,
+)
+
+
+@dataclass(frozen=True)
+class ServerProcesses:
+    """Makes the specifications of all servers and workers of this machine."""
+
+    options: Options
+    devices: Devices
+    environment: Mapping[str, str]
+    command: list[str]
+    scratch: Path
+    state: Path | None
+    """Where servers keep their state; None for in memory only."""
+
+    def specs(self, cluster: Cluster) -> list[ProcessSpec]:
+        """List what to start, servers first."""
+        job = self.options.server_job
+        assert job is not None
+        shared = self._shared(cluster, job)
+        here = cluster.here
+        servers = [
+            self._spec(
+                "server",
+                local,
+                cluster.servers.index(endpoint),
+                {**shared, **self._server(cluster, endpoint, job)},
+                job.max_restart,
+            )
+            for local, endpoint in enumerate(here.servers)
+        ]
+        workers = [
+            self._spec(
+                "worker",
+                local,
+                cluster.endpoints.index(endpoint),
+                {**shared, **self._worker(cluster, local)},
+                self.options.max_restart,
+            )
+            for local, endpoint in enumerate(here.endpoints)
+        ]
+        return servers + workers
+
+    def _spec(
+        self, role: str, local: int, number: int, environment: dict[str, str], restarts: int
+    ) -> ProcessSpec:
+        heartbeat = self.scratch / f"heartbeat.{role}.{local}"
+        file = self.scratch / f"stacks.{role}.{local}"
+        return ProcessSpec(
+            rank=number,
+            command=[part.replace("{stacks}", str(file)) for part in self.command],
+            environment={**environment, "FLEETX_HEARTBEAT": str(heartbeat)},
+            log=Path(self.options.log_dir, f"{role}log.{local}"),
+            heartbeat=heartbeat,
+            stacks=file if "{stacks}" in self.command else None,
+            role=role,
+            restarts=restarts,
+        )
+
+    def _shared(self, cluster: Cluster, job: ServerOptions) -> dict[str, str]:
+        host, port = cluster.master
+        meeting = network.join_endpoint(host, job.http_port or port)
+        variables = {
+            **without_proxies(self.environment),
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(cluster.servers),
+            "PADDLE_TRAINER_ENDPOINTS": ",".join(cluster.endpoints),
+            "PADDLE_HETER_TRAINER_IP_PORT_LIST": "",
+            "PADDLE_TRAINERS_NUM": str(len(cluster.endpoints)),
+            "PADDLE_WITH_GLOO": self.environment.get("PADDLE_WITH_GLOO", self.options.with_gloo),
+            "PADDLE_GLOO_RENDEZVOUS": self.environment.get("PADDLE_GLOO_RENDEZVOUS", "3"),
+            "PADDLE_GLOO_FS_PATH": self.environment.get(
+                "PADDLE_GLOO_FS_PATH", str(self.scratch / "gloo")
+            ),
+            "PADDLE_GLOO_HTTP_ENDPOINT": meeting,
+        }
+        if job.insecure:
+            variables[server_support.INSECURE] = "1"
+        interface = network.interface_of(cluster.here.host)
+        if interface is not None:
+            variables.setdefault("GLOO_SOCKET_IFNAME", interface)
+        if len(cluster.here.servers) + len(cluster.here.endpoints) > 1:
+            variables.setdefault("OMP_NUM_THREADS", "1")
+        return variables
+
+    def _server(self, cluster: Cluster, endpoint: str, job: ServerOptions) -> dict[str, str]:
+        host, port = network.split_endpoint(endpoint)
+        variables = {"TRAINING_ROLE": "PSERVER", "POD_IP": host, "PADDLE_PORT": str(port)}
+        if self.state is not None:
+            number = cluster.servers.index(endpoint)
+            variables[server_support.STATE] = str(self.state / f"server-{number}")
+            variables[server_support.FSYNC] = job.fsync
+        if job.snapshot_seconds is not None:
+            variables[server_support.SNAPSHOT_SECONDS] = str(job.snapshot_seconds)
+        if job.worker_wait is not None:
+            variables[server_support.WORKER_WAIT] = str(job.worker_wait)
+        return {**variables, **self._keys(cluster, "server")}
+
+    def _worker(self, cluster: Cluster, local: int) -> dict[str, str]:
+        here, endpoints = cluster.here, cluster.endpoints
+        rank = endpoints.index(here.endpoints[local])
+        host, port = network.split_endpoint(endpoints[0])
+        variables = {
+            "TRAINING_ROLE": "TRAINER",
+            "PADDLE_TRAINING_ROLE": "TRAINER",
+            "PADDLE_TRAINER_ID": str(rank),
+            "PADDLE_CURRENT_ENDPOINT": here.endpoints[local],
+            "FLAGS_selected_gpus": self.devices.shares[local][0],
+            # Workers may form a process group of their own, which meets at the first of them.
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(endpoints)),
+            "LOCAL_RANK": str(local),
+            "LOCAL_WORLD_SIZE": str(len(here.endpoints)),
+            "MASTER_ADDR": host,
+            "MASTER_PORT": str(port),
+        }
+        if self.devices.visible is not None:
+            cards = self.devices.visible.split(",")
+            variables["CUDA_VISIBLE_DEVICES"] = cards[local % len(cards)]
+        return {**variables, **self._keys(cluster, "worker")}
+
+    def _keys(self, cluster: Cluster, role: str) -> dict[str, str]:
+        """Leave the job's keys in a file of this user; only servers get their own secret."""
+        if cluster.keys is None:
+            return {}
+        path = self.scratch / f"keys.{role}"
+        if not path.exists():
+            hidden = {"server_secret": ""} if role == "worker" else {}
+            server_support.write_keys(path, {**cluster.keys, **hidden})
+        return {server_support.KEYS: str(path)}

@@ -1,0 +1,64 @@
+"""A script of a server job without the Fleet API: what fleetrun tells it is all it has.
+
+server_job.py FOLDER STEPS [MODE]: servers serve, workers train the small model of tests/ps. Worker
+0 waits before step 2 until FOLDER/go exists. Every process leaves its process number in
+FOLDER/<role><i>.pid.
+"""
+
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+
+import torch
+import training
+
+from fleetx.checkpoint import manifest
+from fleetx.launch.role_environment import detect_server_job
+from fleetx.launch.server_support import detect_server_support
+from fleetx.ps.client import Client, ClientSettings
+from fleetx.ps.security import JobKeys
+from fleetx.ps.server import ServerSettings, run_server
+from fleetx.ps.snapshots import Durability
+
+folder, steps = Path(sys.argv[1]), int(sys.argv[2])
+mode = sys.argv[3] if len(sys.argv) > 3 else "sync"
+torch.set_num_threads(1)
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+job, support = detect_server_job(), detect_server_support()
+keys = JobKeys.from_dict(support.keys) if support.keys else None
+mark = folder / f"{job.role}{job.index}.pid"
+mark.with_suffix(".new").write_text(str(os.getpid()))
+mark.with_suffix(".new").rename(mark)
+print("keys" if keys else "no keys", "kept" if support.state_folder else "in memory")
+
+
+def before_step(step: int) -> None:
+    (folder / f"worker{job.index}-step{step}").touch()
+    while step == 2 and job.index == 0 and not (folder / "go").exists():
+        threading.Event().wait(0.02)
+
+
+if job.role == "PSERVER":
+    durability = Durability(folder=support.state_folder) if support.state_folder else None
+    settings = ServerSettings(
+        workers=job.worker_num,
+        index=job.index,
+        servers=len(job.server_endpoints),
+        keys=keys,
+        durability=durability,
+    )
+    run_server(job.current_endpoint, settings)
+else:
+    client = Client(
+        list(job.server_endpoints),
+        worker=job.index,
+        workers=job.worker_num,
+        settings=ClientSettings(keys=keys),
+    )
+    trained = training.make_mode(mode, client, len(job.server_endpoints))
+    result = training.train(trained, steps, before_step)
+    manifest.save_state(folder / f"result{job.index}", result)
+    trained.stop()

@@ -1,0 +1,264 @@
+"""Jobs with parameter servers: both roles are started, watched, restarted and ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from launching import ROOT, clean_environment, is_running, wait_until
+
+from fleetx.checkpoint import manifest
+from fleetx.launch.arguments import parse
+from fleetx.launch.errors import LaunchError
+from fleetx.launch.fleetrun import _find_site
+from fleetx.launch.server_support import detect_server_support, read_keys, write_keys
+
+sys.path.append(str(ROOT / "tests/ps"))
+import training  # noqa: E402 - the model that the servers of these tests keep
+
+JOB = Path(__file__).with_name("server_job.py")
+HELPERS = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'compat'}:{ROOT / 'tests/ps'}"}
+TWO = ("--server_num=2", "--worker_num=2")
+
+# Both roles wait for ever, except a worker that does what the first argument says.
+ROLES = """
+import os, pathlib, signal, subprocess, sys
+role, number = os.environ["TRAINING_ROLE"], os.environ.get("PADDLE_TRAINER_ID", "")
+number = number if role == "TRAINER" else os.environ["PADDLE_PORT"]
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+pathlib.Path(f"{role}.{number}").write_text(f"{os.getpid()} {helper.pid}")
+if role == "TRAINER":
+    if sys.argv[1] == "end":
+        sys.exit()
+    if sys.argv[1] == "fail" and number == "1":
+        raise RuntimeError("this went wrong")
+    if sys.argv[1] == "once" and number == "1" and not os.path.exists("failed"):
+        pathlib.Path("failed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if sys.argv[1] == "once":
+        sys.exit()
+elif sys.argv[1] == "broken server":
+    raise OSError("no room for tables")
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pause()
+helper.wait()
+"""
+
+
+def pids(folder: Path) -> list[int]:
+    files = [*folder.glob("TRAINER.*"), *folder.glob("PSERVER.*")]
+    return [int(pid) for file in files for pid in file.read_text().split()]
+
+
+def number_in(file: Path) -> int:
+    return int(file.read_text())
+
+
+@pytest.mark.parametrize("how", ["end", "deaf"])
+def test_servers_end_with_the_workers(fleetrun, script, tmp_path, how):
+    """Also servers that nobody told, and that ignore a polite request."""
+    script(ROLES)
+    run = fleetrun(*TWO, "train.py", "end", how)
+    assert run.end() == 0, run.stderr
+    assert "all workers exit, going to finish parameter server" in run.stderr
+    assert len(pids(tmp_path)) == 8
+    assert [pid for pid in pids(tmp_path) if is_running(pid)] == []
+    assert {path.name for path in (tmp_path / "log").iterdir()} == {
+        *("serverlog.0", "serverlog.1", "workerlog.0", "workerlog.1", "endpoints.log")
+    }
+
+
+@pytest.mark.parametrize(
+    ("how", "words", "error"),
+    [
+        ("fail", "Worker 1 on 127.0.0.1 failed first", "RuntimeError: this went wrong"),
+        ("broken server", "on 127.0.0.1 failed first", "OSError: no room for tables"),
+    ],
+)
+def test_failures_of_both_roles_are_told(fleetrun, script, tmp_path, how, words, error):
+    script(ROLES)
+    run = fleetrun(*TWO, "train.py", how)
+    assert run.end() == 1
+    assert f"{words}: it ended with exit code 1." in run.stderr
+    assert error in run.stderr
+    assert [pid for pid in pids(tmp_path) if is_running(pid)] == []
+
+
+def test_ctrl_c_leaves_nothing(fleetrun, script, tmp_path):
+    script(ROLES)
+    run = fleetrun(*TWO, "train.py", "wait")
+    wait_until(lambda: len(pids(tmp_path)) == 8, "all processes")
+    os.kill(run.pid, signal.SIGINT)
+    assert run.end() == 130
+    assert [pid for pid in pids(tmp_path) if is_running(pid)] == []
+
+
+def test_restarts_are_counted(fleetrun, script, tmp_path):
+    """A worker comes back if it may; a server that is killed too often ends the job."""
+    script(ROLES)
+    run = fleetrun(*TWO, "--max_restart=1", "train.py", "once")
+    assert run.end() == 0, run.stderr
+    assert "Worker 1 on 127.0.0.1: killed by SIGKILL" in run.stderr
+    assert "It is started again (restart 1 of 1)." in run.stderr
+    for file in tmp_path.glob("*.*[0-9]"):
+        if file.name.startswith(("TRAINER", "PSERVER")):
+            file.unlink()
+
+    run = fleetrun("--server_num=1", "--worker_num=1", "--max_server_restart=1", "train.py", "wait")
+    for _ in range(2):
+        wait_until(lambda: len(pids(tmp_path)) == 4, "both processes")
+        (server,) = tmp_path.glob("PSERVER.*")
+        pid = int(server.read_text().split()[0])
+        server.unlink()
+        os.kill(pid, signal.SIGKILL)
+    assert run.end() == 137
+    assert run.stderr.count("It is started again") == 1
+    assert "Server 0 on 127.0.0.1 failed first: killed by SIGKILL" in run.stderr
+
+
+def test_a_killed_server_comes_back_with_its_state(fleetrun, tmp_path):
+    """Training goes on and ends with the bits of the undisturbed run; SIGTERM kills as well."""
+    run = fleetrun(*TWO, JOB, tmp_path, 5, env=HELPERS)
+    wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2", 60)
+    before = [number_in(tmp_path / f"PSERVER{i}.pid") for i in range(2)]
+    os.kill(before[0], signal.SIGKILL)
+    os.kill(before[1], signal.SIGTERM)
+    (tmp_path / "go").touch()
+    assert run.end(120) == 0, run.stderr
+    assert run.stderr.count("It is started again (restart 1 of 3).") == 2
+    after = [number_in(tmp_path / f"PSERVER{i}.pid") for i in range(2)]
+    assert set(before).isdisjoint(after)
+    assert [pid for pid in after if is_running(pid)] == []
+    wanted = training.train_alone(5, 2)
+    found = manifest.load_state(tmp_path / "result0")[0]
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-12)
+    log = (tmp_path / "log/serverlog.0").read_text()
+    assert "no keys kept" in log
+    assert "state restored" in log
+    assert list((tmp_path / "log").glob("serverstate-*")) == []
+
+
+def test_a_restarted_worker_joins_again(fleetrun, tmp_path):
+    run = fleetrun(*TWO, "--max_restart=1", JOB, tmp_path, 4, "async", env=HELPERS)
+    wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2", 60)
+    os.kill(number_in(tmp_path / "TRAINER0.pid"), signal.SIGKILL)
+    (tmp_path / "go").touch()
+    assert run.end(120) == 0, run.stderr
+    assert (tmp_path / "result0").exists()
+    assert (tmp_path / "result1").exists()
+
+
+def test_environment_of_both_roles(fleetrun, script, tmp_path):
+    """As Fleet's launchers set it, for 1.x and 2.x role makers."""
+    script(
+        "import json, os, sys\n"
+        "role = os.environ['TRAINING_ROLE']\n"
+        "number = os.environ.get('PADDLE_TRAINER_ID', os.environ.get('PADDLE_PORT'))\n"
+        "json.dump(dict(os.environ), open(f'{role}.{number}.json', 'w'))\n"
+        "from fleetx.launch.role_environment import detect_server_job\n"
+        "job = detect_server_job()\n"
+        "print(job.role, job.index, job.worker_num, len(job.server_endpoints))\n"
+    )
+    run = fleetrun(*TWO, "--start_port=23170", "--max_server_restart=0", "train.py")
+    assert run.end() == 0, run.stderr
+    found = {p.name: json.loads(p.read_text()) for p in tmp_path.glob("*.json")}
+    assert set(found) == {
+        *("PSERVER.23170.json", "PSERVER.23171.json", "TRAINER.0.json", "TRAINER.1.json")
+    }
+    for environment in found.values():
+        assert environment["PADDLE_PSERVERS_IP_PORT_LIST"] == "127.0.0.1:23170,127.0.0.1:23171"
+        assert environment["PADDLE_TRAINER_ENDPOINTS"] == "127.0.0.1:23172,127.0.0.1:23173"
+        assert environment["PADDLE_TRAINERS_NUM"] == "2"
+        assert environment["PADDLE_HETER_TRAINER_IP_PORT_LIST"] == ""
+        assert environment["PADDLE_GLOO_RENDEZVOUS"] == "3"
+        assert environment["PADDLE_GLOO_HTTP_ENDPOINT"].startswith("127.0.0.1:")
+        assert "FLEETX_SERVER_STATE" not in environment
+    assert found["PSERVER.23171.json"]["POD_IP"] == "127.0.0.1"
+    assert found["TRAINER.1.json"]["FLAGS_selected_gpus"] == "0"
+    assert found["TRAINER.1.json"]["WORLD_SIZE"] == "2"
+    assert (tmp_path / "log/serverlog.1").read_text() == "PSERVER 1 2 2\n"
+    assert (tmp_path / "log/workerlog.1").read_text() == "TRAINER 1 2 2\n"
+
+
+def site_of(*flags: str, **environment: str):
+    return _find_site(parse([*flags, "train.py"], environment), environment)
+
+
+def test_lists_say_what_runs_here():
+    lists = ("--servers=127.0.0.1:7000,127.0.0.2:7000", "--workers=127.0.0.2,127.0.0.1:7001")
+    site, devices = site_of(*lists, "--host=127.0.0.2")
+    assert (site.node_count, site.node_rank, site.meeting) == (2, 1, ("127.0.0.1", 7000))
+    assert site.servers == ("127.0.0.2:7000",)
+    assert site.endpoints == ("127.0.0.2:6172",)
+    assert site.listed[2:] == ("127.0.0.2:6172", "127.0.0.1:7001")
+    assert len(devices.shares) == 1
+    site, devices = site_of("--servers=127.0.0.1:7000", "--worker_num=3")
+    assert (site.meeting, site.server_count, len(site.endpoints)) == (None, 1, 3)
+    assert len(devices.shares) == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--servers=127.0.0.1", "--worker_num=1"], "--servers: '127.0.0.1' is not of the form"),
+        (["--server_num=0", "--worker_num=1"], "--server_num must be 1 or more"),
+        (["--server_num=2", "--servers=h:1", "--worker_num=1"], "--server_num is 2, but --servers"),
+        (["--servers=h:1,h:1", "--worker_num=1"], "--servers names h:1 more than once"),
+        (["--servers=h:1", "--workers=h:1"], "--servers and --workers both name h:1"),
+        (["--servers=203.0.113.5:1", "--worker_num=1"], "not an address of this machine"),
+        (["--servers=127.0.0.1:1,127.0.0.2:1", "--worker_num=1"], "say with --workers where"),
+        (["--server_num=1", "--worker_num=1", "--heter_worker_num=1"], "--heter_worker_num asks"),
+        (["--run_mode=rpc"], "--run_mode must be collective or ps"),
+        (["--server_num=1", "--worker_num=1", "--max_server_restart=-1"], "must be 0 or more"),
+        (["--server_num=1", "--worker_num=1", "--http_port=70000"], "--http_port must be from 1"),
+        (["--server_num=1", "--worker_num=1", "--worker_wait=0"], "--worker_wait must be more"),
+    ],
+)
+def test_bad_flags(flags, sentence):
+    with pytest.raises(LaunchError, match=sentence.replace("(", r"\(")):
+        site_of(*flags)
+
+
+class TestSupport:
+    def test_keys_are_for_this_user_only(self, tmp_path):
+        write_keys(tmp_path / "keys", {"a": "b"})
+        assert (tmp_path / "keys").stat().st_mode & 0o077 == 0
+        assert read_keys(tmp_path / "keys", "X") == {"a": "b"}
+
+    @pytest.mark.parametrize(
+        ("environment", "sentence"),
+        [
+            ({"FLEETX_SERVER_KEYS": "/nowhere/keys"}, "FLEETX_SERVER_KEYS names /nowhere/keys"),
+            ({"FLEETX_SERVER_KEYS": __file__}, "which is no file of keys"),
+            ({"FLEETX_SERVER_FSYNC": "often"}, "FLEETX_SERVER_FSYNC must be none, interval"),
+            ({"FLEETX_WORKER_WAIT": "soon"}, "FLEETX_WORKER_WAIT must be a number of seconds"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, environment, sentence):
+        with pytest.raises(ValueError, match=sentence):
+            detect_server_support(environment)
+
+
+def test_launch_ps(tmp_path):
+    """The launcher of Paddle 1.x for server jobs: its flags, files and defaults."""
+    (tmp_path / "train.py").write_text("import os; print(os.environ['TRAINING_ROLE'])\n")
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "paddle.distributed.launch_ps", "--start_port", "24170"),
+            *("--worker_num", "1", "--server_num", "1", "train.py"),
+        ],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "logs/serverlog.0").read_text() == "PSERVER\n"
+    assert (tmp_path / "logs/workerlog.0").read_text() == "TRAINER\n"
