@@ -428,13 +428,24 @@ class Server:
 
 
 def run_server(endpoint: str, settings: ServerSettings) -> None:
-    """Be a parameter server until the workers have finished, or SIGTERM asks to end."""
+    """Be a parameter server until the workers have finished.
+
+    SIGTERM ends the process as it always does, but only after its files are in order; so whoever
+    started it sees that it was killed, and may start it again.
+    """
     server = Server(endpoint, settings)
-    before = None
-    if threading.current_thread() is threading.main_thread():
-        before = signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    asked = threading.Event()
+
+    def stop(*_: object) -> None:
+        asked.set()
+        server.stop()
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, stop) if is_main else None
     try:
         server.run()
     finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        if is_main:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+    if asked.is_set():
+        signal.raise_signal(signal.SIGTERM)
