@@ -29,7 +29,7 @@ WINDOW = 32
 """Steps of a window: two of the longest intervals."""
 RECIPE = {"lr": 0.06, "decay": 5e-4}
 """Chosen for k = 1, and the same for everybody."""
-ADAPTIVE = {"init_k_steps": 16}
+ADAPTIVE = {"init_k_steps": 24}
 OUTER = {"k_steps": 16, "outer_momentum": 0.5}
 
 
@@ -205,6 +205,7 @@ def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
     axes.set_xlabel("samples per second, four workers")
     axes.set_ylabel("test accuracy, % (mean; bars: all seeds)")
     axes.set_title(title)
+    axes.margins(0.1)
     axes.grid(alpha=0.3)
     axes.legend(loc="best", fontsize=9)
     figure.savefig(path, dpi=120)

@@ -95,3 +95,18 @@ def test_unknown_figures_are_refused(report, tmp_path):
 def test_every_place_in_the_page_has_a_table(report):
     names = [match.group(2) for match in report.BLOCK.finditer(report.README.read_text())]
     assert sorted(names) == sorted(report.RENDERERS)
+
+
+def test_local_sgd_shows_ways_and_goals(report, tmp_path):
+    row = {
+        "name": "localsgd, k = 16",
+        "samples_per_second": 12345.6,
+        "accuracy": 90.125,
+        "accuracies": [90.0, 90.25],
+        "kb_per_step": 29.44,
+    }
+    goal = {"what": "times k = 1", "value": 3.9, "goal": 4.0, "at_least": True, "reached": False}
+    figures = {**WHERE, "rows": [row], "goals": [goal]}
+    text = render(report, tmp_path, "local_sgd", figures)
+    assert "| localsgd, k = 16 | 12346 | 90.12 | 90.00 to 90.25 | 29.4 |" in text
+    assert "| times k = 1 | 3.90 | at least 4, missed |" in text

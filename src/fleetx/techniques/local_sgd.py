@@ -61,7 +61,12 @@ class PeriodicAverage(ParameterSync):
         if not is_begin and self.count - self.last_step < self.k_steps:
             return
         trained = _trained(parameters)
-        others = [t for t in parameters.values() if not isinstance(t, torch.nn.Parameter)]
+        # A frozen parameter is equal everywhere; what is no parameter is a statistic.
+        others = [
+            t
+            for t in parameters.values()
+            if not (t.requires_grad or isinstance(t, torch.nn.Parameter))
+        ]
         if self._average_momentum:
             others += _momenta(self._step.update, trained)
         self._average.average(trained, others, is_begin=is_begin)
