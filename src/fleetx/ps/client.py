@@ -221,23 +221,30 @@ class Client:
             raise TypeError(f"Table {table!r} is dense.")
         return spec
 
+    def _split(self, ids: Tensor) -> list[Tensor]:
+        # With one server nothing has to be looked up or copied.
+        return [ids] if self.servers == 1 else split_ids(ids, self.servers)
+
     def start_pull_sparse(
         self, table: str, ids: Tensor, *, step: int = NO_STEP, flags: Flag = Flag.NONE
     ) -> Pending[Tensor]:
         """Ask for the rows of ids (any shape, may repeat): a tensor of ids.shape + (dim,)."""
         spec = self._sparse(table)
         flat = wire.prepare(ids).reshape(-1)
-        places = split_ids(flat, self.servers)
+        places = self._split(flat)
         asked = [server for server, place in enumerate(places) if len(place)]
         width = spec.dim * getattr(torch, spec.dtype).itemsize
         futures = []
         for server in asked:
             header = Header(Kind.PULL, flags, table=self._number(table, server), step=step)
             place = places[server]
-            request = Request(header, [(0, flat[place])], room=len(place) * width)
+            wanted = flat if self.servers == 1 else flat[place]
+            request = Request(header, [(0, wanted)], room=len(place) * width)
             futures.append(self._network.submit(server, request))
 
         def finish(messages: list[Message]) -> Tensor:
+            if self.servers == 1 and messages:
+                return messages[0].only().reshape(*ids.shape, spec.dim)
             rows = torch.empty(len(flat), spec.dim, dtype=getattr(torch, spec.dtype))
             for server, message in zip(asked, messages, strict=True):
                 rows[places[server]] = message.only()
@@ -267,12 +274,15 @@ class Client:
         values = wire.prepare(rows).reshape(len(flat), spec.dim)
         merged, sums, counts = merge_rows(flat, values)
         futures = []
-        for server, place in enumerate(split_ids(merged, self.servers)):
+        for server, place in enumerate(self._split(merged)):
             if len(place):
                 header = Header(kind, flags, step=step)
                 header.rate, header.norm = _or_nan(rate), _or_nan(norm)
                 header.table = self._number(table, server)
-                tensors = [(0, merged[place]), (1, sums[place]), (2, counts[place])]
+                parts = (merged, sums, counts)
+                if self.servers > 1:
+                    parts = (merged[place], sums[place], counts[place])
+                tensors = list(enumerate(parts))
                 request = Request(header, tensors, held=bool(flags & Flag.SYNC))
                 futures.append(self._network.submit(server, request))
         return Pending(futures, _nothing)
