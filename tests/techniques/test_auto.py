@@ -111,7 +111,7 @@ def test_a_search_leaves_no_trace_but_its_choice(searched: list[dict[str, Any]],
         assert tried["as it is"] > 0
         assert tried["recompute"] > 0
         assert tried["amp bfloat16 + fp16_allreduce"] > 0
-        assert tried["gradient_merge"] > 0
+        assert ("gradient_merge" in tried) == (mode == "eager")
         words = found["choice"].replace("as it is", "").split(" + ")
         assert len(found["applied"]) == len([w for w in words if w and "buckets" not in w])
 
