@@ -56,6 +56,7 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(BIN)/python bench/sparse_table.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 	$(BIN)/python bench/recompute.py
+	$(BIN)/python bench/large_batch_optimizers.py
 	$(BIN)/python -m pip install -q -c constraints.txt matplotlib
 	$(BIN)/python bench/local_sgd.py
 	$(BIN)/python bench/report.py

@@ -127,6 +127,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "static_graph": contest_table,
     "collective": contest_table,
     "recompute": contest_table,
+    "large_batch_optimizers": contest_table,
     "sparse_table": contest_table,
     "import_time": import_table,
     "launch": times_table,

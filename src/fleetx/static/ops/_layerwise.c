@@ -198,19 +198,17 @@ FAST static void advance(const float *restrict p, const float *restrict g, float
 
 /* p -= rate * d */
 FAST static void follow(float *restrict p, const float *restrict d, Py_ssize_t n, float rate) {
-    Py_ssize_t part = distance(n, LAMB_PLACES);
+    Py_ssize_t part = distance(n, PLACES);
     for (Py_ssize_t j = 0; j < part; j += LANES) {
-        for (int w = 0; w < LAMB_PLACES; w++) {
+        for (int w = 0; w < PLACES; w++) {
             float *q = p + w * part + j;
             const float *r = d + w * part + j;
             REQUEST(q);
             REQUEST(r);
-            for (int k = 0; k < LANES; k++) {
-                q[k] -= rate * r[k];
-            }
+            *(Line *)q -= rate * *(const Line *)r;
         }
     }
-    for (Py_ssize_t j = LAMB_PLACES * part; j < n; j++) {
+    for (Py_ssize_t j = PLACES * part; j < n; j++) {
         p[j] -= rate * d[j];
     }
 }
