@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from launching import ROOT, clean_environment, is_running, wait_until
+from launching import ROOT, clean_environment, consecutive_ports, is_running, wait_until
+from machines import machines
 
 from fleetx.checkpoint import manifest
 from fleetx.launch.arguments import parse
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.fleetrun import _find_site
+from fleetx.launch.layout import Cluster, Node
 from fleetx.launch.server_support import detect_server_support, read_keys, write_keys
 
 sys.path.append(str(ROOT / "tests/ps"))
@@ -152,6 +154,58 @@ def test_a_restarted_worker_joins_again(fleetrun, tmp_path):
     assert run.end(120) == 0, run.stderr
     assert (tmp_path / "result0").exists()
     assert (tmp_path / "result1").exists()
+
+
+def test_several_machines(fleetrun, tmp_path):
+    """A machine of servers only, one of both roles: keys are handed out, all end together."""
+    with machines(2) as network:
+        one, two = network.hosts
+        port = network.started_port(2)
+        flags = (
+            f"--servers={one}:{port},{two}:{port}",
+            f"--workers={two},{two}",
+            "--max_server_restart=0",
+        )
+        runs = [
+            fleetrun(
+                *(*flags, f"--host={host}", f"--log_dir=log{i}", JOB, tmp_path, 4),
+                env=HELPERS,
+                prefix=network.prefix(i),
+            )
+            for i, host in enumerate(network.hosts)
+        ]
+        (tmp_path / "go").touch()
+        assert [run.end(120) for run in runs] == [0, 0], runs[0].stderr + runs[1].stderr
+    wanted = training.train_alone(4, 2)
+    found = manifest.load_state(tmp_path / "result1")[0]
+    torch.testing.assert_close(found["w"], wanted["w"], rtol=1e-10, atol=1e-12)
+    words = "no keys" if one.startswith("127.") else "keys"
+    assert (tmp_path / "log0/serverlog.0").read_text().startswith(f"{words} in memory")
+    assert (tmp_path / "log1/workerlog.1").read_text().startswith(f"{words} in memory")
+    assert not (tmp_path / "log0/workerlog.0").exists()
+
+
+def test_a_failure_ends_all_machines(fleetrun, script, tmp_path):
+    script(ROLES)
+    hosts = ("127.0.0.1", "127.0.0.2")
+    port = consecutive_ports(2, hosts)
+    flags = (f"--servers=127.0.0.1:{port},127.0.0.2:{port + 1}", "--workers=127.0.0.2,127.0.0.2")
+    runs = [
+        fleetrun(*flags, f"--host={host}", f"--log_dir=log.{host}", "train.py", "fail")
+        for host in hosts
+    ]
+    for run in runs:
+        assert run.end() == 1
+        assert "Worker 1 on 127.0.0.2 failed first" in run.stderr
+        assert "RuntimeError: this went wrong" in run.stderr
+    assert [pid for pid in pids(tmp_path) if is_running(pid)] == []
+
+
+def test_machines_are_named_by_their_roles():
+    nodes = (Node("a", ("a:9",), ("0",), ("a:1",)), Node("b", (), (), ("b:1", "b:2")))
+    cluster = Cluster(nodes, 0, ("a", 5), listed=("b:1", "a:1", "b:2", "a:9"))
+    assert cluster.ranks(0) == "server 1, worker 0"
+    assert cluster.ranks(1) == "server 0, server 2"
 
 
 def test_environment_of_both_roles(fleetrun, script, tmp_path):
