@@ -34,9 +34,14 @@ _agreements = 0
 _patience = 300.0  # how long workers wait for each other before they compare anything
 
 
-def backend_for(device: torch.device) -> str:
-    """Return the collective library for a kind of device."""
-    return "nccl" if device.type == "cuda" else "gloo"
+def backend_for(device: torch.device, launcher: str = "none") -> str:
+    """Return the collective library for a kind of device.
+
+    On the CPU it is MPI for workers that mpirun started, if this torch was built with it.
+    """
+    if device.type == "cuda":
+        return "nccl"
+    return "mpi" if launcher == "mpi" and dist.is_mpi_available() else "gloo"
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ def _join(meeting: _Meeting) -> None:
     agree(first, worker.rank, worker.world_size, meeting.asked, meeting.timeout_seconds)
     use_interface_towards_master(worker)
     dist.init_process_group(
-        backend_for(meeting.device),
+        backend_for(meeting.device, worker.launcher),
         store=dist.PrefixStore("default_pg", store),
         rank=worker.rank,
         world_size=worker.world_size,
