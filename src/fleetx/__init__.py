@@ -5,19 +5,27 @@ loaded when they are first used.
 """
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
 
 _PARTS = ("checkpoint", "comm", "data", "fleet", "launch", "ps", "static")
 
-__all__ = ["__version__", *_PARTS]
+_NAMES = {
+    "CountFilterEntry": "ps.entries",
+    "ProbabilityEntry": "ps.entries",
+    "SparseEmbedding": "ps.embedding",
+}
+
+__all__ = ["__version__", *_PARTS, *_NAMES]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     """Import a part of the package on its first use."""
     if name in _PARTS:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     raise AttributeError(
         f"package 'fleetx' has no attribute {name!r}; its parts are: {', '.join(_PARTS)}"
     )
@@ -25,4 +33,4 @@ def __getattr__(name: str) -> ModuleType:
 
 def __dir__() -> list[str]:
     """List the parts too, although they may not be loaded yet."""
-    return sorted({*globals(), *_PARTS})
+    return sorted({*globals(), *_PARTS, *_NAMES})

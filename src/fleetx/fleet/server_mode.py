@@ -106,7 +106,7 @@ def server_mode(strategy: Any) -> ServerMode:
         send_wait_times=max(1, configs["send_wait_times"]),
         independent_recv_thread=configs["independent_recv_thread"],
         min_send_grad_num_before_recv=configs["min_send_grad_num_before_recv"],
-        max_staleness=configs.get("max_staleness"),
+        max_staleness=None if configs["max_staleness"] < 0 else configs["max_staleness"],
     )
     return ServerMode(
         kind=kind, k_steps=max(1, k_steps), settings=settings, min_block_size=MIN_BLOCK_SIZE_2

@@ -26,6 +26,8 @@ from fleetx.fleet.auto_model import ModelSearch
 from fleetx.fleet.eager_training import EagerTraining
 from fleetx.fleet.explain import Explanation
 from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase, UserDefinedRoleMaker
+from fleetx.fleet.server_job import ServerJob, is_server_job, server_techniques
+from fleetx.fleet.server_model import LocalRows
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
 from fleetx.launch.worker_environment import detect
@@ -45,6 +47,8 @@ class Fleet:
         self._distributed_optimizer: Any = None
         self._collective: Any = None  # what minimize made of a program
         self._is_collective = False
+        self._servers: ServerJob | None = None  # in a job with parameter servers
+        self._local_rows = LocalRows()
         self._util: UtilBase | None = None
         self._eager = self._new_eager()
         self._applied: list[Technique] = []
@@ -68,7 +72,8 @@ class Fleet:
         Args:
             role_maker: says who this worker is; by default read from the environment, whatever
                 launched it.
-            is_collective: workers train by collective communication (the only mode so far).
+            is_collective: workers train by collective communication; otherwise with parameter
+                servers, or alone.
             strategy: a DistributedStrategy; the default one if None.
             timeout_seconds: how long to wait for workers that have not come yet.
             wait: meet the others now; otherwise when this worker first communicates.
@@ -86,6 +91,8 @@ class Fleet:
         self._take_strategy(DistributedStrategy() if strategy is None else strategy)
         self._util = UtilBase(role)
         self._eager = self._new_eager()
+        self._local_rows = LocalRows()
+        self._servers = ServerJob(role) if is_server_job(role) else None
         if self._is_collective:
             role.connect(
                 timeout_seconds=timeout_seconds,
@@ -176,7 +183,10 @@ class Fleet:
 
     def barrier_worker(self) -> None:
         """Wait until all workers have come here."""
-        comm.barrier()
+        if self._servers is not None:
+            self._servers.barrier()
+        else:
+            comm.barrier()
 
     def all_reduce_worker(self, input: Any, output: Any) -> None:
         """Sum a 1-D array over all workers into `output`, in place."""
@@ -187,30 +197,36 @@ class Fleet:
         """Return this worker's share of a list of files, contiguous and of nearly equal size."""
         return split_files(files, self.worker_index(), self.worker_num())
 
-    def _needs_servers(self, name: str) -> None:
-        """Collective jobs only hear that the call is not for them; server jobs cannot run yet."""
-        if not self._is_collective and not self._role.is_non_distributed():
-            raise RuntimeError(
-                f"fleet.{name}() belongs to a parameter-server job, which FleetX cannot run yet: "
-                "use fleet.init(is_collective=True) and start the script with fleetrun."
-            )
-        logger.warning("You should not call '%s' method for collective mode.", name)
+    def _server_job(self, name: str) -> ServerJob | None:
+        """Return the job with servers; others only hear that the call is not for them."""
+        self._role  # noqa: B018 - raises if init was not called
+        if self._servers is None:
+            logger.warning("You should not call '%s' method for collective mode.", name)
+        return self._servers
 
     def init_worker(self) -> None:
-        """Only parameter-server jobs have something to do here."""
-        self._needs_servers("init_worker")
+        """Connect to the parameter servers; with the startup program's run, training can begin."""
+        job = self._server_job("init_worker")
+        if job is not None:
+            job.init_worker()
 
     def init_server(self, *args: Any, **kwargs: Any) -> None:
-        """Only parameter-server jobs have something to do here."""
-        self._needs_servers("init_server")
+        """Prepare a parameter server: `init_server(model_dir)` loads what was saved."""
+        job = self._server_job("init_server")
+        if job is not None:
+            job.init_server(*args, **kwargs)
 
     def run_server(self) -> None:
-        """Only parameter-server jobs have something to do here."""
-        self._needs_servers("run_server")
+        """Be a parameter server until all workers have finished."""
+        job = self._server_job("run_server")
+        if job is not None:
+            job.run_server()
 
     def stop_worker(self) -> None:
-        """Only parameter-server jobs have something to do here."""
-        self._needs_servers("stop_worker")
+        """Say farewell to the parameter servers, which end after the last worker's."""
+        job = self._server_job("stop_worker")
+        if job is not None:
+            job.stop_worker()
 
     # -- training ---------------------------------------------------------------------
     def distributed_model(self, model: nn.Module) -> nn.Module:
@@ -220,7 +236,10 @@ class Fleet:
                 f"distributed_model takes a torch.nn.Module, not {type(model).__name__}."
             )
         self._role  # noqa: B018 - raises if init was not called
+        if self._servers is not None:
+            return self._servers.model(model, self._strategy)
         comm.meet()
+        self._local_rows.take_model(model, self.worker_num())
         if self._strategy.sync_batch_norm:
             model = convert_sync_batch_norm(model)
         return self._eager.model(
@@ -236,10 +255,16 @@ class Fleet:
         self._role  # noqa: B018 - raises if init was not called
         if strategy is not None:
             self._take_strategy(strategy)
-        comm.agree_on(what_was_asked("fleet.distributed_optimizer", self._strategy))
         self._user_optimizer = optimizer
+        if self._servers is not None and isinstance(optimizer, torch.optim.Optimizer):
+            chosen = server_techniques(self, optimizer)
+            self._distributed_optimizer = self._servers.optimizer(optimizer, self._strategy, chosen)
+            return self._distributed_optimizer
+        if self._servers is None:
+            comm.agree_on(what_was_asked("fleet.distributed_optimizer", self._strategy))
         if isinstance(optimizer, torch.optim.Optimizer):
             comm.meet()
+            self._local_rows.take_optimizer(optimizer)
             if not self._eager.has_models_with(self._job()):
                 raise ValueError(
                     "fleet.distributed_model has already been called with another strategy: give "
@@ -394,16 +419,20 @@ class Fleet:
     @property
     def main_program(self) -> Any:
         """The training program with communication; None before `minimize`."""
-        return None if self._collective is None else self._collective.main
+        return None if self._programs is None else self._programs.main
 
     @property
     def startup_program(self) -> Any:
         """The startup program; None before `minimize`."""
-        return None if self._collective is None else self._collective.startup
+        return None if self._programs is None else self._programs.startup
+
+    @property
+    def _programs(self) -> Any:
+        return self._collective if self._servers is None else self._servers.programs
 
     @property
     def _origin_program(self) -> Any:
-        return None if self._collective is None else self._collective.origin
+        return None if self._programs is None else self._programs.origin
 
     # -- saving -----------------------------------------------------------------------
     def save_persistables(
@@ -421,6 +450,9 @@ class Fleet:
         """
         from fleetx.static import io
 
+        if self._servers is not None:
+            self._servers.save_persistables(executor, dirname, main_program)
+            return
         if main_program is None and self._collective is not None:
             main_program = self._collective.main  # techniques have variables of their own there
         io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
@@ -437,6 +469,15 @@ class Fleet:
         """Write what inference needs of a program, pruned to feeds and targets."""
         from fleetx.static import io
 
+        if self._servers is not None:
+            return self._servers.save_inference_model(
+                executor,
+                dirname,
+                feeded_var_names or [],
+                target_vars or [],
+                main_program,
+                export_for_deployment=export_for_deployment,
+            )
         return io.save_inference_dir(
             dirname,
             feeded_var_names or [],

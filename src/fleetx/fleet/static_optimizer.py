@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fleetx.fleet.auto_program import ProgramSearch
 from fleetx.fleet.explain import announce
 from fleetx.fleet.program_writing import write_step
+from fleetx.fleet.server_job import server_techniques
 from fleetx.static.program import default_startup_program
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class StaticDistributedOptimizer:
         fleet = self._fleet
         startup = default_startup_program() if startup_program is None else startup_program
         more = {"parameter_list": parameter_list, "no_grad_set": no_grad_set}
+        if fleet._servers is not None:
+            chosen = server_techniques(fleet, self.inner)
+            return fleet._servers.minimize(
+                self.inner, loss, startup, fleet._strategy, chosen, **more
+            )
         search = None
         if fleet._searches():
             search = ProgramSearch(fleet, self.inner, loss, startup, more)

@@ -216,6 +216,14 @@ A_SYNC: Rows = (
     Field(10, "cpu", "device of heterogeneous workers", "heter_worker_device_guard", effect=_none),
     Field(11, 10, "steps between two learning rates of a schedule", "lr_decay_steps", least=1),
     Field(12, 0, "tables on the GPU", "use_ps_gpu", since="2.1", effect=_none),
+    Field(
+        1001,
+        -1,
+        "steps by which parameters may lag behind in asynchronous training; -1 any number",
+        "max_staleness",
+        least=-1,
+        since="fleetx",
+    ),
 )
 TRAINER_DESC: Rows = (
     Field(1, "", "folder for dumped values", "dump_fields_path", since="2.2", effect=_none),

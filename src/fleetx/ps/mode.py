@@ -66,6 +66,10 @@ class Mode(abc.ABC):
         for table in self._dense:
             self._views[table] = self._blocks(table, self._parameters)
 
+    def leave_out(self, table: str) -> None:
+        """Fetch and send a dense table no more: it does not change."""
+        del self._dense[table], self._views[table]
+
     def _blocks(self, table: str, values: Mapping[str, Tensor]) -> Blocks:
         """Return the blocks of a table as views of whole tensors, for those that are given."""
         found = {}

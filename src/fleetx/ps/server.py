@@ -22,6 +22,7 @@ import torch
 
 from fleetx.ps import liveness, security, wire
 from fleetx.ps.assembly import Assembler, Message, Tensors
+from fleetx.ps.first_values import FirstValues
 from fleetx.ps.listener import Listener
 from fleetx.ps.liveness import Leases, PeerLostError
 from fleetx.ps.saving import Saver, load
@@ -54,7 +55,14 @@ class Server:
     def __init__(self, endpoint: str, settings: ServerSettings) -> None:
         security.check_server_keys(endpoint, settings.keys, settings.allow_insecure)
         self._settings = settings
-        self.state = ServerState(settings.workers, settings.specs, servers=settings.servers)
+        self.state = ServerState(
+            settings.workers,
+            settings.specs,
+            servers=settings.servers,
+            first_values=FirstValues(
+                settings.load_from, server=settings.index, servers=settings.servers
+            ),
+        )
         self._storage = Storage(settings.durability) if settings.durability else None
         self.epoch = self._storage.epoch if self._storage else time.time_ns() // 1_000_000
         if self._storage is not None:
@@ -183,7 +191,6 @@ class Server:
             _log.info("%s has come.", session.name)
         self._leases.renew(header.worker, session.name)
         state = self.state
-        numbers = state.numbers()
         welcome = {
             "applied": state.applied.get(header.worker, 0),
             "version": state.sync.version,
@@ -191,8 +198,8 @@ class Server:
             "finished": header.worker in state.finished,
             "clock": session.clock,
             "barriers": state.barriers_passed,
-            "tables": numbers,
-            "values": [name for name, number in numbers.items() if number in state.has_values],
+            "tables": state.numbers(),
+            "values": state.names_with_values(),
             "shared": session.arena is not None,
             "index": self._settings.index,
             "failed": self._failure,
@@ -360,6 +367,7 @@ class Server:
             "finished": sorted(state.finished),
             "missing": self._leases.missing(state.active),
             "tables": state.numbers(),
+            "values": state.names_with_values(),
             "refused": self._refusals.count,
         }
         self._done(message, route, wire.json_body(status))

@@ -23,6 +23,8 @@ class ServerSettings:
     """The number of servers of the job."""
     specs: Sequence[TableSpec] = ()
     """Tables to begin with; workers may add more."""
+    load_from: str | None = None
+    """The folder whose values new tables take; see `fleetx.ps.first_values`."""
     keys: JobKeys | None = None
     allow_insecure: bool = False
     """Listen without keys on an address that other machines can reach."""

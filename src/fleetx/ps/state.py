@@ -17,6 +17,7 @@ from torch import Tensor
 from fleetx.ps import table_requests, wire
 from fleetx.ps.assembly import Message, Tensors
 from fleetx.ps.dense_table import DenseTable
+from fleetx.ps.first_values import FirstValues
 from fleetx.ps.geo_changes import GeoChanges
 from fleetx.ps.sparse_table import SparseTable
 from fleetx.ps.sync_steps import SyncSteps
@@ -33,8 +34,16 @@ _log = logging.getLogger("fleetx.ps")
 class ServerState:
     """The tables of one server and what has been applied to them."""
 
-    def __init__(self, workers: int, specs: Iterable[TableSpec] = (), *, servers: int = 1) -> None:
+    def __init__(
+        self,
+        workers: int,
+        specs: Iterable[TableSpec] = (),
+        *,
+        servers: int = 1,
+        first_values: FirstValues | None = None,
+    ) -> None:
         self.workers = workers
+        self._first_values = first_values or FirstValues(None)
         self._is_alone = servers == 1
         self.tables: list[Table] = []
         self.applied: dict[int, int] = {}
@@ -60,6 +69,7 @@ class ServerState:
         }
         for spec in specs:
             self._add_table(spec)
+            self._fill(spec.name)
 
     @property
     def active(self) -> set[int]:
@@ -88,6 +98,10 @@ class ServerState:
         """Return the number of every table."""
         return dict(self._numbers)
 
+    def names_with_values(self) -> list[str]:
+        """Return the dense tables that have their first values."""
+        return [name for name, number in self._numbers.items() if number in self.has_values]
+
     def check(self, message: Message) -> None:
         """Refuse a request that cannot be applied."""
         header = message.header
@@ -110,7 +124,7 @@ class ServerState:
         self.applied[header.worker] = header.sequence
         try:
             self._apply[header.kind](message)
-        except (RuntimeError, ValueError, TypeError, LookupError) as error:
+        except (RuntimeError, ValueError, TypeError, LookupError, OSError) as error:
             # The same happens when the log is replayed, so the state stays a function of the log.
             _log.exception("A %s of worker %d failed.", header.kind.name, header.worker)
             raise WireError(Problem.BAD_REQUEST, f"it could not be applied: {error}") from error
@@ -134,6 +148,18 @@ class ServerState:
         spec = self._spec(message)
         if spec.name not in self._numbers:
             self._add_table(spec)
+            self._fill(spec.name)
+
+    def _fill(self, name: str) -> None:
+        number = self._numbers[name]
+        try:
+            filled = self._first_values.fill(self.tables[number])
+        except (OSError, ValueError):
+            self.tables.pop()
+            del self._numbers[name]
+            raise
+        if filled and isinstance(self.tables[number], DenseTable):
+            self.has_values.add(number)
 
     def _add_table(self, spec: TableSpec) -> None:
         self._numbers[spec.name] = len(self.tables)

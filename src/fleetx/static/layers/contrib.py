@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.checks import check_dtype, check_variable_and_dtype
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
 
-__all__ = ["fused_embedding_seq_pool", "partial_concat", "partial_sum"]
+__all__ = ["fused_embedding_seq_pool", "partial_concat", "partial_sum", "sparse_embedding"]
 
 _NUMBERS = ["float16", "float32", "float64", "int32", "int64"]
 
@@ -45,6 +45,63 @@ def fused_embedding_seq_pool(
         inputs={"Ids": [input], "W": [table]},
         outputs={"Out": [out]},
         attrs={"is_sparse": is_sparse, "combiner": combiner, "padding_idx": padding_idx},
+    )
+    return out
+
+
+def sparse_embedding(
+    input: Variable,
+    size: list[int],
+    padding_idx: int | None = None,
+    is_test: bool = False,
+    entry: Any = None,
+    table_class: str = "CommonSparseTable",
+    param_attr: Any = None,
+    dtype: Any = "float32",
+    slot: Any = None,
+) -> Variable:
+    """Look up rows of a table that lies on parameter servers and grows as ids are used.
+
+    Args:
+        input: int64 ids of any value and shape; a last dimension of 1 becomes the row.
+        size: the number of ids, which is no limit, and the width of a row.
+        padding_idx: an id that reads as zeros and is not trained.
+        is_test: accepted; ids without a row read as they would begin, and rows are made by
+            training only.
+        entry: which ids get rows: CountFilterEntry or ProbabilityEntry.
+        table_class: accepted; there is one kind of table.
+        param_attr: the table's attributes.
+        dtype: the element type, float32 or float64.
+        slot: accepted.
+    """
+    helper = LayerHelper("sparse_embedding", input=input, param_attr=param_attr)
+    check_variable_and_dtype(input, "input", ["int64"], "paddle.static.nn.sparse_embedding")
+    check_dtype(dtype, "dtype", ["float32", "float64"], "paddle.static.nn.sparse_embedding")
+    words = "none"
+    if entry is not None:
+        if not hasattr(entry, "_to_attr"):
+            raise ValueError(
+                "entry must be instance in [paddle.distributed.ProbabilityEntry, "
+                f"paddle.distributed.CountFilterEntry], not {type(entry).__name__}."
+            )
+        words = entry._to_attr()
+    if padding_idx is None:
+        padding_idx = -1
+    elif padding_idx < 0:
+        padding_idx += size[0]
+    table = helper.create_parameter(attr=helper.param_attr, shape=size, dtype=dtype)
+    out = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(
+        type="lookup_table" if input.shape[-1] == 1 else "lookup_table_v2",
+        inputs={"Ids": input, "W": table},
+        outputs={"Out": out},
+        attrs={
+            "is_sparse": True,
+            "is_distributed": True,
+            "remote_prefetch": True,
+            "padding_idx": padding_idx,
+            "entry": words,
+        },
     )
     return out
 

@@ -1,6 +1,11 @@
 """Further layers."""
 
-from fleetx.static.layers.contrib import fused_embedding_seq_pool, partial_concat, partial_sum
+from fleetx.static.layers.contrib import (
+    fused_embedding_seq_pool,
+    partial_concat,
+    partial_sum,
+    sparse_embedding,
+)
 from fleetx.static.layers.stacked_rnn import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
 from paddle._coverage import missing
 
@@ -12,6 +17,7 @@ __all__ = [
     "fused_embedding_seq_pool",
     "partial_concat",
     "partial_sum",
+    "sparse_embedding",
 ]
 
 __getattr__ = missing(__name__)

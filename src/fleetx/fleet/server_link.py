@@ -1,0 +1,184 @@
+"""A worker program's link to the servers: what its ops `send`, `recv` and look-ups talk to.
+
+It starts when both the startup program has been run and `fleet.init_worker()` has been called, in
+either order: then worker 0 has given the first values, and every worker has fetched them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fleetx.fleet.server_mode import ServerMode
+from fleetx.fleet.server_tables import ProgramTables
+from fleetx.ps.client import Client
+from fleetx.ps.first_rows import MARKER, give_rows, marker_table
+from fleetx.ps.index import unique_ids
+from fleetx.ps.mode import Mode
+from fleetx.static.scope import Scope
+
+_log = logging.getLogger("fleetx.fleet")
+
+
+class ServerLink:
+    """What the ops of one program talk to."""
+
+    def __init__(
+        self, mode: ServerMode, tables: ProgramTables, serve: Callable[[], None] | None = None
+    ) -> None:
+        self._settings = mode
+        self.tables = tables
+        self._serve = serve
+        self._client: Client | None = None
+        self._scope: Scope | None = None
+        self._rows: dict[str, Tensor] = {}
+        self._bound: dict[str, Tensor] = {}
+        self._mode: Mode | None = None
+
+    @property
+    def mode(self) -> Mode:
+        """The object that this worker trains with."""
+        if self._mode is None:
+            missing = (
+                "call fleet.init_worker()"
+                if self._client is None
+                else "run fleet.startup_program with the executor"
+            )
+            raise RuntimeError(f"this worker has no values from the servers yet: {missing} first.")
+        return self._mode
+
+    @property
+    def is_started(self) -> bool:
+        """Whether this worker trains already."""
+        return self._mode is not None
+
+    # -- the start --------------------------------------------------------------------
+    def connect(self, client: Client) -> None:
+        """Use a client; start if the startup program has been run."""
+        self._client = client
+        if self._scope is not None:
+            self._start(self._scope)
+
+    def give_rows(self, rows: Mapping[str, Tensor], scope: Scope) -> None:
+        """Keep the first rows of tables for the servers; they leave the scope."""
+        self._rows = dict(rows)
+        for name in rows:
+            scope.var(name).value = None
+
+    def startup_was_run(self, scope: Scope) -> None:
+        """Note that variables have first values; start if the worker is connected."""
+        self._scope = scope
+        if self._client is not None:
+            self._start(scope)
+
+    def _start(self, scope: Scope) -> None:
+        if self._mode is not None:
+            return
+        client = self._client
+        assert client is not None
+        constant = [*self.tables.frozen, marker_table(client.servers)]
+        sparse = [table.spec for table in self.tables.sparse.values()]
+        mode = self._settings.make(client, [*self.tables.dense, *constant], sparse)
+        give_rows(client, sparse, self._rows)
+        self._rows = {}
+        self._bound = {name: _value(scope, name) for name in self.tables.dense_names}
+        step = mode.start({**self._bound, MARKER: torch.ones(1)})
+        mode.pull_dense()
+        for specs in constant:
+            mode.leave_out(specs[0].name)
+        self._mode = mode
+        if step:
+            _log.warning("This worker goes on at step %d of the job.", step)
+
+    # -- the ops ----------------------------------------------------------------------
+    def pull_rows(
+        self,
+        tables: Sequence[str],
+        table_of_ids: Sequence[int],
+        paddings: Sequence[int],
+        ids: Sequence[Tensor],
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """Return per table the rows of its unique ids, per ids their places, per table the ids."""
+        mode = self.mode
+        places: list[Tensor] = [torch.empty(0)] * len(ids)
+        keys, pending = [], []
+        for number, table in enumerate(tables):
+            mine = [i for i, owner in enumerate(table_of_ids) if owner == number]
+            flat = [ids[i].reshape(-1).long() for i in mine]
+            found, inverse = unique_ids(flat[0] if len(flat) == 1 else torch.cat(flat))
+            if paddings[number] >= 0:
+                found, inverse = _without(found, inverse, paddings[number])
+            pending.append(mode.start_pull_sparse(table, found))
+            keys.append(found)
+            for i, part in zip(mine, inverse.split([len(f) for f in flat]), strict=True):
+                places[i] = part.view(ids[i].shape)
+        rows = [each.wait() for each in pending]
+        for number, padding in enumerate(paddings):
+            if padding >= 0:
+                rows[number] = torch.cat([rows[number].new_zeros(1, rows[number].shape[1]),
+                                          rows[number]])  # fmt: skip
+        return rows, places, keys
+
+    def push_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
+        """Hand over the gradients of rows; one more of them than keys is that of the padding."""
+        self.mode.push_sparse(table, keys, gradient[len(gradient) - len(keys) :], rate=rate)
+
+    def push_dense(self, gradients: Mapping[str, Tensor], rate: float | None) -> None:
+        """Hand over the gradients of parameters."""
+        self.mode.push_dense(gradients, rate=rate)
+
+    def end_step(self) -> None:
+        """All gradients of the step are there."""
+        self.mode.step_end()
+
+    def pull_dense(self, values: Mapping[str, Tensor]) -> None:
+        """Bring parameters up to date, in place."""
+        self._follow(values)
+        self.mode.pull_dense()
+
+    def _follow(self, values: Mapping[str, Tensor]) -> None:
+        # Running the startup program again, or loading, puts other tensors into the scope.
+        if any(self._bound[name] is not value for name, value in values.items()):
+            self._bound.update(values)
+            self.mode.bind(self._bound)
+
+    def serve(self) -> None:
+        """Be a server."""
+        assert self._serve is not None
+        self._serve()
+
+    # -- saving -----------------------------------------------------------------------
+    def refresh(self) -> None:
+        """Fetch the parameters as they are now."""
+        assert self._scope is not None
+        self.pull_dense({name: _value(self._scope, name) for name in self.tables.dense_names})
+
+    def whole_table(self, name: str) -> Tensor:
+        """Return all declared rows of a table."""
+        count = self.tables.sparse[name].rows
+        parts = [
+            self.mode.client.pull_sparse(name, torch.arange(start, min(start + _CHUNK, count)))
+            for start in range(0, count, _CHUNK)
+        ]
+        return torch.cat(parts)
+
+
+_CHUNK = 1 << 16
+
+
+def _value(scope: Scope, name: str) -> Tensor:
+    found = scope.find_var(name)
+    if found is None or not isinstance(found.value, Tensor):
+        raise RuntimeError(f"parameter {name!r} has no value: run fleet.startup_program first.")
+    return found.value
+
+
+def _without(keys: Tensor, inverse: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    """Return ids without the padding id; place 0 is its, and the others move up."""
+    others = keys != padding
+    place = torch.zeros(len(keys), dtype=torch.int64)
+    place[others] = torch.arange(1, int(others.sum()) + 1)
+    return keys[others], place[inverse]

@@ -1,0 +1,223 @@
+"""SparseEmbedding: an embedding whose rows are in a table, on parameter servers or in this process.
+
+    embedding = fleetx.SparseEmbedding("user", 16)
+    vectors = embedding(ids)          # ids of any shape, any 64-bit numbers
+
+Rows are made when an id is first trained. A forward pass fetches the rows of the batch's unique ids
+as a leaf of autograd; backward leaves their merged gradients here, and the step of the optimizer
+that `fleet.distributed_optimizer` returned hands them to the table. In a job without servers the
+table is this process's own, so that the same script runs alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fleetx.ps.entries import entry_spec
+from fleetx.ps.index import unique_ids
+from fleetx.ps.sparse_table import SparseTable
+from fleetx.ps.table_spec import EvictionSpec, InitializerSpec, OptimizerSpec, SparseTableSpec
+
+# Gradients of so many forward passes that nobody has taken are a mistake of the script.
+_MOST_PENDING = 1024
+
+
+class RowSource(Protocol):
+    """Where rows come from and where their gradients go."""
+
+    def pull(self, ids: Tensor) -> Tensor:
+        """Return the rows of ids."""
+
+    def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
+        """Take gradients of rows."""
+
+
+class LocalTable:
+    """A table in this process."""
+
+    def __init__(self, spec: SparseTableSpec) -> None:
+        self.table = SparseTable(spec)
+
+    def pull(self, ids: Tensor) -> Tensor:
+        """Return the rows of ids."""
+        return self.table.pull(ids)
+
+    def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
+        """Update rows."""
+        self.table.push(ids, gradients, rate=rate)
+
+
+class RowModule(nn.Module):
+    """A module with rows in a table; subclasses say which."""
+
+    padding_reads_zero = True
+
+    def __init__(self, name: str, dim: int, padding_idx: int | None) -> None:
+        super().__init__()
+        self.table_name = name
+        self.dim = dim
+        self.padding_idx = padding_idx
+        self._source: RowSource | None = None
+        self._gradients: list[tuple[Tensor, Tensor]] = []
+
+    def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
+        """Return the table's specification; `default` is the optimizer of the other parameters."""
+        raise NotImplementedError
+
+    @property
+    def own_rate(self) -> float | None:
+        """The learning rate of these rows, if it is not that of the other parameters."""
+        return None
+
+    def attach(self, source: RowSource) -> None:
+        """Take rows from here."""
+        self._source = source
+
+    def _rows(self) -> RowSource:
+        if self._source is None:
+            self._source = LocalTable(self.make_spec(None))
+        return self._source
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the rows of ids: ids.shape + (dim,)."""
+        keys, places = unique_ids(ids.detach().reshape(-1).long())
+        rows = self._rows().pull(keys)
+        if torch.is_grad_enabled():
+            rows.requires_grad_()
+            rows.register_post_accumulate_grad_hook(self._keeper(keys))
+        out = F.embedding(places.reshape(ids.shape), rows)
+        if self.padding_idx is not None and self.padding_reads_zero:
+            out = out * (ids != self.padding_idx).unsqueeze(-1)
+        return out
+
+    def _keeper(self, keys: Tensor) -> Callable[[Tensor], None]:
+        def keep(rows: Tensor) -> None:
+            gradient, rows.grad = rows.grad, None
+            assert gradient is not None
+            if self.padding_idx is not None:
+                trained = keys != self.padding_idx
+                self._keep(keys[trained], gradient[trained])
+            else:
+                self._keep(keys, gradient)
+
+        return keep
+
+    def _keep(self, keys: Tensor, gradient: Tensor) -> None:
+        if len(self._gradients) >= _MOST_PENDING:
+            raise RuntimeError(
+                f"the rows of {self.table_name!r} have gradients of {_MOST_PENDING} passes that no "
+                "optimizer has taken: give the model to fleet.distributed_model and the optimizer "
+                "to fleet.distributed_optimizer, or call apply_gradients(rate)."
+            )
+        self._gradients.append((keys, gradient))
+
+    def apply_gradients(self, rate: float | None = None) -> None:
+        """Hand the gradients since the last time over to the table; fleet's optimizer does it."""
+        gradients, self._gradients = self._gradients, []
+        if not gradients:
+            return
+        own = self.own_rate
+        ids = torch.cat([keys for keys, _ in gradients])
+        rows = torch.cat([gradient for _, gradient in gradients])
+        self._rows().push(ids, rows, rate if own is None else own)
+
+
+class SparseEmbedding(RowModule):
+    """An embedding for any number of 64-bit ids.
+
+    Args:
+        name: the table's name; embeddings of one name share rows.
+        dim: the length of a row.
+        initializer: how rows begin: an InitializerSpec, or the name of one with its defaults.
+        optimizer: how rows are updated, "sgd", "adagrad", "adam", "ftrl" or an OptimizerSpec with
+            a learning rate of its own; by default as the other parameters.
+        entry: which ids get rows: CountFilterEntry or ProbabilityEntry.
+        eviction: which rows are given up again.
+        padding_idx: an id that reads as zeros and is not trained.
+        dtype: float32 or float64.
+        seed: decides first values, with the id; by default made from the name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dim: int,
+        *,
+        initializer: InitializerSpec | str | None = None,
+        optimizer: OptimizerSpec | str | None = None,
+        entry: Any = None,
+        eviction: EvictionSpec | None = None,
+        padding_idx: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(name, dim, padding_idx)
+        if initializer is None:
+            initializer = InitializerSpec(kind="normal", settings={"std": 0.01})
+        elif isinstance(initializer, str):
+            initializer = InitializerSpec(kind=initializer)
+        self._optimizer = optimizer
+        self._spec = SparseTableSpec(
+            name=name,
+            dim=dim,
+            dtype=str(dtype).removeprefix("torch."),
+            initializer=initializer,
+            entry=entry_spec(entry),
+            eviction=eviction,
+            seed=seed,
+        )
+        self.make_spec(None)  # refuses a wrong optimizer at once
+
+    def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
+        """Return the table's specification; `default` is the optimizer of the other parameters."""
+        chosen = self._optimizer
+        if chosen is None:
+            chosen = default or OptimizerSpec()
+        elif isinstance(chosen, str):
+            rate = 0.01 if default is None else default.rate
+            chosen = OptimizerSpec(kind=chosen, rate=rate)
+        return dataclasses.replace(self._spec, optimizer=chosen)
+
+    @property
+    def own_rate(self) -> float | None:
+        """The learning rate of these rows, if it is not that of the other parameters."""
+        return self._optimizer.rate if isinstance(self._optimizer, OptimizerSpec) else None
+
+    def extra_repr(self) -> str:
+        """Return name and dim."""
+        return f"{self.table_name!r}, {self.dim}"
+
+
+class ServedEmbedding(RowModule):
+    """What an `nn.Embedding(sparse=True)` becomes in a job with servers; its weight gives the first
+    rows."""
+
+    padding_reads_zero = False  # as in nn.Embedding: it only is not trained
+
+    def __init__(self, name: str, module: nn.Embedding, optimizer: OptimizerSpec) -> None:
+        super().__init__(name, module.embedding_dim, module.padding_idx)
+        self.num_embeddings, self.embedding_dim = module.num_embeddings, module.embedding_dim
+        self.first_rows = module.weight.detach()
+        self._optimizer = optimizer
+
+    def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
+        """Return the table's specification."""
+        dtype = str(self.first_rows.dtype).removeprefix("torch.")
+        return SparseTableSpec(
+            name=self.table_name, dim=self.dim, dtype=dtype, optimizer=self._optimizer
+        )
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the rows of ids; an id outside of the table is an error, as in nn.Embedding."""
+        if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < self.num_embeddings):
+            raise IndexError(
+                f"the table {self.table_name!r} has ids from 0 to {self.num_embeddings - 1}; "
+                f"{int(ids.min())} to {int(ids.max())} were looked up."
+            )
+        return super().forward(ids)

@@ -1,0 +1,79 @@
+"""Whole jobs with servers and workers, as a script sees them: roles come from the environment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from processes import free_endpoints
+
+_starter = multiprocessing.get_context("forkserver")
+_starter.set_forkserver_preload(["torch", "fleetx.fleet", "fleetx.static", "fleetx.ps.server"])
+
+
+def _run(target: Callable[..., Any], env: dict[str, str], arguments: Any, out: Any) -> None:
+    os.environ.update(env)
+    torch.set_num_threads(1)
+    try:
+        out.send((target(*arguments), None))
+    except BaseException:
+        out.send((None, traceback.format_exc()))
+        raise
+
+
+def run_job(
+    target: Callable[..., Any],
+    servers: int,
+    workers: int,
+    *arguments: Any,
+    seconds: float = 120.0,
+) -> list[Any]:
+    """Call a function in every process of a job; return what the workers returned."""
+    endpoints = free_endpoints(servers)
+    common = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints),
+        "PADDLE_TRAINERS_NUM": str(workers),
+        "POD_IP": "127.0.0.1",
+    }
+    places = [
+        {"TRAINING_ROLE": "PSERVER", "PADDLE_PORT": endpoint.rpartition(":")[2]}
+        for endpoint in endpoints
+    ]
+    places += [{"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(i)} for i in range(workers)]
+    running = []
+    try:
+        for place in places:
+            ours, theirs = _starter.Pipe()
+            process = _starter.Process(
+                target=_run, args=(target, {**common, **place}, arguments, theirs), daemon=True
+            )
+            process.start()
+            theirs.close()
+            running.append((process, ours))
+        results = [_receive(ours, seconds) for _, ours in running]
+        for process, _ in running:
+            process.join(20)
+        assert [process.exitcode for process, _ in running] == [0] * len(running)
+        return results[servers:]
+    finally:
+        for process, _ in running:
+            process.kill()
+
+
+def _receive(pipe: Any, seconds: float) -> Any:
+    if not pipe.poll(seconds):
+        raise AssertionError(f"a process of the job had no result after {seconds} s")
+    value, error = pipe.recv()
+    assert error is None, error
+    return value
+
+
+def scratch() -> Path:
+    """Return a new folder."""
+    return Path(tempfile.mkdtemp(prefix="fleetx-job-"))
