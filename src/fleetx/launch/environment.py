@@ -45,6 +45,11 @@ def cpu_num() -> int:
     return _count("CPU_NUM", default=1, least=1)
 
 
+def paddle_flag(name: str, default: str) -> str:
+    """Return the text of Paddle's flag FLAGS_<name>."""
+    return _text(f"FLAGS_{name}") or default
+
+
 def heartbeat_file() -> str:
     """Return the file in which fleetrun looks for this worker's steps, or ''."""
     return _text("FLEETX_HEARTBEAT")
