@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,26 @@ def test_names_are_needed_for_what_is_excluded() -> None:
     optimizer = Lars([parameter], exclude_from_weight_decay=["bias"])
     with pytest.raises(ValueError, match="named_parameters"):
         optimizer.step()
+
+
+def test_a_scheduler_of_the_replaced_optimizer_acts(recwarn: pytest.WarningsRecorder) -> None:
+    weight = nn.Parameter(torch.ones(3))
+    inner = torch.optim.SGD([weight], lr=1.0, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.StepLR(inner, 1, gamma=0.5)
+    optimizer = Lars.in_place_of(inner, exclude_from_weight_decay=["weight"])
+    optimizer.take_names({"weight": weight})
+    for rate in (1.0, 0.5, 0.25):
+        assert optimizer.param_groups[0]["lr"] == rate
+        weight.grad = torch.ones(3)
+        optimizer.step()
+        schedule.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+    assert not recwarn.list
+    copied = copy.deepcopy(optimizer)
+    (other,) = copied.param_groups[0]["params"]
+    other.grad = torch.ones(3)
+    copied.step()
+    assert other.tolist() != weight.tolist()
 
 
 # -- two workers -----------------------------------------------------------------------------------

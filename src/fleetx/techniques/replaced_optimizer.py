@@ -7,6 +7,7 @@ the script's optimizer act on them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,10 +27,15 @@ class ReplacedOptimizer(Optimizer):
         super().__init__(params if inner is None else inner.param_groups, defaults)
         if inner is not None:
             self.param_groups = inner.param_groups
+            self.register_step_post_hook(partial(_tell_schedulers, inner))
         self._names: dict[torch.Tensor, str] = {}
         for group in self.param_groups:
             names = group.get("param_names", ())
             self._names.update(zip(group["params"], names, strict=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs."""
+        return {**super().__getstate__(), "_names": self._names}
 
     def take_names(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Learn what parameters are called."""
@@ -58,6 +64,11 @@ class ReplacedOptimizer(Optimizer):
         for group, loaded in zip(shared, self.param_groups, strict=True):
             group.update(loaded)
         self.param_groups = shared
+
+
+def _tell_schedulers(inner: Optimizer, *_: Any) -> None:
+    """Note on the script's optimizer that there was a step: its schedulers warn otherwise."""
+    inner._opt_called = True  # type: ignore[attr-defined]  # what torch's schedulers look at
 
 
 def dense_grad(parameter: torch.Tensor, decay: float) -> torch.Tensor:
