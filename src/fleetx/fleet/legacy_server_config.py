@@ -1,8 +1,8 @@
 """The parts of Paddle 1.x's strategies for server jobs that a script sets.
 
-`DistributeTranspilerConfig` says how a program is divided, `TrainerRuntimeConfig` how workers queue,
-merge and fetch; `RoundRobin` and `HashName` say which server gets what. `legacy_server_strategy`
-puts them together.
+`DistributeTranspilerConfig` says how a program is divided, `TrainerRuntimeConfig` how workers
+queue, merge and fetch; `RoundRobin` and `HashName` say which server gets what.
+`legacy_server_strategy` puts them together.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def meet(
     everybody = worker_num + server_num
     if rendezvous.everybody:
         places["all"] = (worker_num + index if is_server else index, everybody)
-    listens = is_server and index == 0
+    listens = index == 0 and is_server != rendezvous.worker_listens
     shared = _address_store(rendezvous, listens) if rendezvous.endpoint else None
     groups = {}
     for world, (rank, size) in places.items():

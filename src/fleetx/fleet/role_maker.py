@@ -19,6 +19,8 @@ from fleetx import comm
 from fleetx.fleet import host_values
 from fleetx.fleet.role_groups import WORLDS, GlooGroup, TrainingGroup, meet
 from fleetx.launch import role_environment, worker_environment
+from fleetx.launch.role_environment import ServerJob
+from fleetx.launch.server_support import ServerSupport, detect_server_support
 from fleetx.launch.worker_environment import WorkerEnvironment
 
 
@@ -132,6 +134,10 @@ class RoleMakerBase:
         """Return the addresses of the servers."""
         self.generate_role()
         return list(self._server_endpoints)
+
+    def server_support(self) -> ServerSupport:
+        """Return the job's keys, and where a server keeps its state."""
+        return detect_server_support()
 
     def node_num(self) -> int:
         """Return the number of machines with workers."""
@@ -274,6 +280,9 @@ class PaddleCloudRoleMaker(RoleMakerBase):
             self._worker_environment = WorkerEnvironment()
             self._non_distributed = True
             return
+        self._take_place(job)
+
+    def _take_place(self, job: ServerJob) -> None:
         roles = {"TRAINER": Role.WORKER, "PSERVER": Role.SERVER}
         self._role = roles.get(job.role, Role.HETER_WORKER)
         self._current_id = job.index

@@ -22,7 +22,6 @@ from fleetx.fleet.server_model import EagerServers
 from fleetx.fleet.server_program import server_programs, write_worker
 from fleetx.fleet.server_tables import ProgramTables, find_tables
 from fleetx.fleet.strategy import DistributedStrategy
-from fleetx.launch.server_support import detect_server_support
 from fleetx.ps.client import Client, ClientSettings
 from fleetx.ps.first_values import SERVERS
 from fleetx.ps.mode import Mode
@@ -77,7 +76,7 @@ class ServerJob:
 
     def __init__(self, role: RoleMakerBase) -> None:
         self._role = role
-        self._support = detect_server_support()
+        self._support = role.server_support()
         self._client: Client | None = None
         self._link: ServerLink | None = None
         self._load_from: str | None = None

@@ -25,7 +25,8 @@ from fleetx.fleet.asked import what_was_asked
 from fleetx.fleet.auto_model import ModelSearch
 from fleetx.fleet.eager_training import EagerTraining
 from fleetx.fleet.explain import Explanation
-from fleetx.fleet.role_maker import PaddleCloudRoleMaker, RoleMakerBase, UserDefinedRoleMaker
+from fleetx.fleet.mpi_role_maker import default_role_maker
+from fleetx.fleet.role_maker import RoleMakerBase, UserDefinedRoleMaker
 from fleetx.fleet.server_job import ServerJob, is_server_job, server_techniques
 from fleetx.fleet.server_model import LocalRows
 from fleetx.fleet.strategy import DistributedStrategy
@@ -70,8 +71,8 @@ class Fleet:
         communicate.
 
         Args:
-            role_maker: says who this worker is; by default read from the environment, whatever
-                launched it.
+            role_maker: says who this process is; by default read from the environment, whatever
+                launched it (under mpirun, MPISymetricRoleMaker unless `is_collective`).
             is_collective: workers train by collective communication; otherwise with parameter
                 servers, or alone.
             strategy: a DistributedStrategy; the default one if None.
@@ -84,7 +85,7 @@ class Fleet:
             raise ValueError(
                 f"`role_maker` should be subclass of RoleMakerBase, but got {type(role_maker)}"
             )
-        role = role_maker or PaddleCloudRoleMaker(is_collective=is_collective)
+        role = role_maker or default_role_maker(is_collective)
         role.generate_role()
         self._role_maker = role
         self._is_collective = is_collective or role.is_collective

@@ -106,6 +106,12 @@ def interface_of(host: str) -> str | None:
 
 def interface_towards(host: str) -> str | None:
     """Return the name of the interface through which `host` is reached; None if that is unclear."""
+    own = address_towards(host)
+    return None if own is None else interface_of(own)
+
+
+def address_towards(host: str) -> str | None:
+    """Return the address of this machine as `host` sees it; None if that is unclear."""
     address = resolve(host)
     # Many machines resolve their own name to a loopback address, where others cannot reach them.
     if address is None or (_is_loopback(address) and address != host):
@@ -115,7 +121,7 @@ def interface_towards(host: str) -> str | None:
             probe.connect((address, 9))  # sends nothing, but chooses a route
         except OSError:
             return None
-        return interface_of(probe.getsockname()[0])
+        return str(probe.getsockname()[0])
 
 
 def _is_loopback(address: str) -> bool:

@@ -48,6 +48,8 @@ class Rendezvous:
     """Whether there is a group of all processes, too."""
     job: str = field(default="")
     """The job's name, so that two jobs do not meet."""
+    worker_listens: bool = False
+    """Whether worker 0 listens at `endpoint` instead of server 0."""
 
 
 def detect_server_job(environ: Mapping[str, str] | None = None) -> ServerJob | None:
@@ -83,6 +85,50 @@ def detect_server_job(environ: Mapping[str, str] | None = None) -> ServerJob | N
             )
         index = among.index(current)
     return ServerJob(role, index, worker_num, servers, workers, heter, current)
+
+
+def detect_general_job(environ: Mapping[str, str] | None = None) -> ServerJob:
+    """Read the place of a process whose workers are all listed, and whose server may be numbered.
+
+    PADDLE_PSERVER_ID is a server's place in PADDLE_PSERVERS_IP_PORT_LIST.
+    """
+    env = dict(_environment(environ))
+    for variable in ("PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS"):
+        _required(env, variable)
+    env["PADDLE_TRAINERS_NUM"] = str(len(_list(env, "PADDLE_TRAINER_ENDPOINTS")))
+    if env.get("TRAINING_ROLE") == "PSERVER" and env.get("PADDLE_PSERVER_ID"):
+        servers, number = (
+            _list(env, "PADDLE_PSERVERS_IP_PORT_LIST"),
+            _number(env, "PADDLE_PSERVER_ID"),
+        )
+        if number >= len(servers):
+            raise ValueError(
+                f"PADDLE_PSERVER_ID is {number}, but PADDLE_PSERVERS_IP_PORT_LIST lists "
+                f"{len(servers)} servers (counted from 0)."
+            )
+        env["POD_IP"], _, env["PADDLE_PORT"] = servers[number].rpartition(":")
+    job = detect_server_job(env)
+    if job is None:
+        raise MissingVariableError("PADDLE_PSERVERS_IP_PORT_LIST")
+    return job
+
+
+def general_rendezvous(
+    folder: str, endpoint: str, environ: Mapping[str, str] | None = None
+) -> Rendezvous | None:
+    """Return where processes meet that a script names a folder or an address; None for nowhere."""
+    env = _environment(environ)
+    if not (folder or endpoint) or env.get("PADDLE_IS_BARRIER_ALL_ROLE", "1") == "0":
+        return None
+    if endpoint and endpoint.count(":") != 1:
+        raise ValueError(f"http_ip_port must be an address 'ip:port', not {endpoint!r}.")
+    return Rendezvous(
+        folder="" if endpoint else folder,
+        endpoint=endpoint,
+        everybody=True,
+        job=env.get("SYS_JOB_ID", ""),
+        worker_listens=True,
+    )
 
 
 def detect_rendezvous(
