@@ -28,18 +28,18 @@ from fleetx.step.program_step import ProgramStep
 from fleetx.step.stages import GradientSync, Parameters, Stage
 from fleetx.step.technique import Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
+from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
 
-_NO_ENTRIES: dict[Tensor, tuple[list[Tensor], list[Tensor]]] = {}
+Received = dict[Tensor, tuple[list[Tensor], list[Tensor]]]
+"""For each compressed parameter the indices and values that all workers sent, by rank."""
 
 
-class DgcMomentum(Optimizer):
+class DgcMomentum(ReplacedOptimizer):
     """Updates with what `DgcExchange` received; made from torch's SGD, whose groups it shares."""
 
     def __init__(self, inner: SGD) -> None:
-        super().__init__(inner.param_groups, inner.defaults)
-        self.param_groups = inner.param_groups  # schedulers made for the inner one act here too
-        self.received = dict(_NO_ENTRIES)
-        """For each compressed parameter the indices and values that all workers sent."""
+        super().__init__((), inner.defaults, inner)
+        self.received: Received = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -145,13 +145,11 @@ class DgcExchange(GradientSync):
         self.step = int(state["step"])
 
 
-def _collect(
-    parameters: list[Tensor], sent: list[tuple[Tensor, Tensor]]
-) -> dict[Tensor, tuple[list[Tensor], list[Tensor]]]:
+def _collect(parameters: list[Tensor], sent: list[tuple[Tensor, Tensor]]) -> Received:
     """Exchange entries; return for each parameter what every worker sent of it, by rank."""
     if not parameters:
         return {}
-    received: dict[Tensor, tuple[list[Tensor], list[Tensor]]] = {p: ([], []) for p in parameters}
+    received: Received = {p: ([], []) for p in parameters}
     for indices, values in gather_entries([i for i, _ in sent], [v for _, v in sent]):
         for p, index, value in zip(parameters, indices, values, strict=True):
             received[p][0].append(index)
@@ -248,6 +246,7 @@ class Dgc(Technique):
                 grad_clip=inner._grad_clip,
                 name=inner._name,
             )
+            inner.share_state(step.optimizer)
         step.optimizer = inner
         step.synchronise = step.exchange = None
 

@@ -9,6 +9,7 @@ learning rate is inside the velocity, as in Paddle: a change of it acts on new g
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from fleetx.step.stages import Stage
 from fleetx.step.technique import Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer, dense_grad
+
+logger = logging.getLogger("fleetx.fleet")
 
 
 class Lars(ReplacedOptimizer):
@@ -117,7 +120,9 @@ class LarsTechnique(Technique):
                 "torch.optim.SGD(..., momentum=0.9), in programs Momentum, or switch off lars."
             )
         if not is_torch:
-            if optimizer._use_nesterov:
+            if optimizer._use_nesterov and self.job.strategy.drops_conflicts:
+                logger.warning("lars has no Nesterov variant; use_nesterov does not act.")
+            elif optimizer._use_nesterov:
                 raise ValueError("lars has no Nesterov variant: set use_nesterov=False.")
             return
         for group in optimizer.param_groups:
