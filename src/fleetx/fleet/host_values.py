@@ -34,8 +34,21 @@ class Channel(Protocol):
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of all, which have one shape."""
 
+    def all_to_all(self, parts: list[torch.Tensor], sizes: list[int]) -> list[torch.Tensor]:
+        """Send one part to each; return what they sent, of the given lengths."""
+
     def barrier(self) -> None:
         """Wait until all have come here."""
+
+
+def exchange(channel: Channel, rank: int, parcels: list[Array]) -> list[Array]:
+    """Send one array of bytes to each process, this one (`rank`) too; return what all sent."""
+    lengths = channel.all_gather(torch.tensor([len(parcel) for parcel in parcels]))
+    if len(lengths) != len(parcels):
+        raise ValueError(f"{len(parcels)} parcels were given for {len(lengths)} processes.")
+    sizes = [int(each[rank]) for each in lengths]
+    parts = [torch.from_numpy(np.array(parcel, dtype=np.uint8)) for parcel in parcels]
+    return [part.numpy() for part in channel.all_to_all(parts, sizes)]
 
 
 def all_gather(channel: Channel, value: Any) -> list[Any]:

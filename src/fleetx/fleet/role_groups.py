@@ -37,6 +37,16 @@ class TrainingGroup:
         """Return the tensors of all workers."""
         return [part.cpu() for part in comm.all_gather(tensor.to(self._device()))]
 
+    def all_to_all(self, parts: list[torch.Tensor], sizes: list[int]) -> list[torch.Tensor]:
+        """Send one part to each worker; return what they sent, of the given lengths."""
+        if not comm.is_connected():
+            return parts
+        device = self._device()
+        found = torch.empty(sum(sizes), dtype=parts[0].dtype, device=device)
+        sent = torch.cat(parts).to(device)
+        dist.all_to_all_single(found, sent, sizes, [len(part) for part in parts])
+        return list(found.cpu().split(sizes))
+
     def barrier(self) -> None:
         """Wait until all workers have come here."""
         comm.barrier()
@@ -45,9 +55,16 @@ class TrainingGroup:
 class GlooGroup:
     """A gloo group that is independent of torch.distributed's default group."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+    def __init__(self, store: dist.Store, rank: int, size: int, address: str = "") -> None:
+        """Join; others reach this process at `address`, by default as gloo finds it."""
         self._size = size
-        self._group: Any = dist.ProcessGroupGloo(store, rank, size, _MEETING)
+        if address:
+            options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+            device = dist.ProcessGroupGloo.create_device(hostname=address)  # type: ignore[attr-defined]
+            options._devices, options._timeout = [device], _MEETING
+            self._group: Any = dist.ProcessGroupGloo(store, rank, size, options)
+        else:
+            self._group = dist.ProcessGroupGloo(store, rank, size, _MEETING)
 
     def all_reduce(self, tensor: torch.Tensor, mode: str) -> torch.Tensor:
         """Return the tensors of all members reduced."""
@@ -62,6 +79,15 @@ class GlooGroup:
         parts = [torch.empty_like(tensor) for _ in range(self._size)]
         self._group.allgather([parts], [tensor]).wait()
         return parts
+
+    def all_to_all(self, parts: list[torch.Tensor], sizes: list[int]) -> list[torch.Tensor]:
+        """Send one part to each member; return what they sent, of the given lengths."""
+        found = torch.empty(sum(sizes), dtype=parts[0].dtype)
+        lengths = [len(part) for part in parts]
+        self._group.alltoall_base(
+            found, torch.cat(parts), sizes, lengths, dist.AllToAllOptions()
+        ).wait()
+        return list(found.split(sizes))
 
     def barrier(self) -> None:
         """Wait until all members have come here."""

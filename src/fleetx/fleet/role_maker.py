@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -48,6 +48,7 @@ class RoleMakerBase:
         self._non_distributed = False
         self._worker_environment: WorkerEnvironment | None = None
         self._groups: dict[str, GlooGroup] = {}
+        self._meet_workers: Callable[[], GlooGroup] | None = None
 
     def generate_role(self) -> None:
         """Work out who this process is, once."""
@@ -194,6 +195,15 @@ class RoleMakerBase:
                 self.worker, device, timeout_seconds=timeout_seconds, asked=asked, later=later
             )
 
+    def meet_workers_by(self, meet: Callable[[], GlooGroup]) -> None:
+        """Say how the workers of a server job form a group when they first need one."""
+        self._meet_workers = meet
+
+    def _keep_groups(self, groups: dict[str, GlooGroup]) -> None:
+        self._groups = groups
+        # A group whose threads still run when the interpreter ends makes the process abort.
+        atexit.register(groups.clear)
+
     def _channel(self, comm_world: str) -> host_values.Channel | None:
         """Return the group of a world; None in a parameter-server job without groups."""
         if comm_world not in WORLDS:
@@ -206,6 +216,8 @@ class RoleMakerBase:
         if self.is_collective or self._non_distributed:
             self.connect()
             return TrainingGroup()
+        if comm_world == "worker" and not self._groups and self._meet_workers is not None:
+            self._keep_groups({"worker": self._meet_workers()})
         if not self._groups:
             warnings.warn(
                 "gloo is not initialized, will not communicator with other nodes: set "
@@ -229,6 +241,16 @@ class RoleMakerBase:
         """Return the numbers or arrays of all processes of a world reduced: sum, max or min."""
         channel = self._channel(comm_world)
         return value if channel is None else host_values.all_reduce(channel, value, mode)
+
+    def exchange(self, parcels: list[Any]) -> list[Any]:
+        """Send one array of bytes to each worker; return what the workers sent, by rank."""
+        channel = self._channel("worker")
+        if channel is None:
+            raise RuntimeError(
+                "workers cannot exchange anything: call fleet.init_worker() first, or set "
+                "PADDLE_WITH_GLOO to 1 and PADDLE_GLOO_RENDEZVOUS."
+            )
+        return host_values.exchange(channel, self.worker_index(), parcels)
 
     def all_reduce_worker(self, input: Any, output: Any, mode: str = "sum") -> None:
         """Reduce 1-D arrays or lists over all workers into `output`, in place."""
@@ -297,15 +319,14 @@ class PaddleCloudRoleMaker(RoleMakerBase):
         # Collective workers have the group that they train with.
         if rendezvous is None or self.is_collective or self._non_distributed:
             return
-        self._groups = meet(
+        found = meet(
             rendezvous,
             is_server=self.is_server(),
             index=self._current_id,
             worker_num=self._trainers_num,
             server_num=len(self._server_endpoints),
         )
-        # A group whose threads still run when the interpreter ends makes the process abort.
-        atexit.register(self._groups.clear)
+        self._keep_groups(found)
 
 
 def check_endpoints(

@@ -22,6 +22,7 @@ from fleetx.fleet.server_model import EagerServers
 from fleetx.fleet.server_program import server_programs, write_worker
 from fleetx.fleet.server_tables import ProgramTables, find_tables
 from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.fleet.worker_group import meet_through_servers
 from fleetx.ps.client import Client, ClientSettings
 from fleetx.ps.first_values import SERVERS
 from fleetx.ps.mode import Mode
@@ -76,8 +77,12 @@ class ServerJob:
 
     def __init__(self, role: RoleMakerBase) -> None:
         self._role = role
+        role.meet_workers_by(
+            lambda: meet_through_servers(self.client(), role.server_endpoints()[0])
+        )
         self._support = role.server_support()
         self._client: Client | None = None
+        self._is_ready = False  # whether init_worker was called
         self._link: ServerLink | None = None
         self._load_from: str | None = None
         self.programs: ServerPrograms | None = None
@@ -115,8 +120,8 @@ class ServerJob:
             write_worker(main, startup, tables, mode, endpoints, worker=role.worker_index())
             self._link = ServerLink(mode, tables)
             main._servers = startup._servers = self._link
-            if self._client is not None:
-                self._link.connect(self._client)
+            if self._is_ready:
+                self._link.connect(self.client())
         self.programs = ServerPrograms(main, startup, origin)
         return self.programs
 
@@ -180,9 +185,10 @@ class ServerJob:
         """Connect to the servers."""
         if not self._role.is_worker():
             raise RuntimeError("fleet.init_worker() is for workers: ask fleet.is_worker() first.")
-        if self._client is not None:
+        if self._is_ready:
             _log.warning("fleet.init_worker() was called already; nothing is done now.")
             return
+        self._is_ready = True
         client = self.client()
         if self._link is not None:
             self._link.connect(client)
@@ -207,7 +213,7 @@ class ServerJob:
             mode.stop()
         elif self._client is not None:
             self._client.finish()
-        self._client = None
+        self._client, self._is_ready = None, False
 
     def _any_mode(self) -> Mode | None:
         if self._link is not None and self._link.is_started:

@@ -191,8 +191,8 @@ class Fleet:
 
     def all_reduce_worker(self, input: Any, output: Any) -> None:
         """Sum a 1-D array over all workers into `output`, in place."""
-        total = comm.all_reduce(torch.as_tensor(np.asarray(input)))
-        np.copyto(output, total.numpy().astype(np.asarray(output).dtype))
+        total = self._role.all_reduce(np.asarray(input))
+        np.copyto(output, total.astype(np.asarray(output).dtype))
 
     def split_files(self, files: list[str]) -> list[str]:
         """Return this worker's share of a list of files, contiguous and of nearly equal size."""

@@ -347,11 +347,20 @@ class Client:
 
     def barrier(self) -> None:
         """Wait for all other workers to come here too."""
+        self.gather({})
+
+    def gather(self, note: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """Wait for all other workers to come here too; return what each brought, by worker.
+
+        Notes are small and JSON-able; a worker that has finished brings none.
+        """
         if self._barrier is None:
             self._barrier = self.welcomes()[0]["barriers"]
         self._barrier += 1
-        self._ask(0, Kind.ARRIVE, step=self._barrier)
-        self._ask(0, Kind.WAIT, wire.json_body({"barrier": self._barrier})).result()
+        self._ask(0, Kind.ARRIVE, wire.json_body(note) if note else None, step=self._barrier)
+        waiting = self._ask(0, Kind.WAIT, wire.json_body({"barrier": self._barrier}))
+        found = wire.read_json(waiting.result().tensors)
+        return {int(worker): brought for worker, brought in found.items()}
 
     # -- the job --------------------------------------------------------------------------------
 

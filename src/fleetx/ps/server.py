@@ -332,8 +332,13 @@ class Server:
         elif message.header.kind == Kind.SAVE:
             self._save(message, session, route)
         elif message.header.kind == Kind.WAIT:
-            squares = self.state.sync.squares(wire.read_json(message.tensors).get("squares", -1))
-            self._done(message, route, [(0, torch.tensor([squares], dtype=torch.float64))])
+            condition = wire.read_json(message.tensors)
+            if "barrier" in condition:
+                notes = self.state.notes(condition["barrier"])
+                self._done(message, route, wire.json_body(notes))
+            else:
+                squares = self.state.sync.squares(condition.get("squares", -1))
+                self._done(message, route, [(0, torch.tensor([squares], dtype=torch.float64))])
 
     def _save(self, message: Message, session: Session, route: bytes) -> None:
         def tell(error: WireError | None) -> None:

@@ -56,6 +56,8 @@ class ServerState:
         self._changes = GeoChanges(workers)
         self._arrived: dict[int, set[int]] = {}
         self.barriers_passed = 0
+        self._notes: dict[int, dict[int, Any]] = {}
+        """What workers brought to the last barrier and to the next ones."""
         self._apply: dict[Kind, Callable[[Message], None]] = {
             Kind.CREATE: self._create,
             Kind.SET: self._set,
@@ -211,6 +213,9 @@ class ServerState:
         number = message.header.step
         if number > self.barriers_passed:
             self._arrived.setdefault(number, set()).add(message.header.worker)
+            if message.tensors:
+                notes = self._notes.setdefault(number, {})
+                notes[message.header.worker] = wire.read_json(message.tensors)
             self._pass_barriers()
 
     def _pass_barriers(self) -> None:
@@ -219,6 +224,11 @@ class ServerState:
                 break
             self.barriers_passed = number
             del self._arrived[number]
+            self._notes = {n: notes for n, notes in self._notes.items() if n >= number}
+
+    def notes(self, barrier: int) -> dict[str, Any]:
+        """Return what workers brought to a barrier, by worker."""
+        return {str(worker): note for worker, note in self._notes.get(barrier, {}).items()}
 
     def _finish(self, message: Message) -> None:
         self.finished.add(message.header.worker)
@@ -264,6 +274,7 @@ class ServerState:
             "has_values": sorted(self.has_values),
             "barriers_passed": self.barriers_passed,
             "arrived": {str(number): sorted(who) for number, who in self._arrived.items()},
+            "notes": {str(number): self.notes(number) for number in self._notes},
         }
         return tensors, meta
 
@@ -283,6 +294,10 @@ class ServerState:
         self.has_values = set(meta["has_values"])
         self.barriers_passed = meta["barriers_passed"]
         self._arrived = {int(number): set(who) for number, who in meta["arrived"].items()}
+        self._notes = {
+            int(number): {int(worker): note for worker, note in notes.items()}
+            for number, notes in meta["notes"].items()
+        }
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
