@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import tempfile
+import threading
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from processes import free_endpoints
+
+from fleetx import fleet
+from fleetx.fleet.session import Fleet
 
 _starter = multiprocessing.get_context("forkserver")
 _starter.set_forkserver_preload(["torch", "fleetx.fleet", "fleetx.static", "fleetx.ps.server"])
@@ -74,6 +76,39 @@ def _receive(pipe: Any, seconds: float) -> Any:
     return value
 
 
-def scratch() -> Path:
-    """Return a new folder."""
-    return Path(tempfile.mkdtemp(prefix="fleetx-job-"))
+def role(kind: Any, index: int, case: Any) -> Any:
+    """Return a process's role in a case, which has `endpoints` and `workers`."""
+    return fleet.UserDefinedRoleMaker(index, kind, case.workers, list(case.endpoints))
+
+
+def _serve_all(cases: list[Any], index: int) -> None:
+    """Be one of the servers of every case, all at once."""
+
+    def serve(case: Any) -> None:
+        session = Fleet()
+        session.init(role(fleet.Role.SERVER, index, case))
+        session.init_server(getattr(case, "load_from", None))
+        session.run_server()
+
+    threads = [threading.Thread(target=serve, args=(c,)) for c in cases if index < c.servers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _cases(train: Callable[[Any, int], Any], cases: list[Any]) -> Any:
+    if os.environ["TRAINING_ROLE"] == "PSERVER":
+        own = f"127.0.0.1:{os.environ['PADDLE_PORT']}"
+        _serve_all(cases, os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",").index(own))
+        return None
+    worker = int(os.environ["PADDLE_TRAINER_ID"])
+    return [train(case, worker) if worker < case.workers else None for case in cases]
+
+
+def run_cases(train: Callable[[Any, int], Any], cases: list[Any]) -> list[Any]:
+    """Train many cases, each with servers of its own, in few processes; by worker and case."""
+    for case in cases:
+        case.endpoints = tuple(free_endpoints(case.servers))
+    servers, workers = max(c.servers for c in cases), max(c.workers for c in cases)
+    return run_job(_cases, servers, workers, train, cases)

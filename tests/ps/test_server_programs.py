@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
-from jobs import free_endpoints, run_job
+from jobs import role, run_cases
 from programs import STEPS, batch, fresh, joined, network, optimizer, strategy
 
 from fleetx import fleet, static
 from fleetx.fleet.server_mode import ServerMode
-from fleetx.fleet.session import Fleet
 
 NAMES = ("w0", "w1", "fc_0.b_0", "fc_1.b_0", "table")
 
@@ -48,26 +45,6 @@ class Case:
         return made
 
 
-def role(kind: Any, index: int, case: Case) -> Any:
-    return fleet.UserDefinedRoleMaker(index, kind, case.workers, list(case.endpoints))
-
-
-def serve_all(cases: list[Case], index: int) -> None:
-    """Be one of the servers of every case, all at once."""
-
-    def serve(case: Case) -> None:
-        session = Fleet()
-        session.init(role(fleet.Role.SERVER, index, case))
-        session.init_server()
-        session.run_server()
-
-    threads = [threading.Thread(target=serve, args=(c,)) for c in cases if index < c.servers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 def train_case(case: Case, worker: int) -> dict[str, np.ndarray]:
     fresh()
     with static.scope_guard(static.Scope()):
@@ -96,10 +73,6 @@ def _value(name: str) -> Any:
     return None if found is None or found.value is None else found.value.numpy().copy()
 
 
-def work_all(cases: list[Case], worker: int) -> list[Any]:
-    return [train_case(c, worker) if worker < c.workers else None for c in cases]
-
-
 def alone(case: Case) -> dict[str, np.ndarray]:
     """Train in one process with the batches of all workers."""
     fresh()
@@ -116,22 +89,8 @@ def alone(case: Case) -> dict[str, np.ndarray]:
         return {name: _value(name) for name in NAMES}
 
 
-def job(cases: list[Case]) -> Any:
-    if os.environ["TRAINING_ROLE"] == "PSERVER":
-        index = (
-            os.environ["PADDLE_PSERVERS_IP_PORT_LIST"]
-            .split(",")
-            .index(f"127.0.0.1:{os.environ['PADDLE_PORT']}")
-        )
-        return serve_all(cases, index)
-    return work_all(cases, int(os.environ["PADDLE_TRAINER_ID"]))
-
-
 def check(cases: list[Case]) -> None:
-    for case in cases:
-        case.endpoints = tuple(free_endpoints(case.servers))
-    servers, workers = max(c.servers for c in cases), max(c.workers for c in cases)
-    results = run_job(job, servers, workers, cases)
+    results = run_cases(train_case, cases)
     for number, case in enumerate(cases):
         expected = alone(case)
         for worker in range(case.workers):

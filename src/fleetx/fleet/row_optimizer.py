@@ -31,7 +31,11 @@ def dense_optimizer(optimizer: torch.optim.Optimizer, group: Group) -> Optimizer
                 f"torch.optim.{', '.join(TORCH_OPTIMIZERS)}, or strategy.lars or strategy.lamb."
             )
         kind = f"torch.{name}"
-    return OptimizerSpec(kind=kind, rate=float(group["lr"]))
+    settings = {}
+    if isinstance(optimizer, torch.optim.Adagrad):
+        # The one setting that torch takes from the constructor only, not from groups.
+        settings["initial_accumulator_value"] = float(group["initial_accumulator_value"])
+    return OptimizerSpec(kind=kind, rate=float(group["lr"]), settings=settings)
 
 
 def block_settings(
@@ -54,6 +58,7 @@ def block_settings(
             "beta2": float(group["betas"][1]),
             "epsilon": float(group["eps"]),
             "weight_decay": 0.0 if excluded else float(group["lamb_weight_decay"]),
+            "always_adapt": True,  # with the correction of the bias
         }
         return {"settings": settings, "l2": float(group["weight_decay"])}
     settings = {}
