@@ -42,10 +42,16 @@ def network(sparse: str = "is_sparse", padding: int | None = None) -> tuple[Any,
         )
     else:
         rows = embedding_v2(
-            ids, [IDS, 3], is_sparse=sparse == "is_sparse", padding_idx=padding, param_attr=attr,
-            dtype="float64",
+            ids, [IDS, 3], is_sparse=sparse in ("is_sparse", "both"), padding_idx=padding,
+            param_attr=attr, dtype="float64",
         )  # fmt: skip
-    joint = layers.concat([x, layers.reshape(rows, [-1, 6])], axis=1)
+    parts = [x, layers.reshape(rows, [-1, 6])]
+    if sparse == "both":
+        uniform = static.initializer.Uniform(-0.5, 0.5)
+        grown = static.ParamAttr(name="grown", initializer=uniform)
+        more = sparse_embedding(ids, [2, 2], param_attr=grown, dtype="float64")
+        parts.append(layers.reshape(more, [-1, 4]))
+    joint = layers.concat(parts, axis=1)
     hidden = layers.fc(joint, 5, act="tanh", param_attr=static.ParamAttr(name="w0"))
     out = layers.fc(hidden, 1, param_attr=static.ParamAttr(name="w1"))
     return layers.mean(layers.square_error_cost(out, y)), out

@@ -8,9 +8,11 @@ look-ups in them take the place of look-ups in the table.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from fleetx.checkpoint.atomic import inside
 from fleetx.fleet.server_link import ServerLink
 from fleetx.fleet.server_program import KEYS, ROWS
 from fleetx.ps.table_files import SavedTable
+from fleetx.ps.table_spec import SparseTableSpec
 from fleetx.static import io
 from fleetx.static.dtypes import VarType
 from fleetx.static.program import Program
@@ -78,7 +81,7 @@ def save_model(
     values = _whole(link, list(tables))
     growing = [name for name, table in tables.items() if not table.given]
     for name, keys, rows in _saved_rows(link, growing, dirname):
-        _look_up_saved(program, name, rows)
+        _look_up_saved(program, name, rows, tables[name].spec)
         values |= {name + KEYS: keys, name + ROWS: rows}
     names = [t if isinstance(t, str) else t.name for t in targets]
     with _in_scope(values):
@@ -92,9 +95,12 @@ def save_model(
         )
 
 
-def _look_up_saved(program: Program, name: str, rows: Tensor) -> None:
+def _look_up_saved(program: Program, name: str, rows: Tensor, spec: SparseTableSpec) -> None:
     block = program.global_block()
     dtype = block.var(name).dtype
+    described = ""
+    if spec.entry is None:
+        described = json.dumps({"initializer": asdict(spec.initializer), "seed": spec.row_seed})
     block.create_var(name=name + KEYS, shape=[len(rows)], dtype=VarType.INT64, persistable=True)
     block.create_var(name=name + ROWS, shape=list(rows.shape), dtype=dtype, persistable=True)
     for i, op in reversed(list(enumerate(block.ops))):
@@ -103,6 +109,7 @@ def _look_up_saved(program: Program, name: str, rows: Tensor) -> None:
             attrs = {
                 "squeeze": op.type == "lookup_table",
                 "padding_idx": op.attr("padding_idx"),
+                "first_rows": described,
                 "op_role": op.op_role,
             }
             block._remove_op(i)

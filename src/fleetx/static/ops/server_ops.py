@@ -8,6 +8,7 @@ autograd's gradients of them, are all that is left of a huge table.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import torch
@@ -171,22 +172,49 @@ def _listen_and_serv(values: list[Tensor], *, ctx: Any) -> tuple[()]:
     "lookup_saved_rows",
     inputs="Keys Rows Ids",
     outputs="Out",
-    attrs={"squeeze": False, "padding_idx": Attr("LONG", -1)},
-    no_grad="Keys Rows Ids",
+    attrs={
+        "squeeze": False,
+        "padding_idx": Attr("LONG", -1),
+        "first_rows": "",  # the table's specification as JSON, where rows make themselves
+    },
     infer=no_infer,
     grad=None,
 )
 def _lookup_saved_rows(
-    keys: Tensor, rows: Tensor, ids: Tensor, *, squeeze: bool, padding_idx: int
+    keys: Tensor,
+    rows: Tensor,
+    ids: Tensor,
+    *,
+    squeeze: bool,
+    padding_idx: int,
+    first_rows: str,
 ) -> Tensor:
-    """Rows of a table that has left its servers, by sorted ids; others read as zeros."""
+    """Rows of a table that has left its servers, by sorted ids."""
     if squeeze:
         ids = ids.squeeze(-1)
     flat = ids.reshape(-1).long()
-    if not len(keys):
-        return rows.new_zeros(*ids.shape, rows.shape[1])
-    places = torch.searchsorted(keys, flat).clamp_(max=len(keys) - 1)
-    known = keys[places] == flat
+    out = _unknown_rows(first_rows, flat, rows)
+    if len(keys):
+        places = torch.searchsorted(keys, flat).clamp_(max=len(keys) - 1)
+        known = keys[places] == flat
+        out[known] = rows[places[known]]
     if padding_idx >= 0:
-        known &= flat != padding_idx
-    return (rows[places] * known.unsqueeze(-1)).reshape(*ids.shape, -1)
+        out[flat == padding_idx] = 0
+    return out.reshape(*ids.shape, -1)
+
+
+def _unknown_rows(described: str, ids: Tensor, like: Tensor) -> Tensor:
+    """Return what ids without a row read as: their first rows, zeros where ids have to enter."""
+    if not described:
+        return like.new_zeros(len(ids), like.shape[1])
+    from fleetx.ps.initializers import RowInitializer
+    from fleetx.ps.table_spec import InitializerSpec
+
+    spec = json.loads(described)
+    make = RowInitializer(
+        InitializerSpec(**spec["initializer"]),
+        seed=spec["seed"],
+        dim=like.shape[1],
+        dtype=like.dtype,
+    )
+    return make(ids)
