@@ -18,7 +18,8 @@ LIST = "docs/paddle-compatibility.md"
 PACKAGE = "paddle"
 
 _EAGER = "eager mode (dygraph) is out of scope; eager models are written in PyTorch"
-_NOT_YET = "parameter servers are not in this package yet"
+_BY_FLEET = "programs of server jobs are divided by fleet.distributed_optimizer"
+_CLOSED = "its servers were a closed binary; parameter_server.distribute_transpiler is covered"
 
 # Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
 REASONS = {
@@ -39,12 +40,11 @@ REASONS = {
     "paddle.hapi": _EAGER,
     "paddle.callbacks": _EAGER,
     "paddle.amp": _EAGER + " (programs use paddle.static.amp)",
-    "paddle.fluid.incubate.fleet.parameter_server": _NOT_YET,
-    "paddle.fluid.incubate.fleet.base.role_maker.GeneralRoleMaker": _NOT_YET,
-    "paddle.fluid.incubate.fleet.base.role_maker.MPISymetricRoleMaker": _NOT_YET,
-    "paddle.fluid.transpiler": _NOT_YET,
-    "paddle.fluid.DistributeTranspiler": _NOT_YET,
-    "paddle.fluid.communicator": _NOT_YET,
+    "paddle.fluid.incubate.fleet.parameter_server.pslib": _CLOSED,
+    "paddle.fluid.DistributeTranspiler": _BY_FLEET,
+    "paddle.fluid.transpiler.DistributeTranspiler": _BY_FLEET,
+    "paddle.fluid.transpiler.distribute_transpiler.DistributeTranspiler": _BY_FLEET,
+    "paddle.fluid.communicator": _BY_FLEET,
 }
 
 

@@ -131,6 +131,17 @@ def default_role_maker(is_collective: bool) -> RoleMakerBase:
     return MPISymetricRoleMaker()
 
 
+def check_mpirun() -> None:
+    """Refuse a process that nobody gave a role, and that mpirun did not start either."""
+    if not started_by_mpirun():
+        raise ValueError(
+            "fleet.init() was given no role maker, and mpirun, which would say who this process "
+            "is, did not start it: use fleet.init(PaddleCloudRoleMaker()) in a script that "
+            "fleetrun starts, or fleet.init(UserDefinedRoleMaker(current_id, role, worker_num, "
+            "server_endpoints))."
+        )
+
+
 def started_by_mpirun() -> bool:
     """Tell whether this process is one of several that mpirun started."""
     worker = worker_environment.detect()

@@ -1,8 +1,17 @@
-"""Rewriting programs; what is left of it for single machines."""
+"""Rewriting programs: settings of server jobs, and what is left of it for single machines."""
 
 from paddle._coverage import missing
 from paddle.fluid._memory import memory_optimize, release_memory
+from paddle.fluid.transpiler import distribute_transpiler, ps_dispatcher
+from paddle.fluid.transpiler.distribute_transpiler import DistributeTranspilerConfig
+from paddle.fluid.transpiler.ps_dispatcher import HashName, RoundRobin
 
-__all__ = ["memory_optimize", "release_memory"]
+__all__ = [
+    "DistributeTranspilerConfig",
+    "HashName",
+    "RoundRobin",
+    "memory_optimize",
+    "release_memory",
+]
 
 __getattr__ = missing(__name__)

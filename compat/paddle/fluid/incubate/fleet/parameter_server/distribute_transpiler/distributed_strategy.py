@@ -1,0 +1,29 @@
+"""The four strategies of server jobs and their runtime configurations."""
+
+from fleetx.fleet.legacy_server_config import (
+    DistributedMode,
+    DistributeTranspilerConfig,
+    ServerRuntimeConfig,
+    TrainerRuntimeConfig,
+)
+from fleetx.fleet.legacy_server_strategy import (
+    AsyncStrategy,
+    GeoStrategy,
+    HalfAsyncStrategy,
+    StrategyFactory,
+    SyncStrategy,
+)
+from fleetx.fleet.legacy_server_strategy import ServerStrategy as DistributedStrategy
+from paddle._coverage import missing
+
+__all__ = [
+    "AsyncStrategy",
+    "DistributedStrategy",
+    "GeoStrategy",
+    "HalfAsyncStrategy",
+    "StrategyFactory",
+    "SyncStrategy",
+    "TrainerRuntimeConfig",
+]
+
+__getattr__ = missing(__name__)
