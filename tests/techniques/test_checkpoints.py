@@ -27,3 +27,10 @@ def test_resuming_gives_the_losses_of_the_whole_run(
     for result in trained:
         assert result[case]["resumed"] == result[case]["whole"]
         assert len(result[case]["whole"]) == worker.STEPS - worker.BREAK
+
+
+def test_loops_of_different_lengths_are_refused_with_localsgd(
+    trained: list[dict[str, Any]],
+) -> None:
+    assert "localsgd" in trained[0]["join"]
+    assert "equally many batches" in trained[0]["join"]

@@ -17,7 +17,7 @@ from torch import nn
 
 from fleetx import comm
 from fleetx.comm.sync_batch_norm import SyncBatchNorm
-from fleetx.fleet.model import DistributedModel
+from fleetx.fleet.model import DistributedModel, LocalModel
 
 
 @contextmanager
@@ -29,6 +29,12 @@ def join(model: nn.Module, optimizer: Any = None) -> Iterator[None]:
         optimizer: what `fleet.distributed_optimizer` returned, whose state is equal afterwards.
     """
     if not isinstance(model, DistributedModel):
+        if isinstance(model, LocalModel):
+            raise ValueError(
+                "fleet.join lets a worker that is done answer the others' all-reduces, but this "
+                "strategy exchanges something else (localsgd, dgc, gradient_merge): switch that "
+                "off, or give all workers equally many batches."
+            )
         if comm.is_connected():
             raise TypeError(
                 "fleet.join takes the model that fleet.distributed_model returned, not "

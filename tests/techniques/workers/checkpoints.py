@@ -77,6 +77,12 @@ def main():
         rest = fleet.load_checkpoint(folder, model=model, optimizer=optimizer)
         resumed = train(model, optimizer, rest["step"], STEPS)
         result[name] = {"whole": whole[BREAK:], "resumed": resumed}
+    model, _ = begin(CASES["localsgd"])
+    try:
+        with fleet.join(model):
+            pass
+    except ValueError as error:
+        result["join"] = str(error)
     (out / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
 
 
