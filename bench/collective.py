@@ -15,6 +15,7 @@ import json
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -97,11 +98,11 @@ def hierarchical(rounds: int) -> list[dict[str, Any]]:
     return [*rows, *(bytes_row(what, mine, other, 0.7) for mine, other in pairs)]
 
 
-def kept(name: str) -> list[dict[str, Any]]:
-    """Return the rows of a part that was measured before."""
+def earlier() -> dict[str, Any]:
+    """Return the figures of the runs before."""
     path = RESULTS / "collective.json"
-    found = json.loads(path.read_text())["rows"] if path.exists() else []
-    return [line for line in found if line.get("part") == name]
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def main() -> None:
@@ -123,17 +124,23 @@ def main() -> None:
     unknown = [name for name in wanted if name not in parts]
     if unknown:
         parser.error(f"--only knows {', '.join(parts)}, not {unknown[0]!r}.")
+    before = earlier()
     rows: list[dict[str, Any]] = []
+    runs: dict[str, Any] = {}
     for name, run in parts.items():
         if name not in wanted:
-            rows += kept(name)
+            rows += [line for line in before.get("rows", []) if line.get("part") == name]
+            runs.update({k: v for k, v in before.get("parts", {}).items() if k == name})
             continue
+        # How busy others keep the machine: it tells how far a ratio can be trusted.
+        runs[name] = {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1)}
         try:
             rows += [{"part": name, **line} for line in run()]
         except NoNamespacesError as error:
+            del runs[name]
             print(f"{name} is left out: {error}", file=sys.stderr)
     show(rows, "Collective training: Fleet against DDP by hand and real Paddle")
-    write_record("collective", rows=rows)
+    write_record("collective", rows=rows, parts=runs)
 
 
 if __name__ == "__main__":

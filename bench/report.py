@@ -59,7 +59,12 @@ def contest_table(record: dict[str, Any]) -> str:
                 goal if reached else f"{goal}, missed",
             ]
         )
-    return table(["what", "here", "against", "ratio", "goal"], rows) + "\n" + origin(record)
+    text = table(["what", "here", "against", "ratio", "goal"], rows) + "\n" + origin(record)
+    parts = record.get("parts", {})
+    if parts:
+        loads = ", ".join(f"{name} {run['date']} at {run['load']:g}" for name, run in parts.items())
+        text += f"Parts were run on their own; load of the machine when each began: {loads}.\n"
+    return text
 
 
 def import_table(record: dict[str, Any]) -> str:

@@ -56,6 +56,12 @@ def test_a_contest_shows_ratios_and_missed_goals(report, tmp_path):
     )
 
 
+def test_parts_tell_how_busy_the_machine_was(report, tmp_path):
+    parts = {"mlp": {"date": "2024-01-02", "load": 0.25}, "bert": {"date": "2024-01-03", "load": 9}}
+    text = render(report, tmp_path, "collective", {**WHERE, "rows": [], "parts": parts})
+    assert "when each began: mlp 2024-01-02 at 0.25, bert 2024-01-03 at 9." in text
+
+
 def test_what_a_run_has_not_noted_is_not_made_up(report, tmp_path):
     figures = {"machine": {"cpu": "a processor", "cores": 4}, "rows": []}
     text = render(report, tmp_path, "static_graph", figures)
