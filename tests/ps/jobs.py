@@ -16,7 +16,8 @@ from fleetx import fleet
 from fleetx.fleet.session import Fleet
 
 _starter = multiprocessing.get_context("forkserver")
-_starter.set_forkserver_preload(["torch", "fleetx.fleet", "fleetx.static", "fleetx.ps.server"])
+# torch's optimizers import the compiler when the first one is made: once here, not per process.
+_starter.set_forkserver_preload(["torch._dynamo", "fleetx.fleet", "fleetx.static"])
 
 
 def _run(target: Callable[..., Any], env: dict[str, str], arguments: Any, out: Any) -> None:
