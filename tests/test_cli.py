@@ -1,5 +1,6 @@
 """The command `fleetx`, on the files that real Paddles wrote and on files that are none."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 import fleetx
 from fleetx import cli
+from fleetx.ps.security import JobKeys
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).parent / "checkpoint" / "golden"
@@ -62,3 +64,13 @@ def test_wrong_command_lists_the_right_ones(capsys):
     with pytest.raises(SystemExit):
         cli.main(["nothing"])
     assert "info" in capsys.readouterr().err
+
+
+def test_keys_are_made_once(tmp_path, capsys):
+    path = tmp_path / "keys.json"
+    assert main(["ps", "keys", str(path)]) == 0
+    before = path.read_text()
+    assert JobKeys.from_dict(json.loads(before)).server_secret
+    assert main(["ps", "keys", str(path)]) == 1
+    assert "File exists" in capsys.readouterr().err
+    assert path.read_text() == before

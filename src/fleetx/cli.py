@@ -2,7 +2,7 @@
 
 `fleetx info` prints the versions, devices and thread counts that a training run would use,
 `fleetx show MODEL` a program that FleetX or Paddle saved; `fleetx ps export` writes a saved table
-of a parameter server for other programs.
+of a parameter server for other programs, `fleetx ps keys` the keys of a job.
 """
 
 import argparse
@@ -77,6 +77,9 @@ def _add_ps(commands: Any) -> None:
         "--blocks", type=_positive, default=1, help="for how many servers of Paddle to write text"
     )
     export.set_defaults(command=_ps_export)
+    keys = actions.add_parser("keys", help="make the keys of a job, for fleetrun --server_keys")
+    keys.add_argument("file", type=Path, help="the new file; copy it to every machine of the job")
+    keys.set_defaults(command=_ps_keys)
 
 
 def _info(_: argparse.Namespace, console: Console) -> int:
@@ -120,6 +123,15 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
         markup=False,
         soft_wrap=True,
     )
+    return 0
+
+
+def _ps_keys(arguments: argparse.Namespace, console: Console) -> int:
+    from fleetx.launch.server_support import write_keys
+    from fleetx.ps.security import make_keys
+
+    write_keys(arguments.file, make_keys().to_dict())
+    console.print(f"{arguments.file}: keys of a new job, for its user only", markup=False)
     return 0
 
 

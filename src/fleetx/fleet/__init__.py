@@ -6,6 +6,8 @@ The functions of this module are the methods of one session; see `session.py` fo
 from typing import Any
 
 from fleetx.fleet import metrics
+from fleetx.fleet.general_role_maker import GeneralRoleMaker
+from fleetx.fleet.mpi_role_maker import MPISymetricRoleMaker
 from fleetx.fleet.role_maker import (
     PaddleCloudRoleMaker,
     Role,
@@ -72,6 +74,8 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "DistributedStrategy",
     "Fleet",
+    "GeneralRoleMaker",
+    "MPISymetricRoleMaker",
     "PaddleCloudRoleMaker",
     "Role",
     "UserDefinedCollectiveRoleMaker",
