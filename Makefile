@@ -59,6 +59,7 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(BIN)/python bench/large_batch_optimizers.py
 	$(BIN)/python -m pip install -q -c constraints.txt matplotlib
 	$(BIN)/python bench/local_sgd.py
+	$(BIN)/python bench/dgc.py
 	$(BIN)/python bench/report.py
 
 interop: $(READY) paddles ## compare with real Paddle, numbers and files

@@ -11,13 +11,12 @@ go to bench/results/dgc.json.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
-from contest import ROOT
+from goals import fashion_mnist_parser, goal, parsed, show
 from local_sgd import RECIPE, WORKERS, Group
 from namespaces import machines
 from record import write_record
@@ -68,20 +67,20 @@ def speed(data: Path, mbit: float, rounds: int) -> list[dict[str, Any]]:
     rate = {name: statistics.median(values) for name, values in rates.items()}
     volume = {name: statistics.median(values) for name, values in sent.items()}
     return [
-        {
-            "what": f"steps/s of dgc at {SPARSITY:.1%} sparsity ({rate['dgc']:.2f}), times those "
-            f"of DDP by hand ({rate['DDP']:.2f}), {mbit:g} Mbit/s",
-            "value": rate["dgc"] / rate["DDP"],
-            "goal": 5.0,
-            "at_least": True,
-        },
-        {
-            "what": f"bytes a worker sends per step with dgc ({volume['dgc'] / 1e3:.1f} kB), "
-            f"in per cent of DDP's ({volume['DDP'] / 1e3:.0f} kB)",
-            "value": 100 * volume["dgc"] / volume["DDP"],
-            "goal": 1.0,
-            "at_least": False,
-        },
+        goal(
+            f"steps/s of dgc at {SPARSITY:.1%} sparsity ({rate['dgc']:.2f}), times those of DDP by "
+            f"hand ({rate['DDP']:.2f}), {mbit:g} Mbit/s",
+            rate["dgc"] / rate["DDP"],
+            5.0,
+            at_least=True,
+        ),
+        goal(
+            f"bytes a worker sends per step with dgc ({volume['dgc'] / 1e3:.1f} kB), in per cent "
+            f"of DDP's ({volume['DDP'] / 1e3:.0f} kB)",
+            100 * volume["dgc"] / volume["DDP"],
+            1.0,
+            at_least=False,
+        ),
     ]
 
 
@@ -98,40 +97,21 @@ def accuracy(data: Path, seeds: int, steps: int) -> list[dict[str, Any]]:
                 print(f"{name}, seed {seed}: {found[name][-1]:.2f} %", file=sys.stderr, flush=True)
         group.stop()
     ours, theirs = statistics.mean(found["dgc"]), statistics.mean(found["DDP"])
-    return [
-        {
-            "what": f"points of test accuracy lost by dgc ({ours:.2f} %) against DDP "
-            f"({theirs:.2f} %), mean of {seeds} seed(s), {steps} steps",
-            "value": theirs - ours,
-            "goal": 0.3,
-            "at_least": False,
-        }
-    ]
+    what = (
+        f"points of test accuracy lost by dgc ({ours:.2f} %) against DDP ({theirs:.2f} %), mean of "
+        f"{seeds} seed(s), {steps} steps"
+    )
+    return [goal(what, theirs - ours, 0.3, at_least=False)]
 
 
 def main() -> None:
     """Measure, print what was reached and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each way")
-    parser.add_argument("--steps", type=int, default=1400, help="steps of a training")
+    parser = fashion_mnist_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="turns over slow links")
-    parser.add_argument("--mbit", type=float, default=100, help="rate of each machine's link")
-    data = ROOT.parent / "shared" / "data" / "fashion-mnist.npz"
-    parser.add_argument("--data", type=Path, default=data, help="Fashion-MNIST as one .npz")
-    options = parser.parse_args()
-    if not options.data.exists():
-        parser.error(
-            f"{options.data} is not there: name a file with train_x, train_y, test_x and test_y of "
-            "Fashion-MNIST by --data."
-        )
+    options = parsed(parser)
     goals = speed(options.data, options.mbit, options.rounds)
     goals += accuracy(options.data, options.seeds, options.steps)
-    for goal in goals:
-        value = round(goal["value"], 2)
-        goal["reached"] = value >= goal["goal"] if goal["at_least"] else value <= goal["goal"]
-        sign = "at least" if goal["at_least"] else "at most"
-        missed = "" if goal["reached"] else ", missed"
-        print(f"{goal['what']}: {value} ({sign} {goal['goal']:g}{missed})")
+    show(goals)
     write_record("dgc", goals=goals, mbit=options.mbit)
 
 

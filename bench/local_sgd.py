@@ -11,14 +11,13 @@ plot beside it (with matplotlib: the extra "bench").
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
-from contest import ROOT
+from goals import fashion_mnist_parser, goal, parsed, show
 from groups import GroupContestant
 from namespaces import machines
 from record import RESULTS, write_record
@@ -156,17 +155,7 @@ def check_goals(rows: list[dict[str, Any]], windows: list[dict[str, Any]]) -> li
     for row in windows:
         what = f"samples/s at k = {row['k']}, times those of torch's averager"
         found.append((what, row["ratio"], 1.0, True))
-    return [
-        {
-            "what": what,
-            "value": value,
-            "goal": goal,
-            "at_least": at_least,
-            # Two decimals are what windows of a shared machine can tell.
-            "reached": round(value, 2) >= goal if at_least else round(value, 2) <= goal,
-        }
-        for what, value, goal, at_least in found
-    ]
+    return [goal(what, value, limit, at_least=high) for what, value, limit, high in found]
 
 
 def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
@@ -221,19 +210,9 @@ def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
 
 def main() -> None:
     """Train, compare, print the tables, write figures and plot."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each way")
-    parser.add_argument("--steps", type=int, default=1400, help="steps of a training")
+    parser = fashion_mnist_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=7, help="turns against torch's averager")
-    parser.add_argument("--mbit", type=float, default=100, help="rate of each machine's link")
-    data = ROOT.parent / "shared" / "data" / "fashion-mnist.npz"
-    parser.add_argument("--data", type=Path, default=data, help="Fashion-MNIST as one .npz")
-    options = parser.parse_args()
-    if not options.data.exists():
-        parser.error(
-            f"{options.data} is not there: name a file with train_x, train_y, test_x and test_y of "
-            "Fashion-MNIST by --data."
-        )
+    options = parsed(parser)
     with machines(WORKERS, mbit=options.mbit, prefix="fxl") as four:
         group = Group(
             "workers",
@@ -252,10 +231,7 @@ def main() -> None:
             f"{row['name']:<34} {row['samples_per_second']:8.0f} samples/s "
             f"{row['accuracy']:6.2f} % {row['kb_per_step']:7.1f} kB/step"
         )
-    for goal in goals:
-        sign = "at least" if goal["at_least"] else "at most"
-        missed = "" if goal["reached"] else ", missed"
-        print(f"{goal['what']}: {goal['value']:.2f} ({sign} {goal['goal']:g}{missed})")
+    show(goals)
     write_record(
         "local_sgd",
         parameters=group.facts["parameters"],

@@ -106,6 +106,21 @@ def interop_table(figures: list[dict[str, Any]]) -> str:
     return table(["what", *engines, "limit"], rows)
 
 
+def _goals(record: dict[str, Any]) -> str:
+    goals = []
+    for goal in record["goals"]:
+        limit = f"{'at least' if goal['at_least'] else 'at most'} {goal['goal']:g}"
+        reached = limit if goal["reached"] else f"{limit}, missed"
+        goals.append([goal["what"], f"{goal['value']:.2f}", reached])
+    ways = ["way", "samples/s", "accuracy, %", "of all seeds", "kB sent per step and worker"]
+    return table(["what", "value", "goal"], goals)
+
+
+def goals_table(record: dict[str, Any]) -> str:
+    """Return the table of a benchmark that only has goals."""
+    return _goals(record) + "\n" + origin(record)
+
+
 def local_sgd_table(record: dict[str, Any]) -> str:
     """Return the table of ways to train and, below, what was to be reached."""
     rows = [
@@ -118,13 +133,7 @@ def local_sgd_table(record: dict[str, Any]) -> str:
         ]
         for row in record["rows"]
     ]
-    goals = []
-    for goal in record["goals"]:
-        limit = f"{'at least' if goal['at_least'] else 'at most'} {goal['goal']:g}"
-        reached = limit if goal["reached"] else f"{limit}, missed"
-        goals.append([goal["what"], f"{goal['value']:.2f}", reached])
-    ways = ["way", "samples/s", "accuracy, %", "of all seeds", "kB sent per step and worker"]
-    tables = [table(ways, rows), table(["what", "value", "goal"], goals), origin(record)]
+    tables = [table(ways, rows), _goals(record), origin(record)]
     return "\n".join(tables)
 
 
@@ -137,6 +146,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "import_time": import_table,
     "launch": times_table,
     "local_sgd": local_sgd_table,
+    "dgc": goals_table,
     "interop": interop_table,
 }
 

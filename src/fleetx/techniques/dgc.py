@@ -41,22 +41,21 @@ class DgcMomentum(ReplacedOptimizer):
         super().__init__((), inner.defaults, inner)
         self.received: Received = {}
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update all parameters."""
-        loss = None if closure is None else closure()
-        for group in self.param_groups:
-            rate = group["lr"]
-            for parameter in group["params"]:
-                if parameter in self.received:
-                    flat = parameter.data.view(-1)
-                    indices, values = self.received[parameter]
-                    for index, value in zip(indices, values, strict=True):
-                        flat.index_add_(0, index, value, alpha=-rate / comm.world_size())
-                elif parameter.grad is not None:
-                    self._ordinary(parameter, group)
+        loss = super().step(closure)
         self.received = {}
         return loss
+
+    def _update(self, group: dict[str, Any]) -> None:
+        rate = group["lr"] / comm.world_size()
+        for parameter in group["params"]:
+            if parameter in self.received:
+                flat = parameter.data.view(-1)
+                for index, value in zip(*self.received[parameter], strict=True):
+                    flat.index_add_(0, index, value, alpha=-rate)
+            elif parameter.grad is not None:
+                self._ordinary(parameter, group)
 
     def _ordinary(self, parameter: Tensor, group: dict[str, Any]) -> None:
         rate = torch.as_tensor(group["lr"], dtype=torch.float64)

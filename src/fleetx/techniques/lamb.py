@@ -8,7 +8,7 @@ with Adam's moments m and v, their bias corrected. Parameters whose name ends wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -65,30 +65,22 @@ class Lamb(ReplacedOptimizer):
     def _matches(name: str, patterns: Iterable[str]) -> bool:
         return ends_with_any(name, patterns)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update all parameters that have gradients."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            beta1, beta2 = (float(beta) for beta in group["betas"])
-            for (decay, count, *_), rows in self._rows(group).items():
-                params, grads, moments1, moments2 = zip(*rows, strict=True)
-                lamb_update(
-                    params,
-                    grads,
-                    moments1,
-                    moments2,
-                    float(group["lr"]),
-                    beta1=beta1,
-                    beta2=beta2,
-                    epsilon=group["eps"],
-                    decay=decay,
-                    powers=(beta1**count, beta2**count),
-                )
-        return loss
+    def _update(self, group: dict[str, Any]) -> None:
+        beta1, beta2 = (float(beta) for beta in group["betas"])
+        for (decay, count, *_), rows in self._rows(group).items():
+            params, grads, moments1, moments2 = zip(*rows, strict=True)
+            lamb_update(
+                params,
+                grads,
+                moments1,
+                moments2,
+                float(group["lr"]),
+                beta1=beta1,
+                beta2=beta2,
+                epsilon=group["eps"],
+                decay=decay,
+                powers=(beta1**count, beta2**count),
+            )
 
     def _rows(self, group: dict[str, Any]) -> dict[Any, list[Any]]:
         """Return parameters, gradients and moments, by what must be equal for one call."""

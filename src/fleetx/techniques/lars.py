@@ -10,7 +10,7 @@ learning rate is inside the velocity, as in Paddle: a change of it acts on new g
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -66,27 +66,19 @@ class Lars(ReplacedOptimizer):
     def _matches(name: str, patterns: Iterable[str]) -> bool:
         return any(pattern in name for pattern in patterns)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update all parameters that have gradients."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for (decay, *_), rows in self._rows(group).items():
-                params, grads, velocities = zip(*rows, strict=True)
-                lars_update(
-                    params,
-                    grads,
-                    velocities,
-                    float(group["lr"]),
-                    mu=group["momentum"],
-                    coeff=group["lars_coeff"],
-                    decay=decay,
-                    epsilon=group["epsilon"],
-                )
-        return loss
+    def _update(self, group: dict[str, Any]) -> None:
+        for (decay, *_), rows in self._rows(group).items():
+            params, grads, velocities = zip(*rows, strict=True)
+            lars_update(
+                params,
+                grads,
+                velocities,
+                float(group["lr"]),
+                mu=group["momentum"],
+                coeff=group["lars_coeff"],
+                decay=decay,
+                epsilon=group["epsilon"],
+            )
 
     def _rows(self, group: dict[str, Any]) -> dict[Any, list[Any]]:
         """Return parameters, gradients and velocities, by what must be equal for one call."""

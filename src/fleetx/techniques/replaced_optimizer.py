@@ -6,7 +6,7 @@ the script's optimizer act on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,21 @@ class ReplacedOptimizer(Optimizer):
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy needs."""
         return {**super().__getstate__(), "_names": self._names}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update all parameters; `closure` computes the loss again first."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            self._update(group)
+        return loss
+
+    def _update(self, group: Group) -> None:
+        """Update the parameters of a group that have gradients."""
+        raise NotImplementedError
 
     def take_names(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Learn what parameters are called."""
