@@ -68,9 +68,9 @@ def test_wrong_command_lists_the_right_ones(capsys):
 
 def test_keys_are_made_once(tmp_path, capsys):
     path = tmp_path / "keys.json"
-    assert main(["ps", "keys", str(path)]) == 0
+    assert cli.main(["ps", "keys", str(path)]) == 0
     before = path.read_text()
     assert JobKeys.from_dict(json.loads(before)).server_secret
-    assert main(["ps", "keys", str(path)]) == 1
+    assert cli.main(["ps", "keys", str(path)]) == 1
     assert "File exists" in capsys.readouterr().err
     assert path.read_text() == before
