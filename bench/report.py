@@ -112,7 +112,6 @@ def _goals(record: dict[str, Any]) -> str:
         limit = f"{'at least' if goal['at_least'] else 'at most'} {goal['goal']:g}"
         reached = limit if goal["reached"] else f"{limit}, missed"
         goals.append([goal["what"], f"{goal['value']:.2f}", reached])
-    ways = ["way", "samples/s", "accuracy, %", "of all seeds", "kB sent per step and worker"]
     return table(["what", "value", "goal"], goals)
 
 
@@ -133,6 +132,7 @@ def local_sgd_table(record: dict[str, Any]) -> str:
         ]
         for row in record["rows"]
     ]
+    ways = ["way", "samples/s", "accuracy, %", "of all seeds", "kB sent per step and worker"]
     tables = [table(ways, rows), _goals(record), origin(record)]
     return "\n".join(tables)
 
