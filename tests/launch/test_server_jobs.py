@@ -156,6 +156,23 @@ def test_a_restarted_worker_joins_again(fleetrun, tmp_path):
     assert (tmp_path / "result1").exists()
 
 
+def test_state_outlives_a_failed_job(fleetrun, tmp_path):
+    """The next job with the same --server_state goes on where the failed one was."""
+    flags = ("--server_num=1", "--worker_num=1", "--server_state=state", JOB, tmp_path, 4)
+    run = fleetrun(*flags, env=HELPERS)
+    wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2", 60)
+    os.kill(number_in(tmp_path / "TRAINER0.pid"), signal.SIGKILL)
+    assert run.end() == 137
+    assert "Worker 0 on 127.0.0.1 failed first" in run.stderr
+    (tmp_path / "go").touch()
+    (tmp_path / "worker0-step0").unlink()
+    assert fleetrun(*flags, env=HELPERS).end(120) == 0
+    assert not (tmp_path / "worker0-step0").exists()
+    found, wanted = manifest.load_state(tmp_path / "result0")[0], training.train_alone(4, 1)
+    torch.testing.assert_close(found["w"], wanted["w"], rtol=1e-10, atol=1e-12)
+    assert list((tmp_path / "state").iterdir()) == []
+
+
 def test_several_machines(fleetrun, tmp_path):
     """A machine of servers only, one of both roles: keys are handed out, all end together."""
     with machines(2) as network:
