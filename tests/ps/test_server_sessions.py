@@ -164,6 +164,18 @@ def test_the_backward_pass_of_a_worker_is_one_call(session):
     assert not [v for v in fleet.main_program.list_vars() if "moment" in v.name]
 
 
+def test_recomputed_look_ups_use_the_fetched_rows(session):
+    loss, _ = network("is_sparse")
+    ops = static.default_main_program().global_block().ops
+    asked = strategy()
+    asked.recompute = True
+    tops = [op.output("Out")[0] for op in ops if op.type == "tanh"]
+    asked.recompute_configs = {"checkpoints": tops}
+    fleet.distributed_optimizer(optimizer("adagrad"), asked).minimize(loss)
+    readers = [op for op in fleet.main_program.global_block().ops if "table" in op.input_arg_names]
+    assert readers == []
+
+
 def test_a_program_without_parameters_ends_with_a_barrier(session):
     x, y = (static.data(name, [-1, 1], "float32") for name in "xy")
     x.stop_gradient = False

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("fleetx.fleet")
 
 
-# Techniques that leave the exchange of gradients alone.
-_ALLOWED = ("lars", "lamb", "recompute")
+# Techniques that leave the exchange of gradients alone, for modules and for programs.
+_FOR_MODULES = ("lars", "lamb")
+_FOR_PROGRAMS = (*_FOR_MODULES, "recompute")
 
 
 def is_server_job(role: RoleMakerBase) -> bool:
@@ -56,10 +57,12 @@ def server_techniques(fleet: Fleet, optimizer: Any) -> list[Technique]:
     if not isinstance(fleet._strategy, DistributedStrategy):
         return []
     _, found = fleet._choose(optimizer)
-    wrong = [technique.name for technique in found if technique.name not in _ALLOWED]
+    of_module = isinstance(optimizer, torch.optim.Optimizer)
+    allowed = _FOR_MODULES if of_module else _FOR_PROGRAMS
+    wrong = [technique.name for technique in found if technique.name not in allowed]
     if wrong:
         raise ValueError(
-            f"strategy.{wrong[0]} does not go with parameter servers, which {', '.join(_ALLOWED)} "
+            f"strategy.{wrong[0]} does not go with parameter servers, which {', '.join(allowed)} "
             "do: switch it off, or use fleet.init(is_collective=True)."
         )
     return found

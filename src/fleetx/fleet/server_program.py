@@ -105,7 +105,7 @@ def _use_rows(main: Program, name: str, table: RowTable, gradient: str) -> None:
     block.create_var(name=name + KEYS, shape=[-1], dtype=VarType.INT64, stop_gradient=True)
     lookups = {op.uid for op in table.lookups}
     for op in block.ops:
-        if op.uid in lookups or op.forward_uid in lookups:
+        if lookups & {op.uid, op.forward_uid, op.recomputes}:
             ids = op.input("Ids")[0]
             origin = block.var(ids)
             index = index_name(name, ids)
