@@ -23,7 +23,7 @@ PADDLE_PYTHONS = env $$(for v in $(VERSIONS); do test ! -e $(VENV)-paddle$$v/.re
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test chaos lint format bench interop paddles clean
+.PHONY: help demo test chaos grid lint format bench interop paddles clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test: $(READY) ## run all tests (ARGS="-k name" to choose)
 
 chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count seed") and compare bit for bit
 	OMP_NUM_THREADS=1 $(BIN)/python tests/ps/chaos.py $(ARGS)
+
+grid: $(READY) ## compare training with 1 to 3 servers and workers, all optimizers, with one process
+	OMP_NUM_THREADS=1 PYTHONPATH=src:compat $(BIN)/python tests/ps/grid.py
 
 lint: $(READY) ## style and types: ruff, mypy
 	$(BIN)/ruff check .

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pytest
 from jobs import role, run_cases
 from programs import STEPS, batch, fresh, joined, network, optimizer, strategy
 
@@ -104,7 +103,6 @@ def check(cases: list[Case]) -> None:
 SLICED = ServerMode(kind="sync", min_block_size=4)
 WHOLE = ServerMode(kind="sync", slice_var_up=False)
 HASHED = ServerMode(kind="sync", min_block_size=2, split_method="HashName")
-KINDS = ("sgd", "momentum", "adam", "adamw", "adagrad", "rmsprop", "lars", "lamb")
 
 
 def test_programs_train_as_in_one_process():
@@ -130,12 +128,3 @@ def test_programs_train_as_in_one_process():
         Case(2, 1, "sgd", ServerMode(kind="half_async")),
     ]
     check(cases)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sliced", [True, False])
-def test_every_optimizer_on_every_number_of_servers_and_workers(sliced):
-    mode = ServerMode(kind="sync", slice_var_up=sliced, min_block_size=4)
-    for kind in KINDS:
-        sparse = "is_sparse" if kind in ("sgd", "adagrad") else "dense"
-        check([Case(s, w, kind, mode, sparse) for s in (1, 2, 3) for w in (1, 2, 3)])

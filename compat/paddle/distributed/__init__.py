@@ -1,13 +1,16 @@
 """The Fleet API, which worker this is, and datasets of text files."""
 
 from fleetx.launch import environment, worker_environment
+from fleetx.ps.entries import CountFilterEntry, ProbabilityEntry
 from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
 from paddle._coverage import missing
 from paddle.distributed import fleet
 
 __all__ = [
+    "CountFilterEntry",
     "InMemoryDataset",
     "ParallelEnv",
+    "ProbabilityEntry",
     "QueueDataset",
     "fleet",
     "get_rank",
