@@ -8,7 +8,7 @@ come down; a row that is new to this worker is fetched when it is first needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -46,15 +46,22 @@ class GeoMode(Mode):
         """Begin to look up this worker's rows; unknown ones are fetched first."""
         local = self._rows[table]
         flat = ids.detach().reshape(-1)
-        missing = local.unknown(flat)
-        fetched = self.client.start_pull_sparse(table, missing) if len(missing) else None
+        learn = self._start_learning(table, flat)
 
         def finish(_: list[Message]) -> Tensor:
-            if fetched is not None:
-                local.learn(missing, fetched.wait())
+            learn()
             return local.read(flat).reshape(*ids.shape, -1)
 
         return Pending([], finish)
+
+    def _start_learning(self, table: str, ids: Tensor) -> Callable[[], None]:
+        """Begin to fetch rows that this worker has not; the result waits for them."""
+        local = self._rows[table]
+        missing = local.unknown(ids)
+        if not len(missing):
+            return lambda: None
+        fetched = self.client.start_pull_sparse(table, missing)
+        return lambda: local.learn(missing, fetched.wait())
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
         """Do nothing: the worker's own optimizer updates the parameters."""
@@ -64,7 +71,7 @@ class GeoMode(Mode):
     ) -> None:
         """Update this worker's rows by SGD."""
         flat = ids.detach().reshape(-1)
-        self.pull_sparse(table, flat)
+        self._start_learning(table, flat)()
         rate = self._sparse[table].optimizer.rate if rate is None else rate
         self._rows[table].update(flat, gradients.detach().reshape(len(flat), -1), rate)
 
@@ -119,7 +126,8 @@ class _LocalRows:
 
     def unknown(self, ids: Tensor) -> Tensor:
         """Return the ids that have no row here, once each."""
-        return unique_ids(ids[self._index.lookup(ids) < 0])[0]
+        missing = self._index.lookup(ids) < 0
+        return unique_ids(ids[missing])[0] if bool(missing.any()) else ids[:0]
 
     def learn(self, ids: Tensor, rows: Tensor) -> None:
         """Take over rows of the servers."""
@@ -133,12 +141,12 @@ class _LocalRows:
 
     def read(self, ids: Tensor) -> Tensor:
         """Return rows."""
-        return self._local[self._index.lookup(ids)]
+        return self._local.index_select(0, self._index.lookup(ids))
 
     def update(self, ids: Tensor, gradients: Tensor, rate: float) -> None:
         """Go a step of SGD."""
         found, sums, _ = merge_rows(ids, gradients)
-        self._local[self._index.lookup(found)] -= rate * sums
+        self._local.index_add_(0, self._index.lookup(found), sums, alpha=-rate)
         self._touched.append(found.clone())
 
     def take_deltas(self, workers: int) -> tuple[Tensor, Tensor]:
@@ -148,14 +156,16 @@ class _LocalRows:
         ids, _ = unique_ids(torch.cat(self._touched))
         self._touched.clear()
         places = self._index.lookup(ids)
-        deltas = (self._local[places] - self._old[places]) / workers
-        self._old[places] += deltas
+        deltas = self._local.index_select(0, places).sub_(self._old.index_select(0, places))
+        deltas.div_(workers)
+        self._old.index_add_(0, places, deltas)
         return ids, deltas
 
     def merge(self, ids: Tensor, values: Tensor) -> None:
         """Take over what others have changed, of the rows that are used here."""
         places = self._index.lookup(ids)
         known = places >= 0
-        places, values = places[known], values[known]
-        self._local[places] += values - self._old[places]
-        self._old[places] = values
+        if not bool(known.all()):
+            places, values = places[known], values[known]
+        self._local.index_add_(0, places, values - self._old.index_select(0, places))
+        self._old.index_copy_(0, places, values)
