@@ -93,7 +93,7 @@ def test_terminal_shows_flags_environment_and_rank_0(fleetrun, script, tmp_path)
     assert {"gpus: 0,1", "heter_worker_num: None", "ips: 127.0.0.1", "log_dir: log"} <= set(lines)
     assert lines[end + 1 :] == ["launch train in CPU mode", "line of rank 0"]
     assert "--gpus 0,1 starts 2 CPU workers." in run.stderr
-    assert "Each worker computes with one thread" in run.stderr
+    assert "Each process computes with one thread" in run.stderr
     head = r"INFO \S+ \S+ \w+\.py:\d+\] Local start 2 processes\. First process distributed"
     assert re.search(head, run.stderr)
     endpoints = told(tmp_path, 0)["env"]["PADDLE_TRAINER_ENDPOINTS"]
