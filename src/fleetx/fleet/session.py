@@ -17,28 +17,25 @@ import numpy as np
 import torch
 from torch import nn
 
-from fleetx import comm, techniques
-from fleetx.comm.gradient_all_reduce import AllReduceSettings
+from fleetx import comm
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
-from fleetx.fleet import checkpoints, paddle_selection, uneven
+from fleetx.fleet import uneven
 from fleetx.fleet.asked import what_was_asked
-from fleetx.fleet.auto_model import ModelSearch
-from fleetx.fleet.eager_training import EagerTraining
-from fleetx.fleet.explain import Explanation
+from fleetx.fleet.composition import Composition
 from fleetx.fleet.mpi_role_maker import default_role_maker
 from fleetx.fleet.role_maker import RoleMakerBase, UserDefinedRoleMaker
+from fleetx.fleet.saving import Saving
 from fleetx.fleet.server_job import ServerJob, is_server_job, server_techniques
 from fleetx.fleet.server_model import LocalRows
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
 from fleetx.launch.worker_environment import detect
-from fleetx.step.compose import choose
-from fleetx.step.technique import Job, Technique
+from fleetx.step.technique import Technique
 
 logger = logging.getLogger("fleetx.fleet")
 
 
-class Fleet:
+class Fleet(Composition, Saving):
     """One worker's view of the training job."""
 
     def __init__(self) -> None:
@@ -117,71 +114,7 @@ class Fleet:
             )
         self._strategy = copy.deepcopy(strategy)
 
-    @property
-    def _role(self) -> RoleMakerBase:
-        if self._role_maker is None:
-            raise RuntimeError("fleet is not initialised: call fleet.init() first.")
-        return self._role_maker
-
-    # -- who is who -------------------------------------------------------------------
-    def is_first_worker(self) -> bool:
-        """Tell whether this is worker 0."""
-        return self._role.is_first_worker()
-
-    def worker_index(self) -> int:
-        """Return this worker's number, from 0."""
-        return self._role.worker_index()
-
-    rank = worker_index
-
-    def worker_num(self) -> int:
-        """Return the number of workers."""
-        return self._role.worker_num()
-
-    nranks = world_size = worker_num
-
-    def node_num(self) -> int:
-        """Return the number of machines."""
-        return self._role.node_num()
-
-    def local_rank(self) -> int:
-        """Return this worker's number on its machine."""
-        return self._role.local_rank()
-
-    def is_worker(self) -> bool:
-        """Tell whether this process trains."""
-        return self._role.is_worker()
-
-    def is_server(self) -> bool:
-        """Tell whether this process holds parameters for workers."""
-        return self._role.is_server()
-
-    def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
-        """Return the addresses of the workers, as a list or joined by commas."""
-        found = self._role.worker_endpoints()
-        return ",".join(found) if to_string else found
-
-    def server_endpoints(self, to_string: bool = False) -> list[str] | str:
-        """Return the addresses of the servers, as a list or joined by commas."""
-        found = self._role.server_endpoints()
-        return ",".join(found) if to_string else found
-
-    def server_num(self) -> int:
-        """Return the number of servers."""
-        return self._role.server_num()
-
-    def server_index(self) -> int:
-        """Return this server's number."""
-        return self._role.server_index()
-
     # -- talking to the others --------------------------------------------------------
-    @property
-    def util(self) -> UtilBase:
-        """Reductions, gathering, barriers and file shards over the workers."""
-        if self._util is None:
-            raise RuntimeError("fleet is not initialised: call fleet.init() first.")
-        return self._util
-
     def barrier_worker(self) -> None:
         """Wait until all workers have come here."""
         if self._servers is not None:
@@ -285,86 +218,6 @@ class Fleet:
         self._distributed_optimizer = StaticDistributedOptimizer(self, optimizer)
         return self._distributed_optimizer
 
-    def _job(self, strategy: Any = None) -> Job:
-        """Return what techniques may know about this job."""
-        strategy = self._strategy if strategy is None else strategy
-        return Job(
-            strategy=strategy,
-            workers=self.worker_num(),
-            all_reduce=all_reduce_settings(strategy, self._role),
-            bucket_mb=strategy.fuse_grad_size_in_MB if strategy.fuse_all_reduce_ops else 1e-6,
-            last_bucket_mb=strategy.last_comm_group_size_MB,
-            # Paddle's default would make many small messages: it counts only where it was set.
-            bucket_count=strategy.fuse_grad_size_in_num
-            if strategy.was_set("fuse_grad_size_in_num")
-            else 0,
-        )
-
-    def _new_eager(self) -> EagerTraining:
-        search = ModelSearch(self._searches, self._job, self._adopt, self.node_num)
-        return EagerTraining(self._choose, search)
-
-    def _searches(self) -> bool:
-        """Tell whether the strategy is still to be found by measuring."""
-        strategy = self._strategy
-        return bool(strategy.auto) and not strategy.localsgd and strategy.auto_applies()
-
-    def _adopt(self, strategy: Any) -> None:
-        """Follow a strategy from now on."""
-        self._strategy = strategy
-
-    def _choose(self, optimizer: Any = None) -> tuple[Job, list[Technique]]:
-        """Return the job and the techniques that its strategy switches on.
-
-        The strategies of the package `paddle` drop what Paddle would drop, with a warning.
-        """
-        final, self._keeps_graph = self._strategy, True
-        if final.drops_conflicts and optimizer is not None:
-            names, self._keeps_graph = paddle_selection.select(
-                final, optimizer, self.worker_num(), logger.warning
-            )
-            final = copy.deepcopy(final)
-            for name in paddle_selection.OPTIMIZERS:
-                if getattr(final, name) and name not in names:
-                    setattr(final, name, False)
-        job = self._job(final)
-        self._applied = choose(job, techniques.KNOWN)
-        return job, self._applied
-
-    # -- what was composed ------------------------------------------------------------
-    def explain(self) -> Explanation:
-        """Print the composed step as a table, and return it.
-
-        Shows each stage, its technique with settings, the bytes this worker sends per step and the
-        memory that is added or saved. Model and optimizer must be known.
-        """
-        found = self._explanation()
-        print(found)
-        return found
-
-    def _explanation(self) -> Explanation:
-        if self._collective is not None:
-            return self._collective.explanation  # type: ignore[no-any-return]
-        return self._eager.explanation()
-
-    def _final_strategy(self) -> Any:
-        """Return the strategy that is followed: a copy with switches off that were dropped."""
-        self._role  # noqa: B018 - raises if init was not called
-        applied = [technique.job.strategy for technique in self._applied]
-        return copy.deepcopy(applied[0] if applied else self._strategy)
-
-    def _get_applied_meta_list(self) -> list[str]:
-        """Return Paddle's names of the techniques that are applied, outermost first."""
-        names = [technique.name for technique in self._applied]
-        chain = paddle_selection.longest_chain(names)
-        rest = [name for name in names if name not in chain]
-        return [paddle_selection.OPTIMIZERS[name] for name in [*chain, *rest]]
-
-    def _get_applied_graph_list(self) -> list[str]:
-        """Return Paddle's name for a graph that is run as a whole, if `minimize` made one."""
-        has_program = self._collective is not None
-        return [paddle_selection.GRAPH] if has_program and self._keeps_graph else []
-
     def join(self, model: nn.Module) -> AbstractContextManager[None]:
         """Let workers have different numbers of batches: `with fleet.join(model):` around the loop.
 
@@ -434,126 +287,3 @@ class Fleet:
     @property
     def _origin_program(self) -> Any:
         return None if self._programs is None else self._programs.origin
-
-    # -- saving -----------------------------------------------------------------------
-    def save_persistables(
-        self,
-        executor: Any,
-        dirname: str,
-        main_program: Any = None,
-        filename: str | None = None,
-        mode: int = 0,
-    ) -> None:
-        """Write the persistable variables of a program into a folder; each rank that calls it
-        writes.
-
-        Every file appears whole, so ranks that write into one folder leave one complete copy.
-        """
-        from fleetx.static import io
-
-        if self._servers is not None:
-            self._servers.save_persistables(executor, dirname, main_program)
-            return
-        if main_program is None and self._collective is not None:
-            main_program = self._collective.main  # techniques have variables of their own there
-        io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
-
-    def save_inference_model(
-        self,
-        executor: Any,
-        dirname: str,
-        feeded_var_names: list[str] | None = None,
-        target_vars: list[Any] | None = None,
-        main_program: Any = None,
-        export_for_deployment: bool = True,
-    ) -> Any:
-        """Write what inference needs of a program, pruned to feeds and targets."""
-        from fleetx.static import io
-
-        if self._servers is not None:
-            return self._servers.save_inference_model(
-                executor,
-                dirname,
-                feeded_var_names or [],
-                target_vars or [],
-                main_program,
-                export_for_deployment=export_for_deployment,
-            )
-        return io.save_inference_dir(
-            dirname,
-            feeded_var_names or [],
-            target_vars or [],
-            executor,
-            self._program_to_save(main_program),
-            export_for_deployment=export_for_deployment,
-        )
-
-    def save_checkpoint(self, path: str, *, keep: int = 3, **parts: Any) -> Any:
-        """Write a checkpoint of everything given: `save_checkpoint(dir, model=model, optimizer=opt,
-        epoch=3)`.
-
-        Objects with a state_dict are saved by it, other values as they are. Rank 0 writes; the
-        others return at once. With a technique that gives workers states of their own (localsgd,
-        dgc) every worker must call it, into a folder that all share. The newest `keep` stay.
-        """
-        others = self._others() if any(t.differs_by_worker for t in self._applied) else None
-        if others is None and not self.is_first_worker():
-            return None
-        states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
-        return checkpoints.save(path, states, keep=keep, others=others)
-
-    def _others(self) -> checkpoints.Others | None:
-        if not comm.is_connected():
-            return None
-        return checkpoints.Others(
-            self.worker_index(),
-            self.worker_num(),
-            lambda number: [int(n) for n in self.util.all_gather(number)],
-        )
-
-    def load_checkpoint(self, path: str, **parts: Any) -> dict[str, Any] | None:
-        """Load the newest checkpoint into the objects given; return the other values, None if there
-        is none.
-
-        Every worker must call it. The checkpoint is read and verified before any object is changed.
-        """
-        states = checkpoints.load(path, self._others())
-        if states is None:
-            return None
-        missing = [name for name in parts if name not in states]
-        if missing:
-            raise ValueError(
-                f"the checkpoint in {path} has no {missing[0]!r}; it has {', '.join(states)}."
-            )
-        for name, part in parts.items():
-            part.load_state_dict(states[name])
-        return {name: value for name, value in states.items() if name not in parts}
-
-    def _program_to_save(self, program: Any) -> Any:
-        if program is not None:
-            return getattr(program, "_program", program)
-        if self._collective is None:
-            raise RuntimeError("there is no program to save yet: call minimize() first.")
-        return self._collective.origin
-
-
-def all_reduce_settings(strategy: Any, role: RoleMakerBase) -> AllReduceSettings:
-    """Return how gradients are summed, as a strategy says.
-
-    On one machine a hierarchy or several communicators have nothing to gain in Paddle and are left
-    out there; here the strategy is followed as soon as the workers divide into groups.
-    """
-    group = 0
-    if strategy.use_hierarchical_allreduce:
-        group = strategy.hierarchical_allreduce_inter_nranks
-        if group < 2:
-            group = max(2, role.worker_num() // max(1, role.node_num()))
-    dtype = None
-    if getattr(strategy, "fp16_allreduce", False):
-        wanted = str(getattr(strategy, "fp16_allreduce_dtype", "float16"))
-        dtype = torch.bfloat16 if "bf" in wanted else torch.float16
-    return AllReduceSettings(
-        dtype=dtype,
-        group_size=group,
-        communicators=max(1, strategy.nccl_comm_num),
-    )

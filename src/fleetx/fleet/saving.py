@@ -1,0 +1,119 @@
+"""Saving what was trained: the part of a session that writes files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx import comm
+from fleetx.fleet import checkpoints
+from fleetx.fleet.identity import Identity
+from fleetx.fleet.server_job import ServerJob
+from fleetx.step.technique import Technique
+
+
+class Saving(Identity):
+    """Programs, inference models and checkpoints."""
+
+    _collective: Any
+    _servers: ServerJob | None
+    _applied: list[Technique]
+
+    def save_persistables(
+        self,
+        executor: Any,
+        dirname: str,
+        main_program: Any = None,
+        filename: str | None = None,
+        mode: int = 0,
+    ) -> None:
+        """Write the persistable variables of a program into a folder; each rank that calls it
+        writes.
+
+        Every file appears whole, so ranks that write into one folder leave one complete copy.
+        """
+        from fleetx.static import io
+
+        if self._servers is not None:
+            self._servers.save_persistables(executor, dirname, main_program)
+            return
+        if main_program is None and self._collective is not None:
+            main_program = self._collective.main  # techniques have variables of their own there
+        io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
+
+    def save_inference_model(
+        self,
+        executor: Any,
+        dirname: str,
+        feeded_var_names: list[str] | None = None,
+        target_vars: list[Any] | None = None,
+        main_program: Any = None,
+        export_for_deployment: bool = True,
+    ) -> Any:
+        """Write what inference needs of a program, pruned to feeds and targets."""
+        from fleetx.static import io
+
+        if self._servers is not None:
+            return self._servers.save_inference_model(
+                executor,
+                dirname,
+                feeded_var_names or [],
+                target_vars or [],
+                main_program,
+                export_for_deployment=export_for_deployment,
+            )
+        return io.save_inference_dir(
+            dirname,
+            feeded_var_names or [],
+            target_vars or [],
+            executor,
+            self._program_to_save(main_program),
+            export_for_deployment=export_for_deployment,
+        )
+
+    def save_checkpoint(self, path: str, *, keep: int = 3, **parts: Any) -> Any:
+        """Write a checkpoint of everything given: `save_checkpoint(dir, model=model, optimizer=opt,
+        epoch=3)`.
+
+        Objects with a state_dict are saved by it, other values as they are. Rank 0 writes; the
+        others return at once. With a technique that gives workers states of their own (localsgd,
+        dgc) every worker must call it, into a folder that all share. The newest `keep` stay.
+        """
+        others = self._others() if any(t.differs_by_worker for t in self._applied) else None
+        if others is None and not self.is_first_worker():
+            return None
+        states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
+        return checkpoints.save(path, states, keep=keep, others=others)
+
+    def _others(self) -> checkpoints.Others | None:
+        if not comm.is_connected():
+            return None
+        return checkpoints.Others(
+            self.worker_index(),
+            self.worker_num(),
+            lambda number: [int(n) for n in self.util.all_gather(number)],
+        )
+
+    def load_checkpoint(self, path: str, **parts: Any) -> dict[str, Any] | None:
+        """Load the newest checkpoint into the objects given; return the other values, None if there
+        is none.
+
+        Every worker must call it. The checkpoint is read and verified before any object is changed.
+        """
+        states = checkpoints.load(path, self._others())
+        if states is None:
+            return None
+        missing = [name for name in parts if name not in states]
+        if missing:
+            raise ValueError(
+                f"the checkpoint in {path} has no {missing[0]!r}; it has {', '.join(states)}."
+            )
+        for name, part in parts.items():
+            part.load_state_dict(states[name])
+        return {name: value for name, value in states.items() if name not in parts}
+
+    def _program_to_save(self, program: Any) -> Any:
+        if program is not None:
+            return getattr(program, "_program", program)
+        if self._collective is None:
+            raise RuntimeError("there is no program to save yet: call minimize() first.")
+        return self._collective.origin
