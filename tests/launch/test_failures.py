@@ -182,7 +182,8 @@ def test_the_rank_that_failed_first_is_named_not_its_victims(fleetrun, script):
         "dist.all_reduce(torch.zeros(1))\n"
     )
     run = fleetrun("--nproc_per_node=3", "train.py")
-    assert run.end() == 1
+    # torch's Gloo sometimes aborts a process that leaves by an exception.
+    assert run.end() in (1, 128 + signal.SIGABRT)
     assert "Rank 1 on 127.0.0.1 failed first" in run.stderr
     assert "KeyError: 'the cause'" in run.stderr
 
