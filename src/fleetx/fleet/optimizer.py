@@ -13,29 +13,15 @@ from fleetx.launch import heartbeat
 from fleetx.step.train_step import TrainStep
 
 
-class DistributedOptimizer(Optimizer):
-    """A torch optimizer as Fleet hands it back.
+class WrappedOptimizer(Optimizer):
+    """An optimizer around another one: torch's names and Fleet's, on the inner one's groups.
 
-    It is an Optimizer, so learning-rate schedulers, GradScaler and state_dict work on it; its
-    parameter groups and state are the wrapped optimizer's own. With techniques that act after
-    backward, `step` runs them; without, it is the wrapped optimizer's step.
+    It is an Optimizer, so learning-rate schedulers, GradScaler and state_dict work on it.
     """
 
-    def __init__(self, train_step: TrainStep) -> None:
+    def __init__(self, inner: Optimizer) -> None:
         # Optimizer.__init__ is not called: groups, state and hooks are the inner optimizer's.
-        self.train_step = train_step
-        self.inner = inner = train_step.update
-        self._saw_backward = False
-        first = next((p for g in inner.param_groups for p in g["params"] if p.requires_grad), None)
-        if first is not None:
-            first.register_post_accumulate_grad_hook(self._note_backward)
-
-    def take_step(self, train_step: TrainStep) -> None:
-        """Run another step from now on, on the same parameter groups."""
-        self.train_step, self.inner = train_step, train_step.update
-
-    def _note_backward(self, _: torch.Tensor) -> None:
-        self._saw_backward = True
+        self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -56,6 +42,65 @@ class DistributedOptimizer(Optimizer):
     def defaults(self) -> Any:  # type: ignore[override]
         """The wrapped optimizer's defaults."""
         return self.inner.defaults
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        self.inner.zero_grad(set_to_none)
+
+    def clear_grad(self) -> None:
+        """Forget the gradients; Fleet's name for `zero_grad`."""
+        self.zero_grad()
+
+    def get_lr(self) -> float:
+        """Return the learning rate of the first group."""
+        return float(self.param_groups[0]["lr"])
+
+    def set_lr(self, value: float) -> None:
+        """Set the learning rate of all groups."""
+        for group in self.param_groups:
+            group["lr"] = value
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the wrapped optimizer's state."""
+        self.inner.load_state_dict(state_dict)
+
+    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; Fleet's name for `load_state_dict`."""
+        self.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters to the wrapped optimizer."""
+        self.inner.add_param_group(param_group)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+
+class DistributedOptimizer(WrappedOptimizer):
+    """A torch optimizer as Fleet hands it back.
+
+    With techniques that act after backward, `step` runs them; without, it is the wrapped
+    optimizer's step.
+    """
+
+    def __init__(self, train_step: TrainStep) -> None:
+        super().__init__(train_step.update)
+        self.train_step = train_step
+        self._saw_backward = False
+        first = next((p for g in self.param_groups for p in g["params"] if p.requires_grad), None)
+        if first is not None:
+            first.register_post_accumulate_grad_hook(self._note_backward)
+
+    def take_step(self, train_step: TrainStep) -> None:
+        """Run another step from now on, on the same parameter groups."""
+        self.train_step, self.inner = train_step, train_step.update
+
+    def _note_backward(self, _: torch.Tensor) -> None:
+        self._saw_backward = True
 
     def step(  # type: ignore[override]
         self,
@@ -83,23 +128,6 @@ class DistributedOptimizer(Optimizer):
         self.step(loss=loss)
         return None, pairs
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
-        self.inner.zero_grad(set_to_none)
-
-    def clear_grad(self) -> None:
-        """Forget the gradients; Fleet's name for `zero_grad`."""
-        self.zero_grad()
-
-    def get_lr(self) -> float:
-        """Return the learning rate of the first group."""
-        return float(self.param_groups[0]["lr"])
-
-    def set_lr(self, value: float) -> None:
-        """Set the learning rate of all groups."""
-        for group in self.param_groups:
-            group["lr"] = value
-
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, and under "fleet" that of the techniques."""
         state = self.inner.state_dict()
@@ -111,12 +139,3 @@ class DistributedOptimizer(Optimizer):
         rest = dict(state_dict)
         self.train_step.load_state_dict(rest.pop("fleet", {}))
         self.inner.load_state_dict(rest)
-
-    set_state_dict = load_state_dict
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters to the wrapped optimizer."""
-        self.inner.add_param_group(param_group)
-
-    def __repr__(self) -> str:
-        return f"DistributedOptimizer({self.inner!r})"

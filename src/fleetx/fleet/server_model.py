@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fleetx.fleet.model import LooksLikeItsModule
+from fleetx.fleet.optimizer import WrappedOptimizer
 from fleetx.fleet.role_maker import RoleMakerBase
 from fleetx.fleet.row_optimizer import block_settings, dense_optimizer, row_optimizer
 from fleetx.fleet.server_mode import ServerMode
@@ -50,23 +51,15 @@ class ServedModel(LooksLikeItsModule):
         return self.module(*args, **kwargs)
 
 
-class ServedOptimizer(Optimizer):
-    """A torch optimizer whose update runs on servers; groups and their learning rates are its."""
+class ServedOptimizer(WrappedOptimizer):
+    """A torch optimizer whose update runs on servers; groups and their learning rates are its.
+
+    `state_dict` has the groups; `fleet.save_persistables` saves the state, which is on servers.
+    """
 
     def __init__(self, inner: Optimizer, servers: EagerServers) -> None:
-        # Optimizer.__init__ is not called: groups, state and hooks are the inner optimizer's.
-        self.inner = inner
+        super().__init__(inner)
         self._servers = servers
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner":
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The wrapped optimizer's parameter groups."""
-        return self.inner.param_groups
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Hand over the gradients and fetch the parameters."""
@@ -85,36 +78,6 @@ class ServedOptimizer(Optimizer):
         pairs = [(p, p.grad) for g in self.param_groups for p in g["params"] if p.grad is not None]
         self.step()
         return None, pairs
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
-        self.inner.zero_grad(set_to_none)
-
-    def clear_grad(self) -> None:
-        """Forget the gradients; Fleet's name for `zero_grad`."""
-        self.zero_grad()
-
-    def get_lr(self) -> float:
-        """Return the learning rate of the first group."""
-        return float(self.param_groups[0]["lr"])
-
-    def set_lr(self, value: float) -> None:
-        """Set the learning rate of all groups."""
-        for group in self.param_groups:
-            group["lr"] = value
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the groups; `fleet.save_persistables` saves the state, which is on servers."""
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the groups' settings."""
-        self.inner.load_state_dict(state_dict)
-
-    set_state_dict = load_state_dict
-
-    def __repr__(self) -> str:
-        return f"ServedOptimizer({self.inner!r})"
 
 
 class EagerServers:
