@@ -18,6 +18,7 @@ from fleetx.static.tensor import *  # noqa: E402, F403
 from fleetx.static.tensor import __all__ as _tensor_names  # noqa: E402
 from fleetx.static.variable import Variable as Tensor  # noqa: E402
 from paddle import (  # noqa: E402
+    common_ops_import,
     compat,
     dataset,
     device,

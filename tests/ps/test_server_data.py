@@ -14,6 +14,7 @@ from jobs import run_job
 from programs import fresh
 
 from fleetx import fleet, static
+from fleetx.fleet.distributed_infer import DistributedInfer
 from fleetx.static import layers
 from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
 
@@ -85,13 +86,29 @@ def _merged(folder: Path) -> list[list[int]]:
     return [[int(np.array(feed[name])[0, 0]) for name in ("label", "number")] for feed in dataset]
 
 
+def _network(variables: list[Any]) -> Any:
+    ids, x, *_ = variables
+    rows = layers.sequence_pool(layers.embedding(ids, [2000, 4], is_sparse=True), "sum")
+    return layers.fc(layers.concat([x, rows], axis=1), 2, act="softmax")
+
+
+def _inferred(executor: Any, feed: Any, predicted: Any) -> list[Any]:
+    """Predict by the training program's copy, and by one that was built for inference."""
+    known = fleet.main_program.clone(for_test=True)
+    expected = executor.run(known, feed=feed, fetch_list=[predicted])
+    program = static.Program()
+    with static.program_guard(program, static.Program()), static.unique_name.guard():
+        again = _network(_variables())
+    infer = DistributedInfer(program, static.Program()).get_dist_infer_program()
+    return [*expected, *executor.run(infer, feed=feed, fetch_list=[again.name])]
+
+
 def _job(folder: Path) -> Any:
     fresh()
     fleet.init()
     variables = _variables()
-    ids, x, label, _ = variables
-    rows = layers.sequence_pool(layers.embedding(ids, [2000, 4], is_sparse=True), "sum")
-    predicted = layers.fc(layers.concat([x, rows], axis=1), 2, act="softmax")
+    label = variables[2]
+    predicted = _network(variables)
     loss = layers.mean(layers.cross_entropy(predicted, label))
     auc, _, states = layers.auc(predicted, label, num_thresholds=2**10)
     strategy = fleet.DistributedStrategy()
@@ -131,6 +148,7 @@ def _job(folder: Path) -> Any:
     fleet.all_reduce_worker(np.array([fleet.worker_index() + 1.0]), total)
     found["total"] = (total[0], float(fleet.util.all_reduce(2, "max")))
     fleet.barrier_worker()
+    found["inferred"] = _inferred(executor, next(iter(stream)), predicted)
     fleet.stop_worker()
     return found
 
@@ -179,3 +197,11 @@ def test_auc_is_that_of_all_workers(workers: list[Any]) -> None:
     for worker in workers:
         assert worker["auc"] == pytest.approx(expected)
         assert worker["total"] == (3.0, 2.0)
+
+
+def test_inference_looks_rows_up_at_the_servers(workers: list[Any]) -> None:
+    for worker in workers:
+        expected, found = worker["inferred"]
+        # What the other worker has queued may still be applied between the two.
+        np.testing.assert_allclose(found, expected, atol=0.05)
+        assert found.shape == (8, 2)

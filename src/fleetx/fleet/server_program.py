@@ -97,6 +97,14 @@ def _drop_variable(startup: Program, name: str) -> None:
 
 
 # -- rows -----------------------------------------------------------------------------------------
+def use_served_rows(program: Program, tables: dict[str, RowTable]) -> None:
+    """Make the look-ups of a program without a backward pass fetch rows from servers."""
+    for name, table in tables.items():
+        _use_rows(program, name, table, name + "@GRAD")
+    _insert_pulls(program, tables)
+    program._bump_version()
+
+
 def _use_rows(main: Program, name: str, table: RowTable, gradient: str) -> None:
     """Make the look-ups in a table, and their gradients, work on fetched rows."""
     block = main.global_block()

@@ -267,7 +267,7 @@ def _row_table(
     servers: int,
 ) -> RowTable | None:
     """Return the table of a parameter that is only looked up, None if it has to be dense."""
-    lookups = _lookups(program, param.name)
+    lookups = lookups_of(program, param.name)
     if not lookups:
         return None
     distributed = any(op.attr("is_distributed") for op in lookups)
@@ -293,7 +293,7 @@ def _row_table(
     return RowTable(spec, int(param.shape[0]), not distributed, padding, lookups)
 
 
-def _lookups(program: Program, name: str) -> list[Operator]:
+def lookups_of(program: Program, name: str) -> list[Operator]:
     """Return the look-ups in a parameter, if nothing else of the forward pass reads it."""
     found = []
     for block in program.blocks:
