@@ -57,6 +57,7 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(BIN)/python bench/launch.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
 	$(BIN)/python bench/sparse_table.py
+	$(PADDLE_PYTHONS) $(BIN)/python bench/parameter_server.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 	$(BIN)/python bench/recompute.py
 	$(BIN)/python bench/large_batch_optimizers.py

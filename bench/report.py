@@ -143,6 +143,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "recompute": contest_table,
     "large_batch_optimizers": contest_table,
     "sparse_table": contest_table,
+    "parameter_server": contest_table,
     "import_time": import_table,
     "launch": times_table,
     "local_sgd": local_sgd_table,

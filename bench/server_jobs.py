@@ -1,0 +1,122 @@
+"""Contestants that are jobs of parameter servers and workers on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contest import HERE, OURS, Contestant
+
+BATCH = 512
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class ServerContestant(Contestant):
+    """Servers and workers with plain PADDLE_* variables; all workers do the steps of a window."""
+
+    servers: int = 2
+    workers: int = 2
+    processes: list[Any] = field(default_factory=list)
+    seconds_of_cpu: list[float] = field(default_factory=list)
+    """What all processes used for a thousand samples, by window."""
+
+    def start(self) -> None:
+        """Start everybody and wait until the workers are ready."""
+        self.processes = []
+        ports = free_ports(self.servers + self.workers)
+        for place in self._places(ports):
+            self.processes.append(self._process(place))
+        try:
+            for process in self.processes[self.servers :]:
+                self.process = process
+                self.facts = json.loads(self._line())
+        except BaseException:
+            self._kill()
+            raise
+
+    def _places(self, ports: list[int]) -> list[dict[str, str]]:
+        """Return the variables of every process, servers first."""
+        names = [f"127.0.0.1:{port}" for port in ports]
+        common = {
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(names[: self.servers]),
+            "PADDLE_TRAINER_ENDPOINTS": ",".join(names[self.servers :]),
+            "PADDLE_TRAINERS_NUM": str(self.workers),
+            "POD_IP": "127.0.0.1",
+            "CPU_NUM": "1",
+        }
+        places = [
+            {**common, "PADDLE_PORT": str(port), "TRAINING_ROLE": "PSERVER"} for port in ports
+        ]
+        for index, place in enumerate(places[self.servers :]):
+            place.update(TRAINING_ROLE="TRAINER", PADDLE_TRAINER_ID=str(index))
+        return places
+
+    def _process(self, place: dict[str, str]) -> Any:
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
+        return subprocess.Popen(
+            [self.python, str(HERE / "contestants" / self.script), *self.arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if self.ours else subprocess.DEVNULL,
+            env={**kept, **threads, "PYTHONPATH": OURS if self.ours else "", **place},
+            text=True,
+        )
+
+    def window(self, steps: int) -> None:
+        """Let all workers do some steps; note samples per second of them together."""
+        before = self.cpu_seconds()
+        times = []
+        for worker in self.processes[self.servers :]:
+            worker.stdin.write(f"{steps}\n")
+            worker.stdin.flush()
+        for worker in self.processes[self.servers :]:
+            self.process = worker
+            times.append(float(self._line()))
+        samples = steps * BATCH * self.workers
+        self.rates.append(samples / max(times))
+        self.seconds_of_cpu.append(1000 * (self.cpu_seconds() - before) / samples)
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of all processes so far."""
+        total = 0.0
+        for process in self.processes:
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / TICKS
+        return total
+
+    def stop(self) -> None:
+        """End the job; who has not ended half a minute after the workers were told is killed."""
+        for process in self.processes:
+            process.stdin.close()
+        try:
+            for process in self.processes[self.servers :]:
+                process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            pass  # some versions of Paddle do not come back from stop_worker
+        finally:
+            self._kill()
+
+    def _kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports at which nobody listens."""
+    with ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            found.append(int(probe.getsockname()[1]))
+        return found
