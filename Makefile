@@ -44,7 +44,7 @@ grid: $(READY) ## compare training with 1 to 3 servers and workers, all optimize
 	OMP_NUM_THREADS=1 PYTHONPATH=src:compat $(BIN)/python tests/ps/grid.py
 
 lint: $(READY) ## style and types: ruff, mypy
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 

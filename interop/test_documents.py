@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Comparison
 from engines import HERE, Engine, ours
 
+from conftest import Comparison
 from fleetx.checkpoint.paddle_tensor import read_tensors
 
 SEEDS = HERE.parent.parent / "shared" / "seeds"

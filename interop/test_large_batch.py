@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from conftest import Comparison
 from engines import Engine, ours
 from torch import nn
 
+from conftest import Comparison
 from fleetx.static.ops.layerwise_ops import lamb_update, lars_update
 from fleetx.techniques.lamb import Lamb
 from fleetx.techniques.lars import Lars

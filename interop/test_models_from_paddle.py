@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Comparison
 from engines import Engine
 from scripts.inputs import NAMES, inputs
 
+from conftest import Comparison
 from fleetx.static import CPUPlace, Executor, Scope, io, scope_guard
 
 

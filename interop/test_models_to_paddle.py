@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-from conftest import Comparison
 from engines import Engine, ours
 from scripts.inputs import NAMES
+
+from conftest import Comparison
 
 
 def test_same_outputs_there(paddle: Engine, compare: Comparison, tmp_path: Path) -> None:

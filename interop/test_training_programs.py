@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Comparison
 from engines import Engine
 from scripts.training_inputs import STEPS, batch
 
+from conftest import Comparison
 from fleetx.static import CPUPlace, Executor, Scope, global_scope, io, scope_guard
 from fleetx.static.serialize import program_from_bytes
 

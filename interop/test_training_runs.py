@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Comparison
 from engines import Engine, ours
 from scripts.run_cases import NETWORKS, cases
+
+from conftest import Comparison
 
 APIS = {"1.8.5": "fluid", "2.6.2": "static"}
 TABLE = [
