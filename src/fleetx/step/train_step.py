@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from fleetx.step.fused_update import fuse_update
 from fleetx.step.stages import GradientSync, Memory, ParameterSync, Precision
 
 
@@ -53,6 +54,7 @@ class TrainStep:
     def take_optimizer(self, optimizer: Optimizer) -> None:
         """Update with this optimizer."""
         self._optimizer = optimizer
+        fuse_update(optimizer)
         self._name()
 
     def take_model(self, model: nn.Module) -> None:
