@@ -9,7 +9,17 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_PARTS = ("checkpoint", "comm", "data", "fleet", "launch", "ps", "static")
+_PARTS = (
+    "applications",
+    "checkpoint",
+    "comm",
+    "data",
+    "fleet",
+    "launch",
+    "ps",
+    "serving",
+    "static",
+)
 
 _NAMES = {
     "CountFilterEntry": "ps.entries",

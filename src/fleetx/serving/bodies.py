@@ -1,0 +1,178 @@
+"""Bodies of requests and answers: JSON, and raw tensors in the safetensors format.
+
+JSON is `{"inputs": {name: nested lists}}` and `{"outputs": {...}, "model": {...}}`. A raw body is
+the number of bytes of the header (8 bytes, little-endian), the header `{name: {"dtype": "F32",
+"shape": [..], "data_offsets": [begin, end]}}` as JSON, then the data: what `safetensors.numpy.save`
+writes and `safetensors.numpy.load` reads. It is read here without a copy of the data, which is most
+of the work of a request with pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetx.serving.errors import RequestError
+from fleetx.serving.tensor_spec import Arrays, TensorSpec, check_names
+
+JSON = "application/json"
+RAW = "application/vnd.safetensors"
+RAW_TYPES = (RAW, "application/octet-stream")
+
+_CODES = {
+    "BOOL": np.dtype("bool"),
+    "U8": np.dtype("uint8"),
+    "I8": np.dtype("int8"),
+    "U16": np.dtype("<u2"),
+    "I16": np.dtype("<i2"),
+    "U32": np.dtype("<u4"),
+    "I32": np.dtype("<i4"),
+    "U64": np.dtype("<u8"),
+    "I64": np.dtype("<i8"),
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+}
+_CODE_OF = {dtype: code for code, dtype in _CODES.items()}
+_LENGTH = struct.Struct("<Q")
+_METADATA = "__metadata__"
+
+
+def encode_raw(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return arrays, and words about them, as the bytes of a raw body."""
+    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    parts: list[bytes] = []
+    begin = 0
+    # Wide types first, so that every tensor begins at a multiple of its element size.
+    rows = {name: np.asarray(value) for name, value in arrays.items()}
+    for name, array in sorted(rows.items(), key=lambda item: -item[1].dtype.itemsize):
+        code = _CODE_OF.get(array.dtype.newbyteorder("<"))
+        if code is None:
+            raise TypeError(f"{name!r} holds {array.dtype}, for which raw bodies have no code.")
+        data = array.astype(_CODES[code], copy=False).tobytes()
+        end = begin + len(data)
+        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [begin, end]}
+        parts.append(data)
+        begin = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([_LENGTH.pack(len(text)), text, *parts])
+
+
+def decode_raw(body: bytes | bytearray) -> Arrays:
+    """Return the arrays of a raw body; they share its memory."""
+    header, start = _raw_header(body)
+    view = memoryview(body)[start:]
+    arrays: Arrays = {}
+    total = 0
+    for name, entry in header.items():
+        if name == _METADATA:
+            continue
+        dtype, shape, begin, end = _raw_entry(name, entry, len(view))
+        array = np.frombuffer(view[begin:end], dtype).reshape(shape)
+        arrays[name] = array if array.flags.aligned else array.copy()
+        total += end - begin
+    if total != len(view):
+        raise RequestError(
+            400, f"the raw body holds {len(view)} bytes of data, but its header tells of {total}."
+        )
+    return arrays
+
+
+def _raw_header(body: bytes | bytearray) -> tuple[dict[str, Any], int]:
+    if len(body) < _LENGTH.size:
+        raise RequestError(400, f"a raw body of {len(body)} bytes is too short for a header.")
+    (length,) = _LENGTH.unpack_from(body)
+    start = _LENGTH.size + length
+    if start > len(body):
+        raise RequestError(
+            400, f"the raw body ends inside its header of {length} bytes; is it safetensors?"
+        )
+    try:
+        header = json.loads(bytes(body[_LENGTH.size : start]))
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"the header of the raw body is not JSON: {error}.") from error
+    if not isinstance(header, dict):
+        raise RequestError(400, "the header of the raw body is not a JSON object.")
+    return header, start
+
+
+def _raw_entry(name: str, entry: Any, size: int) -> tuple[np.dtype[Any], list[int], int, int]:
+    """Return type, shape, begin and end of a tensor after checking them against each other."""
+    try:
+        code, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        sizes = [*shape, begin, end]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(
+            400, f"the header of the raw body lacks dtype, shape or data_offsets of {name!r}."
+        ) from error
+    if not isinstance(code, str) or code not in _CODES:
+        known = ", ".join(_CODES)
+        raise RequestError(400, f"{name!r} has the unknown dtype {code!r}; known are {known}.")
+    if any(type(number) is not int or number < 0 for number in sizes):
+        raise RequestError(400, f"shape and data_offsets of {name!r} must be numbers from 0 up.")
+    dtype = _CODES[code]
+    if begin > end or end > size or math.prod(shape) * dtype.itemsize != end - begin:
+        raise RequestError(
+            400,
+            f"the data_offsets [{begin}, {end}] of {name!r} do not hold {code} of shape {shape} "
+            f"in {size} bytes.",
+        )
+    return dtype, shape, begin, end
+
+
+def encode_json(arrays: Mapping[str, Any], model: Mapping[str, str]) -> bytes:
+    """Return an answer as JSON; not-a-number and infinities are written as Python writes them."""
+    outputs = {name: np.asarray(value).tolist() for name, value in arrays.items()}
+    return json.dumps({"outputs": outputs, "model": dict(model)}, separators=(",", ":")).encode()
+
+
+def decode_json(body: bytes | bytearray, specs: Sequence[TensorSpec]) -> Arrays:
+    """Return the arrays of a JSON body, of the types that the model takes."""
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"the body is not JSON: {error}.") from error
+    inputs = request.get("inputs") if isinstance(request, dict) else None
+    if not isinstance(inputs, dict):
+        raise RequestError(400, 'the body must be {"inputs": {name: nested lists of numbers}}.')
+    unknown = sorted(request.keys() - {"inputs"})
+    if unknown:
+        raise RequestError(400, f"the body has the unknown field {unknown[0]!r} beside 'inputs'.")
+    check_names(specs, inputs)
+    return {spec.name: _from_lists(spec, inputs[spec.name]) for spec in specs}
+
+
+def _from_lists(spec: TensorSpec, value: Any) -> np.ndarray[Any, Any]:
+    try:
+        array = np.array(value)
+    except (ValueError, OverflowError) as error:
+        raise RequestError(
+            400, f"input {spec.name!r} has rows of different lengths or too large numbers."
+        ) from error
+    wanted = np.dtype(spec.dtype)
+    if array.dtype.kind not in "biuf":
+        raise RequestError(400, f"input {spec.name!r} must be nested lists of numbers.")
+    if array.size == 0:  # an empty list has no type of its own
+        return array.astype(wanted)
+    if array.dtype.kind == "f" and wanted.kind in "biu":
+        raise RequestError(
+            400, f"input {spec.name!r} holds fractions, but the model takes {spec.dtype}."
+        )
+    with np.errstate(over="ignore"):
+        result = array.astype(wanted)
+    fits = (
+        np.array_equal(np.isinf(result), np.isinf(array))
+        if wanted.kind == "f"
+        else (np.array_equal(result, array))
+    )
+    if not fits:
+        raise RequestError(
+            400, f"input {spec.name!r} holds a number that does not fit into {spec.dtype}."
+        )
+    return result

@@ -1,0 +1,70 @@
+"""Programs that torch.export or `fleetx.static.export` wrote: `.pt2` files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from fleetx.checkpoint.errors import FormatError
+from fleetx.serving.engines.engine import Array, Engine
+from fleetx.serving.tensor_spec import TensorSpec
+from fleetx.static.dtypes import dtype_name
+
+_NAMES = "fleetx.json"
+
+
+def load(path: Path, threads: int | None) -> Engine:
+    """Load an exported program; its names are those FleetX wrote beside it, else torch's."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    extra = {_NAMES: ""}
+    try:
+        program = torch.export.load(path, extra_files=extra)
+    except Exception as error:  # torch says in many ways that a file is not its own
+        raise FormatError(str(path), f"is not a file of torch.export: {error}.") from error
+    nodes = {node.name: node for node in program.graph.nodes}
+    taken = [nodes[name] for name in program.graph_signature.user_inputs if name in nodes]
+    given = [nodes.get(str(name)) for name in program.graph_signature.user_outputs]
+    tensors = [node for node in taken if isinstance(node.meta.get("val"), torch.Tensor)]
+    if len(tensors) != len(program.graph_signature.user_inputs):
+        raise FormatError(str(path), "takes inputs that are no tensors, which cannot be served.")
+    results = [node for node in given if node is not None]
+    if len(results) != len(given):
+        raise FormatError(str(path), "gives outputs that are no tensors, which cannot be served.")
+    known = json.loads(extra[_NAMES] or "{}")
+    feeds = known.get("feeds") or [node.name for node in tensors]
+    fetches = known.get("fetches") or [node.name for node in results]
+    inputs = tuple(_spec(n, t) for n, t in zip(feeds, tensors, strict=True))
+    outputs = tuple(_spec(n, t) for n, t in zip(fetches, results, strict=True))
+    return Engine(inputs, outputs, (path,), _Runner(program, tensors))
+
+
+def _spec(name: str, node: torch.fx.Node) -> TensorSpec:
+    value = node.meta["val"]
+    shape = tuple(size if isinstance(size, int) else -1 for size in value.shape)
+    wide = value.dtype == torch.bfloat16
+    return TensorSpec(name, shape, "float32" if wide else dtype_name(value.dtype))
+
+
+class _Runner:
+    """Calls the module on arrays."""
+
+    def __init__(self, program: Any, inputs: Sequence[torch.fx.Node]) -> None:
+        self._module = program.module()
+        self._structure = program.call_spec.in_spec
+        self._types = [node.meta["val"].dtype for node in inputs]
+
+    def __call__(self, values: Sequence[Array]) -> list[Array]:
+        tensors = [
+            torch.from_numpy(value).to(dtype)
+            for value, dtype in zip(values, self._types, strict=True)
+        ]
+        args, kwargs = pytree.tree_unflatten(tensors, self._structure)
+        with torch.inference_mode():
+            found = pytree.tree_leaves(self._module(*args, **kwargs))
+        return [(x.float() if x.dtype == torch.bfloat16 else x).numpy() for x in found]

@@ -1,0 +1,70 @@
+"""Which file a user means by a model: its kind is told by its name.
+
+A folder may be named where it holds one model, the path that was given to `save_inference_model`,
+or the file itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from fleetx.checkpoint.errors import FormatError
+
+PROGRAM = "__model__"
+SUFFIXES = {".pdmodel": "paddle", ".pt2": "pt2", ".onnx": "onnx"}
+
+_BLOCK = 1 << 20
+
+
+def kind_of(path: Path) -> str | None:
+    """Return "paddle", "pt2" or "onnx" by the name of a file; None for other files."""
+    return "paddle" if path.name == PROGRAM else SUFFIXES.get(path.suffix)
+
+
+def find_model(path: Path) -> Path:
+    """Return the file that holds the program or graph of the model a user has named."""
+    if path.is_file():
+        if kind_of(path) is None:
+            raise FormatError(
+                str(path), f"is no model: serve a {PROGRAM}, {', '.join(SUFFIXES)} file."
+            )
+        return path
+    for suffix in SUFFIXES:
+        with_suffix = path.with_name(path.name + suffix)
+        if with_suffix.is_file():
+            return with_suffix
+    found = _models_in(path) if path.is_dir() else []
+    if not found:
+        raise FileNotFoundError(
+            f"there is no model in {str(path)!r}: name a {PROGRAM}, {', '.join(SUFFIXES)} file, "
+            "the path that was given to save_inference_model, or the folder that holds one."
+        )
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found)
+        raise FormatError(str(path), f"holds several models; name one of {names}.")
+    return found[0]
+
+
+def _models_in(folder: Path) -> list[Path]:
+    """Return the models of a folder; programs saved for training count only where alone."""
+    found = sorted(each for each in folder.iterdir() if each.is_file() and kind_of(each))
+    for_training = [
+        each
+        for each in found
+        if each.suffix == ".pdmodel" and each.with_suffix(".pdparams").exists()
+    ]
+    return [each for each in found if each not in for_training] or found
+
+
+def checksum_of(files: Iterable[Path]) -> str:
+    """Return the SHA-256 of the names and contents of files, the same in whichever order."""
+    total = hashlib.sha256()
+    for path in sorted(set(files), key=lambda each: each.name):
+        one = hashlib.sha256()
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                one.update(block)
+        total.update(f"{path.name}\0{one.hexdigest()}\n".encode())
+    return total.hexdigest()
