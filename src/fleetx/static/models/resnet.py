@@ -29,7 +29,7 @@ __all__ = [
     "wide_resnet50_2",
 ]
 
-_BLOCKS = {
+BLOCKS = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
@@ -119,6 +119,7 @@ class ResNet(Classifier):
         num_classes: the number of scores; 0 for none.
         with_pool: whether to average the last feature map.
         groups: into how many groups the 3x3 convolutions are divided.
+        channels: how many channels the first stage has.
     """
 
     def __init__(
@@ -129,17 +130,19 @@ class ResNet(Classifier):
         num_classes: int = 1000,
         with_pool: bool = True,
         groups: int = 1,
+        *,
+        channels: int = 64,
     ) -> None:
         super().__init__(num_classes, with_pool)
-        if depth not in _BLOCKS:
-            raise ValueError(f"depth of ResNet must be one of {list(_BLOCKS)}, but is {depth}.")
-        self.conv1 = nn.Conv2D(3, 64, 7, stride=2, padding=3, bias_attr=False)
-        self.bn1 = nn.BatchNorm2D(64)
+        if depth not in BLOCKS:
+            raise ValueError(f"depth of ResNet must be one of {list(BLOCKS)}, but is {depth}.")
+        self.conv1 = nn.Conv2D(3, channels, 7, stride=2, padding=3, bias_attr=False)
+        self.bn1 = nn.BatchNorm2D(channels)
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2D(3, 2, 1)
-        inputs = 64
-        for i, count in enumerate(_BLOCKS[depth]):
-            planes = 64 * 2**i
+        inputs = channels
+        for i, count in enumerate(BLOCKS[depth]):
+            planes = channels * 2**i
             outputs = planes * block.expansion
             stride = 1 if i == 0 else 2
             short_cut = None

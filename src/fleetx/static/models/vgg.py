@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static import nn
@@ -11,27 +12,43 @@ from fleetx.static.variable import Variable
 __all__ = ["VGG", "vgg11", "vgg13", "vgg16", "vgg19"]
 
 # How many 3x3 convolutions each of the five stages has, and their width.
-_STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
-_WIDTHS = (64, 128, 256, 512, 512)
+STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
+WIDTHS = (64, 128, 256, 512, 512)
 
 
 class VGG(Classifier):
-    """Feature layers followed by three linear ones."""
+    """Feature layers followed by three linear ones.
 
-    def __init__(self, features: nn.Layer, num_classes: int = 1000, with_pool: bool = True) -> None:
+    Args:
+        features: what `vgg_features` returns.
+        num_classes: the number of scores; 0 for none.
+        with_pool: whether to average the last feature map to 7x7.
+        channels: how many channels the features end with.
+        hidden: the width of the first two linear layers.
+    """
+
+    def __init__(
+        self,
+        features: nn.Layer,
+        num_classes: int = 1000,
+        with_pool: bool = True,
+        *,
+        channels: int = 512,
+        hidden: int = 4096,
+    ) -> None:
         super().__init__(num_classes, with_pool)
         self.features = features
         self.avgpool = nn.AdaptiveAvgPool2D((7, 7)) if with_pool else None
         self.classifier = None
         if num_classes > 0:
             self.classifier = nn.Sequential(
-                nn.Linear(512 * 7 * 7, 4096),
+                nn.Linear(channels * 7 * 7, hidden),
                 nn.ReLU(),
                 nn.Dropout(),
-                nn.Linear(4096, 4096),
+                nn.Linear(hidden, hidden),
                 nn.ReLU(),
                 nn.Dropout(),
-                nn.Linear(4096, num_classes),
+                nn.Linear(hidden, num_classes),
             )
 
     def extract(self, x: Variable) -> Variable:
@@ -43,11 +60,15 @@ class VGG(Classifier):
         return self._end(self.extract(x), self.avgpool, self.classifier)
 
 
-def _vgg(depth: int, pretrained: bool, batch_norm: bool, kwargs: dict[str, Any]) -> VGG:
-    refuse_pretrained(pretrained, f"vgg{depth}")
+def vgg_features(
+    depth: int, batch_norm: bool = False, widths: Sequence[int] = WIDTHS
+) -> nn.Sequential:
+    """Return the convolutions of a VGG, of these widths in its five stages."""
+    if depth not in STAGES:
+        raise ValueError(f"depth of VGG must be one of {list(STAGES)}, but is {depth}.")
     layers: list[nn.Layer] = []
     inputs = 3
-    for count, width in zip(_STAGES[depth], _WIDTHS, strict=True):
+    for count, width in zip(STAGES[depth], widths, strict=True):
         for _ in range(count):
             layers.append(nn.Conv2D(inputs, width, 3, padding=1))
             if batch_norm:
@@ -55,7 +76,12 @@ def _vgg(depth: int, pretrained: bool, batch_norm: bool, kwargs: dict[str, Any])
             layers.append(nn.ReLU())
             inputs = width
         layers.append(nn.MaxPool2D(2, 2))
-    return VGG(nn.Sequential(*layers), **kwargs)
+    return nn.Sequential(*layers)
+
+
+def _vgg(depth: int, pretrained: bool, batch_norm: bool, kwargs: dict[str, Any]) -> VGG:
+    refuse_pretrained(pretrained, f"vgg{depth}")
+    return VGG(vgg_features(depth, batch_norm), **kwargs)
 
 
 def vgg11(pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
