@@ -1,0 +1,30 @@
+"""Samples that are read one after the other, as an iterable data set for torch's DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+
+class SampleStream(IterableDataset[Any]):
+    """Samples of one worker; the loader's processes take turns with them.
+
+    Call `set_epoch` before every epoch: shuffling and random choices depend on it.
+    """
+
+    def __init__(self, samples: Callable[[int], Iterator[Any]]) -> None:
+        """Take a function that gives the samples of an epoch, by its number."""
+        self._samples = samples
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration gives."""
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        index, count = (info.id, info.num_workers) if info else (0, 1)
+        return islice(self._samples(self._epoch), index, None, count)

@@ -1,0 +1,124 @@
+"""Lines of text files: numbered for errors, shared among workers, shuffled with a seed.
+
+What Criteo's and the text data sets have in common. A line knows its file and number, so that a
+wrong one can be found; files may be gzipped.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+Files = str | Path | Iterable[str | Path]
+# Lines that are mixed with each other; beyond that many, order is kept.
+_SHUFFLED_AT_ONCE = 65536
+
+
+class Line(NamedTuple):
+    """One line and where it stands."""
+
+    path: Path
+    number: int
+    text: str
+
+    def error(self, problem: str) -> ValueError:
+        """Return the error that says what is wrong with this line."""
+        return ValueError(f"{self.path}, line {self.number}: {problem}")
+
+
+def list_files(files: Files) -> list[Path]:
+    """Return the files of a path, a folder (all files in it, by name) or a list of both."""
+    given = [files] if isinstance(files, (str, Path)) else list(files)
+    found: list[Path] = []
+    for path in map(Path, given):
+        if path.is_dir():
+            inside = sorted(p for p in path.iterdir() if p.is_file() and p.name[0] != ".")
+            if not inside:
+                raise FileNotFoundError(f"The folder {path} holds no files to read.")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise FileNotFoundError(f"There is no file {path} to read.")
+    if not found:
+        raise ValueError("The list of files to read is empty.")
+    return found
+
+
+def read_lines(files: Iterable[Path]) -> Iterator[Line]:
+    """Iterate over the lines of files, in order, without their line ends."""
+    for path in files:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as stream:
+            for number, content in enumerate(stream, 1):
+                try:
+                    text = content.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise ValueError(
+                        f"{path}, line {number}: not UTF-8 text (byte {error.start})."
+                    ) from error
+                yield Line(path, number, text.rstrip("\r\n"))
+
+
+def take_share(items: Iterable[T], index: int, count: int) -> Iterator[T]:
+    """Give every `count`-th item, from `index` on, while all workers have one.
+
+    The last, incomplete round is left out, so that workers who train together see equally many.
+    """
+    check_shard(index, count)
+    own: list[T] = []
+    for number, item in enumerate(items):
+        if number % count == index:
+            own.append(item)
+        if number % count == count - 1:
+            yield own.pop()
+
+
+def check_shard(index: int, count: int) -> None:
+    """Refuse a share that does not exist."""
+    if not 0 <= index < count:
+        raise ValueError(f"there is no share {index} of {count}: shares are numbered from 0.")
+
+
+def shuffled(items: Iterable[T], seed: str) -> Iterator[T]:
+    """Mix items in windows of many; the same seed gives the same order."""
+    mixer, window = random.Random(seed), []
+    for item in items:
+        window.append(item)
+        if len(window) == _SHUFFLED_AT_ONCE:
+            mixer.shuffle(window)
+            yield from window
+            window = []
+    mixer.shuffle(window)
+    yield from window
+
+
+def parse_lines(
+    lines: Iterable[Line], parse: Callable[[Line], T], on_error: str = "raise"
+) -> Iterator[T]:
+    """Parse lines; a wrong one raises, or is skipped and counted in one warning at the end."""
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}.")
+    skipped, read, first = 0, 0, ""
+    for line in lines:
+        read += 1
+        try:
+            sample = parse(line)
+        except ValueError as error:
+            if on_error == "raise":
+                raise
+            skipped, first = skipped + 1, first or str(error)
+            continue
+        yield sample
+    if skipped:
+        warnings.warn(f"skipped {skipped} of {read} lines; the first: {first}", stacklevel=2)
+
+
+def counting_reader(samples: Callable[[int], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
+    """Return a Paddle reader: a function without arguments whose n-th call gives epoch n."""
+    passes = iter(range(2**62))
+    return lambda: samples(next(passes))

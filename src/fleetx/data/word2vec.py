@@ -1,0 +1,203 @@
+"""Text for word2vec: skip-gram pairs with negative samples (Mikolov et al., 2013).
+
+A dictionary is a file of lines "word count". Words around a word, up to a random distance of at
+most `window_size`, are what it shall predict; `nce_num` other words, drawn by count ** 0.75, are
+what it shall not. Frequent words may be left out at random (`subsample`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fleetx.checkpoint.atomic import atomic_write
+from fleetx.data.text_lines import (
+    Files,
+    check_shard,
+    counting_reader,
+    list_files,
+    read_lines,
+    shuffled,
+    take_share,
+)
+
+if TYPE_CHECKING:
+    from fleetx.data.sample_stream import SampleStream
+
+Array = np.ndarray[Any, Any]
+Sample = tuple[Array, Array, Array]
+UNKNOWN = "<UNK>"
+
+
+class WordDictionary(NamedTuple):
+    """Words, numbered in the order of their file, and how often each was seen."""
+
+    numbers: dict[str, int]
+    counts: Array
+
+    def encode(self, text: str) -> Array:
+        """Return the numbers of the words of a line; unknown ones are <UNK>, or left out."""
+        unknown = self.numbers.get(UNKNOWN, -1)
+        found = (self.numbers.get(word, unknown) for word in text.split())
+        return np.fromiter((number for number in found if number >= 0), np.int64)
+
+
+def load_dictionary(path: str | Path) -> WordDictionary:
+    """Read a file of lines "word count"."""
+    numbers: dict[str, int] = {}
+    counts: list[int] = []
+    for line in read_lines(list_files(path)):
+        if not line.text.strip():
+            continue
+        fields = line.text.split()
+        if len(fields) != 2 or not fields[1].isdecimal() or int(fields[1]) == 0:
+            raise line.error(f"a line is 'word count', with a count from 1 on, not {line.text!r}.")
+        if fields[0] in numbers:
+            raise line.error(f"the word {fields[0]!r} has been on line {numbers[fields[0]] + 1}.")
+        numbers[fields[0]] = len(numbers)
+        counts.append(int(fields[1]))
+    if not numbers:
+        raise ValueError(f"The dictionary {path} is empty: it needs lines 'word count'.")
+    return WordDictionary(numbers, np.array(counts, "int64"))
+
+
+def build_dictionary(files: Files, path: str | Path, *, min_count: int = 1) -> WordDictionary:
+    """Count the words of text files and write the dictionary, frequent words first.
+
+    Words seen less than `min_count` times are counted together, as <UNK>.
+    """
+    seen: Counter[str] = Counter()
+    for line in read_lines(list_files(files)):
+        seen.update(line.text.split())
+    kept = {word: count for word, count in seen.items() if count >= min_count}
+    rest = seen.total() - sum(kept.values())
+    if rest:
+        kept[UNKNOWN] = kept.get(UNKNOWN, 0) + rest
+    if not kept:
+        raise ValueError("There is not a single word in the files of the dictionary.")
+    with atomic_write(path) as stream:
+        for word, count in sorted(kept.items(), key=lambda item: (-item[1], item[0])):
+            stream.write(f"{word} {count}\n".encode())
+    return load_dictionary(path)
+
+
+class SkipGram:
+    """Makes samples of lines; one instance per pass, with a random generator of its own."""
+
+    def __init__(
+        self,
+        words: WordDictionary,
+        *,
+        window_size: int = 5,
+        nce_num: int = 5,
+        subsample: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        if window_size < 1 or nce_num < 0 or subsample < 0:
+            raise ValueError(
+                f"window_size is at least 1, nce_num and subsample at least 0, not {window_size}, "
+                f"{nce_num} and {subsample}."
+            )
+        self._words, self._window, self._nce_num = words, window_size, nce_num
+        self._rng = rng or np.random.default_rng()
+        weights = words.counts.astype("float64") ** 0.75
+        self._cumulated = np.cumsum(weights / weights.sum())
+        self._keep: Array | None = None
+        if subsample:
+            share = words.counts / words.counts.sum() / subsample
+            self._keep = np.minimum(1.0, (np.sqrt(share) + 1) / share)
+
+    def negatives(self, rows: int) -> Array:
+        """Draw `nce_num` words for each of `rows` samples, by count ** 0.75."""
+        drawn = self._cumulated.searchsorted(self._rng.random((rows, self._nce_num)), "right")
+        # Rounding may leave the last sum a little under 1.
+        return np.minimum(drawn, len(self._cumulated) - 1)
+
+    def samples(self, text: str) -> Iterator[Sample]:
+        """Give ([word], [word beside it], negative words) for all pairs of a line."""
+        numbers = self._words.encode(text)
+        if self._keep is not None:
+            numbers = numbers[self._rng.random(len(numbers)) < self._keep[numbers]]
+        reach = self._rng.integers(1, self._window + 1, len(numbers))
+        steps = np.concatenate([np.arange(-self._window, 0), np.arange(1, self._window + 1)])
+        beside = np.arange(len(numbers))[:, None] + steps
+        is_pair = (beside >= 0) & (beside < len(numbers)) & (abs(steps) <= reach[:, None])
+        words = numbers[np.nonzero(is_pair)[0]].reshape(-1, 1)
+        yield from zip(
+            words,
+            numbers[beside[is_pair]].reshape(-1, 1),
+            self.negatives(len(words)),
+            strict=True,
+        )
+
+
+def dataset(
+    dict_path: str | Path,
+    files: Files,
+    *,
+    window_size: int = 5,
+    nce_num: int = 5,
+    subsample: float = 0.0,
+    shuffle: bool = False,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> SampleStream:
+    """Return a data set of ([word], [word beside it], negatives) for torch's DataLoader.
+
+    Args:
+        dict_path: file of lines "word count".
+        files: text, a sentence per line; a file, a folder or a list.
+        window_size: the largest distance of words that belong together.
+        nce_num: negative words per pair.
+        subsample: share of the text from which on a word is frequent (1e-3 to 1e-5); 0 keeps all.
+        shuffle: mix the lines, differently in every epoch.
+        seed: of all random choices, which differ by epoch and worker.
+        shard: (number of this worker, number of workers); all get equally many lines.
+    """
+    from fleetx.data.sample_stream import SampleStream
+
+    options = {"window_size": window_size, "nce_num": nce_num, "subsample": subsample}
+    return SampleStream(_samples(dict_path, files, options, shuffle, seed, shard))
+
+
+def reader(
+    dict_path: str | Path,
+    files: Files,
+    *,
+    window_size: int = 5,
+    nce_num: int = 5,
+    subsample: float = 0.0,
+    shuffle: bool = False,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Callable[[], Iterator[Sample]]:
+    """Return a Paddle reader of input_word, true_label and neg_label; see `dataset`."""
+    options = {"window_size": window_size, "nce_num": nce_num, "subsample": subsample}
+    return counting_reader(_samples(dict_path, files, options, shuffle, seed, shard))
+
+
+def _samples(
+    dict_path: str | Path,
+    files: Files,
+    options: dict[str, Any],
+    shuffle: bool,
+    seed: int,
+    shard: tuple[int, int],
+) -> Callable[[int], Iterator[Sample]]:
+    words, paths, (index, count) = load_dictionary(dict_path), list_files(files), shard
+    check_shard(index, count)
+    SkipGram(words, **options)  # wrong options are told at once
+
+    def samples(epoch: int) -> Iterator[Sample]:
+        lines = take_share(read_lines(paths), index, count)
+        if shuffle:
+            lines = shuffled(lines, f"{seed} {epoch} {index}")
+        skip_gram = SkipGram(words, **options, rng=np.random.default_rng([seed, epoch, index]))
+        for line in lines:
+            yield from skip_gram.samples(line.text)
+
+    return samples
