@@ -9,9 +9,32 @@ import importlib
 from typing import Any
 
 _NAMES = {
+    "bert_for_pretraining": "bert_module",
+    "BertBase": "bert",
+    "BertGiant": "bert",
+    "BertHuge": "bert",
+    "BertLarge": "bert",
+    "BertSizes": "bert_sizes",
+    "CriteoSizes": "criteo_model",
+    "DeepFM": "deepfm",
+    "DeepFMModule": "deepfm",
+    "lead_loss": "simnet",
+    "MultiSlotCTR": "wide_and_deep",
+    "noise_contrast": "word2vec",
     "Resnet50": "resnet",
     "Resnet50Mlperf": "resnet",
+    "SimNet": "simnet",
+    "SimNetSizes": "simnet",
+    "SkipGram": "word2vec",
     "StaticModel": "static_model",
+    "TextMatch": "simnet",
+    "Transformer": "transformer",
+    "TransformerSizes": "transformer_module",
+    "TranslationTransformer": "transformer_module",
+    "VGG16": "vgg",
+    "WideAndDeep": "wide_and_deep",
+    "Word2vec": "word2vec",
+    "Word2vecSizes": "word2vec",
 }
 
 __all__ = [*_NAMES]

@@ -1,0 +1,55 @@
+"""BERT as an `nn.Module`: the one of `transformers`, built from sizes without a download."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fleetx.applications.bert_sizes import BertSizes
+
+
+def bert_for_pretraining(sizes: BertSizes) -> nn.Module:
+    """Return `transformers.BertForPreTraining` of these sizes, with random weights.
+
+    Called with input_ids, token_type_ids, attention_mask, labels (-100 where a token is not
+    masked) and next_sentence_label, it returns both heads' scores and the sum of both losses.
+    """
+    try:
+        from transformers import BertConfig, BertForPreTraining
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "BERT as an nn.Module comes from the package transformers, which is not installed: "
+            "pip install 'fleetx[text]'."
+        ) from error
+    config = BertConfig(
+        vocab_size=sizes.words,
+        hidden_size=sizes.hidden,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        intermediate_size=sizes.inner,
+        hidden_dropout_prob=sizes.dropout,
+        attention_probs_dropout_prob=sizes.dropout,
+        max_position_embeddings=sizes.positions,
+        type_vocab_size=sizes.kinds,
+    )
+    return BertForPreTraining(config)
+
+
+def module_batch(batch: dict[str, Any]) -> dict[str, Tensor]:
+    """Return a batch of the static model's inputs as keywords of the module."""
+    ids = torch.as_tensor(batch["src_ids"])
+    rows, length = ids.shape[0], ids.shape[1]
+    labels = torch.full((rows * length,), -100, dtype=torch.long)
+    labels[torch.as_tensor(batch["mask_pos"]).reshape(-1).long()] = torch.as_tensor(
+        batch["mask_label"]
+    ).reshape(-1)
+    return {
+        "input_ids": ids.reshape(rows, length),
+        "token_type_ids": torch.as_tensor(batch["sent_ids"]).reshape(rows, length),
+        "position_ids": torch.as_tensor(batch["pos_ids"]).reshape(rows, length),
+        "attention_mask": torch.as_tensor(batch["input_mask"]).reshape(rows, length),
+        "labels": labels.reshape(rows, length),
+        "next_sentence_label": torch.as_tensor(batch["labels"]).reshape(rows),
+    }

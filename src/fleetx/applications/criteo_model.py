@@ -1,0 +1,131 @@
+"""What the models of click data share: Criteo's inputs, the loss, AUC, and reading files.
+
+A sample has 13 numbers, 26 slots with one id each, and a label that says whether there was a click.
+As programs, models take `dense_input` [N, 13], `C1` … `C26` [N, 1] and `label` [N, 1]; as modules,
+the numbers [N, 13] and all ids [N, 26], and return scores [N], whose loss is
+`F.binary_cross_entropy_with_logits`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetx.applications.reading import worker_share
+from fleetx.applications.static_model import StaticModel
+from fleetx.applications.targets import Targets
+from fleetx.data import criteo
+from fleetx.data.text_lines import Files
+from fleetx.static import layers
+from fleetx.static.initializer import Uniform
+from fleetx.static.layers.io import static_data
+from fleetx.static.layers.nn import embedding_v2
+from fleetx.static.param_attr import ParamAttr
+from fleetx.static.place import CPUPlace
+from fleetx.static.readers.batch import batch
+from fleetx.static.readers.generator_loader import GeneratorLoader
+from fleetx.static.variable import Variable
+
+ROW_BOUND = 0.01
+"""The largest first value of rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriteoSizes:
+    """How large a model of click data is."""
+
+    ids: int = criteo.SPARSE_FEATURE_DIM
+    """Rows of the table of ids."""
+    row: int = 10
+    """Length of a row."""
+    dense: int = criteo.DENSE
+    """Numbers of a sample."""
+    slots: int = criteo.SPARSE
+    """Slots of a sample."""
+    hidden: tuple[int, ...] = (400, 400, 400)
+    """Widths of the hidden layers."""
+
+
+class CriteoModel(StaticModel):
+    """A static model of click data.
+
+    Args:
+        sizes: how large; Criteo's by default.
+        is_sparse: whether only the rows of a batch get gradients.
+        is_distributed: whether rows are on parameter servers only, in a job with servers.
+    """
+
+    def __init__(
+        self,
+        sizes: CriteoSizes | None = None,
+        *,
+        is_sparse: bool = True,
+        is_distributed: bool = False,
+    ) -> None:
+        self.sizes = sizes or CriteoSizes()
+        self._lookup = {"is_sparse": is_sparse, "is_distributed": is_distributed}
+        super().__init__()
+
+    def build(self) -> None:
+        """Add the network to the default programs."""
+        dense = static_data("dense_input", [None, self.sizes.dense], "float32")
+        slots = [
+            static_data(f"C{number}", [None, 1], "int64")
+            for number in range(1, self.sizes.slots + 1)
+        ]
+        label = static_data("label", [None, 1], "int64")
+        self.inputs = [dense, *slots, label]
+        # One lookup for all slots: one request to each server.
+        self._judge(self.scores(dense, layers.concat(slots, axis=1)), label)
+
+    def scores(self, dense: Variable, ids: Variable) -> Variable:
+        """Add the network; return scores [N, 1] of numbers and ids, and set `weights`."""
+        raise NotImplementedError(f"{type(self).__name__} does not define scores().")
+
+    def rows(self, name: str, ids: Variable, dim: int) -> Variable:
+        """Return rows of a table by their ids."""
+        attr = ParamAttr(name=name, initializer=Uniform(-ROW_BOUND, ROW_BOUND))
+        return embedding_v2(ids, [self.sizes.ids, dim], param_attr=attr, **self._lookup)
+
+    def _judge(self, scores: Variable, label: Variable) -> None:
+        costs = layers.sigmoid_cross_entropy_with_logits(scores, layers.cast(label, "float32"))
+        self.loss = layers.mean(costs)
+        clicked = layers.sigmoid(scores)
+        chances = layers.concat([layers.scale(clicked, -1.0, bias=1.0), clicked], axis=1)
+        self.predict = chances
+        auc, batch_auc, self.auc_states = layers.auc(chances, label)
+        self.target = Targets({"auc": auc, "batch_auc": batch_auc})
+        self.checkpoints = [scores.name]
+
+    def load_criteo_from_file(
+        self,
+        train_files_path: Files,
+        sparse_feature_dim: int | None = None,
+        batch_size: int = 1000,
+        shuffle: bool = True,
+    ) -> GeneratorLoader:
+        """Return a loader of Criteo's lines: label, 13 numbers, 26 categories; by tabs.
+
+        Args:
+            train_files_path: a file, a folder, or a list of them.
+            sparse_feature_dim: how many rows categories are hashed to; all of the model's.
+            batch_size: lines per batch.
+            shuffle: mix the lines, differently in every pass.
+        """
+        sizes = self.sizes
+        rows = sizes.ids if sparse_feature_dim is None else sparse_feature_dim
+        if rows > sizes.ids:
+            raise ValueError(
+                f"sparse_feature_dim={rows} is more than the {sizes.ids} rows of the model: make "
+                f"it with CriteoSizes(ids={rows})."
+            )
+        if (sizes.dense, sizes.slots) != (criteo.DENSE, criteo.SPARSE):
+            raise ValueError(
+                f"Criteo's lines have {criteo.DENSE} numbers and {criteo.SPARSE} slots, the model "
+                f"has {sizes.dense} and {sizes.slots}."
+            )
+        samples = criteo.reader(
+            train_files_path, sparse_feature_dim=rows, shuffle=shuffle, shard=worker_share()
+        )
+        return self.loader().set_sample_list_generator(
+            batch(samples, batch_size), places=CPUPlace()
+        )

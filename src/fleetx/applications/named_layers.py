@@ -1,0 +1,55 @@
+"""Static layers whose parameters have given names, and the weights of a module they correspond to.
+
+Used inside `StaticModel.build()`: variables are looked up in the default main program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.applications.weights import Weight
+from fleetx.static import layers
+from fleetx.static.param_attr import ParamAttr
+from fleetx.static.program import default_main_program
+from fleetx.static.variable import Variable
+
+
+def named_fc(name: str, value: Any, size: int, *, initializer: Any = None, **more: Any) -> Variable:
+    """Return a fully connected layer with the parameters `<name>.w_0` and `<name>.b_0`."""
+    return layers.fc(
+        value,
+        size,
+        param_attr=ParamAttr(name=f"{name}.w_0", initializer=initializer),
+        bias_attr=ParamAttr(name=f"{name}.b_0"),
+        **more,
+    )
+
+
+def named_norm(name: str, value: Any, epsilon: float) -> Variable:
+    """Return a normalisation of the last dimension with `<name>_scale` and `<name>_bias`."""
+    return layers.layer_norm(
+        value,
+        begin_norm_axis=len(value.shape) - 1,
+        epsilon=epsilon,
+        param_attr=ParamAttr(name=f"{name}_scale"),
+        bias_attr=ParamAttr(name=f"{name}_bias"),
+    )
+
+
+def weight(name: str, *, transposed: bool = False) -> Weight:
+    """Return a variable of the program being built as a weight."""
+    variable = default_main_program().global_block().var(name)
+    return Weight(variable=variable, place=name, transposed=transposed)
+
+
+def linear_weights(name: str, module: str) -> dict[str, Weight]:
+    """Return weight and bias of `named_fc`, by the keys of an `nn.Linear`."""
+    return {
+        f"{module}.weight": weight(f"{name}.w_0", transposed=True),
+        f"{module}.bias": weight(f"{name}.b_0"),
+    }
+
+
+def norm_weights(name: str, module: str) -> dict[str, Weight]:
+    """Return scale and shift of `named_norm`, by the keys of an `nn.LayerNorm`."""
+    return {f"{module}.weight": weight(f"{name}_scale"), f"{module}.bias": weight(f"{name}_bias")}

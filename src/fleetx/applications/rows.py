@@ -1,0 +1,29 @@
+"""Embeddings of recommendation models: rows in the module, or in tables on parameter servers."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from fleetx.ps.embedding import SparseEmbedding
+from fleetx.ps.table_spec import InitializerSpec
+
+
+def embedding_rows(
+    name: str, count: int, dim: int, *, on_servers: bool = False, bound: float = 0.01
+) -> nn.Module:
+    """Return an embedding whose rows begin between -bound and bound.
+
+    Args:
+        name: the table's name on the servers.
+        count: how many ids there are; a table on servers takes any.
+        dim: the length of a row.
+        on_servers: make a `SparseEmbedding`, whose rows appear when they are first trained, instead
+            of an `nn.Embedding(sparse=True)`, which holds all of them.
+        bound: the largest first value.
+    """
+    if on_servers:
+        uniform = InitializerSpec(kind="uniform", settings={"low": -bound, "high": bound})
+        return SparseEmbedding(name, dim, initializer=uniform)
+    rows = nn.Embedding(count, dim, sparse=True)
+    nn.init.uniform_(rows.weight, -bound, bound)
+    return rows

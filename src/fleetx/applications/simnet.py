@@ -1,0 +1,150 @@
+"""SimNet: how well texts match, learnt from pairs: a text that was chosen and one that was not.
+
+A text is a bag of words: the sum of its rows through softsign and a layer; two texts match by the
+cosine of theirs. The loss is 0 when the chosen one leads by `margin`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fleetx.applications.named_layers import linear_weights, named_fc, weight
+from fleetx.applications.reading import worker_share
+from fleetx.applications.rows import embedding_rows
+from fleetx.applications.static_model import StaticModel
+from fleetx.applications.targets import Targets
+from fleetx.data import text_triples
+from fleetx.data.text_lines import Files
+from fleetx.static import layers
+from fleetx.static.initializer import Uniform
+from fleetx.static.layers.io import data
+from fleetx.static.param_attr import ParamAttr
+from fleetx.static.place import CPUPlace
+from fleetx.static.readers.batch import batch
+from fleetx.static.readers.generator_loader import GeneratorLoader
+from fleetx.static.variable import Variable
+
+_TABLE = "__emb__"
+_QUERY, _TITLE = "__q_fc__", "__fc__"
+_BOUND = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimNetSizes:
+    """How large the network is."""
+
+    words: int = 1451594
+    """Size of the vocabulary; word 0 is padding."""
+    row: int = 128
+    """Length of a word's vector."""
+    hidden: int = 128
+    """Length of a text's vector."""
+    margin: float = 0.1
+    """By how much the chosen text must lead."""
+
+
+class TextMatch(nn.Module):
+    """The network as a module; `on_servers` makes its rows a `SparseEmbedding`."""
+
+    def __init__(self, sizes: SimNetSizes | None = None, *, on_servers: bool = False) -> None:
+        super().__init__()
+        sizes = sizes or SimNetSizes()
+        self.rows = embedding_rows(
+            _TABLE, sizes.words, sizes.row, on_servers=on_servers, bound=_BOUND
+        )
+        self.query = nn.Linear(sizes.row, sizes.hidden)
+        self.title = nn.Linear(sizes.row, sizes.hidden)
+
+    def forward(self, query: Tensor, chosen: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how well two titles match queries: word ids [N, *], padded with 0."""
+        vector = self._vector(query, self.query)
+        first, second = (self._vector(title, self.title) for title in (chosen, other))
+        return F.cosine_similarity(vector, first), F.cosine_similarity(vector, second)
+
+    def match(self, query: Tensor, title: Tensor) -> Tensor:
+        """Return how well titles match queries."""
+        return F.cosine_similarity(self._vector(query, self.query), self._vector(title, self.title))
+
+    def _vector(self, ids: Tensor, layer: nn.Module) -> Tensor:
+        rows = self.rows(ids) * (ids != 0).unsqueeze(2)
+        return layer(F.softsign(rows.sum(1)))
+
+
+def lead_loss(chosen: Tensor, other: Tensor, margin: float = 0.1) -> Tensor:
+    """Return by how much the chosen texts fail to lead by `margin`, on average."""
+    return torch.relu(margin - chosen + other).mean()
+
+
+class SimNet(StaticModel):
+    """The network as a static model; inputs are sequences of words `q`, `pt`, `nt`.
+
+    Args:
+        sizes: how large.
+        is_sparse: whether only the rows of a batch get gradients.
+        is_distributed: whether rows are on parameter servers only, in a job with servers.
+    """
+
+    def __init__(
+        self,
+        sizes: SimNetSizes | None = None,
+        *,
+        is_sparse: bool = True,
+        is_distributed: bool = False,
+    ) -> None:
+        self.sizes = sizes or SimNetSizes()
+        self._lookup = {"is_sparse": is_sparse, "is_distributed": is_distributed}
+        super().__init__()
+
+    def build(self) -> None:
+        """Add the network to the default programs."""
+        query, chosen, other = (
+            data(name, [1], dtype="int64", lod_level=1) for name in ("q", "pt", "nt")
+        )
+        self.inputs = [query, chosen, other]
+        vector = self._vector(query, _QUERY)
+        first = layers.cos_sim(vector, self._vector(chosen, _TITLE))
+        second = layers.cos_sim(vector, self._vector(other, _TITLE))
+        behind = layers.scale(layers.elementwise_sub(second, first), bias=self.sizes.margin)
+        self.loss = layers.mean(layers.relu(behind))
+        leads = layers.cast(layers.greater_than(first, second), "float32")
+        self.target = Targets({"acc": layers.mean(leads)})
+        self.checkpoints = [vector.name]
+        self.weights = {
+            "rows.weight": weight(_TABLE),
+            **linear_weights(_QUERY, "query"),
+            **linear_weights(_TITLE, "title"),
+        }
+
+    def _vector(self, ids: Variable, layer: str) -> Variable:
+        attr = ParamAttr(name=_TABLE, initializer=Uniform(-_BOUND, _BOUND))
+        rows = layers.embedding(
+            ids, [self.sizes.words, self.sizes.row], param_attr=attr, **self._lookup
+        )
+        total = layers.sequence_pool(rows, "sum")
+        return named_fc(layer, layers.softsign(total), self.sizes.hidden)
+
+    def make_module(self) -> nn.Module:
+        """Return the same network as a module."""
+        return TextMatch(self.sizes)
+
+    def load_reader_from_file(
+        self, dict_path: str, file_list: Files, batch_size: int = 128, shuffle: bool = True
+    ) -> GeneratorLoader:
+        """Return a loader of files of three texts per line: query, chosen, other; by tabs.
+
+        Args:
+            dict_path: one word per line; its number, from 1 on, is the word's id.
+            file_list: files, or folders of them.
+            batch_size: lines per batch.
+            shuffle: mix the lines, differently in every pass.
+        """
+        samples = text_triples.reader(
+            dict_path, file_list, words=self.sizes.words, shuffle=shuffle, shard=worker_share()
+        )
+        return self.loader().set_sample_list_generator(
+            batch(samples, batch_size), places=CPUPlace()
+        )

@@ -1,0 +1,127 @@
+"""The Transformer for translation as a module: Vaswani et al., "Attention Is All You Need", 2017.
+
+`torch.nn.Transformer` with normalisation first; one table for the words of both languages, which is
+also the output layer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerSizes:
+    """How large a Transformer is."""
+
+    words: int = 33712
+    """Size of the vocabulary of both languages."""
+    width: int = 512
+    """Length of the vector of a token."""
+    heads: int = 8
+    """Attention heads; `width` is a multiple."""
+    inner: int = 2048
+    """Width of the feed-forward layer."""
+    layers: int = 6
+    """Layers of the encoder, and of the decoder."""
+    longest: int = 256
+    """The longest sentence."""
+    dropout: float = 0.1
+    """Share of values left out in training."""
+    smoothing: float = 0.1
+    """Share of the label that is spread over all words."""
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads or self.width % 2:
+            raise ValueError(
+                f"width={self.width} of a Transformer must be even and a multiple of "
+                f"heads={self.heads}."
+            )
+
+
+def waves(longest: int, width: int) -> np.ndarray:
+    """Return a vector per position: sines, then cosines, of wave lengths from 2*pi to 20000*pi."""
+    lengths = np.power(1e4, np.arange(width // 2) / max(width // 2 - 1, 1))
+    angles = np.arange(longest)[:, None] / lengths
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
+
+
+class TranslationTransformer(nn.Module):
+    """Scores of the next word of a translation."""
+
+    positions: Tensor
+
+    def __init__(self, sizes: TransformerSizes | None = None) -> None:
+        super().__init__()
+        sizes = sizes or TransformerSizes()
+        self.sizes = sizes
+        self.words = nn.Embedding(sizes.words, sizes.width)
+        nn.init.normal_(self.words.weight, std=sizes.width**-0.5)
+        self.dropout = nn.Dropout(sizes.dropout)
+        shape = (sizes.width, sizes.heads, sizes.inner, sizes.dropout)
+        layer = nn.TransformerEncoderLayer(*shape, batch_first=True, norm_first=True)
+        # Made here, because nn.Transformer would ask for nested tensors, which exclude norm_first.
+        encoder = nn.TransformerEncoder(
+            layer, sizes.layers, nn.LayerNorm(sizes.width), enable_nested_tensor=False
+        )
+        self.transformer = nn.Transformer(
+            sizes.width,
+            sizes.heads,
+            num_decoder_layers=sizes.layers,
+            dim_feedforward=sizes.inner,
+            dropout=sizes.dropout,
+            custom_encoder=encoder,
+            batch_first=True,
+            norm_first=True,
+        )
+        table = torch.from_numpy(waves(sizes.longest, sizes.width))
+        self.register_buffer("positions", table, persistent=False)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_padding: Tensor | None = None,
+        target_padding: Tensor | None = None,
+    ) -> Tensor:
+        """Return scores [N, T, words] of what follows each word of the target.
+
+        Args:
+            source: word numbers [N, S].
+            target: word numbers [N, T], beginning with the start symbol.
+            source_padding: True where the source has ended.
+            target_padding: True where the target has ended.
+        """
+        length = target.shape[1]
+        later = torch.ones(length, length, dtype=torch.bool, device=target.device).triu(1)
+        out = self.transformer(
+            self._embed(source),
+            self._embed(target),
+            tgt_mask=later,
+            src_key_padding_mask=source_padding,
+            memory_key_padding_mask=source_padding,
+            tgt_key_padding_mask=target_padding,
+        )
+        return F.linear(out, self.words.weight)
+
+    def loss(self, scores: Tensor, label: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Return the smoothed cross entropy per word; words at `padding` do not count."""
+        if padding is not None:
+            label = label.masked_fill(padding, -100)
+        return F.cross_entropy(
+            scores.flatten(0, 1), label.flatten(), label_smoothing=self.sizes.smoothing
+        )
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        if ids.shape[1] > self.sizes.longest:
+            raise ValueError(
+                f"a sentence has {ids.shape[1]} tokens, but the model is for {self.sizes.longest}: "
+                f"make it with TransformerSizes(longest={ids.shape[1]})."
+            )
+        scaled = self.words(ids) * math.sqrt(self.sizes.width)
+        return self.dropout(scaled + self.positions[: ids.shape[1]])

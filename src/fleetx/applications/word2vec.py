@@ -1,0 +1,204 @@
+"""Word2vec: Mikolov et al., "Distributed Representations of Words and Phrases", 2013.
+
+Skip-gram: a word predicts a neighbour among words drawn as noise. The noise comes with the data
+(`neg_label`), so that a step is the same on every engine; the loss is the noise-contrastive one in
+its negative-sampling form: binary, with the neighbour as 1 and noise as 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from shlex import join
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fleetx.applications.named_layers import weight
+from fleetx.applications.reading import worker_share
+from fleetx.applications.rows import embedding_rows
+from fleetx.applications.static_model import StaticModel
+from fleetx.data import word2vec as skip_grams
+from fleetx.data.text_lines import Files, list_files
+from fleetx.static import layers
+from fleetx.static.dataset_feed import QueueDataset
+from fleetx.static.initializer import Constant, Uniform
+from fleetx.static.layers.io import static_data
+from fleetx.static.layers.nn import embedding_v2
+from fleetx.static.param_attr import ParamAttr
+from fleetx.static.place import CPUPlace
+from fleetx.static.readers.batch import batch
+from fleetx.static.readers.generator_loader import GeneratorLoader
+from fleetx.static.variable import Variable
+
+_WORDS, _OUTPUT, _SHIFT = "emb", "emb_w", "emb_b"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word2vecSizes:
+    """How large the tables are."""
+
+    words: int = 354051
+    """Size of the vocabulary."""
+    row: int = 300
+    """Length of a word's vector."""
+    noise: int = 5
+    """Words drawn as noise per pair."""
+
+    @property
+    def bound(self) -> float:
+        """The largest first value of a vector."""
+        return 0.5 / self.row
+
+
+class SkipGram(nn.Module):
+    """The network as a module; `on_servers` makes its tables `SparseEmbedding`s."""
+
+    def __init__(self, sizes: Word2vecSizes | None = None, *, on_servers: bool = False) -> None:
+        super().__init__()
+        sizes = sizes or Word2vecSizes()
+        self.words = embedding_rows(
+            _WORDS, sizes.words, sizes.row, on_servers=on_servers, bound=sizes.bound
+        )
+        self.outputs = embedding_rows(
+            _OUTPUT, sizes.words, sizes.row, on_servers=on_servers, bound=sizes.bound
+        )
+        self.shifts = embedding_rows(_SHIFT, sizes.words, 1, on_servers=on_servers, bound=0.0)
+
+    def forward(self, word: Tensor, neighbour: Tensor, noise: Tensor) -> Tensor:
+        """Return scores [N, 1 + noise] of words [N], neighbours [N] and noise [N, noise]."""
+        others = torch.cat([neighbour.reshape(-1, 1), noise], dim=1)
+        vector = self.words(word.reshape(-1)).unsqueeze(2)
+        return (self.outputs(others) @ vector + self.shifts(others)).squeeze(2)
+
+
+def noise_contrast(scores: Tensor) -> Tensor:
+    """Return the loss of scores whose first column is the neighbour's: a sum per pair, averaged."""
+    wanted = torch.zeros_like(scores)
+    wanted[:, 0] = 1.0
+    return F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum") / len(scores)
+
+
+class Word2vec(StaticModel):
+    """Skip-gram as a static model; inputs `input_word`, `true_label` [N, 1] and `neg_label`.
+
+    Args:
+        sizes: how large.
+        is_sparse: whether only the rows of a batch get gradients.
+        is_distributed: whether rows are on parameter servers only, in a job with servers.
+    """
+
+    def __init__(
+        self,
+        sizes: Word2vecSizes | None = None,
+        *,
+        is_sparse: bool = True,
+        is_distributed: bool = False,
+    ) -> None:
+        self.sizes = sizes or Word2vecSizes()
+        self._lookup = {"is_sparse": is_sparse, "is_distributed": is_distributed}
+        super().__init__()
+
+    def build(self) -> None:
+        """Add the network to the default programs."""
+        word = static_data("input_word", [None, 1], "int64")
+        neighbour = static_data("true_label", [None, 1], "int64")
+        noise = static_data("neg_label", [None, self.sizes.noise], "int64")
+        self.inputs = [word, neighbour, noise]
+        others = layers.concat([neighbour, noise], axis=1)
+        uniform = Uniform(-self.sizes.bound, self.sizes.bound)
+        vector = self._rows(_WORDS, word, self.sizes.row, uniform)
+        outputs = self._rows(_OUTPUT, others, self.sizes.row, uniform)
+        shifts = self._rows(_SHIFT, others, 1, Constant(0.0))
+        scores = layers.squeeze(
+            layers.elementwise_add(layers.matmul(outputs, vector, transpose_y=True), shifts), [2]
+        )
+        wanted = layers.concat([layers.ones_like(neighbour), layers.zeros_like(noise)], axis=1)
+        costs = layers.sigmoid_cross_entropy_with_logits(scores, layers.cast(wanted, "float32"))
+        self.loss = layers.mean(layers.reduce_sum(costs, dim=1))
+        self.checkpoints = [scores.name]
+        self.weights = {
+            "words.weight": weight(_WORDS),
+            "outputs.weight": weight(_OUTPUT),
+            "shifts.weight": weight(_SHIFT),
+        }
+
+    def _rows(self, name: str, ids: Variable, dim: int, first: object) -> Variable:
+        attr = ParamAttr(name=name, initializer=first)
+        return embedding_v2(ids, [self.sizes.words, dim], param_attr=attr, **self._lookup)
+
+    def make_module(self) -> nn.Module:
+        """Return the same network as a module."""
+        return SkipGram(self.sizes)
+
+    def load_reader_from_file(
+        self,
+        dict_path: str,
+        file_list: Files,
+        window_size: int = 5,
+        nce_num: int = 5,
+        batch_size: int = 1000,
+    ) -> GeneratorLoader:
+        """Return a loader of text, a sentence per line, mixed differently in every pass.
+
+        Args:
+            dict_path: lines "word count".
+            file_list: files, or folders of them.
+            window_size: the largest distance of words that belong together.
+            nce_num: words drawn as noise per pair; as many as the model has.
+            batch_size: pairs per batch.
+        """
+        self._check(dict_path, nce_num)
+        samples = skip_grams.reader(
+            dict_path,
+            file_list,
+            window_size=window_size,
+            nce_num=nce_num,
+            shuffle=True,
+            shard=worker_share(),
+        )
+        return self.loader().set_sample_list_generator(
+            batch(samples, batch_size), places=CPUPlace()
+        )
+
+    def load_dataset_from_file(
+        self,
+        dict_path: str,
+        file_list: Files,
+        window_size: int = 5,
+        nce_num: int = 5,
+        batch_size: int = 100,
+    ) -> Any:
+        """Return a data set for `exe.train_from_dataset`; workers take files of the list in turn.
+
+        See `load_reader_from_file`.
+        """
+        self._check(dict_path, nce_num)
+        files, (index, count) = list_files(file_list), worker_share()
+        if len(files) < count:
+            raise ValueError(
+                f"{len(files)} file(s) for {count} workers, which read whole files: split them, or "
+                "use load_reader_from_file."
+            )
+        dataset = QueueDataset()
+        dataset.set_use_var(self.inputs)
+        dataset.set_batch_size(batch_size)
+        dataset.set_filelist([str(path) for path in files[index::count]])
+        command = [sys.executable, "-m", "fleetx.data.skip_gram_pipe"]
+        dataset.set_pipe_command(join([*command, str(dict_path), str(window_size), str(nce_num)]))
+        return dataset
+
+    def _check(self, dict_path: str, nce_num: int) -> None:
+        if nce_num != self.sizes.noise:
+            raise ValueError(
+                f"nce_num={nce_num}, but the model takes {self.sizes.noise} words as noise: make "
+                f"it with Word2vecSizes(noise={nce_num})."
+            )
+        known = len(skip_grams.load_dictionary(dict_path).numbers)
+        if known > self.sizes.words:
+            raise ValueError(
+                f"{dict_path} has {known} words, the model {self.sizes.words}: make it with "
+                f"Word2vecSizes(words={known})."
+            )
