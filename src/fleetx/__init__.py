@@ -16,15 +16,21 @@ _PARTS = (
     "data",
     "fleet",
     "launch",
+    "monitor",
     "ps",
     "serving",
     "static",
+    "utils",
 )
 
 _NAMES = {
+    "CPUDatasetTrainer": "applications.trainers",
+    "CPUTrainer": "applications.trainers",
     "CountFilterEntry": "ps.entries",
+    "MultiGPUTrainer": "applications.trainers",
     "ProbabilityEntry": "ps.entries",
     "SparseEmbedding": "ps.embedding",
+    "parse_train_configs": "applications.train_configs",
 }
 
 __all__ = ["__version__", *_PARTS, *_NAMES]

@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from fleetx.comm.agreement import Asked, DisagreementError, agree
 from fleetx.comm.lost_workers import explain_lost_workers
+from fleetx.launch import heartbeat
 from fleetx.launch.network import split_endpoint
 from fleetx.launch.worker_environment import WorkerEnvironment, use_interface_towards_master
 
@@ -238,7 +239,8 @@ def all_reduce(tensor: torch.Tensor, mode: str = "sum", ring_id: int = 0) -> tor
     kind = reduction(mode)
     result = tensor.detach().clone()
     if is_connected():
-        dist.all_reduce(result, kind, group=ring(ring_id))
+        with heartbeat.collective("all-reduce"):
+            dist.all_reduce(result, kind, group=ring(ring_id))
     return result
 
 
@@ -246,7 +248,8 @@ def broadcast(tensor: torch.Tensor, source: int = 0, ring_id: int = 0) -> torch.
     """Return the tensor of worker `source`."""
     result = tensor.detach().clone()
     if is_connected():
-        dist.broadcast(result, source, group=ring(ring_id))
+        with heartbeat.collective("broadcast"):
+            dist.broadcast(result, source, group=ring(ring_id))
     return result
 
 
@@ -256,11 +259,13 @@ def all_gather(tensor: torch.Tensor, ring_id: int = 0) -> list[torch.Tensor]:
     if not is_connected():
         return [tensor.clone()]
     parts = [torch.empty_like(tensor) for _ in range(world_size())]
-    dist.all_gather(parts, tensor, group=ring(ring_id))
+    with heartbeat.collective("all-gather"):
+        dist.all_gather(parts, tensor, group=ring(ring_id))
     return parts
 
 
 def barrier() -> None:
     """Wait until all workers have come here."""
     if is_connected():
-        dist.barrier(group=ring(0))
+        with heartbeat.collective("barrier"):
+            dist.barrier(group=ring(0))

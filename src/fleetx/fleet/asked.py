@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fleetx.fleet.observing import wants_timeline
 from fleetx.fleet.strategy import DistributedStrategy
 
 _OWN_AFFAIRS = {
@@ -30,6 +31,8 @@ def what_was_asked(call: str, strategy: Any) -> dict[str, str]:
     if script.is_file():
         content = hashlib.sha256(script.read_bytes()).hexdigest()[:12]
         asked["the content of the script (checksum)"] = content
+    if wants_timeline():  # workers that keep one compare their clocks first
+        asked["FLEETX_TIMELINE"] = "set"
     settings = _settings("strategy", strategy)
     return asked | {name: text for name, text in settings.items() if name not in _OWN_AFFAIRS}
 

@@ -15,6 +15,7 @@ from torch import nn
 from fleetx.fleet.auto_model import AutoModel, Batch, ModelSearch
 from fleetx.fleet.explain import Explanation, announce, explain, module_sizes
 from fleetx.fleet.model import wrap
+from fleetx.fleet.observing import observe_step
 from fleetx.fleet.optimizer import DistributedOptimizer
 from fleetx.step.compose import compose_step, compose_update
 from fleetx.step.technique import Job, Technique
@@ -99,8 +100,11 @@ class EagerTraining:
         return all(pair.job.strategy == job.strategy for pair in self.pairs if pair.model)
 
     def _announce(self, pair: Pair) -> None:
-        if pair.model is not None and pair.optimizer is not None:
-            announce(_explained(pair))
+        if pair.optimizer is not None:
+            explanation = _explained(pair)
+            observe_step(pair.step, pair.model, explanation)
+            if pair.model is not None:
+                announce(explanation)
 
     def explanation(self) -> Explanation:
         """Return the composed step of the last model and optimizer."""

@@ -111,6 +111,8 @@ class DistributedOptimizer(WrappedOptimizer):
         """Update the parameters; techniques that follow the loss are told it by `loss`."""
         self._saw_backward = False
         heartbeat.beat()
+        if loss is not None and self.train_step.on_loss is not None:
+            self.train_step.on_loss(loss)
         if self.train_step.is_plain:
             return self.inner.step() if closure is None else self.inner.step(closure)
         if closure is not None:

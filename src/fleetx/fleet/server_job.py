@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from fleetx.fleet.observing import observe_server_program
 from fleetx.fleet.role_maker import RoleMakerBase
 from fleetx.fleet.server_link import ServerLink
 from fleetx.fleet.server_mode import ServerMode, server_mode
@@ -106,6 +107,8 @@ class ServerJob:
         compose_program(step, techniques)
         result = step.optimizer.minimize(loss, startup_program=startup, **more)
         self.write_programs(loss.block.program, startup, step.optimizer, strategy)
+        if not self._role.is_server():
+            observe_server_program(loss.block.program, loss.name, server_mode(strategy))
         return result
 
     def write_programs(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fleetx.fleet.server_mode import ServerMode
 from fleetx.fleet.server_tables import ProgramTables
+from fleetx.launch import heartbeat
 from fleetx.ps.client import Client
 from fleetx.ps.first_rows import MARKER, give_rows, marker_table
 from fleetx.ps.index import unique_ids
@@ -115,7 +116,8 @@ class ServerLink:
             keys.append(found)
             for i, part in zip(mine, inverse.split([len(f) for f in flat]), strict=True):
                 places[i] = part.view(ids[i].shape)
-        rows = [each.wait() for each in pending]
+        with heartbeat.collective("rows from servers"):
+            rows = [each.wait() for each in pending]
         for number, padding in enumerate(paddings):
             if padding >= 0:
                 rows[number] = torch.cat([rows[number].new_zeros(1, rows[number].shape[1]),
@@ -132,12 +134,14 @@ class ServerLink:
 
     def end_step(self) -> None:
         """All gradients of the step are there."""
-        self.mode.step_end()
+        with heartbeat.collective("end of the step on servers"):
+            self.mode.step_end()
 
     def pull_dense(self, values: Mapping[str, Tensor]) -> None:
         """Bring parameters up to date, in place."""
         self._follow(values)
-        self.mode.pull_dense()
+        with heartbeat.collective("parameters from servers"):
+            self.mode.pull_dense()
 
     def _follow(self, values: Mapping[str, Tensor]) -> None:
         # Running the startup program again, or loading, puts other tensors into the scope.

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fleetx.fleet.model import LooksLikeItsModule
+from fleetx.fleet.observing import observe_served
 from fleetx.fleet.optimizer import WrappedOptimizer
 from fleetx.fleet.role_maker import RoleMakerBase
 from fleetx.fleet.row_optimizer import block_settings, dense_optimizer, row_optimizer
@@ -59,7 +60,7 @@ class ServedOptimizer(WrappedOptimizer):
 
     def __init__(self, inner: Optimizer, servers: EagerServers) -> None:
         super().__init__(inner)
-        self._servers = servers
+        self.servers = servers
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Hand over the gradients and fetch the parameters."""
@@ -68,7 +69,7 @@ class ServedOptimizer(WrappedOptimizer):
             with torch.enable_grad():
                 loss = closure()
         heartbeat.beat()
-        self._servers.step()
+        self.servers.step()
         return loss
 
     def minimize(self, loss: Tensor, *_: Any, **__: Any) -> tuple[None, list[Any]]:
@@ -90,6 +91,8 @@ class EagerServers:
         self._model: nn.Module | None = None
         self._optimizer: Optimizer | None = None
         self._step = TrainStep()
+        self._served_model: ServedModel | None = None
+        self._served_optimizer: ServedOptimizer | None = None
         self._modules: list[RowModule] = []
         self._groups: list[dict[str, Tensor]] = []
 
@@ -106,7 +109,9 @@ class EagerServers:
             )
         self._model, self._client, self._settings = model, client, mode
         self._start_if_complete()
-        return ServedModel(model)
+        self._served_model = ServedModel(model)
+        self._observe()
+        return self._served_model
 
     def optimizer(
         self,
@@ -126,7 +131,13 @@ class EagerServers:
         optimizer = self._step.update
         self._optimizer, self._client, self._settings = optimizer, client, mode
         self._start_if_complete()
-        return ServedOptimizer(optimizer, self)
+        self._served_optimizer = ServedOptimizer(optimizer, self)
+        self._observe()
+        return self._served_optimizer
+
+    def _observe(self) -> None:
+        if self._served_optimizer is not None and self._served_model is not None:
+            observe_served(self._served_optimizer, self._served_model, self._settings)
 
     # -- tables -----------------------------------------------------------------------
     def _start_if_complete(self) -> None:
@@ -232,8 +243,10 @@ class EagerServers:
         rate = float(self._optimizer.param_groups[0]["lr"])
         for module in self._modules:
             module.apply_gradients(rate)
-        mode.step_end()
-        mode.pull_dense()
+        with heartbeat.collective("end of the step on servers"):
+            mode.step_end()
+        with heartbeat.collective("parameters from servers"):
+            mode.pull_dense()
 
 
 class _ServerRows:
@@ -244,7 +257,8 @@ class _ServerRows:
 
     def pull(self, ids: Tensor) -> Tensor:
         """Fetch rows."""
-        return self._mode.pull_sparse(self._table, ids)
+        with heartbeat.collective("rows from servers"):
+            return self._mode.pull_sparse(self._table, ids)
 
     def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
         """Send gradients."""

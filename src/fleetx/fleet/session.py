@@ -23,6 +23,7 @@ from fleetx.fleet import uneven
 from fleetx.fleet.asked import what_was_asked
 from fleetx.fleet.composition import Composition
 from fleetx.fleet.mpi_role_maker import default_role_maker
+from fleetx.fleet.observing import observe_session
 from fleetx.fleet.role_maker import RoleMakerBase, UserDefinedRoleMaker
 from fleetx.fleet.saving import Saving
 from fleetx.fleet.server_job import ServerJob, is_server_job, server_techniques
@@ -102,6 +103,7 @@ class Fleet(Composition, Saving):
                 f"{detect().world_size} workers were started, but fleet.init() was not told that "
                 "they train together: call fleet.init(is_collective=True)."
             )
+        observe_session(role, has_group=self._is_collective)
         return self
 
     def _take_strategy(self, strategy: Any) -> None:

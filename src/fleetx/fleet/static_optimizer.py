@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetx.fleet.auto_program import ProgramSearch
 from fleetx.fleet.explain import announce
+from fleetx.fleet.observing import observe_program
 from fleetx.fleet.program_writing import write_step
 from fleetx.fleet.server_job import server_techniques
 from fleetx.static.program import default_startup_program
@@ -48,6 +49,7 @@ class StaticDistributedOptimizer:
             search = ProgramSearch(fleet, self.inner, loss, startup, more)
         job, techniques = fleet._choose(self.inner)
         result, fleet._collective = write_step(self.inner, loss, startup, job, techniques, **more)
+        observe_program(loss.block.program, loss.name, fleet._collective.explanation)
         if search is None:
             announce(fleet._collective.explanation)
         else:

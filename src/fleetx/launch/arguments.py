@@ -20,6 +20,8 @@ from fleetx.launch.server_arguments import ServerOptions
 # Flags of elastic groups: known, so that they are refused by name.
 _ELASTIC_FLAGS = ("elastic_server", "np", "scale", "force")
 
+_LOG_DIR = "log"
+
 # Flag -> the variables it is taken from when it is not given, first one wins.
 _FROM_ENVIRONMENT = {
     "master": ("PADDLE_MASTER",),
@@ -51,6 +53,8 @@ class Options:
     rank: int = -1
     job_id: str = "default"
     log_dir: str = "log"
+    has_log_dir: bool = False
+    """Whether the folder was named, and not only the default one is used."""
     log_all: bool = False
     log_overwrite: bool = False
     log_level: int = logging.INFO
@@ -84,6 +88,9 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
     _fill_from_environment(given, environment)
     _refuse_what_is_missing(given)
     server_job = server_arguments.read_flags(given)
+    has_log_dir = given.log_dir is not None
+    if given.log_dir is None:
+        given.log_dir = _LOG_DIR
     shown = dict(vars(given))
     print_config = shown.pop("print_config")
     return Options(
@@ -100,6 +107,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         rank=int(given.rank),
         job_id=given.job_id,
         log_dir=given.log_dir,
+        has_log_dir=has_log_dir,
         log_all=given.log_all,
         log_overwrite=given.log_overwrite,
         log_level=_level(given.log_level),
@@ -131,7 +139,11 @@ def _parser(prog: str) -> _Parser:
         help="workers on this machine (default: one per GPU, or one)",
     )
     here.add_argument("--host", "--node_ip", metavar="IP", help="this machine's address")
-    here.add_argument("--log_dir", default="log", help="folder of workerlog.N (default: log)")
+    here.add_argument(
+        "--log_dir",
+        help="folder of workerlog.N (default: log); if it is named, workers measure their steps "
+        "and write them there, see fleetx report",
+    )
     here.add_argument("--log_all", action="store_true", help="show the output of all workers")
     here.add_argument("--log_overwrite", type=_truth, nargs="?", const=True, default=False)
     here.add_argument("--log_level", default="INFO")
@@ -173,7 +185,7 @@ def _unknown_flag(parser: _Parser, flag: str) -> str:
 
 
 def _fill_from_environment(given: argparse.Namespace, environment: Mapping[str, str]) -> None:
-    defaults = {"log_dir": "log", "nnodes": "1", "rank": -1, "job_id": "default"}
+    defaults = {"nnodes": "1", "rank": -1, "job_id": "default"}
     numbers = ("rank", "nproc_per_node", "started_port", "max_restart")
     for name, variables in _FROM_ENVIRONMENT.items():
         text = next((environment[v] for v in variables if environment.get(v)), None)

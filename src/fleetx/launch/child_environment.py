@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,6 +35,16 @@ class Extras:
     """A folder of this job on this machine, removed at its end."""
     backend: str | None = None
     with_gloo: str = "0"
+    log_dir: str | None = None
+    """Where workers write what they measure; None: nowhere."""
+
+
+def measuring(scratch: str, log_dir: str | None) -> dict[str, str]:
+    """Return the variables that tell a worker where to write what it measures."""
+    if log_dir is None:
+        return {}
+    # The name of the scratch folder is one of its own for every job.
+    return {"FLEETX_LOG_DIR": os.path.abspath(log_dir), "FLEETX_RUN": os.path.basename(scratch)}
 
 
 def without_proxies(base: Mapping[str, str]) -> dict[str, str]:
@@ -59,6 +70,7 @@ def worker_environment(
     if devices.visible is not None:
         result["CUDA_VISIBLE_DEVICES"] = devices.visible
     result["FLAGS_selected_gpus"] = ",".join(devices.shares[local_rank])
+    result.update(measuring(extras.scratch, extras.log_dir))
     result["FLEETX_HEARTBEAT"] = f"{extras.scratch}/heartbeat.{local_rank}"
     return result
 

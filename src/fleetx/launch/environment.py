@@ -55,8 +55,52 @@ def heartbeat_file() -> str:
     return _text("FLEETX_HEARTBEAT")
 
 
+def log_dir() -> str:
+    """Return the folder for what workers measure (FLEETX_LOG_DIR, by fleetrun --log_dir), or ''."""
+    return _text("FLEETX_LOG_DIR")
+
+
+def run_name() -> str:
+    """Return what tells this job from others that used the same folder, or ''."""
+    return _text("FLEETX_RUN")
+
+
+def monitor_switch() -> str:
+    """Return '1' or '0' where FLEETX_MONITOR switches measuring on or off, else ''."""
+    return _choice("FLEETX_MONITOR", ("", "0", "1"))
+
+
+def progress_switch() -> str:
+    """Return '1' or '0' where FLEETX_PROGRESS switches the progress line on or off, else ''."""
+    return _choice("FLEETX_PROGRESS", ("", "0", "1"))
+
+
+def tensorboard_switch() -> bool:
+    """Tell whether FLEETX_TENSORBOARD asks for event files."""
+    return _choice("FLEETX_TENSORBOARD", ("", "0", "1")) == "1"
+
+
+def timeline() -> str:
+    """Return '1' or the folder where FLEETX_TIMELINE asks for a timeline, else ''."""
+    text = _text("FLEETX_TIMELINE")
+    return "" if text == "0" else text
+
+
+def timeline_steps() -> int:
+    """Return how many steps a timeline shows (FLEETX_TIMELINE_STEPS; 100)."""
+    return _count("FLEETX_TIMELINE_STEPS", default=100, least=1)
+
+
 def _text(variable: str) -> str:
     return os.environ.get(variable, "").strip()
+
+
+def _choice(variable: str, allowed: tuple[str, ...]) -> str:
+    text = _text(variable)
+    if text not in allowed:
+        words = " or ".join(word for word in allowed if word)
+        raise ValueError(f"The environment variable {variable} must be {words}, not {text!r}.")
+    return text
 
 
 def _count(variable: str, default: int, least: int) -> int:

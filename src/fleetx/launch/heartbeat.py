@@ -2,13 +2,16 @@
 
 The training step calls `beat()` once per step and may name the collective it is about to wait
 in. Without a launcher both do nothing. With `--hang_timeout` the launcher reads the counters.
+Whoever measures the training asks by `listen` to be told how long each of these waits took.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +65,34 @@ class _Writer:
             self._memory[_COUNT.size : _COUNT.size + len(data) + 1] = data + b"\0"
 
 
+Waited = Callable[[str, float, float], None]
+"""Is told the name of a collective, and when the wait for it began and ended (perf_counter)."""
+
+
+class _Listened(_Writer):
+    """A heartbeat that also tells how long this thread waited; in its place only while asked."""
+
+    def __init__(self, told: Waited) -> None:
+        super().__init__()
+        self._told = told
+        self._thread = threading.get_ident()
+        self._open: list[str] = []
+        self._began = 0.0
+
+    def name(self, text: str) -> None:
+        super().name(text)
+        if threading.get_ident() != self._thread:
+            return
+        if text:
+            if not self._open:
+                self._began = time.perf_counter()
+            self._open.append(text)
+        elif self._open:
+            name = self._open.pop()
+            if not self._open:  # the outermost: what it contains is not counted twice
+                self._told(name, self._began, time.perf_counter())
+
+
 _writer: _Writer | None = None
 
 
@@ -70,6 +101,14 @@ def _own() -> _Writer:
     if _writer is None:
         _writer = _Writer()
     return _writer
+
+
+def listen(told: Waited | None) -> None:
+    """Tell `told` of every wait of this thread from now on; None: nobody any more."""
+    global _writer
+    steps = _own()._steps
+    _writer = _Writer() if told is None else _Listened(told)
+    _writer._steps = steps
 
 
 def beat() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetx.launch import network, server_support
 from fleetx.launch.arguments import Options
-from fleetx.launch.child_environment import without_proxies
+from fleetx.launch.child_environment import measuring, without_proxies
 from fleetx.launch.devices import Devices
 from fleetx.launch.group import ProcessSpec
 from fleetx.launch.layout import Cluster
@@ -125,7 +125,9 @@ class ServerProcesses:
         here, endpoints = cluster.here, cluster.endpoints
         rank = endpoints.index(here.endpoints[local])
         host, port = network.split_endpoint(endpoints[0])
+        log_dir = self.options.log_dir if self.options.has_log_dir else None
         variables = {
+            **measuring(str(self.scratch), log_dir),
             "TRAINING_ROLE": "TRAINER",
             "PADDLE_TRAINING_ROLE": "TRAINER",
             "PADDLE_TRAINER_ID": str(rank),

@@ -168,6 +168,7 @@ class Supervisor:
             scratch=str(scratch),
             backend=options.backend,
             with_gloo=options.with_gloo,
+            log_dir=options.log_dir if options.has_log_dir else None,
         )
         first = cluster.first_rank(cluster.this)
         specs = []

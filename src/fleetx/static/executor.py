@@ -109,7 +109,7 @@ class Executor:
             stale = [k for k in cache if k[3] != program._version]
             for k in stale:
                 del cache[k]
-            prepared = self._prepare(program, list(feed), fetches, scope, build, parts)
+            prepared = self._prepared(program, list(feed), fetches, scope, build, parts)
             cache[key] = prepared
         return prepared.run(feed, return_numpy)
 
@@ -123,6 +123,7 @@ class Executor:
             for stale in [k for k in cache if k[0] != program._version]:
                 del cache[stale]
             cache[key] = self._prune_program(program, feed, fetches, updates)
+            cache[key]._measured = program._measured
         return cache[key]
 
     def _prune_program(
@@ -133,6 +134,12 @@ class Executor:
         optimize_ops: list[Operator],
     ) -> Program:
         return prune_to_targets(program, list(feed), fetch_list, optimize_ops)
+
+    def _prepared(self, program: Program, feeds: list[str], fetches: list[str], *more: Any) -> Any:
+        """Return what runs the program, under the eyes of who measures it, if anybody does."""
+        if program._measured is None:
+            return self._prepare(program, feeds, fetches, *more)
+        return program._measured(lambda names: self._prepare(program, feeds, names, *more), fetches)
 
     def _prepare(
         self,

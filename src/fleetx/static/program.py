@@ -41,6 +41,9 @@ class Program:
         self._before_run: list[Any] = []
         # Called by the first Executor.run with executor, program, feed and scope: may change ops.
         self._first_run: Any = None
+        # Called by an executor with a function that prepares the program for a list of fetches, and
+        # with that list; returns what is run instead of what was prepared. None: nobody measures.
+        self._measured: Any = None
         # How the sums of gradients over workers are carried out; None: one op after the other.
         self._gradient_exchange: Any = None
         # The link to parameter servers of a program that trains with them.

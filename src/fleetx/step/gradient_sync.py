@@ -14,6 +14,7 @@ import torch
 from fleetx.comm import world
 from fleetx.comm.buckets import make_buckets
 from fleetx.comm.gradient_all_reduce import GradientAllReduce, GradientExchange, Handle
+from fleetx.launch import heartbeat
 from fleetx.step.stages import GradientSync, Parameters
 
 
@@ -45,7 +46,8 @@ class AfterBackward(GradientSync):
             flat = _flatten(members, bucket.dtype)
             under_way.append((self.all_reduce.start(flat), flat, members))
         for handle, flat, members in under_way:
-            handle.wait()
+            with heartbeat.collective("gradient all-reduce"):
+                handle.wait()
             _unflatten(flat, members)
 
 

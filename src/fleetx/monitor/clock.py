@@ -1,0 +1,81 @@
+"""One time axis for all workers: how far the clock of each is from that of worker 0.
+
+Worker 0 and each other worker send a message back and forth some times. The fastest round tells
+most: worker 0 answered somewhere in it, so that taking the middle is wrong by half of it at most.
+Workers that have no process group (parameter servers) go by the wall clocks of their machines.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from fleetx.comm import world
+
+_ROUNDS = 12
+
+
+@dataclass(frozen=True)
+class ClockOffset:
+    """How to turn this worker's `perf_counter` into that of worker 0 (nanoseconds)."""
+
+    offset: int
+    """What to add."""
+    error: int | None
+    """By how much the offset may be wrong; None if nobody knows."""
+    way: str
+    """'ping-pong', 'own clock' (worker 0) or 'wall clock'."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def wall_clock_offset() -> ClockOffset:
+    """Return the offset to the wall clock, which machines keep alike as well as they can."""
+    return ClockOffset(time.time_ns() - time.perf_counter_ns(), None, "wall clock")
+
+
+def align() -> ClockOffset:
+    """Compare clocks with worker 0, if there are others; all workers must call it together."""
+    if not world.is_connected():
+        return ClockOffset(0, 0, "own clock")
+    world.meet()
+    if world.rank() == 0:
+        for other in range(1, world.world_size()):
+            _answer(other)
+        return ClockOffset(0, 0, "own clock")
+    return _ask()
+
+
+def _message() -> torch.Tensor:
+    on_gpu = dist.get_backend() == "nccl"
+    return torch.zeros(1, dtype=torch.int64, device="cuda" if on_gpu else "cpu")
+
+
+def _answer(other: int) -> None:
+    message = _message()
+    for _ in range(_ROUNDS):
+        dist.recv(message, src=other)
+        message.fill_(time.perf_counter_ns())
+        dist.send(message, dst=other)
+
+
+def _ask() -> ClockOffset:
+    message = _message()
+    best: ClockOffset | None = None
+    for _ in range(_ROUNDS):
+        began = time.perf_counter_ns()
+        dist.send(message, dst=0)
+        dist.recv(message, src=0)
+        theirs = int(message.item())
+        ended = time.perf_counter_ns()
+        error = (ended - began + 1) // 2
+        if best is None or best.error is None or error < best.error:
+            best = ClockOffset(theirs - (began + ended) // 2, error, "ping-pong")
+    assert best is not None
+    return best

@@ -1,0 +1,185 @@
+"""Listening to the step of a PyTorch module: hooks of torch, and stages that tell what they do.
+
+Forward passes and the update have hooks of their own in torch. How long backward waits for the
+gradients of others is the time between two callbacks of autograd's engine: one that comes when all
+gradients are computed, one that comes after DDP has all sums. What techniques do after backward is
+told by the stages themselves.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from fleetx.comm import world
+from fleetx.monitor.recorder import Recorder, now
+from fleetx.monitor.samples import samples_in
+from fleetx.monitor.stages import Listened
+from fleetx.step.train_step import TrainStep
+
+Remove = Callable[[], None]
+
+
+class EagerTarget:
+    """A step, and the model that it trains if there is one."""
+
+    def __init__(self, step: TrainStep, model: nn.Module | None) -> None:
+        self._step = weakref.ref(step)
+        self._model = None if model is None else weakref.ref(model)
+
+    def attach(self, recorder: Recorder) -> list[Remove]:
+        """Begin to tell a recorder; return what ends it."""
+        step = self._step()
+        if step is None:
+            return []
+        model = None if self._model is None else self._model()
+        removes = [] if model is None else listen_to_model(model, recorder)
+        waits = world.is_connected() and step.grad_sync.during_backward
+        removes += _listen_to_backward(list(step.parameters.values()), recorder, waits=waits)
+        return removes + _listen_to_step(step, recorder)
+
+
+def listen_to_model(model: nn.Module, recorder: Recorder) -> list[Remove]:
+    """Tell of forward passes in training mode; others are pauses of the training."""
+
+    def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            recorder.forward_began(samples_in([*args, *kwargs.values()]))
+        else:
+            recorder.paused()
+
+    def after(module: nn.Module, _: Any, output: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            recorder.forward_ended(_loss_in(output))
+
+    return [
+        model.register_forward_pre_hook(before, with_kwargs=True).remove,
+        model.register_forward_hook(after).remove,
+    ]
+
+
+def _loss_in(output: Any) -> Any:
+    """Return the loss if a model returns it: a single number, or a field of that name."""
+    loss = getattr(output, "loss", output)
+    is_number = isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.is_floating_point()
+    return loss.detach() if is_number else None
+
+
+def _listen_to_backward(
+    parameters: list[torch.Tensor], recorder: Recorder, *, waits: bool
+) -> list[Remove]:
+    trained = [p for p in parameters if p.requires_grad and p.is_leaf]
+    if not trained:
+        return []
+    queued = False
+
+    def ready(_: torch.Tensor) -> None:
+        nonlocal queued
+        if not queued:  # once per backward pass, by whichever parameter comes first
+            queued = True
+            _when_backward_ends(computed)
+
+    def computed() -> None:
+        began = now()
+
+        def exchanged() -> None:
+            nonlocal queued
+            queued = False
+            recorder.backward_waited(began, now() if waits else began)
+
+        _when_backward_ends(exchanged)
+
+    # The last parameter is usually the first to have its gradient; a batch may leave one out.
+    ends = {id(p): p for p in (trained[-1], trained[0])}
+    return [p.register_post_accumulate_grad_hook(ready).remove for p in ends.values()]
+
+
+def _when_backward_ends(callback: Callable[[], None]) -> None:
+    """Let autograd's engine call this after the pass that runs, in the order of asking."""
+    engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+    engine.queue_callback(callback)
+
+
+def _listen_to_step(step: TrainStep, recorder: Recorder) -> list[Remove]:
+    began = 0.0
+    is_plain = step.is_plain
+
+    def before(*_: Any) -> None:
+        nonlocal began
+        began = now()
+
+    def after(*_: Any) -> None:
+        recorder.stage("update", began, now())
+        if is_plain:
+            recorder.step_ended()
+
+    update = step.update
+    removes = [
+        update.register_step_pre_hook(before).remove,
+        update.register_step_post_hook(after).remove,
+    ]
+    step.on_loss = recorder.note_loss
+    removes.append(lambda: setattr(step, "on_loss", None))
+    return removes if is_plain else removes + _listen_to_stages(step, recorder)
+
+
+def _listen_to_stages(step: TrainStep, recorder: Recorder) -> list[Remove]:
+    def collected(began: float, ended: float, is_time: bool) -> None:
+        recorder.stage("collect gradients", began, ended)
+        if not is_time:  # gradients are merged: nothing else comes in this step
+            recorder.step_ended()
+
+    def checked(began: float, ended: float, *_: Any) -> None:
+        recorder.stage("check gradients", began, ended)
+
+    def exchanged(began: float, ended: float, *_: Any) -> None:
+        recorder.stage("exchange gradients", began, ended)
+
+    def synchronised(began: float, ended: float, *_: Any) -> None:
+        recorder.stage("exchange parameters", began, ended)
+        recorder.step_ended()
+
+    own = {name: getattr(step, name) for name in ("precision", "grad_sync", "param_sync")}
+    step.precision = Listened(own["precision"], {"usable": checked})  # type: ignore[assignment]
+    step.grad_sync = Listened(  # type: ignore[assignment]
+        own["grad_sync"], {"collect": collected, "exchange": exchanged}
+    )
+    step.param_sync = Listened(  # type: ignore[assignment]
+        own["param_sync"], {"after_update": synchronised}
+    )
+
+    def restore() -> None:
+        for name, stage in own.items():
+            setattr(step, name, stage)
+
+    return [restore]
+
+
+class ServedTarget:
+    """An optimizer whose update runs on parameter servers, and its model."""
+
+    def __init__(self, optimizer: Any, model: nn.Module | None) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._model = None if model is None else weakref.ref(model)
+
+    def attach(self, recorder: Recorder) -> list[Remove]:
+        """Begin to tell a recorder; return what ends it."""
+        optimizer = self._optimizer()
+        if optimizer is None:
+            return []
+        model = None if self._model is None else self._model()
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+
+        def stepped(began: float, ended: float, *_: Any) -> None:
+            recorder.stage("exchange with servers", began, ended)
+            recorder.step_ended()
+
+        own = optimizer.servers
+        optimizer.servers = Listened(own, {"step": stepped})
+        removes = [] if model is None else listen_to_model(model, recorder)
+        removes += _listen_to_backward(parameters, recorder, waits=False)
+        return [*removes, lambda: setattr(optimizer, "servers", own)]

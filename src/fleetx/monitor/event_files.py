@@ -1,0 +1,69 @@
+"""TensorBoard event files of a worker: loss, samples per second, shares of time, step times.
+
+Every worker has a folder of its own below `tensorboard`, which TensorBoard shows as runs side by
+side: the curves `time/step_seconds` of all workers lie over each other. Values are means over about
+a second.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fleetx.monitor.record import StepRecord, merged
+from fleetx.monitor.recorder import now
+
+_EVERY = 1.0  # seconds between two points
+
+
+def event_folder(folder: Path, rank: int) -> Path:
+    """Return where the event files of a worker are."""
+    return folder / "tensorboard" / f"worker{rank}"
+
+
+class EventFiles:
+    """Writes event files into a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "FLEETX_TENSORBOARD asks for event files, but the package tensorboard is not "
+                "installed: pip install 'fleetx[tensorboard]'"
+            ) from error
+        self._writer: Any = SummaryWriter(str(folder), flush_secs=10)  # type: ignore[no-untyped-call]
+        self._sum: StepRecord | None = None
+        self._written: float | None = None
+
+    def take(self, record: StepRecord) -> None:
+        """Add a step."""
+        if self._sum is not None:
+            record.read_loss()
+            record = merged(self._sum, record)
+        self._sum = record
+        moment = now()
+        if self._written is None or moment - self._written >= _EVERY:
+            self._written = moment
+            self._write(record)
+
+    def _write(self, record: StepRecord) -> None:
+        self._sum = None
+        seconds = max(record.seconds, 1e-9)
+        values = {
+            "loss": record.read_loss(),
+            "samples_per_second": record.samples / seconds,
+            "share/communication": record.wait / seconds,
+            "share/data": record.data / seconds,
+            "time/step_seconds": seconds / record.steps,
+            "time/busy_seconds": record.busy / record.steps,
+        }
+        for name, value in values.items():
+            if value is not None:
+                self._writer.add_scalar(name, value, record.step, walltime=record.time)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._sum is not None:
+            self._write(self._sum)
+        self._writer.close()

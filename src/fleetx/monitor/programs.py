@@ -1,0 +1,81 @@
+"""Listening to the runs of a training program: one run of the executor is one step.
+
+What the executor has prepared is run inside an object that takes the times. The loss is fetched
+along with what the script asks for, so that it is known even if the script does not look at it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fleetx.monitor.recorder import Recorder, now
+from fleetx.monitor.samples import samples_in
+from fleetx.static.program import Program
+
+Prepare = Callable[[list[str]], Any]
+
+
+class MeasuredRun:
+    """A prepared program whose runs are steps."""
+
+    def __init__(self, prepared: Any, recorder: Recorder, loss: int | None, *, hides: bool) -> None:
+        self._prepared = prepared
+        self._recorder = recorder
+        self._loss = loss
+        self._hides = hides  # the last value was asked for here, not by the script
+
+    def run(self, feed: Mapping[str, Any], return_numpy: bool) -> Any:
+        """Run the program, and tell."""
+        recorder = self._recorder
+        recorder.run_began(samples_in(feed))
+        began = now()
+        values = self._prepared.run(feed, return_numpy)
+        recorder.stage("run", began, now())
+        if self._loss is not None:
+            recorder.note_loss(_number(values[self._loss]))
+        recorder.step_ended()
+        return values[:-1] if self._hides else values
+
+
+def _number(value: Any) -> Any:
+    """Return a fetched value as something that `float` takes."""
+    if hasattr(value, "numpy") and callable(value.numpy):
+        value = value.numpy()
+    return value.reshape(-1)[0] if getattr(value, "ndim", 0) else value
+
+
+class ProgramTarget:
+    """A program that trains, and the name of its loss."""
+
+    def __init__(self, program: Program, loss: str) -> None:
+        self._program = weakref.ref(program)
+        self._loss = loss
+
+    def attach(self, recorder: Recorder) -> list[Callable[[], None]]:
+        """Begin to tell a recorder; return what ends it."""
+        program = self._program()
+        if program is None:
+            return []
+
+        def measured(prepare: Prepare, fetches: list[str]) -> MeasuredRun:
+            if self._loss in fetches:
+                loss = fetches.index(self._loss)
+                return MeasuredRun(prepare(fetches), recorder, loss, hides=False)
+            holder = self._program()
+            if holder is None or not holder.global_block().has_var(self._loss):
+                return MeasuredRun(prepare(fetches), recorder, None, hides=False)
+            prepared = prepare([*fetches, self._loss])
+            return MeasuredRun(prepared, recorder, len(fetches), hides=True)
+
+        program._measured = measured
+        program._bump_version()  # what was prepared before is prepared again
+
+        def end() -> None:
+            left = self._program()
+            if left is not None:
+                left._measured = None
+                left._bump_version()
+
+        return [end]

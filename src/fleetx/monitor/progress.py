@@ -1,0 +1,186 @@
+"""The progress line of worker 0: epoch, step, loss, samples per second, shares of time, time left.
+
+On a terminal it is one line that is redrawn (with rich, from the training loop itself: no thread
+competes with the training); in a log it is a plain line now and then and one per epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fleetx.monitor.record import StepRecord, merged
+from fleetx.monitor.recorder import now
+
+_ON_TERMINAL = 0.5  # seconds between two drawings
+_IN_LOG = 10.0
+_WINDOW = 5.0  # seconds that rates are averaged over
+
+
+def duration(seconds: float) -> str:
+    """Return a time as h:mm:ss, or m:ss if it is short."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class Progress:
+    """Shows how far the training is.
+
+    Args:
+        workers: how many workers there are; samples per second are those of this one times them.
+        console: a rich Console; by default one on stderr, made at the first step.
+        log_seconds: how often a line is printed where there is no terminal.
+    """
+
+    def __init__(
+        self, workers: int = 1, *, console: Any = None, log_seconds: float = _IN_LOG
+    ) -> None:
+        self._workers, self._console, self._log_seconds = workers, console, log_seconds
+        self._bar: Any = None
+        self._task: Any = None
+        self._drawn: float | None = None
+        self._old: StepRecord | None = None
+        self._recent: StepRecord | None = None
+        self._last: StepRecord | None = None
+        self.is_open = True
+        self.epochs: int | None = None
+        """How many epochs there will be."""
+        self.steps_per_epoch: int | None = None
+        self.done = 0
+        """Steps so far."""
+        self.done_in_epoch = 0
+        self.loss: float | None = None
+        self.values: dict[str, Any] = {}
+        """What the script wants to see beside."""
+
+    # -- steps ------------------------------------------------------------------------
+    def take(self, record: StepRecord) -> None:
+        """Count a step, and draw if it is time."""
+        if not self.is_open:
+            return
+        self.done += 1
+        self.done_in_epoch += 1
+        self._last = record
+        if record.loss is not None:
+            self.loss = record.loss
+        # The first step prepares much; it would spoil the rates of the next ones.
+        plain = StepRecord(**{**_fields(record), "loss": None})
+        self._recent = plain if self._recent is None or self.done == 2 else merged(
+            self._recent, plain
+        )  # fmt: skip
+        if self._recent.seconds > _WINDOW:
+            self._old, self._recent = self._recent, None
+        moment = now()
+        if self._drawn is None or moment - self._drawn >= self._every():
+            self._drawn = moment
+            self._draw()
+
+    def _every(self) -> float:
+        return _ON_TERMINAL if self._on_terminal() else self._log_seconds
+
+    def _on_terminal(self) -> bool:
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(stderr=True)
+        return bool(self._console.is_terminal)
+
+    def epoch_began(self, steps: int | None) -> None:
+        """An epoch begins that has so many steps, if that is known."""
+        self.done_in_epoch = 0
+        if steps is not None:
+            self.steps_per_epoch = steps
+
+    def epoch_ended(self) -> None:
+        """An epoch is over."""
+        if self.done_in_epoch and self.is_open:
+            self.steps_per_epoch = self.done_in_epoch
+            self._draw()
+
+    def note(self, values: dict[str, Any]) -> None:
+        """Show more values from now on."""
+        self.values.update(values)
+        if self._bar is not None and self.is_open:
+            self._draw()
+
+    # -- the line ---------------------------------------------------------------------
+    @property
+    def total(self) -> int | None:
+        """How many steps there will be in all, if that is known."""
+        if self.steps_per_epoch is None:
+            return None
+        return self.steps_per_epoch * (self.epochs or 1)
+
+    def parts(self) -> list[str]:
+        """Return what the line says beside epoch and step."""
+        window = [record for record in (self._old, self._recent) if record is not None]
+        found = [] if self.loss is None else [f"loss {float(self.loss):.4f}"]
+        if window:
+            rate = window[0] if len(window) == 1 else merged(*window)
+            seconds = max(rate.seconds, 1e-9)
+            if rate.samples:
+                found.append(f"{rate.samples * self._workers / seconds:,.0f} samples/s")
+            found.append(f"communication {rate.wait / seconds:.0%}")
+            if self.total is not None:
+                left = max(0, self.total - self.done) * seconds / rate.steps
+                found.append(f"{duration(left)} left")
+        return found + [f"{name} {_text(value)}" for name, value in self.values.items()]
+
+    def _epoch(self) -> str:
+        number = self._last.epoch if self._last is not None else 0
+        if not number:
+            return ""
+        return f"epoch {number}/{self.epochs}" if self.epochs else f"epoch {number}"
+
+    def _draw(self) -> None:
+        if self._on_terminal():
+            self._redraw()
+            return
+        total = f"/{self.total}" if self.total is not None else ""
+        line = "  ".join(p for p in (self._epoch(), f"step {self.done}{total}", *self.parts()) if p)
+        self._console.print(
+            f"{time.strftime('%H:%M:%S')}  {line}", markup=False, highlight=False, soft_wrap=True
+        )
+
+    def _redraw(self) -> None:
+        if self._bar is None:
+            from rich import progress
+
+            self._bar = progress.Progress(
+                progress.TextColumn("{task.fields[epoch]}"),
+                progress.BarColumn(bar_width=12),
+                progress.MofNCompleteColumn(),
+                progress.TextColumn("{task.fields[text]}"),
+                console=self._console,
+                auto_refresh=False,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("train", epoch="", text="", total=None)
+        self._bar.update(
+            self._task,
+            completed=self.done,
+            total=self.total,
+            epoch=self._epoch(),
+            text="  ".join(self.parts()),
+            refresh=True,
+        )
+
+    def close(self) -> None:
+        """Draw the last state and let go of the terminal."""
+        if not self.is_open:
+            return
+        if self._bar is not None:
+            self._draw()
+            self._bar.stop()
+        elif self.done and self.done_in_epoch != self.steps_per_epoch:
+            self._draw()
+        self.is_open = False
+
+
+def _fields(record: StepRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in StepRecord.__slots__}
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,197 @@
+"""The measured run of this process: begun by what the environment asks for, or by a script.
+
+Measuring begins with `fleet.init()` where a log folder was named (fleetrun --log_dir, or
+FLEETX_LOG_DIR) or FLEETX_MONITOR=1, and with `monitor.watch`; FLEETX_MONITOR=0 switches it off.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import platform
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fleetx.checkpoint import atomic
+from fleetx.launch import environment, heartbeat
+from fleetx.monitor import clock, trace
+from fleetx.monitor.event_files import EventFiles, event_folder
+from fleetx.monitor.progress import Progress
+from fleetx.monitor.recorder import Recorder, Taker
+from fleetx.monitor.step_file import StepFile, step_file
+from fleetx.monitor.targets import targets
+from fleetx.monitor.timeline import Timeline
+
+FACTS = "run.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is measured and where it goes."""
+
+    rank: int = 0
+    workers: int = 1
+    log_dir: Path | None = None
+    """Where the measurements are written; None: nowhere."""
+    timeline: Path | None = None
+    """Where the timeline is written; None: there is none."""
+    timeline_steps: int = 100
+    tensorboard: bool = False
+    progress: bool = False
+    """Whether worker 0 shows a progress line."""
+    run: str = ""
+    """What tells this run from others in the same folder."""
+    has_group: bool = True
+    """Whether workers can talk to each other, to compare their clocks."""
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is something to do."""
+        return self.progress or self.log_dir is not None or self.timeline is not None
+
+
+def asked_settings(**more: Any) -> Settings:
+    """Return what the environment asks for."""
+    switch = environment.monitor_switch()
+    if switch == "0":
+        return Settings(**more)
+    named = environment.log_dir() or ("log" if switch == "1" else "")
+    timeline = environment.timeline()
+    where = (named or "log") if timeline == "1" else timeline
+    return Settings(
+        log_dir=Path(named) if named else None,
+        timeline=Path(where) if where else None,
+        timeline_steps=environment.timeline_steps(),
+        tensorboard=environment.tensorboard_switch(),
+        progress=environment.progress_switch() == "1",
+        run=environment.run_name(),
+        **more,
+    )
+
+
+class Run:
+    """A run that is measured."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.progress: Progress | None = None
+        self._timeline: Timeline | None = None
+        folder, rank = settings.log_dir, settings.rank
+        about = {
+            "run": settings.run,
+            "rank": rank,
+            "workers": settings.workers,
+            "host": socket.gethostname(),
+            "time": time.time(),
+        }
+        takers: list[Taker] = []
+        if folder is not None:
+            takers.append(StepFile(step_file(folder, rank), about))
+            if settings.tensorboard:
+                takers.append(EventFiles(event_folder(folder, rank)))
+            if rank == 0:
+                _write_facts(folder, self._facts())
+        if settings.timeline is not None:
+            offset = clock.align() if settings.has_group else clock.wall_clock_offset()
+            self._timeline = Timeline(
+                settings.timeline, rank, about, offset, settings.timeline_steps
+            )
+        self.recorder = Recorder(takers, self._timeline)
+        if settings.progress:
+            self.show_progress()
+        heartbeat.listen(self.recorder.waited)
+        targets.listen(self.recorder)
+
+    def _facts(self) -> dict[str, Any]:
+        import torch
+
+        return {
+            "run": self.settings.run,
+            "started": time.time(),
+            "workers": self.settings.workers,
+            "command": sys.argv,
+            "host": socket.gethostname(),
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "fleetx": version("fleetx"),
+            "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+            "threads": torch.get_num_threads(),
+            "strategy": [dict(row) for row in _described],
+        }
+
+    def show_progress(self) -> None:
+        """Let worker 0 show a progress line from now on."""
+        wanted = environment.progress_switch() != "0" and self.settings.rank == 0
+        if wanted and (self.progress is None or not self.progress.is_open):
+            self.progress = Progress(self.settings.workers)
+            self.recorder.add(self.progress)
+
+    def describe(self) -> None:
+        """Write down the composed strategy."""
+        if self.settings.log_dir is not None and self.settings.rank == 0:
+            _write_facts(self.settings.log_dir, self._facts())
+
+    def stop(self) -> None:
+        """End measuring: hooks go away, files are complete."""
+        targets.listen(None)
+        heartbeat.listen(None)
+        self.recorder.close()
+        if self._timeline is not None:
+            self._timeline.close()
+            if self.settings.rank == 0:
+                assert self.settings.timeline is not None
+                trace.wait_for_ends(self.settings.timeline)
+                trace.write_trace(self.settings.timeline)
+
+
+def _write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
+    atomic.write_bytes(folder / FACTS, json.dumps(facts, indent=1).encode())
+
+
+_current: Run | None = None
+_described: Sequence[Mapping[str, Any]] = ()
+
+
+def current() -> Run | None:
+    """Return the run that is measured, if one is."""
+    return _current
+
+
+def start(settings: Settings) -> Run:
+    """Begin to measure; a run that is under way is ended first."""
+    global _current
+    stop()
+    _current = Run(settings)
+    atexit.register(stop)
+    return _current
+
+
+def stop() -> None:
+    """End measuring, if it goes on."""
+    global _current
+    run, _current = _current, None
+    if run is not None:
+        atexit.unregister(stop)
+        run.stop()
+
+
+def begin_session(*, rank: int, workers: int, is_worker: bool, has_group: bool) -> None:
+    """Called by `fleet.init`: measure if the environment asks for it."""
+    targets.forget()
+    settings = asked_settings(rank=rank, workers=workers, has_group=has_group)
+    if is_worker and settings.anything:
+        start(settings)
+
+
+def describe(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Remember the composed strategy: a row per stage and technique."""
+    global _described
+    _described = rows
+    if _current is not None:
+        _current.describe()

@@ -1,0 +1,122 @@
+"""The file in which a worker keeps its measurements: a line of JSON per step.
+
+Lines are written whole, a few times a second at most, so that a crash costs the last moment and
+never damages what is there. A file that has grown to `MOST_LINES` is rewritten with neighbouring
+steps merged, and from then on a line stands for twice as many steps: its size is bounded, and it
+still covers the whole run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from fleetx.checkpoint import atomic
+from fleetx.monitor.record import StepRecord, merged, record_from
+from fleetx.monitor.recorder import now
+
+MOST_LINES = 20_000
+_EVERY = 0.25  # seconds between two writes
+
+
+def step_file(folder: str | os.PathLike[str], rank: int) -> Path:
+    """Return the name of a worker's file."""
+    return Path(folder) / f"steps.{rank}.jsonl"
+
+
+class StepFile:
+    """Writes the steps of one worker.
+
+    Args:
+        path: the file; the steps of an earlier run are replaced.
+        head: facts of the worker, in the first line. A file whose head has the same `run` is gone
+            on with: the worker was started again.
+        most_lines: how many steps are kept before neighbours are merged.
+    """
+
+    def __init__(self, path: Path, head: dict[str, Any], most_lines: int = MOST_LINES) -> None:
+        self._path, self._most = path, max(2, most_lines)
+        self._stride, self._lines = 1, 0
+        self._head = json.dumps({"kind": "start", **head}) + "\n"
+        self._pending: StepRecord | None = None
+        self._text: list[str] = [self._head]
+        self._written = now()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        goes_on = head.get("run") and _run_of(path) == head["run"]
+        if goes_on:
+            self._lines = path.read_bytes().count(b"\n")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if goes_on else os.O_TRUNC)
+        self._file = os.open(path, flags, 0o644)
+        if goes_on:
+            self._text.insert(0, "\n")  # in case the last line was cut off
+        self._write()
+
+    def take(self, record: StepRecord) -> None:
+        """Add a step."""
+        if self._pending is not None:
+            record.read_loss()
+            record = merged(self._pending, record)
+        if record.steps < self._stride:
+            record.read_loss()
+            self._pending = record
+            return
+        self._pending = None
+        self._add(record)
+
+    def _add(self, record: StepRecord) -> None:
+        self._text.append(record.line())
+        self._lines += 1
+        moment = now()
+        if moment - self._written >= _EVERY:
+            self._write()
+            self._written = moment
+        if self._lines >= self._most:
+            self._halve()
+
+    def _write(self) -> None:
+        data = "".join(self._text).encode()
+        self._text.clear()
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def _halve(self) -> None:
+        """Rewrite the file with pairs of steps merged."""
+        self._write()
+        kept: list[str] = []
+        records: list[StepRecord] = []
+        for line in self._path.read_text().splitlines():
+            fields = json.loads(line) if line else None
+            if fields is not None and "step" in fields:
+                records.append(record_from(fields))
+            elif fields is not None:
+                kept.append(line + "\n")
+        pairs = [merged(*records[i : i + 2]) for i in range(0, len(records) - 1, 2)]
+        if len(records) % 2:
+            self._pending = records[-1]
+        self._stride *= 2
+        os.close(self._file)
+        text = "".join([*kept, *(record.line() for record in pairs)])
+        atomic.write_bytes(self._path, text.encode())
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        self._lines = len(pairs)
+
+    def close(self) -> None:
+        """Write what is left, and that the run came to its end."""
+        if self._pending is not None:
+            self._text.append(self._pending.line())
+            self._pending = None
+        self._text.append(json.dumps({"kind": "end"}) + "\n")
+        self._write()
+        os.close(self._file)
+
+
+def _run_of(path: Path) -> str | None:
+    """Return which run a file is of; None if there is no file, or it does not say."""
+    try:
+        with path.open("rb") as file:
+            head = json.loads(file.readline())
+    except (FileNotFoundError, ValueError):
+        return None
+    return head.get("run") if isinstance(head, dict) else None

@@ -1,0 +1,59 @@
+"""The stages of the first steps of a worker, kept for a timeline.
+
+Every worker writes `timeline.N.jsonl`: a head with the offset of its clock, then a line per stretch
+of time, in nanoseconds. `trace.py` puts the files of all workers on one time axis.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, TextIO
+
+from fleetx.monitor.clock import ClockOffset
+
+STEPS = 100
+
+
+def timeline_file(folder: str | os.PathLike[str], rank: int) -> Path:
+    """Return the name of a worker's file."""
+    return Path(folder) / f"timeline.{rank}.jsonl"
+
+
+class Timeline:
+    """Writes the stretches of time of a number of steps."""
+
+    def __init__(
+        self, folder: Path, rank: int, head: dict[str, Any], clock: ClockOffset, steps: int = STEPS
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file: TextIO | None = timeline_file(folder, rank).open("w")
+        self._left = steps
+        self._lines: list[str] = []
+        self._file.write(json.dumps({"rank": rank, "clock": clock.facts(), **head}) + "\n")
+        self._file.flush()
+
+    def span(self, name: str, kind: str, began: float, ended: float) -> None:
+        """Note one stretch of time, given in seconds of `perf_counter`."""
+        if self._file is not None:
+            line = [name, kind, round(began * 1e9), round(ended * 1e9)]
+            self._lines.append(json.dumps(line) + "\n")
+
+    def step_ended(self) -> None:
+        """A step is complete: write it."""
+        if self._file is None:
+            return
+        self._file.write("".join(self._lines))
+        self._file.flush()
+        self._lines.clear()
+        self._left -= 1
+        if not self._left:
+            self.close()
+
+    def close(self) -> None:
+        """End the file; a step that is not complete is left out."""
+        if self._file is not None:
+            self._file.write('["end"]\n')
+            self._file.close()
+            self._file = None

@@ -1,0 +1,125 @@
+"""Training loops that show their progress: `for batch in monitor.watch(loader): …`.
+
+`watch` measures how long the loop waits for data and tells worker 0's progress line what is to
+come; `epochs` counts passes over the data, `note` adds values. Steps are counted where the
+optimizer of fleet, or a program, trains; in a loop without either, a batch is a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from fleetx.launch.worker_environment import detect
+from fleetx.monitor import run as runs
+from fleetx.monitor.recorder import now
+from fleetx.monitor.run import Run
+from fleetx.monitor.samples import samples_in
+from fleetx.monitor.targets import targets
+
+Batch = TypeVar("Batch")
+
+_depth = 0  # how many of `watch` and `epochs` are around each other
+
+
+@contextmanager
+def _watched() -> Iterator[Run]:
+    """Have a measured run with a progress line; the outermost loop ends the line."""
+    global _depth
+    run = runs.current()
+    if run is None:
+        worker = detect()
+        run = runs.start(runs.asked_settings(rank=worker.rank, workers=worker.world_size))
+    run.show_progress()
+    _depth += 1
+    try:
+        yield run
+    finally:
+        _depth -= 1
+        if not _depth and run.progress is not None:
+            run.progress.close()
+
+
+def epochs(count: int) -> Iterator[int]:
+    """Give the numbers of epochs, from 1 on, and show which one it is."""
+    if count < 0:
+        raise ValueError(f"epochs counts up to a number from 0 on, not {count}.")
+    with _watched() as run:
+        if run.progress is not None:
+            run.progress.epochs = count
+        for number in range(1, count + 1):
+            run.recorder.epoch = number
+            yield number
+
+
+def watch(
+    loader: Iterable[Batch], *, epochs: int | None = None, total: int | None = None
+) -> Iterator[Batch]:
+    """Give the batches of a loader, and show the progress of what is done with them.
+
+    Args:
+        loader: a DataLoader, or anything that can be iterated over.
+        epochs: pass over it so many times; `set_epoch` of its sampler, or its own, is called with
+            0, 1, … A loader that is an iterator itself has one pass only.
+        total: how many batches a pass has, if `len(loader)` does not tell.
+    """
+    if total is None and hasattr(loader, "__len__"):
+        total = len(loader)
+    with _watched() as run:
+        if epochs is None:
+            yield from _one_pass(loader, run, total)
+            return
+        if run.progress is not None:
+            run.progress.epochs = epochs
+        for number in range(epochs):
+            run.recorder.epoch = number + 1
+            _set_epoch(loader, number)
+            yield from _one_pass(loader, run, total)
+
+
+def _set_epoch(loader: Any, number: int) -> None:
+    for each in (loader, getattr(loader, "sampler", None)):
+        if hasattr(each, "set_epoch"):
+            each.set_epoch(number)
+            return
+
+
+def _one_pass(loader: Iterable[Batch], run: Run, total: int | None) -> Iterator[Batch]:
+    recorder, progress = run.recorder, run.progress
+    if progress is not None:
+        progress.epoch_began(total)
+    watched_before, recorder.has_watched_data = recorder.has_watched_data, True
+    recorder.paused()
+    counts_itself = not targets.are_known
+    try:
+        began = now()
+        batches = iter(loader)
+        for batch in batches:
+            recorder.data_was_waited_for(began, now())
+            if counts_itself:
+                recorder.forward_began(samples_in(batch))
+            yield batch
+            if counts_itself:
+                recorder.step_ended()
+            began = now()
+    finally:
+        recorder.has_watched_data = watched_before
+        recorder.paused()
+    if progress is not None:
+        progress.epoch_ended()
+
+
+def note(*, loss: Any = None, **values: Any) -> None:
+    """Tell the loss of the step under way, and other values for the progress line.
+
+    Called before the optimizer's step, or before the next batch. Names of values may have spaces:
+    `note(**{"test accuracy": 0.97})`.
+    """
+    run = runs.current()
+    if run is None:
+        return
+    if loss is not None:
+        run.recorder.note_loss(loss)
+    if values and run.progress is not None:
+        run.progress.note(values)
