@@ -1,0 +1,46 @@
+"""Unpacking tars that came from elsewhere: nothing is written outside the folder.
+
+Files are unpacked beside their places and moved there when the whole tar has been read, so that a
+broken or hostile one leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+
+_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+
+
+def is_tar(name: str) -> bool:
+    """Tell by its name whether a file is a tar."""
+    return name.endswith(_SUFFIXES)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar into a folder; files of the same names are replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpack-", dir=folder) as temporary:
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(temporary, filter="data")
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise ValueError(
+                f"{archive.name} cannot be unpacked, so nothing of it was: {error}"
+            ) from error
+        _merge(Path(temporary), folder)
+
+
+def _merge(source: Path, target: Path) -> None:
+    for entry in source.iterdir():
+        place = target / entry.name
+        if entry.is_dir() and not entry.is_symlink() and place.is_dir():
+            _merge(entry, place)
+        elif place.is_dir():
+            shutil.rmtree(place)
+            os.replace(entry, place)
+        else:
+            os.replace(entry, place)

@@ -1,0 +1,149 @@
+"""`Downloader`: a data set that a YAML file describes, on every machine of a job.
+
+Of several workers on one machine the first to come downloads and the others wait for its files;
+workers that train together go on when all have theirs, and fail together if one cannot get them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from fleetx.data.download import download
+from fleetx.data.remote_files import RemoteFolder
+from fleetx.utils.hadoop import hadoop_options
+
+# Workers that wait for a long download hear of each other at least so often (in seconds), since
+# collectives time out.
+_SIGN_OF_LIFE = 20.0
+
+
+class Downloader:
+    """Downloads data sets, see `download_from_bos`."""
+
+    def download_from_bos(
+        self,
+        fs_yaml: str | None = None,
+        local_path: str = "./",
+        shard_num: int = -1,
+        shard_id: int = -1,
+        process_num: int = 10,
+    ) -> str:
+        """Download the folder that `bos_path` (or `data_path`) of a YAML file names.
+
+        Args:
+            fs_yaml: path or address of the YAML file (.yml, .yaml).
+            local_path: the folder to download to, which is returned.
+            shard_num: number of shares of the files; -1 downloads all.
+            shard_id: the share of this machine, from 0.
+            process_num: files that are fetched at the same time.
+        """
+        settings = read_settings(fs_yaml)
+        address = settings.get("bos_path") or settings.get("data_path")
+        if not isinstance(address, str):
+            raise ValueError(f"{fs_yaml} has no bos_path: the address of the folder to download.")
+        source = RemoteFolder(address)
+        return self._download(source, local_path, shard_num, shard_id, process_num)
+
+    def download_from_hdfs(
+        self,
+        fs_yaml: str | None = None,
+        local_path: str = "./",
+        shard_num: int = -1,
+        shard_id: int = -1,
+        process_num: int = 10,
+    ) -> str:
+        """Download the folder `data_path` of the file system `fs.default.name` of a YAML file.
+
+        Other keys: hadoop.job.ugi ("user,password"), hadoop_home, java_home. The arguments are
+        those of `download_from_bos`.
+        """
+        settings = read_settings(fs_yaml)
+        for key in ("data_path", "fs.default.name"):
+            if not isinstance(settings.get(key), str):
+                raise ValueError(f"{fs_yaml} has no {key}, which download_from_hdfs needs.")
+        host, path = settings["fs.default.name"].rstrip("/"), settings["data_path"]
+        address = path if "://" in path else f"{host}/{path.lstrip('/')}"
+        source = RemoteFolder(address, **hadoop_options(settings, address))
+        return self._download(source, local_path, shard_num, shard_id, process_num)
+
+    def _download(
+        self, source: RemoteFolder, local_path: str, num: int, index: int, threads: int
+    ) -> str:
+        if not _is_server():
+            together(
+                lambda: download(
+                    source, local_path, shard_num=num, shard_id=index, process_num=threads
+                )
+            )
+        return local_path
+
+
+def read_settings(fs_yaml: str | None) -> dict[str, Any]:
+    """Return the content of a YAML file, local or at an address."""
+    if not fs_yaml or not str(fs_yaml).endswith((".yml", ".yaml")):
+        raise ValueError(
+            f"fs_yaml is the path or address of a .yml or .yaml file, not {fs_yaml!r}."
+        )
+    try:
+        import yaml
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "Settings of downloads are read with PyYAML: pip install 'fleetx[download]'."
+        ) from error
+    folder, _, name = str(fs_yaml).rpartition("/")
+    if "://" in folder:
+        content = RemoteFolder(folder).read(name)
+    elif Path(fs_yaml).is_file():
+        content = Path(fs_yaml).read_bytes()
+    else:
+        raise FileNotFoundError(f"There is no file {fs_yaml} with the settings of the download.")
+    try:
+        settings = yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{fs_yaml} is not YAML: {error}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{fs_yaml} holds no keys such as 'bos_path: https://host/folder'.")
+    return settings
+
+
+def together(work: Callable[[], object]) -> None:
+    """Do work on this worker and return when all workers that train together have done theirs.
+
+    If one of them fails, all do: this one with its own error, the others with a note about it.
+    """
+    comm = sys.modules.get("fleetx.comm")
+    if comm is None or not comm.is_connected():
+        work()
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="fleetx-download") as pool:
+        _wait_for_all(pool.submit(work))
+
+
+def _wait_for_all(own: Future[object]) -> None:
+    import torch
+
+    from fleetx import comm
+    from fleetx.fleet.role_groups import TrainingGroup
+
+    group, all_are_done = TrainingGroup(), False
+    while not all_are_done:
+        wait([own], timeout=_SIGN_OF_LIFE)
+        is_done = own.done()
+        failed = comm.rank() + 1 if is_done and own.exception() is not None else 0
+        runs, failed = group.all_reduce(torch.tensor([not is_done, failed]).long(), "max").tolist()
+        if failed and not (is_done and own.exception()):
+            raise RuntimeError(
+                f"worker {failed - 1} could not get its data, so this one does not go on either; "
+                f"see the log of worker {failed - 1}."
+            )
+        all_are_done = bool(failed) or not runs
+    own.result()
+
+
+def _is_server() -> bool:
+    module = sys.modules.get("fleetx.fleet")
+    return module is not None and module.fleet._role_maker is not None and module.is_server()
