@@ -1,11 +1,41 @@
 """Serving saved models over HTTP: `fleetx serve MODEL_DIR`.
 
 Read `app.py` for the routes, `batching.py` for how requests are joined, `model.py` for what is
-served, `bodies.py` for the bodies of requests and answers.
+served, `bodies.py` for the bodies of requests and answers. Names are imported on their first use:
+the command line asks this package for its options only.
 """
 
-from fleetx.serving.errors import RequestError
-from fleetx.serving.model import ServedModel, load_model
-from fleetx.serving.tensor_spec import TensorSpec
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["RequestError", "ServedModel", "TensorSpec", "load_model"]
+if TYPE_CHECKING:
+    from fleetx.serving.app import create_app
+    from fleetx.serving.errors import RequestError
+    from fleetx.serving.model import ServedModel, load_model
+    from fleetx.serving.settings import ServeSettings
+    from fleetx.serving.tensor_spec import TensorSpec
+
+_PLACES = {
+    "RequestError": "errors",
+    "ServeSettings": "settings",
+    "ServedModel": "model",
+    "TensorSpec": "tensor_spec",
+    "create_app": "app",
+    "load_model": "model",
+}
+
+__all__ = [
+    "RequestError",
+    "ServeSettings",
+    "ServedModel",
+    "TensorSpec",
+    "create_app",
+    "load_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use."""
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    raise AttributeError(f"package {__name__!r} has no attribute {name!r}")

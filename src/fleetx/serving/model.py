@@ -21,6 +21,13 @@ from fleetx.serving.tensor_spec import Arrays, TensorSpec, check_arrays
 _VERSION = re.compile(r"[!-~]{1,128}")
 
 
+def check_version(text: str) -> str:
+    """Return a name of a version after making sure that it can travel in a header."""
+    if not _VERSION.fullmatch(text):
+        raise ValueError(f"the version {text!r} must be 1 to 128 visible ASCII characters.")
+    return text
+
+
 class ServedModel:
     """A loaded model with names for its inputs and outputs."""
 
@@ -58,9 +65,7 @@ def load_model(
         version: how to call it; the first twelve digits of its checksum if None.
         threads: threads that compute one batch; the library's choice if None.
     """
-    if version is not None and not _VERSION.fullmatch(version):
-        raise ValueError(
-            f"the version {version!r} of a model must be 1 to 128 visible ASCII characters."
-        )
+    if version is not None:
+        check_version(version)
     found = find_model(Path(path))
     return ServedModel(found, load_engine(found, threads=threads), version=version)

@@ -1,0 +1,203 @@
+"""The routes of a server: predictions, the model, health, metrics and a page about all of it.
+
+    POST /v1/predict   outputs for inputs, JSON or raw tensors
+    GET  /v1/model     inputs, outputs, version and checksum of the model
+    GET  /health       the process lives          GET /ready    requests are welcome
+    GET  /metrics      for Prometheus             GET /docs     this, for people
+
+A prediction is checked, read, joined with others (`batching.py`) and answered without pydantic:
+bodies go straight to arrays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
+
+import fleetx
+from fleetx.serving.batching import Batcher
+from fleetx.serving.bodies import JSON, decode_json, decode_raw, encode_json, encode_raw
+from fleetx.serving.errors import RequestError
+from fleetx.serving.front import PREDICT, Front
+from fleetx.serving.independence import why_not_joined
+from fleetx.serving.metrics import CONTENT_TYPE, Metrics
+from fleetx.serving.model import ServedModel
+from fleetx.serving.openapi import describe_prediction, page
+from fleetx.serving.reading import ClientGone, body_kinds, check_key, read_body
+from fleetx.serving.settings import ServeSettings
+from fleetx.serving.tensor_spec import check_arrays
+
+_BUSY_SECONDS = 1  # after which a client may try again when the queue was full
+
+
+class Service:
+    """One served model: who is let in, and what they are answered."""
+
+    def __init__(self, model: ServedModel, settings: ServeSettings) -> None:
+        self.model, self.settings = model, settings
+        self.metrics = Metrics()
+        self.batcher = Batcher(
+            model,
+            max_batch=settings.max_batch,
+            max_delay=settings.max_delay,
+            metrics=self.metrics,
+        )
+        self.ready = False
+        self.why_not_joined: str | None = None
+        self._inside = 0
+        show = self.metrics.show
+        show("inside_requests", lambda: self._inside, "Predictions that are not answered yet.")
+        show("queue_requests", lambda: self.batcher.waiting, "Predictions that wait for the model.")
+        show("ready", lambda: int(self.ready), "1 when requests are welcome.")
+        show("model_info", lambda: 1, "The model that is served.", **model.identity())
+
+    async def warm_up(self) -> None:
+        """Run the model for the first time, and find out whether requests can be joined."""
+        try:
+            self.why_not_joined = await self.batcher.call(why_not_joined, self.model)
+        except Exception as error:  # of a trial; real requests get their own answers
+            self.why_not_joined = f"the trial of two rows failed: {error}"
+        self.batcher.joins = self.why_not_joined is None
+        self.ready = True
+
+    async def predict(self, request: Request) -> Response:
+        """Answer a prediction."""
+        check_key(request, self.settings)
+        if self._inside >= self.settings.max_queue:
+            raise RequestError(
+                503,
+                f"{self._inside} requests are being served already; try again later.",
+                retry_after=_BUSY_SECONDS,
+            )
+        self._inside += 1
+        try:
+            kind, answer_kind = body_kinds(request)
+            body = await read_body(request, self.settings)
+            inputs = self.model.inputs
+            arrays = decode_json(body, inputs) if kind == JSON else decode_raw(body)
+            check_arrays(inputs, arrays)
+            outputs = await self.batcher.submit(arrays)
+            encode = encode_json if answer_kind == JSON else encode_raw
+            content = encode(outputs, self.model.identity())
+        finally:
+            self._inside -= 1
+        return Response(content, media_type=answer_kind)
+
+    def description(self) -> dict[str, Any]:
+        """Return what `GET /v1/model` tells."""
+        model = self.model
+        return {
+            **model.identity(),
+            "name": model.path.stem if model.path.suffix else model.path.parent.name,
+            "format": model.kind,
+            "inputs": [spec.to_dict() for spec in model.inputs],
+            "outputs": [spec.to_dict() for spec in model.outputs],
+            "max_batch": self.settings.max_batch,
+            "max_body_bytes": self.settings.max_body,
+            "joined": self.batcher.joins,
+            "why_not_joined": self.why_not_joined,
+        }
+
+
+def create_app(model: ServedModel, settings: ServeSettings | None = None) -> Front:
+    """Return the ASGI application that serves a model."""
+    service = Service(model, settings or ServeSettings())
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        # In the background: the process is alive, and may say so, while the model warms up.
+        warming = asyncio.ensure_future(service.warm_up())
+        yield
+        service.ready = False
+        await asyncio.gather(warming, return_exceptions=True)
+        service.batcher.close()
+
+    app = FastAPI(
+        title="FleetX model server",
+        version=fleetx.__version__,
+        description=f"Serves the model {model.path.name}, version {model.version}.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    _add_routes(app, service)
+    _add_error_answers(app, service)
+    return Front(app, model, service.metrics)
+
+
+def _add_routes(app: FastAPI, service: Service) -> None:
+    model = service.model
+    described = describe_prediction(model, keyed=bool(service.settings.api_keys))
+
+    async def predict(request: Request) -> Response:
+        """Outputs for inputs; the answer comes in the kind of body that `Accept` names first."""
+        return await service.predict(request)
+
+    app.post(PREDICT, response_class=Response, openapi_extra=described)(predict)
+
+    async def about_model(request: Request) -> dict[str, Any]:
+        """Inputs, outputs, version and checksum of the model, and the limits of requests."""
+        check_key(request, service.settings)
+        return service.description()
+
+    app.get("/v1/model")(about_model)
+
+    async def health() -> dict[str, str]:
+        """The process lives."""
+        return {"status": "alive"}
+
+    app.get("/health")(health)
+
+    async def ready() -> JSONResponse:
+        """Whether requests are welcome: the model is warm and the server is not stopping."""
+        words = {"status": "ready" if service.ready else "not ready"}
+        return JSONResponse(words, 200 if service.ready else 503)
+
+    app.get("/ready")(ready)
+
+    async def metrics() -> PlainTextResponse:
+        """Numbers about the server, as Prometheus reads them."""
+        return PlainTextResponse(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    app.get("/metrics", response_class=PlainTextResponse)(metrics)
+
+    async def docs() -> HTMLResponse:
+        """Show this description as a page."""
+        return HTMLResponse(page(app.openapi(), model))
+
+    app.get("/docs", include_in_schema=False)(docs)
+
+
+def _add_error_answers(app: FastAPI, service: Service) -> None:
+    def answer(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
+        words = {"error": sentence, "model": service.model.identity()}
+        return JSONResponse(words, status, headers)
+
+    async def on_request_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestError)  # it is registered for nothing else
+        headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+        if error.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return answer(error.status, error.problem, headers)
+
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # it is registered for nothing else
+        sentence = f"{request.method} {request.url.path}: {error.detail}; see /docs."
+        return answer(error.status_code, sentence, dict(error.headers or {}))
+
+    async def on_client_gone(_: Request, error: Exception) -> Response:
+        return answer(400, "the request ended before its body was whole.")
+
+    async def on_failure(_: Request, error: Exception) -> Response:
+        return answer(500, f"the server failed: {type(error).__name__}.")
+
+    app.add_exception_handler(RequestError, on_request_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(ClientGone, on_client_gone)
+    app.add_exception_handler(Exception, on_failure)

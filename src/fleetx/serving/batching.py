@@ -1,0 +1,217 @@
+"""Joining requests: those that wait at the same time and fit together are computed together.
+
+One thread computes; the event loop goes on reading requests meanwhile. When the thread is free, a
+group of waiting requests goes to it as soon as it is full, or everybody is there who was there
+lately (so a lone client never waits), or its first request has waited for `max_delay`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fleetx.serving.errors import RequestError
+from fleetx.serving.metrics import Metrics
+from fleetx.serving.model import ServedModel
+from fleetx.serving.tensor_spec import Arrays
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that waits for its outputs."""
+
+    arrays: Arrays
+    rows: int
+    arrived: float
+    answer: asyncio.Future[Arrays]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Waiting requests that can be computed together."""
+
+    requests: deque[_Waiting] = field(default_factory=deque)
+    rows: int = 0
+
+    def take(self, max_rows: int) -> list[_Waiting]:
+        """Remove and return the first requests, up to so many rows but at least one request."""
+        taken: list[_Waiting] = []
+        rows = 0
+        while self.requests and (not taken or rows + self.requests[0].rows <= max_rows):
+            taken.append(self.requests.popleft())
+            rows += taken[-1].rows
+        self.rows -= rows
+        return taken
+
+
+class Batcher:
+    """Computes the outputs of requests, several at a time.
+
+    Args:
+        model: what computes them.
+        max_batch: how many rows may be computed at a time.
+        max_delay: how many seconds a request may wait for others to join it.
+        metrics: where batches are counted.
+    """
+
+    def __init__(
+        self, model: ServedModel, *, max_batch: int, max_delay: float, metrics: Metrics
+    ) -> None:
+        self.joins = True
+        self._model, self._metrics = model, metrics
+        self._max_batch, self._max_delay = max_batch, max_delay
+        self._groups: dict[Hashable, _Group] = {}
+        self._waiting = 0  # requests in all groups
+        self._running = 0  # requests that the thread computes now
+        self._crowd = 0  # most requests that were there at a time during the last batch
+        self._alone = 0  # numbers the groups of requests that cannot be joined
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for the model."""
+        return self._waiting
+
+    async def submit(self, arrays: Arrays) -> Arrays:
+        """Return the outputs for the arrays of one request, which have been checked."""
+        rows = self._rows(arrays)
+        loop = asyncio.get_running_loop()
+        request = _Waiting(arrays, rows, loop.time(), loop.create_future())
+        group = self._groups.setdefault(self._key(arrays), _Group())
+        group.requests.append(request)
+        group.rows += rows
+        self._waiting += 1
+        self._crowd = max(self._crowd, self._waiting + self._running)
+        self._look()
+        return await request.answer
+
+    async def call(self, function: Any, *args: Any) -> Any:
+        """Call a function in the thread of the model."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def close(self) -> None:
+        """End the thread; what it was given is finished."""
+        self._thread.shutdown()
+
+    def _rows(self, arrays: Arrays) -> int:
+        """Return how many rows of the model's open first dimension a request has."""
+        sizes = [1]
+        for spec in self._model.inputs:
+            if spec.shape[:1] != (-1,):
+                continue
+            size = arrays[spec.name].shape[0]
+            if size == 0:
+                raise RequestError(400, f"input {spec.name!r} has no rows.")
+            if size > self._max_batch:
+                raise RequestError(
+                    413,
+                    f"input {spec.name!r} has {size} rows, more than the {self._max_batch} that "
+                    "are computed at a time; send it in parts.",
+                )
+            sizes.append(size)
+        return max(sizes)
+
+    def _key(self, arrays: Arrays) -> Hashable:
+        """Return what requests must have in common to be joined."""
+        shapes = [arrays[spec.name].shape for spec in self._model.inputs]
+        if self.joins and all(shape[0] == shapes[0][0] for shape in shapes):
+            return tuple(shape[1:] for shape in shapes)  # the types are those of the model
+        self._alone += 1
+        return self._alone
+
+    def _look(self) -> None:
+        """Hand a group to the thread if it is free and the group need not wait."""
+        if self._running or not self._waiting:
+            return
+        now = asyncio.get_running_loop().time()
+        # Groups are in the order of their first requests, so none is overtaken for ever.
+        key, group = next(iter(self._groups.items()))
+        due = group.requests[0].arrived + self._max_delay
+        if due <= now or self._waiting >= self._crowd or group.rows >= self._max_batch:
+            self._start(key, group)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(due, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._look()
+
+    def _start(self, key: Hashable, group: _Group) -> None:
+        batch = group.take(self._max_batch)
+        del self._groups[key]
+        if group.requests:  # what is left goes to the end of the line
+            self._groups[key] = group
+        self._waiting -= len(batch)
+        self._running = len(batch)
+        self._crowd = self._waiting + self._running
+        task = asyncio.ensure_future(self._compute(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _compute(self, batch: list[_Waiting]) -> None:
+        try:
+            results, seconds = await self.call(self._run, [each.arrays for each in batch])
+        finally:
+            self._running = 0
+        self._metrics.batch_rows.add(sum(each.rows for each in batch))
+        self._metrics.batch_requests.add(len(batch))
+        self._metrics.model_seconds.add(seconds)
+        self._look()
+        for request, result in zip(batch, results, strict=True):
+            if request.answer.cancelled():
+                continue  # its client has gone
+            if isinstance(result, Exception):
+                request.answer.set_exception(result)
+            else:
+                request.answer.set_result(result)
+
+    def _run(self, batch: list[Arrays]) -> tuple[list[Arrays | Exception], float]:
+        """Compute a batch, in the thread of the model."""
+        begin = time.perf_counter()
+        results: list[Arrays | Exception]
+        if len(batch) == 1:
+            results = [self._run_alone(batch[0])]
+        else:
+            try:
+                results = list(self._run_joined(batch))
+            except Exception as error:
+                # One of them is to blame; the others are answered all the same.
+                _log.warning("a batch of %d requests failed, computing each: %s", len(batch), error)
+                results = [self._run_alone(arrays) for arrays in batch]
+        return results, time.perf_counter() - begin
+
+    def _run_alone(self, arrays: Arrays) -> Arrays | Exception:
+        try:
+            return self._model.run_checked(arrays)
+        except Exception as error:
+            _log.warning("a request failed: %s", error)
+            words = (str(error).strip() or type(error).__name__).splitlines()[0]
+            return RequestError(500, f"the model failed on this request: {words}")
+
+    def _run_joined(self, batch: list[Arrays]) -> list[Arrays]:
+        joined = {name: np.concatenate([each[name] for each in batch]) for name in batch[0]}
+        outputs = self._model.run_checked(joined)
+        first = self._model.inputs[0].name
+        ends = np.cumsum([len(each[first]) for each in batch]).tolist()
+        for name, value in outputs.items():
+            if value.shape[:1] != (ends[-1],):
+                raise ValueError(
+                    f"output {name!r} has the shape {list(value.shape)} for {ends[-1]} rows"
+                )
+        begins = [0, *ends[:-1]]
+        return [
+            {name: value[begin:end] for name, value in outputs.items()}
+            for begin, end in zip(begins, ends, strict=True)
+        ]

@@ -1,0 +1,154 @@
+"""`fleetx serve MODEL`: load a saved model and serve it over HTTP until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+_BACKLOG = 2048
+
+
+def add(commands: Any) -> None:
+    """Add the command to those of `fleetx`."""
+    serve = commands.add_parser(
+        "serve",
+        help="serve a saved inference model over HTTP",
+        description="Serves a saved inference model over HTTP: POST /v1/predict, GET /docs.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    serve.add_argument(
+        "model",
+        type=Path,
+        help="a folder with one model, a __model__, .pdmodel, .pt2 or .onnx file, or its prefix",
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    serve.add_argument("--port", type=_port, default=8000, help="0 takes a free one and prints it")
+    serve.add_argument("--max_batch", type=_count, default=32, help="rows computed at a time")
+    serve.add_argument(
+        "--max_delay_ms", type=_milliseconds, default=2.0, help="wait so long for others to join"
+    )
+    serve.add_argument("--max_queue", type=_count, default=256, help="more requests get a 503")
+    serve.add_argument("--max_body_mb", type=_count, default=64, help="limit of a request's body")
+    serve.add_argument("--threads", type=_count, help="threads that compute a batch")
+    serve.add_argument("--api_key_file", type=Path, help="file of accepted API keys, one per line")
+    serve.add_argument(
+        "--version", type=_version, help="name of the model's version; else from its checksum"
+    )
+    serve.set_defaults(command=run)
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
+    return value
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 60_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time from 0 to 60000 milliseconds")
+    return value
+
+
+def _version(text: str) -> str:
+    from fleetx.serving.model import check_version
+
+    try:
+        return check_version(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Serve until SIGTERM or SIGINT; requests that were accepted are answered first."""
+    try:
+        import httptools  # noqa: F401
+        import uvicorn
+        import uvloop  # noqa: F401
+
+        from fleetx.serving.app import create_app
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"fleetx serve needs the package {error.name!r}: pip install 'fleetx[serve]'."
+        ) from error
+    from fleetx.serving.model import load_model
+    from fleetx.serving.settings import ServeSettings, read_keys
+
+    settings = ServeSettings(
+        max_batch=arguments.max_batch,
+        max_delay=arguments.max_delay_ms / 1000,
+        max_body=arguments.max_body_mb << 20,
+        max_queue=arguments.max_queue,
+        api_keys=read_keys(arguments.api_key_file) if arguments.api_key_file else (),
+    )
+    with _listen(arguments.host, arguments.port) as listener:
+        model = load_model(arguments.model, version=arguments.version, threads=arguments.threads)
+        config = uvicorn.Config(
+            create_app(model, settings),
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=75,
+        )
+        listener.listen(_BACKLOG)
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        console.print(
+            f"serving {model.path}, version {model.version}, on http://{shown}:{port} "
+            f"(GET /docs describes it; SIGTERM or Ctrl-C stops it)",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        # uvicorn answers what it has accepted, then raises the signal again for whoever ran it:
+        # that is the end we want, and not an error.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        uvicorn.Server(config).run(sockets=[listener])
+    console.print("stopped; all accepted requests were answered", highlight=False)
+    return 0
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the address, before a large model is loaded in vain."""
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(kind, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except BaseException:
+            listener.close()
+            raise
+    except socket.gaierror as error:
+        raise OSError(f"--host {host!r} is not an address of this machine: {error}.") from error
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise OSError(
+                f"port {port} of {host} is taken: choose another by --port, or 0 for a free one."
+            ) from error
+        raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}.") from error
+    return listener

@@ -1,0 +1,59 @@
+"""What may be set when a model is served."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetx.checkpoint.errors import FormatError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """Limits and keys of a server."""
+
+    max_batch: int = 32
+    """Rows that are computed at a time, and that one request may have."""
+
+    max_delay: float = 0.002
+    """Seconds that a request may wait for others to join it."""
+
+    max_body: int = 64 << 20
+    """Bytes of a request's body."""
+
+    max_queue: int = 256
+    """Requests that are being read, wait or are computed; more are asked to come back later."""
+
+    body_seconds: float = 30.0
+    """Seconds within which the body of a request must have come."""
+
+    api_keys: tuple[str, ...] = ()
+    """Keys of which a request must show one; without any, all requests are served."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "max_body", "max_queue"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1.")
+        if self.max_delay < 0:
+            raise ValueError(f"max_delay is {self.max_delay}, but must not be negative.")
+
+    def allows(self, key: str | None) -> bool:
+        """Tell whether a request with this key is served; takes as long for every wrong key."""
+        if not self.api_keys:
+            return True
+        given = (key or "").encode()
+        found = [hmac.compare_digest(given, each.encode()) for each in self.api_keys]
+        return any(found)
+
+
+def read_keys(path: Path) -> tuple[str, ...]:
+    """Return the keys in a file, one per line, so that a new one can be valid beside the old."""
+    lines = [line.strip() for line in path.read_text().splitlines()]
+    keys = tuple(line for line in lines if line and not line.startswith("#"))
+    if not keys:
+        raise FormatError(str(path), "holds no API key; write one per line.")
+    for key in keys:
+        if not key.isascii() or any(c.isspace() for c in key):
+            raise FormatError(str(path), "holds a key with blanks or other than ASCII characters.")
+    return keys
