@@ -3,7 +3,8 @@
 `fleetx info` prints the versions, devices and thread counts that a training run would use,
 `fleetx show MODEL` a program that FleetX or Paddle saved; `fleetx ps export` writes a saved table
 of a parameter server for other programs, `fleetx ps keys` the keys of a job; `fleetx serve MODEL`
-answers requests over HTTP with a saved model.
+answers requests over HTTP with a saved model; `fleetx data check` looks through an ImageNet data
+set for mistakes.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from rich.table import Table
 
 import fleetx
 from fleetx.checkpoint import FormatError
+from fleetx.data import command as data
 from fleetx.serving import command as serving
 
 # Distributions whose version decides how a program runs or which files it can read.
@@ -55,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     show.set_defaults(command=_show)
     _add_ps(commands)
+    data.add(commands)
     serving.add(commands)
     return parser
 

@@ -1,0 +1,153 @@
+"""From an ImageNet photograph to what a network is fed: crop, resize, flip, normalise.
+
+To train, a random part of the image is resized to the crop's size and mirrored half the time; to
+validate, the short side is resized and the middle cut out. Chance is a function of the seed, the
+epoch and the image's number: whoever reads an image, in whatever order, gets the same picture.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import interpolate
+
+from fleetx.data.image_decode import decode, read_header
+
+Array = np.ndarray[Any, Any]
+Box = tuple[int, int, int, int]
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augment:
+    """What is done to images; the names are those of the documents' options."""
+
+    crop_size: int = 224
+    """Height and width of the result."""
+    lower_scale: float = 0.08
+    """To train: the least share of the image's area that is cut out."""
+    lower_ratio: float = 3 / 4
+    """To train: the least ratio of width to height of the part."""
+    upper_ratio: float = 4 / 3
+    """To train: the greatest ratio of width to height of the part."""
+    flip: float = 0.5
+    """To train: how often the image is mirrored."""
+    resize_short_size: int = 256
+    """To validate: what the short side is resized to before the middle is cut out."""
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    """Subtracted from red, green and blue, as a share of full brightness."""
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    """What the difference is divided by."""
+
+    def __post_init__(self) -> None:
+        if self.crop_size < 1:
+            raise ValueError(f"crop_size={self.crop_size} must be at least 1.")
+        if not 0 < self.lower_scale <= 1:
+            raise ValueError(f"lower_scale={self.lower_scale} must be above 0 and at most 1.")
+        if not 0 < self.lower_ratio <= self.upper_ratio:
+            raise ValueError(
+                f"lower_ratio={self.lower_ratio} must be above 0 and at most "
+                f"upper_ratio={self.upper_ratio}."
+            )
+        if not 0 <= self.flip <= 1:
+            raise ValueError(f"flip={self.flip} must be between 0 and 1.")
+        if self.resize_short_size < self.crop_size:
+            raise ValueError(
+                f"resize_short_size={self.resize_short_size} must be at least "
+                f"crop_size={self.crop_size}."
+            )
+        if len(self.mean) != 3 or len(self.std) != 3 or not all(self.std):
+            raise ValueError(
+                f"mean={self.mean} and std={self.std} need three numbers each, std without zeros."
+            )
+
+
+def draw(seed: int, epoch: int, index: int, count: int) -> list[float]:
+    """Return some numbers from 0 to below 1 that depend on nothing else (SplitMix64)."""
+    state = _mix(_mix(_mix(seed & _MASK) ^ epoch) ^ index)
+    return [
+        _mix((state + 0x9E3779B97F4A7C15 * step) & _MASK) / 2.0**64 for step in range(1, count + 1)
+    ]
+
+
+def _mix(value: int) -> int:
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def random_box(width: int, height: int, chance: list[float], augment: Augment) -> Box:
+    """Return (left, top, width, height) of a part of random shape and area; four numbers decide.
+
+    An area too large for the shape to fit is not drawn at all, so nothing needs a second try.
+    """
+    shape, share, across, down = chance[:4]
+    low, high = augment.lower_ratio, augment.upper_ratio
+    ratio = low + (high - low) * shape
+    most = min(1.0, width / (height * ratio), height * ratio / width)
+    least = min(augment.lower_scale, most)
+    area = width * height * (least + (most - least) * share)
+    w = min(width, max(1, int(math.sqrt(area * ratio))))
+    h = min(height, max(1, int(math.sqrt(area / ratio))))
+    return int(across * (width - w + 1)), int(down * (height - h + 1)), w, h
+
+
+def train_picture(data: bytes, augment: Augment, chance: list[float]) -> torch.Tensor:
+    """Return a random part as bytes [3, size, size]; five numbers from 0 to 1 decide which."""
+    size = augment.crop_size
+    header = read_header(data)
+    left, top, width, height = random_box(header.width, header.height, chance, augment)
+    factor = _factor(min(width, height), size)
+    image = decode(data, header, rows=top + height, factor=factor)
+    if factor > 1:
+        right, bottom = round((left + width) / factor), round((top + height) / factor)
+        left, top = round(left / factor), round(top / factor)
+        width, height = right - left, bottom - top
+    picture = _resized(image[top : top + height, left : left + width], size, size)
+    return picture.flip(2) if chance[4] < augment.flip else picture
+
+
+def validation_picture(data: bytes, augment: Augment) -> torch.Tensor:
+    """Return the middle as bytes [3, size, size], after the short side is resized."""
+    header = read_header(data)
+    short, size = min(header.width, header.height), augment.crop_size
+    width, height = (
+        round(side * augment.resize_short_size / short) for side in (header.width, header.height)
+    )
+    image = decode(data, header, factor=_factor(short, augment.resize_short_size))
+    left, top = (width - size) // 2, (height - size) // 2
+    return _resized(image, height, width)[:, top : top + size, left : left + size]
+
+
+def _factor(have: int, need: int) -> int:
+    """Return by how much a decoder may reduce so that enough is left."""
+    return next((factor for factor in (8, 4, 2) if have >= need * factor), 1)
+
+
+def _resized(image: Array, height: int, width: int) -> torch.Tensor:
+    # Pixel by pixel in memory is what PyTorch's fast kernel for bytes wants.
+    pixels = torch.from_numpy(np.require(image, requirements="W"))
+    pixels = pixels.permute(2, 0, 1).unsqueeze(0).contiguous(memory_format=torch.channels_last)
+    if pixels.shape[2:] == (height, width):
+        return pixels[0]
+    return interpolate(pixels, (height, width), mode="bilinear", antialias=True)[0]
+
+
+class Normalizer:
+    """(pixel / 255 - mean) / std of every channel, as one multiplication and one addition."""
+
+    def __init__(self, augment: Augment) -> None:
+        std = np.asarray(augment.std, dtype=np.float64).reshape(3, 1, 1)
+        mean = np.asarray(augment.mean, dtype=np.float64).reshape(3, 1, 1)
+        self._scale = (1 / (255 * std)).astype(np.float32)
+        self._shift = (-mean / std).astype(np.float32)
+
+    def __call__(self, picture: torch.Tensor, out: Array) -> None:
+        """Write a picture of bytes, or a batch of them, to a float32 array of the same shape."""
+        out[...] = picture.numpy()
+        np.multiply(out, self._scale, out=out)
+        np.add(out, self._shift, out=out)

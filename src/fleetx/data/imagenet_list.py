@@ -1,0 +1,222 @@
+"""The list of an ImageNet data set: `train.txt` or `val.txt` with a line "path label" per image.
+
+Paths are relative to the folder named after the list (`train/`, `val/`), or to the one that holds
+the list. A wrong line is reported with file and line number, or left out and counted. A million
+lines are kept as a few arrays, which processes share, not as a million objects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+_SHOWN = 5  # problems that an error message lists
+
+
+class Problem(NamedTuple):
+    """Something wrong with one line of a list, or with the image that it names."""
+
+    file: Path
+    line: int
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text}"
+
+
+class DataError(ValueError):
+    """Wrong lines or images; `problems` has them all."""
+
+    def __init__(self, problems: Iterable[Problem] | str) -> None:
+        """Take the problems; or a text, with which PyTorch raises a loader process's error anew."""
+        self.problems = () if isinstance(problems, str) else tuple(problems)
+        if isinstance(problems, str):
+            super().__init__(problems)
+            return
+        shown = "; ".join(str(problem) for problem in self.problems[:_SHOWN])
+        more = len(self.problems) - _SHOWN
+        rest = f"; and {more} more" if more > 0 else ""
+        super().__init__(
+            f"{shown}{rest}. Correct the list, or pass on_error='skip' to leave such lines out "
+            "('fleetx data check' shows all of them)."
+        )
+
+
+def check_on_error(on_error: str) -> None:
+    """Refuse anything but "raise" and "skip"."""
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}.")
+
+
+class ImageList:
+    """Images and labels of a list, in its order; `skipped` holds the lines that were left out."""
+
+    def __init__(
+        self,
+        file: Path,
+        folder: Path,
+        entries: list[tuple[bytes, int, int]],
+        skipped: Iterable[Problem] = (),
+    ) -> None:
+        """Take (path, label, line number) of every image; `read_list` makes them from a file."""
+        self.file = file
+        self.folder = folder
+        self.skipped = tuple(skipped)
+        self.labels: Array = np.array([label for _, label, _ in entries], dtype=np.int64)
+        self._lines: Array = np.array([line for _, _, line in entries], dtype=np.int64)
+        self._ends: Array = np.cumsum([len(path) for path, _, _ in entries], dtype=np.int64)
+        self._names = b"".join(path for path, _, _ in entries)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def name(self, index: int) -> str:
+        """Return an image's path as the list gives it."""
+        start = int(self._ends[index - 1]) if index else 0
+        return os.fsdecode(self._names[start : int(self._ends[index])])
+
+    def line(self, index: int) -> int:
+        """Return the number of an image's line in the list, from 1."""
+        return int(self._lines[index])
+
+    def path(self, index: int) -> str:
+        """Return an image's file; one called .JPEG in the list may be .jpeg on the disk."""
+        return found_path(str(self.folder), self.name(index))
+
+    def read(self, index: int) -> bytes:
+        """Return an image's bytes."""
+        folder, name = str(self.folder), self.name(index)
+        path = os.path.join(folder, name)
+        try:
+            # The usual case costs no look at the folder before.
+            file = open(path, "rb")  # noqa: SIM115 - closed below
+        except FileNotFoundError:
+            other = found_path(folder, name)
+            if other == path:
+                raise
+            file = open(other, "rb")  # noqa: SIM115
+        with file:
+            return file.read()
+
+    def problem(self, index: int, kind: str, text: str) -> Problem:
+        """Return a problem with an image, with the line that names it."""
+        return Problem(self.file, self.line(index), kind, text)
+
+
+def found_path(folder: str, name: str) -> str:
+    """Return the file of an image, with jpeg for JPEG where it exists only so."""
+    path = os.path.join(folder, name)
+    if "JPEG" in name and not os.path.exists(path):
+        other = os.path.join(folder, name.replace("JPEG", "jpeg"))
+        if os.path.exists(other):
+            return other
+    return path
+
+
+def read_list(
+    file: str | Path,
+    *,
+    folder: str | Path | None = None,
+    num_classes: int = 1000,
+    on_error: str = "raise",
+    check_files: bool = False,
+) -> ImageList:
+    """Read a list; `check_files` looks for every image, which takes a while on a slow disk.
+
+    A line without a label, with a label outside 0..num_classes-1, or with an image that an earlier
+    line has (or, with `check_files`, that is not there) is an error, or left out with
+    `on_error="skip"`. A list without any image is an error always.
+    """
+    check_on_error(on_error)
+    file = Path(file)
+    images, problems = scan_list(
+        file, folder=folder, num_classes=num_classes, check_files=check_files
+    )
+    if problems and on_error == "raise":
+        raise DataError(problems)
+    if len(images) == 0:
+        why = f"all of its {len(problems)} lines are wrong" if problems else "it is empty"
+        raise ValueError(
+            f"{file} lists no image ({why}): it needs lines such as 'n01440764/a.jpeg 0'."
+        )
+    return images
+
+
+def scan_list(
+    file: Path,
+    *,
+    folder: str | Path | None = None,
+    num_classes: int = 1000,
+    check_files: bool = False,
+) -> tuple[ImageList, list[Problem]]:
+    """Return the images of the good lines, and what is wrong with the others."""
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"there is no list {str(file)!r}: it has a line 'path label' per image."
+        )
+    content = file.read_bytes()
+    entries: list[tuple[bytes, int, int]] = []
+    problems: list[Problem] = []
+    seen: dict[bytes, int] = {}
+    base: Path | None = None if folder is None else Path(folder)
+    for number, fields in _fields(content):
+        path, kind, text = fields[0], "", ""
+        label = _number(fields)
+        if label is None:
+            kind, text = _no_label(fields)
+        elif not 0 <= label < num_classes:
+            kind, text = "label out of range", f"label {label} is not in 0..{num_classes - 1}"
+        elif path in seen:
+            kind = "duplicate"
+            text = f"image {os.fsdecode(path)!r} is on line {seen[path]} already"
+        else:
+            seen[path] = number
+            if base is None:
+                base = image_folder(file, os.fsdecode(path))
+            if check_files and not os.path.isfile(found_path(str(base), os.fsdecode(path))):
+                missing = os.path.join(base, os.fsdecode(path))
+                kind, text = "missing image", f"image {missing!r} is not there"
+        if kind:
+            problems.append(Problem(file, number, kind, text))
+        else:
+            entries.append((path, label or 0, number))
+    images = ImageList(file, base or image_folder(file, ""), entries, problems)
+    return images, problems
+
+
+def image_folder(file: Path, name: str) -> Path:
+    """Return the folder that a list's paths are relative to: where its first image is."""
+    own = file.parent / file.stem
+    for folder in (own, file.parent):
+        if os.path.isfile(found_path(str(folder), name)):
+            return folder
+    return own if own.is_dir() else file.parent
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the number and the (path, label) of every line that is not blank."""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        # A path may hold spaces; the label stands behind the last one.
+        fields = line.rsplit(None, 1)
+        if fields:
+            yield number, fields
+
+
+def _number(fields: list[bytes]) -> int | None:
+    try:
+        return int(fields[1])
+    except (IndexError, ValueError):
+        return None
+
+
+def _no_label(fields: list[bytes]) -> tuple[str, str]:
+    path = os.fsdecode(fields[0])
+    if len(fields) == 1:
+        return "no label", f"no label behind {path!r}"
+    return "no label", f"label {os.fsdecode(fields[1])!r} of {path!r} is not a whole number"
