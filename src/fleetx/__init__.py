@@ -14,6 +14,7 @@ _PARTS = (
     "checkpoint",
     "comm",
     "data",
+    "evaluation",
     "fleet",
     "launch",
     "monitor",

@@ -1,0 +1,257 @@
+"""How samples are put into a request and vectors taken out of an answer: adapters.
+
+Built in are `raw` (safetensors bodies) and `json` of `fleetx serve`, and `kserve` (version 2 of the
+open inference protocol). Any other endpoint needs two functions, in a Python file or a module:
+
+    def encode(inputs):          # {input name: array}, one row per sample
+        return body, headers     # bytes, {"Content-Type": ...}
+
+    def decode(body):            # the bytes of the answer
+        return outputs           # {output name: array}, one row per sample; or one array
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fleetx.evaluation.errors import EvaluationError
+from fleetx.serving.bodies import JSON, RAW, decode_raw, encode_raw
+from fleetx.serving.errors import RequestError
+
+Arrays = dict[str, np.ndarray]
+
+# Data types of the open inference protocol that have a NumPy type.
+_KSERVE_TYPES = {
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+}
+_KSERVE_NAMES = {dtype: name for name, dtype in _KSERVE_TYPES.items()}
+
+
+class AnswerError(ValueError):
+    """An answer that does not have the form it should have; the message says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an endpoint said."""
+
+    outputs: Arrays
+    version: str | None = None
+    checksum: str | None = None
+
+
+class Adapter(Protocol):
+    """Translates between arrays and the bodies of one kind of endpoint."""
+
+    @property
+    def path(self) -> str:
+        """Where requests go if the address of the endpoint names no path."""
+
+    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+        """Return the body and the headers of a request."""
+
+    def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Return what an answer holds; AnswerError if it cannot be read."""
+
+
+class RawAdapter:
+    """Safetensors bodies, as `fleetx serve` takes and gives them."""
+
+    path = "/v1/predict"
+
+    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+        """Return the body and the headers of a request."""
+        return encode_raw(inputs), {"Content-Type": RAW, "Accept": RAW}
+
+    def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Return what an answer holds."""
+        try:
+            outputs = decode_raw(body)
+        except RequestError as error:
+            raise AnswerError(error.problem) from error
+        return Answer(outputs, headers.get("x-model-version"), headers.get("x-model-checksum"))
+
+
+class JsonAdapter:
+    """`{"inputs": {name: lists}}` there and `{"outputs": {name: lists}}` back.
+
+    Outputs may also be called predictions, and be a single list if there is one output.
+    """
+
+    path = "/v1/predict"
+
+    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+        """Return the body and the headers of a request."""
+        body = json.dumps({"inputs": {name: array.tolist() for name, array in inputs.items()}})
+        return body.encode(), {"Content-Type": JSON, "Accept": JSON}
+
+    def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Return what an answer holds."""
+        answer = _json_object(body)
+        outputs = answer.get("outputs", answer.get("predictions"))
+        if isinstance(outputs, list):
+            outputs = {"output": outputs}
+        if not isinstance(outputs, dict):
+            raise AnswerError(
+                f"it has no 'outputs' with lists by name; its fields are {sorted(answer)}."
+            )
+        model = answer.get("model")
+        model = model if isinstance(model, dict) else {}
+        return Answer(
+            {name: _array(name, lists) for name, lists in outputs.items()},
+            model.get("version", headers.get("x-model-version")),
+            model.get("checksum", headers.get("x-model-checksum")),
+        )
+
+
+class KServeAdapter:
+    """Requests and answers of the open inference protocol, version 2, as JSON."""
+
+    path = "/v2/models/model/infer"
+
+    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+        """Return the body and the headers of a request."""
+        tensors = []
+        for name, array in inputs.items():
+            datatype = _KSERVE_NAMES.get(array.dtype.name)
+            if datatype is None:
+                raise EvaluationError(
+                    f"input {name!r} holds {array.dtype}, which the adapter 'kserve' cannot send."
+                )
+            tensors.append(
+                {
+                    "name": name,
+                    "shape": list(array.shape),
+                    "datatype": datatype,
+                    "data": array.reshape(-1).tolist(),
+                }
+            )
+        return json.dumps({"inputs": tensors}).encode(), {"Content-Type": JSON, "Accept": JSON}
+
+    def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Return what an answer holds."""
+        answer = _json_object(body)
+        outputs = {}
+        try:
+            for tensor in answer["outputs"]:
+                data = np.array(tensor["data"], dtype=_KSERVE_TYPES[tensor["datatype"]])
+                outputs[str(tensor["name"])] = data.reshape(tensor["shape"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise AnswerError(
+                f"its outputs do not have name, shape, datatype and data of the open inference "
+                f"protocol ({type(error).__name__}: {error})."
+            ) from error
+        return Answer(outputs, answer.get("model_version"), headers.get("x-model-checksum"))
+
+
+@dataclass(frozen=True)
+class OwnAdapter:
+    """Two functions that a user wrote."""
+
+    source: str
+    encoder: Callable[[Arrays], Any]
+    decoder: Callable[[bytes], Any]
+    path: str = field(default="/")
+
+    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+        """Return the body and the headers of a request."""
+        result = self.encoder(inputs)
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], bytes)):
+            raise EvaluationError(
+                f"encode() of {self.source} has to return (bytes, headers), not {result!r:.80}."
+            )
+        body, headers = result
+        return body, dict(headers)
+
+    def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Return what an answer holds."""
+        try:
+            outputs = self.decoder(body)
+        except Exception as error:
+            raise AnswerError(
+                f"decode() of {self.source} failed on it: {type(error).__name__}: {error}."
+            ) from error
+        if not isinstance(outputs, dict):
+            outputs = {"output": outputs}
+        return Answer(
+            {str(name): _array(name, value) for name, value in outputs.items()},
+            headers.get("x-model-version"),
+            headers.get("x-model-checksum"),
+        )
+
+
+BUILT_IN: dict[str, Callable[[], Adapter]] = {
+    "raw": RawAdapter,
+    "json": JsonAdapter,
+    "kserve": KServeAdapter,
+}
+
+
+def find_adapter(name: str) -> Adapter:
+    """Return the adapter of this name: a built-in one, `file.py`, `module` or `module:object`."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
+    try:
+        if name.endswith(".py"):
+            holder: Any = _from_file(Path(name))
+        else:
+            module, _, attribute = name.partition(":")
+            holder = importlib.import_module(module)
+            holder = getattr(holder, attribute) if attribute else holder
+        encoder, decoder = holder.encode, holder.decode
+    except (ImportError, AttributeError) as error:
+        raise EvaluationError(
+            f"--adapter {name!r} cannot be used ({error}); it is one of {', '.join(BUILT_IN)}, or "
+            "a Python file, a module or module:object with encode(inputs) and decode(body)."
+        ) from error
+    return OwnAdapter(name, encoder, decoder)
+
+
+def _from_file(path: Path) -> Any:
+    if not path.is_file():
+        raise ImportError(f"there is no file {str(path)!r}")
+    spec = importlib.util.spec_from_file_location(f"fleetx_adapter_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise AnswerError(f"it is not JSON: {error}.") from error
+    if not isinstance(answer, dict):
+        raise AnswerError(f"it is a JSON {type(answer).__name__}, not an object.")
+    return answer
+
+
+def _array(name: object, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise AnswerError(f"output {name!r} has rows of different lengths.") from error
+    if array.dtype.kind not in "fiub":
+        raise AnswerError(f"output {name!r} does not hold numbers.")
+    return array

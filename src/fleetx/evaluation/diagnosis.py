@@ -1,0 +1,225 @@
+"""Says what a difference looks like: a shifted output, swapped channels, an old model, ...
+
+What the endpoint says of itself counts first, then what its answers show, then what other inputs to
+the model here would give. An explanation is named only if it reproduces the answers; if none does,
+the words say that it is a guess, or that the cause is unknown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fleetx.evaluation.compare import Comparison
+from fleetx.evaluation.input_faults import PREPROCESSING, Candidate, fitted_scale, input_changes
+from fleetx.evaluation.output_faults import OUTPUT_FAULTS
+from fleetx.evaluation.probe import Arrays, Finding, Probe
+
+VERSION = "another model version"
+UNKNOWN = "unknown"
+
+# So many samples rule most candidates out.
+_SCREEN = 4
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a difference looks like, and what was looked at to say so."""
+
+    kind: str
+    sentence: str
+    notes: list[str] = field(default_factory=list)
+    """More that was found out, a sentence each."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What is known about who answered."""
+
+    checksum: str
+    """The checksum of the model here."""
+    answered: Mapping[str, int]
+    """The samples answered under each checksum that the endpoint named."""
+    versions: tuple[str, ...] = ()
+    """The versions that the endpoint named."""
+    previous: Mapping[str, Callable[[Arrays], Arrays]] = field(default_factory=dict)
+    """Other saved models that it might be, by their paths."""
+
+    @property
+    def others(self) -> list[str]:
+        """The checksums in answers that are not that of the model here."""
+        return [each for each in self.answered if each != self.checksum]
+
+
+def diagnose(
+    comparison: Comparison, probe: Probe | None, identity: Identity, *, seconds: float = 60.0
+) -> Diagnosis | None:
+    """Return what the differences look like; None if there are none."""
+    if comparison.same:
+        return None
+    if comparison.problems or probe is None:
+        return Diagnosis(
+            "form of the answer",
+            f"It looks like another model or another interface: {comparison.problems[0]}",
+            comparison.problems[1:],
+        )
+    deadline = time.monotonic() + seconds
+    with np.errstate(all="ignore"):
+        finding, notes = _search(comparison, probe, identity, lambda: time.monotonic() < deadline)
+    notes += _extent(comparison)
+    return Diagnosis(finding.kind, f"It looks like {finding.sentence}", notes)
+
+
+def _search(
+    comparison: Comparison, probe: Probe, identity: Identity, in_time: Callable[[], bool]
+) -> tuple[Finding, list[str]]:
+    notes = []
+    found = _previous(probe, identity)
+    if found:
+        return found, notes
+    if identity.others:
+        return _other_checksum(identity), notes
+    if identity.answered:
+        notes.append("The endpoint names the checksum of this very model.")
+    for fault in OUTPUT_FAULTS:
+        found = fault(probe, comparison)
+        if found:
+            words = _BEGINNINGS[found.kind]
+            return Finding(found.kind, f"{words}: {found.sentence}"), notes
+    found, closest = _inputs(probe, in_time)
+    found = found or fitted_scale(probe.first(_SCREEN), in_time)
+    if found:
+        return Finding(found.kind, f"{_BEGINNINGS[found.kind]}: {found.sentence}"), notes
+    if closest:
+        notes.append(closest)
+    if not in_time():
+        notes.append("Not everything was tried: the time for it ran out.")
+    return _guess(comparison, identity), notes
+
+
+_BEGINNINGS = {
+    "constant answers": "an endpoint that ignores its inputs",
+    "batch order": "a mix-up of the samples of a request",
+    "permuted outputs": "another order of the outputs",
+    "shifted outputs": "a change of single outputs",
+    "precision": "lower precision",
+    "activation": "another last step",
+    "scaled outputs": "another scale of the outputs",
+    "channel order": "swapped channels",
+    "preprocessing": "another preprocessing",
+    "layout of the input": "another layout of the input",
+}
+
+
+def _previous(probe: Probe, identity: Identity) -> Finding | None:
+    for path, run in identity.previous.items():
+        if probe.explained_by(run(probe.inputs)):
+            return Finding(
+                VERSION, f"another model version: {path} gives the very answers of the endpoint."
+            )
+    return None
+
+
+def _other_checksum(identity: Identity) -> Finding:
+    (first, *_), here = identity.others, identity.answered.get(identity.checksum, 0)
+    named = f" (version {', '.join(identity.versions)})" if identity.versions else ""
+    if here:
+        return Finding(
+            VERSION,
+            f"another model version on some replicas: {here} samples were answered by this model, "
+            f"{sum(identity.answered.values()) - here} by one with checksum {first}{named}.",
+        )
+    return Finding(
+        VERSION,
+        f"another model version: the endpoint names the checksum {first}{named}, the model here "
+        f"has {identity.checksum}.",
+    )
+
+
+def _inputs(probe: Probe, in_time: Callable[[], bool]) -> tuple[Finding | None, str | None]:
+    """Return the change of the inputs that explains the answers; else words for the closest."""
+    few = probe.first(_SCREEN)
+    best, best_words = few.before, ""
+
+    def tried(screen: Candidate, whole: Callable[[], Arrays]) -> bool:
+        nonlocal best, best_words
+        found = few.run(screen.inputs)
+        distance = few.distance(found)
+        if distance < best:
+            best, best_words = distance, screen.words
+        return few.explained_by(found) and probe.explained_by(probe.run(whole()))
+
+    everything = input_changes(probe.inputs)
+    for small in input_changes(few.inputs):
+        large = next(everything)
+        if not in_time():
+            break
+        if tried(small, lambda large=large: large.inputs):
+            return _because(small), None
+    for words, inputs in probe.variants():
+        if not in_time():
+            break
+        rows = probe.rows[:_SCREEN]
+        small = Candidate(PREPROCESSING, words, {n: a[rows] for n, a in inputs.items()})
+        if tried(small, lambda inputs=inputs: inputs):
+            return _because(small), None
+    if best < 0.2 * few.before:
+        return None, (
+            f"Nearest comes an endpoint that would {best_words}: {1 - best / few.before:.0%} of "
+            "the mean difference goes away, so that may be a part of it."
+        )
+    return None, None
+
+
+def _because(candidate: Candidate) -> Finding:
+    return Finding(
+        candidate.kind,
+        f"the endpoint seems to {candidate.words}: with that done to its inputs, the model here "
+        "gives the endpoint's answers.",
+    )
+
+
+def _guess(comparison: Comparison, identity: Identity) -> Finding:
+    """Words for what nothing explains."""
+    worst = min(comparison.outputs.values(), key=lambda each: each.cosine_mean)
+    correlation, _, _ = worst.line()
+    everywhere = comparison.differing_rows > 0.9 * comparison.rows
+    spread = worst.place_differing.size and (worst.place_differing > 0).mean() > 0.5
+    if worst.not_finite:
+        return Finding(
+            UNKNOWN,
+            f"nothing known: {worst.not_finite} numbers of output {worst.name!r} are not finite on "
+            "one side.",
+        )
+    if worst.cosine_min > 0.9999 and worst.max_relative < 0.02:
+        return Finding(
+            "precision",
+            "lower precision in the computation (half precision, tf32, quantised weights), as a "
+            f"guess: all differences are small (up to {worst.max_relative:.1e} of the largest "
+            f"number) and vectors point the same way (cosine at least {worst.cosine_min:.6f}).",
+        )
+    if everywhere and spread and correlation > 0.3 and not identity.answered:
+        return Finding(
+            VERSION,
+            "another model version with other weights, as a guess: differences are spread over all "
+            f"samples and outputs, answers still go with the vectors (correlation "
+            f"{correlation:.2f}), and no tried change of inputs or outputs explains them.",
+        )
+    return Finding(
+        UNKNOWN,
+        f"nothing known: no tried change of inputs or outputs explains the answers (correlation "
+        f"{correlation:.2f}, largest difference {worst.max:.3g} in output {worst.name!r}).",
+    )
+
+
+def _extent(comparison: Comparison) -> list[str]:
+    part = comparison.differing_rows
+    if part >= comparison.rows:
+        return []
+    return [
+        f"{part} of {comparison.rows} samples differ; if it is not their content, perhaps one of "
+        "several replicas answers differently."
+    ]

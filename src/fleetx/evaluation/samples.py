@@ -1,0 +1,200 @@
+"""Where the samples of an evaluation come from: `open_samples()`.
+
+Samples are numbered, have an id each, and are read by range, in any order and from any process; so
+memory holds a few batches, however many samples there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.stored_arrays import SUFFIXES, StoredArray, stored_arrays
+from fleetx.serving.tensor_spec import TensorSpec
+
+Arrays = dict[str, np.ndarray]
+
+IDS = "sample_ids"
+"""The array of a file of samples or vectors that holds the ids."""
+
+
+def ids_of(rows: np.ndarray) -> list[str]:
+    """Return ids that were stored as numbers, as text, or as rows of UTF-8 bytes."""
+    if rows.ndim == 2:  # filled up with zeros
+        return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in rows]
+    return [str(value) for value in rows.tolist()]
+
+
+class Samples(ABC):
+    """The inputs of a model for a number of samples; can be sent to another process."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    @abstractmethod
+    def ids(self, start: int, stop: int) -> list[str]:
+        """Return the ids of a range."""
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Arrays:
+        """Return the inputs of a range, one row per sample."""
+
+    @property
+    @abstractmethod
+    def id_width(self) -> int:
+        """The number of bytes of the longest id."""
+
+    def variants(self, start: int, stop: int) -> Iterator[tuple[str, Arrays]]:
+        """Give the same samples prepared in other ways, each with words for it, if there are any.
+
+        The words complete the sentence "the endpoint seems to ...".
+        """
+        return iter(())
+
+
+@dataclass(frozen=True)
+class ArraySamples(Samples):
+    """Samples that are rows of arrays in a file."""
+
+    inputs: Mapping[str, StoredArray]
+    specs: Sequence[TensorSpec]
+    stored_ids: StoredArray | None = None
+
+    def __len__(self) -> int:
+        return next(iter(self.inputs.values())).shape[0]
+
+    def ids(self, start: int, stop: int) -> list[str]:
+        """Return the ids of a range; without ids in the file, the numbers of the rows."""
+        if self.stored_ids is None:
+            return [str(row) for row in range(start, stop)]
+        return ids_of(self.stored_ids.read(start, stop))
+
+    @property
+    def id_width(self) -> int:
+        """The number of bytes of the longest id."""
+        if self.stored_ids is not None and len(self.stored_ids.shape) == 2:
+            return self.stored_ids.shape[1]
+        count = len(self)
+        if self.stored_ids is None:
+            return len(str(max(count - 1, 0)))
+        blocks = (self.ids(at, min(at + 65536, count)) for at in range(0, count, 65536))
+        return max((len(each.encode()) for block in blocks for each in block), default=1)
+
+    def read(self, start: int, stop: int) -> Arrays:
+        """Return the inputs of a range, in the types that the model takes."""
+        return {
+            spec.name: self.inputs[spec.name].read(start, stop).astype(spec.dtype, copy=False)
+            for spec in self.specs
+        }
+
+
+@contextlib.contextmanager
+def open_samples(
+    path: Path,
+    specs: Sequence[TensorSpec],
+    *,
+    names: Mapping[str, str] | None = None,
+    limit: int | None = None,
+) -> Iterator[Samples]:
+    """Open samples for a model with these inputs; `names` says which array is which input.
+
+    Raises:
+        EvaluationError: they are not what the model takes.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"there are no samples at {str(path)!r}; name them with --data.")
+    if path.is_dir() or path.suffix not in SUFFIXES:
+        raise EvaluationError(
+            f"{path} is no file of samples; give a file {', '.join(SUFFIXES)} with one row per "
+            "sample."
+        )
+    with tempfile.TemporaryDirectory(prefix="fleetx-samples-") as folder:
+        arrays = stored_arrays(path, Path(folder))
+        samples = _array_samples(path, arrays, specs, names or {})
+        yield samples if limit is None else FirstSamples(samples, min(limit, len(samples)))
+
+
+def _array_samples(
+    path: Path,
+    arrays: dict[str, StoredArray],
+    specs: Sequence[TensorSpec],
+    names: Mapping[str, str],
+) -> ArraySamples:
+    ids = arrays.pop(IDS, None)
+    for name in names:
+        if name not in {spec.name for spec in specs}:
+            known = ", ".join(spec.name for spec in specs)
+            raise EvaluationError(f"--input names {name!r}, but the model's inputs are {known}.")
+    chosen = {}
+    for spec in specs:
+        stored = arrays.get(names.get(spec.name, spec.name))
+        if stored is None and len(specs) == len(arrays) == 1 and not names:
+            (stored,) = arrays.values()
+        if stored is None:
+            there = ", ".join(map(repr, arrays)) or "none"
+            raise EvaluationError(
+                f"{path} has no array {names.get(spec.name, spec.name)!r} for the model's input; "
+                f"its arrays are {there}: say which one it is with --input {spec.name}=ARRAY."
+            )
+        _check(path, stored, spec)
+        chosen[spec.name] = stored
+    counts = {name: stored.shape[0] for name, stored in chosen.items()}
+    if ids is not None:
+        counts[IDS] = ids.shape[0] if ids.shape else 0
+    if len(set(counts.values())) > 1:
+        found = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise EvaluationError(f"{path} needs as many rows in each array, but {found}.")
+    if not chosen or not next(iter(counts.values())):
+        raise EvaluationError(f"{path} holds no samples.")
+    return ArraySamples(chosen, tuple(specs), ids)
+
+
+def _check(path: Path, stored: StoredArray, spec: TensorSpec) -> None:
+    wanted = np.dtype(spec.dtype)
+    if not np.can_cast(stored.dtype, wanted, "same_kind") or stored.dtype.kind != wanted.kind:
+        raise EvaluationError(
+            f"{path} holds {stored.dtype} for input {spec.name!r}, but the model takes {wanted}; "
+            "save the samples as the model is to get them."
+        )
+    # The first dimension is the samples', whatever the model says about it.
+    if not stored.shape or not spec.fits((spec.shape[0], *stored.shape[1:])):
+        raise EvaluationError(
+            f"{path} holds an array of shape {list(stored.shape)} for input {spec.name!r}, but "
+            f"the model takes {spec}."
+        )
+
+
+@dataclass(frozen=True)
+class FirstSamples(Samples):
+    """The first samples of others."""
+
+    samples: Samples
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def ids(self, start: int, stop: int) -> list[str]:
+        """Return the ids of a range."""
+        return self.samples.ids(start, stop)
+
+    def read(self, start: int, stop: int) -> Arrays:
+        """Return the inputs of a range."""
+        return self.samples.read(start, stop)
+
+    @property
+    def id_width(self) -> int:
+        """The number of bytes of the longest id."""
+        return self.samples.id_width
+
+    def variants(self, start: int, stop: int) -> Iterator[tuple[str, Arrays]]:
+        """Give the same samples prepared in other ways."""
+        return self.samples.variants(start, stop)

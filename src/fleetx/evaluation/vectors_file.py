@@ -1,0 +1,140 @@
+"""The file of evaluation vectors: safetensors, one row per sample, with the samples' ids.
+
+Every output of the model is a tensor with a row per sample; `sample_ids` holds the ids as UTF-8
+bytes, filled up with zeros. The header is written as soon as the first rows tell shapes and types,
+then every row goes to its place: memory holds one batch. The file appears when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fleetx.checkpoint import FormatError
+from fleetx.checkpoint.atomic import atomic_write
+from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.samples import IDS, ids_of
+from fleetx.evaluation.stored_arrays import SAFETENSORS_TYPES, StoredArray, stored_arrays
+
+Arrays = dict[str, np.ndarray]
+
+_CODES = {dtype: code for code, dtype in SAFETENSORS_TYPES.items()}
+
+
+class VectorsWriter:
+    """Takes the rows in order; see `vectors_file`."""
+
+    def __init__(
+        self, stream: BinaryIO, count: int, id_width: int, metadata: Mapping[str, str]
+    ) -> None:
+        self._stream = stream
+        self._count = count
+        self._id_width = max(id_width, 1)
+        self._metadata = dict(metadata)
+        self._rows: dict[str, StoredArray] = {}
+        self._done = 0
+
+    def add(self, ids: Sequence[str], outputs: Arrays) -> None:
+        """Write the next rows."""
+        if IDS in outputs:
+            raise EvaluationError(
+                f"the model has an output {IDS!r}, the name of the ids in a file of vectors; "
+                "save it under another name."
+            )
+        rows = {**outputs, IDS: self._encoded(ids)}
+        if not self._rows:
+            self._begin(rows)
+        for name, array in rows.items():
+            place = self._rows[name]
+            if array.shape[1:] != place.shape[1:] or len(array) != len(ids):
+                raise EvaluationError(
+                    f"output {name!r} has shape {list(array.shape)} for {len(ids)} samples from "
+                    f"{ids[0]!r} on, but began with rows of shape {list(place.shape[1:])}; a file "
+                    "of vectors needs one row of the same shape for every sample."
+                )
+            size = math.prod(place.shape[1:]) * place.dtype.itemsize
+            self._stream.seek(place.offset + self._done * size)
+            self._stream.write(np.ascontiguousarray(array, place.dtype).data)
+        self._done += len(ids)
+
+    def finish(self) -> None:
+        """Check that every sample has its row."""
+        if self._done != self._count:
+            raise EvaluationError(f"{self._done} of {self._count} samples were evaluated.")
+
+    def _encoded(self, ids: Sequence[str]) -> np.ndarray:
+        words = np.array([each.encode() for each in ids], dtype=f"S{self._id_width}")
+        return words.view(np.uint8).reshape(len(ids), self._id_width)
+
+    def _begin(self, rows: Arrays) -> None:
+        header: dict[str, Any] = {"__metadata__": self._metadata}
+        begin = 0
+        # Wide types first, so that every tensor begins at a multiple of its element size.
+        for name, array in sorted(rows.items(), key=lambda item: -item[1].dtype.itemsize):
+            code = _CODES.get(array.dtype.newbyteorder("<"))
+            if code is None:
+                raise EvaluationError(
+                    f"output {name!r} holds {array.dtype}, which safetensors cannot hold."
+                )
+            shape = (self._count, *array.shape[1:])
+            end = begin + math.prod(shape) * array.dtype.itemsize
+            header[name] = {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
+            begin = end
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        self._stream.write(len(text).to_bytes(8, "little") + text)
+        start = 8 + len(text)
+        for name in rows:
+            entry = header[name]
+            self._rows[name] = StoredArray(
+                Path(),
+                start + entry["data_offsets"][0],
+                SAFETENSORS_TYPES[entry["dtype"]],
+                tuple(entry["shape"]),
+            )
+
+
+@contextlib.contextmanager
+def vectors_file(
+    path: str | os.PathLike[str], count: int, id_width: int, metadata: Mapping[str, str]
+) -> Iterator[VectorsWriter]:
+    """Open a file for `count` rows; it gets its name when all are written."""
+    with atomic_write(path) as stream:
+        writer = VectorsWriter(stream, count, id_width, metadata)
+        yield writer
+        writer.finish()
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors in a file, read by range."""
+
+    outputs: Mapping[str, StoredArray]
+    stored_ids: StoredArray
+
+    def __len__(self) -> int:
+        return self.stored_ids.shape[0]
+
+    def ids(self, start: int, stop: int) -> list[str]:
+        """Return the ids of a range."""
+        return ids_of(self.stored_ids.read(start, stop))
+
+    def read(self, start: int, stop: int) -> Arrays:
+        """Return the vectors of a range."""
+        return {name: stored.read(start, stop) for name, stored in self.outputs.items()}
+
+
+def open_vectors(path: str | os.PathLike[str]) -> Vectors:
+    """Open a file that `vectors_file` wrote."""
+    arrays = stored_arrays(Path(path), Path())
+    if IDS not in arrays:
+        raise FormatError(str(path), f"it has no {IDS!r}, so it is no file of vectors.")
+    return Vectors(arrays, arrays.pop(IDS))
