@@ -3,8 +3,9 @@
 `fleetx info` prints the versions, devices and thread counts that a training run would use,
 `fleetx show MODEL` a program that FleetX or Paddle saved; `fleetx ps export` writes a saved table
 of a parameter server for other programs, `fleetx ps keys` the keys of a job; `fleetx serve MODEL`
-answers requests over HTTP with a saved model; `fleetx data check` looks through an ImageNet data
-set for mistakes.
+answers requests over HTTP with a saved model, `fleetx evaluate MODEL` checks that a server does so
+rightly; `fleetx data check` looks through an ImageNet data set for mistakes; `fleetx report LOG_DIR`
+draws a page about a run, `fleetx timeline LOG_DIR` merges the timelines of its workers.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from rich.table import Table
 import fleetx
 from fleetx.checkpoint import FormatError
 from fleetx.data import command as data
+from fleetx.evaluation import command as evaluation
+from fleetx.monitor import command as monitor
 from fleetx.serving import command as serving
 
 # Distributions whose version decides how a program runs or which files it can read.
@@ -59,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_ps(commands)
     data.add(commands)
     serving.add(commands)
+    evaluation.add(commands)
+    monitor.add(commands)
     return parser
 
 

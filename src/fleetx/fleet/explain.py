@@ -49,7 +49,7 @@ class Explanation:
             stage = "" if row.stage == last else str(row.stage)
             last = row.stage
             sent = size(row.bytes_sent) if row.bytes_sent else "-"
-            table.add_row(stage, row.technique, row.settings, sent, _memory(row.memory))
+            table.add_row(stage, row.technique, row.settings, sent, memory(row.memory))
         buffer = io.StringIO()
         Console(file=buffer, width=110).print(table)
         return buffer.getvalue()
@@ -81,7 +81,8 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def _memory(change: float | None) -> str:
+def memory(change: float | None) -> str:
+    """Return what a technique adds to memory or saves, as people read it."""
     if change is None:
         return "by activations"
     return f"{'+' if change > 0 else ''}{size(change)}" if change else "-"

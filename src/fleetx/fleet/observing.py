@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from fleetx.fleet.explain import Explanation
+from fleetx.fleet.explain import Explanation, memory, size
 from fleetx.fleet.role_maker import RoleMakerBase
 from fleetx.fleet.server_mode import ServerMode
 from fleetx.monitor import run
@@ -67,8 +67,8 @@ def _rows(explanation: Explanation) -> Sequence[dict[str, Any]]:
             "stage": str(row.stage),
             "technique": row.technique,
             "settings": row.settings,
-            "bytes_sent": row.bytes_sent,
-            "memory": row.memory,
+            "sent": size(row.bytes_sent) if row.bytes_sent else "-",
+            "memory": memory(row.memory),
         }
         for row in explanation.rows
     ]

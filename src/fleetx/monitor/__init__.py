@@ -5,8 +5,26 @@
 them on a page; FLEETX_TIMELINE=1 keeps a timeline. Where nobody asks, nothing is measured.
 """
 
-from fleetx.monitor.progress import Progress
-from fleetx.monitor.run import Settings, current, start, stop
-from fleetx.monitor.watching import epochs, note, watch
+import importlib
+from typing import Any
 
-__all__ = ["Progress", "Settings", "current", "epochs", "note", "start", "stop", "watch"]
+# Loaded on first use: `fleetx report` needs no PyTorch.
+_NAMES = {
+    "Progress": "progress",
+    "Settings": "run",
+    "current": "run",
+    "epochs": "watching",
+    "note": "watching",
+    "start": "run",
+    "stop": "run",
+    "watch": "watching",
+}
+
+__all__ = [*_NAMES]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on its first use."""
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

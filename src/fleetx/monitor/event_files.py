@@ -16,11 +16,6 @@ from fleetx.monitor.recorder import now
 _EVERY = 1.0  # seconds between two points
 
 
-def event_folder(folder: Path, rank: int) -> Path:
-    """Return where the event files of a worker are."""
-    return folder / "tensorboard" / f"worker{rank}"
-
-
 class EventFiles:
     """Writes event files into a folder."""
 

@@ -21,14 +21,13 @@ from typing import Any
 from fleetx.checkpoint import atomic
 from fleetx.launch import environment, heartbeat
 from fleetx.monitor import clock, trace
-from fleetx.monitor.event_files import EventFiles, event_folder
+from fleetx.monitor.event_files import EventFiles
+from fleetx.monitor.files import FACTS, event_folder, step_file
 from fleetx.monitor.progress import Progress
 from fleetx.monitor.recorder import Recorder, Taker
-from fleetx.monitor.step_file import StepFile, step_file
+from fleetx.monitor.step_file import StepFile
 from fleetx.monitor.targets import targets
 from fleetx.monitor.timeline import Timeline
-
-FACTS = "run.json"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,6 @@ MOST_LINES = 20_000
 _EVERY = 0.25  # seconds between two writes
 
 
-def step_file(folder: str | os.PathLike[str], rank: int) -> Path:
-    """Return the name of a worker's file."""
-    return Path(folder) / f"steps.{rank}.jsonl"
-
-
 class StepFile:
     """Writes the steps of one worker.
 

@@ -7,18 +7,13 @@ of time, in nanoseconds. `trace.py` puts the files of all workers on one time ax
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, TextIO
 
 from fleetx.monitor.clock import ClockOffset
+from fleetx.monitor.files import timeline_file
 
 STEPS = 100
-
-
-def timeline_file(folder: str | os.PathLike[str], rank: int) -> Path:
-    """Return the name of a worker's file."""
-    return Path(folder) / f"timeline.{rank}.jsonl"
 
 
 class Timeline:

@@ -7,25 +7,16 @@ stretch, on the clock of worker 0.
 from __future__ import annotations
 
 import json
-import re
 import time
 from pathlib import Path
 from typing import Any
 
 from fleetx.checkpoint import atomic
-
-TRACE = "timeline.json"
-_NAME = re.compile(r"timeline\.(\d+)\.jsonl")
+from fleetx.monitor.files import TRACE, timeline_files
 
 
-class TimelineError(ValueError):
+class TimelineError(FileNotFoundError):
     """There is nothing to make a timeline of."""
-
-
-def timeline_files(folder: Path) -> dict[int, Path]:
-    """Return the files of a folder by worker."""
-    found = {int(m[1]): p for p in folder.glob("timeline.*.jsonl") if (m := _NAME.match(p.name))}
-    return dict(sorted(found.items()))
 
 
 def wait_for_ends(folder: Path, patience: float = 5.0) -> None:

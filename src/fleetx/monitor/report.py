@@ -1,0 +1,232 @@
+"""A page about a run: one HTML file that needs nothing else, light or dark as the reader likes.
+
+Curves of loss, throughput and communication, how long a step keeps each worker busy and who holds
+the others up, the composed strategy, and facts of the job.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import time
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fleetx.checkpoint import atomic
+from fleetx.monitor.analysis import (
+    Bins,
+    WorkerSummary,
+    milliseconds,
+    straggler,
+    summarise,
+)
+from fleetx.monitor.chart import COLOURS, Series, bars, legend, line_chart, number
+from fleetx.monitor.files import PAGE
+from fleetx.monitor.page_style import STYLE
+from fleetx.monitor.progress import duration
+from fleetx.monitor.run_folder import RunFolder, read_run
+
+_MOST_BARS = 32
+
+
+def write_report(folder: Path, target: Path | None = None) -> tuple[Path, RunFolder]:
+    """Write the page of a log folder; return its file and what was read."""
+    run = read_run(folder)
+    target = folder / PAGE if target is None else target
+    atomic.write_bytes(target, page(run).encode())
+    return target, run
+
+
+def page(run: RunFolder) -> str:
+    """Return the page of a run as text."""
+    workers = [summarise(worker) for worker in run.workers if worker.records]
+    bins = Bins(run.workers)
+    who, sentence = straggler(workers)
+    name = Path(str((run.facts.get("command") or ["run"])[0])).name
+    parts = [
+        f"<h1>{escape(name)}</h1>",
+        f'<p class="quiet">{escape(_when(run))}</p>',
+        _problems(run.problems),
+        _tiles(run, workers, bins),
+        _curves(bins),
+        _worker_section(bins, workers, who, sentence),
+        _strategy(run.facts.get("strategy")),
+        _facts(run),
+    ]
+    body = "\n".join(part for part in parts if part)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(name)} – FleetX report</title>"
+        f'<link rel="icon" href="data:,"><style>{STYLE}</style></head>\n'
+        f"<body><main>\n{body}\n</main></body></html>\n"
+    )
+
+
+def _when(run: RunFolder) -> str:
+    times = [r.time for worker in run.workers for r in worker.records]
+    if not times:
+        return f"{run.path}: no step was measured."
+    began = min(worker.records[0].time - worker.records[0].seconds for worker in run.workers
+                if worker.records)  # fmt: skip
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
+    return f"Began {clock}, trained for {duration(max(times) - began)}; read from {run.path}"
+
+
+def _problems(problems: Sequence[str]) -> str:
+    if not problems:
+        return ""
+    items = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
+    return f'<ul class="problems">{items}</ul>'
+
+
+def _tiles(run: RunFolder, workers: Sequence[WorkerSummary], bins: Bins) -> str:
+    if not workers:
+        return ""
+    loss, throughput = bins.loss(), bins.throughput()
+    total = sum(w.seconds * w.steps for w in workers) or 1.0
+    share = sum(w.communication_share * w.seconds * w.steps for w in workers) / total
+    data = sum(w.data_share * w.seconds * w.steps for w in workers) / total
+    tiles = [
+        ("workers", str(run.facts.get("workers") or len(workers))),
+        ("steps", f"{max(w.steps for w in workers):,}"),
+        ("samples", f"{sum(w.samples for w in workers):,}"),
+        ("last loss", number(loss[-1][1]) if loss else "not told"),
+        ("samples per second", number(_typical(throughput)) if throughput else "not told"),
+        ("time per step", milliseconds(max(w.seconds for w in workers))),
+        ("communication", f"{share:.0%}"),
+        ("waiting for data", f"{data:.0%}"),
+    ]
+    cells = "".join(f"<div><b>{escape(v)}</b><span>{k}</span></div>" for k, v in tiles)
+    return f'<div class="tiles">{cells}</div>'
+
+
+def _typical(curve: Sequence[tuple[float, float]]) -> float:
+    values = sorted(value for _, value in curve)
+    return values[len(values) // 2]
+
+
+def _curves(bins: Bins) -> str:
+    loss = bins.loss()
+    bad = next((step for step, value in loss if not math.isfinite(value)), None)
+    note = "" if bad is None else f"<p>The loss is not a number at step {number(bad)}.</p>"
+    loss_text = (
+        line_chart([Series("", loss)], label="loss over steps")
+        if loss
+        else '<p class="empty">The loss was not told: call monitor.note(loss=loss), or '
+        "optimizer.minimize(loss).</p>"
+    )
+    rate = line_chart([Series("", bins.throughput())], label="samples per second", from_zero=True)
+    share = line_chart(
+        [Series("", bins.communication())], label="communication share", unit="%", from_zero=True
+    )
+    width = "" if bins.width == 1 else f" Points are means over {bins.width} steps."
+    return (
+        f'<section><h2>Loss</h2><p class="quiet">Mean over workers.{width}</p>{note}{loss_text}'
+        "</section>"
+        '<section><h2>Throughput</h2><p class="quiet">Samples per second of all workers '
+        f"together.</p>{rate}</section>"
+        '<section><h2>Communication</h2><p class="quiet">Share of time in which workers wait for '
+        f"each other or for servers; what travels under a backward pass costs nothing.</p>{share}"
+        "</section>"
+    )
+
+
+def _worker_section(
+    bins: Bins, workers: Sequence[WorkerSummary], who: int | None, sentence: str
+) -> str:
+    if not workers:
+        return ""
+    kind = "verdict slow" if who is not None else "verdict"
+    slowest = sorted(workers, key=lambda w: -w.busy)
+    shown = sorted(slowest[:COLOURS], key=lambda w: w.rank)
+    series = [Series(f"worker {w.rank}", bins.busy(w.rank)) for w in shown]
+    which = "" if len(workers) <= COLOURS else f" The {COLOURS} busiest of {len(workers)} workers."
+    barred = sorted(slowest[:_MOST_BARS], key=lambda w: w.rank)
+    names = ("computing", "waiting for data", "waiting for others")
+    rows = [(f"worker {w.rank}", [1000 * w.compute, 1000 * w.data, 1000 * w.wait]) for w in barred]
+    return (
+        f'<section class="wide"><h2>Workers</h2><p class="{kind}">{escape(sentence)}</p>'
+        '<div class="two"><div><h3>A step, median</h3>'
+        f"{legend(names)}{bars(rows, names, label='parts of a step by worker')}</div>"
+        f'<div><h3>Busy per step</h3><p class="quiet">Without waiting for others.{which}</p>'
+        f"{legend([each.name for each in series])}"
+        f"{line_chart(series, label='busy time per step by worker', unit=' ms', from_zero=True)}"
+        f"</div></div>{_worker_table(workers, who)}</section>"
+    )
+
+
+def _worker_table(workers: Sequence[WorkerSummary], who: int | None) -> str:
+    heads = ("worker", "machine", "steps", "samples", "step", "slowest 5% of steps", "busy",
+             "waits for data", "waits for others")  # fmt: skip
+    rows = []
+    for w in workers:
+        cells = (
+            str(w.rank),
+            w.host,
+            f"{w.steps:,}",
+            f"{w.samples:,}",
+            milliseconds(w.seconds),
+            f"over {milliseconds(w.slow_seconds)}",
+            milliseconds(w.busy),
+            f"{w.data_share:.1%}",
+            f"{w.communication_share:.1%}",
+        )
+        rows.append(_row(cells, "slow" if w.rank == who else ""))
+    return _table(heads, rows)
+
+
+def _row(cells: Sequence[str], kind: str = "") -> str:
+    attribute = f' class="{kind}"' if kind else ""
+    return f"<tr{attribute}>{''.join(f'<td>{escape(c)}</td>' for c in cells)}</tr>"
+
+
+def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
+    titles = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    return (
+        f'<div class="scroll"><table><thead><tr>{titles}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _strategy(strategy: Any) -> str:
+    if not isinstance(strategy, list) or not strategy:
+        text = '<p class="empty">The strategy of this run was not written down.</p>'
+    else:
+        rows = [
+            _row(
+                (
+                    str(row.get("stage", "")),
+                    str(row.get("technique", "")),
+                    str(row.get("settings", "")),
+                    str(row.get("sent", "")),
+                    str(row.get("memory", "")),
+                )
+            )
+            for row in strategy
+            if isinstance(row, dict)
+        ]
+        heads = ("stage", "technique", "settings", "sent per step", "memory")
+        text = _table(heads, rows)
+    return f'<section class="wide"><h2>The composed step</h2>{text}</section>'
+
+
+def _facts(run: RunFolder) -> str:
+    facts = run.facts
+    command = facts.get("command")
+    hosts = list(dict.fromkeys(worker.host for worker in run.workers if worker.host))
+    known = {
+        "command": shlex.join(map(str, command)) if isinstance(command, list) else None,
+        "machines": ", ".join(hosts) or None,
+        "FleetX": facts.get("fleetx"),
+        "PyTorch": facts.get("torch"),
+        "Python": facts.get("python"),
+        "CUDA": facts.get("cuda"),
+        "threads of worker 0": facts.get("threads"),
+    }
+    rows = [_row((name, str(value))) for name, value in known.items() if value is not None]
+    table = f'<div class="scroll"><table class="facts"><tbody>{"".join(rows)}</tbody></table></div>'
+    return f'<section class="wide"><h2>The job</h2>{table}</section>'
