@@ -4,8 +4,8 @@
 `fleetx show MODEL` a program that FleetX or Paddle saved; `fleetx ps export` writes a saved table
 of a parameter server for other programs, `fleetx ps keys` the keys of a job; `fleetx serve MODEL`
 answers requests over HTTP with a saved model, `fleetx evaluate MODEL` checks that a server does so
-rightly; `fleetx data check` looks through an ImageNet data set for mistakes; `fleetx report LOG_DIR`
-draws a page about a run, `fleetx timeline LOG_DIR` merges the timelines of its workers.
+rightly; `fleetx data check` looks through an ImageNet data set for mistakes; `fleetx report FOLDER`
+draws a page about a run, `fleetx timeline FOLDER` merges the timelines of its workers.
 """
 
 import argparse

@@ -14,10 +14,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import fleetx
 from fleetx.checkpoint import atomic
 from fleetx.launch import environment, heartbeat
 from fleetx.monitor import clock, trace
@@ -117,8 +117,8 @@ class Run:
             "command": sys.argv,
             "host": socket.gethostname(),
             "python": platform.python_version(),
-            "torch": version("torch"),
-            "fleetx": version("fleetx"),
+            "torch": torch.__version__,
+            "fleetx": fleetx.__version__,
             "cuda": torch.version.cuda if torch.cuda.is_available() else None,
             "threads": torch.get_num_threads(),
             "strategy": [dict(row) for row in _described],
