@@ -1,0 +1,109 @@
+"""A real `fleetx serve` process, and requests to it."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import numpy as np
+
+RAW = "application/vnd.safetensors"
+JSON = "application/json"
+
+
+class Answer:
+    """What a server answered."""
+
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    def json(self):
+        return json.loads(self.body)
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, process, port):
+        self.process, self.port = process, port
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def ask(self, method, path, body=None, headers=None):
+        connection = self.connect()
+        try:
+            connection.request(method, path, body, headers or {})
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def predict(self, inputs, headers=None):
+        """Ask by JSON."""
+        lists = {name: np.asarray(value).tolist() for name, value in inputs.items()}
+        body = json.dumps({"inputs": lists})
+        return self.ask("POST", "/v1/predict", body, {"Content-Type": JSON, **(headers or {})})
+
+    def predict_raw(self, body, headers=None):
+        return self.ask("POST", "/v1/predict", body, {"Content-Type": RAW, **(headers or {})})
+
+    def metrics(self):
+        """Return all samples by name with labels."""
+        found = {}
+        for line in self.ask("GET", "/metrics").body.decode().splitlines():
+            if line.startswith("#"):
+                assert re.fullmatch(r"# (HELP|TYPE) \w+ .+", line), line
+                continue
+            name, value = re.fullmatch(r'(\w+(?:\{\w+="[^"]*"(?:,\w+="[^"]*")*\})?) (\S+)', line)[
+                1, 2
+            ]
+            found[name] = float(value)
+        return found
+
+    def wait_for(self, name, value):
+        """Ask for the metrics until a sample has a value."""
+        end = time.monotonic() + 60
+        while self.metrics().get(name) != value:
+            assert time.monotonic() < end, f"{name} never became {value}"
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+def command(*arguments):
+    return [sys.executable, "-W", "ignore", "-m", "fleetx", "serve", *map(str, arguments)]
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+
+
+@contextmanager
+def serving(*arguments):
+    """Start a server on a free port and end it."""
+    process = subprocess.Popen(
+        command(*arguments, "--port", 0),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        assert found, f"the server said {line!r}"
+        server = Server(process, int(found[1]))
+        server.wait_for("fleetx_ready", 1.0)
+        yield server
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        process.stdout.close()
