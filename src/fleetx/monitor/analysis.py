@@ -162,10 +162,17 @@ class Bins:
 
     def busy(self, rank: int) -> Curve:
         """Return for how many milliseconds a step keeps a worker busy."""
+        return self._per_step(rank, lambda record: record.busy)
+
+    def seconds(self, rank: int) -> Curve:
+        """Return how many milliseconds a step of a worker takes."""
+        return self._per_step(rank, lambda record: record.seconds)
+
+    def _per_step(self, rank: int, value: Callable[[StepRecord], float]) -> Curve:
         return [
             (
                 float(records[-1].step),
-                1000 * sum(r.busy for r in records) / sum(r.steps for r in records),
+                1000 * sum(map(value, records)) / sum(r.steps for r in records),
             )
             for _, records in sorted(self._bins[rank].items())
         ]

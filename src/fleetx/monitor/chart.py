@@ -46,7 +46,12 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def line_chart(
-    series: Sequence[Series], *, label: str, unit: str = "", from_zero: bool = False
+    series: Sequence[Series],
+    *,
+    label: str,
+    unit: str = "",
+    from_zero: bool = False,
+    crops: bool = False,
 ) -> str:
     """Return a chart of curves over steps.
 
@@ -55,6 +60,7 @@ def line_chart(
         label: what the chart shows, for those who cannot see it.
         unit: follows the values.
         from_zero: the axis begins at 0.
+        crops: a few values far above the others (a first step) are drawn at the upper edge.
     """
     finite = [(x, y) for each in series for x, y in each.points if math.isfinite(y)]
     if not finite:
@@ -62,12 +68,18 @@ def line_chart(
     xs, ys = [x for x, _ in finite], [y for _, y in finite]
     across = ticks(min(xs), max(xs)) if max(xs) > min(xs) else [min(xs)]
     across = [x for x in across if min(xs) <= x <= max(xs)] or [min(xs)]
-    up = ticks(0.0 if from_zero else min(ys), max(ys))
+    highest = min(max(ys), 2 * _usual_most(ys)) if crops else max(ys)
+    up = ticks(0.0 if from_zero else min(ys), highest)
     scale = _Scale(min(xs), max(xs), up[0], up[-1])
     parts = [_grid(across, up, scale, unit)]
     parts += [_line(each, i, scale) for i, each in enumerate(series)]
     parts.append(_tooltips(series, scale, unit))
     return _svg(HEIGHT, label, parts)
+
+
+def _usual_most(values: Sequence[float]) -> float:
+    """Return what one value of 20 is above."""
+    return sorted(values)[int(0.95 * (len(values) - 1))]
 
 
 class _Scale:
@@ -84,6 +96,7 @@ class _Scale:
         return _LEFT + (value - self._left) / self._across * (WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
+        value = min(value, self._low + self._up)
         return HEIGHT - _BOTTOM - (value - self._low) / self._up * (HEIGHT - _TOP - _BOTTOM)
 
 
@@ -109,7 +122,7 @@ def _grid(across: Sequence[float], up: Sequence[float], scale: _Scale, unit: str
         parts.append(f'<text x="{x:.1f}" y="{bottom + 17}" class="middle">{number(value)}</text>')
     parts.append(f'<path class="axis" d="M{_LEFT} {bottom}H{WIDTH - _RIGHT}"/>')
     middle = (_LEFT + WIDTH - _RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 3}" class="middle quiet">step</text>')
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" class="middle quiet">step</text>')
     return "".join(parts)
 
 
@@ -156,7 +169,7 @@ def bars(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, l
         return '<p class="empty">Nothing was measured.</p>'
     across = ticks(0.0, most)
     row, top = 26, 4
-    height = top + row * len(rows) + 34
+    height = top + row * len(rows) + 38
     width = WIDTH - _LEFT - _RIGHT - 20
 
     def place(value: float) -> float:
@@ -165,10 +178,10 @@ def bars(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, l
     drawn = []
     for value in across:
         x = place(value)
-        drawn.append(f'<path class="grid" d="M{x:.1f} {top}V{height - 30}"/>')
-        drawn.append(f'<text x="{x:.1f}" y="{height - 15}" class="middle">{number(value)}</text>')
+        drawn.append(f'<path class="grid" d="M{x:.1f} {top}V{height - 34}"/>')
+        drawn.append(f'<text x="{x:.1f}" y="{height - 19}" class="middle">{number(value)}</text>')
     middle = (_LEFT + WIDTH) / 2
-    drawn.append(f'<text x="{middle}" y="{height - 2}" class="middle quiet">ms per step</text>')
+    drawn.append(f'<text x="{middle}" y="{height - 5}" class="middle quiet">ms per step</text>')
     for i, (name, parts) in enumerate(rows):
         y, start = top + i * row, 0.0
         drawn.append(f'<text x="{_LEFT + 12}" y="{y + 17}" class="end">{escape(name)}</text>')

@@ -45,7 +45,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
   padding: 0; font-size: 13px; }
 .key { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 6px;
   background: var(--c); }
-svg { width: 100%; height: auto; display: block; }
+svg { width: 100%; height: auto; display: block; overflow: visible; }
 svg text { fill: var(--text); font-size: 12px; font-family: inherit; }
 svg text.quiet { fill: var(--quiet); }
 .end { text-anchor: end; }
@@ -62,7 +62,7 @@ svg text.quiet { fill: var(--quiet); }
 .s3 { --c: var(--c3); }
 .s4 { --c: var(--c4); }
 .s5 { --c: var(--c5); }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; margin-top: 8px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px;
   font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); }

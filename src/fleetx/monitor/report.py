@@ -50,7 +50,7 @@ def page(run: RunFolder) -> str:
         f'<p class="quiet">{escape(_when(run))}</p>',
         _problems(run.problems),
         _tiles(run, workers, bins),
-        _curves(bins),
+        _curves(bins, _busiest(workers)),
         _worker_section(bins, workers, who, sentence),
         _strategy(run.facts.get("strategy")),
         _facts(run),
@@ -94,7 +94,7 @@ def _tiles(run: RunFolder, workers: Sequence[WorkerSummary], bins: Bins) -> str:
         ("workers", str(run.facts.get("workers") or len(workers))),
         ("steps", f"{max(w.steps for w in workers):,}"),
         ("samples", f"{sum(w.samples for w in workers):,}"),
-        ("last loss", number(loss[-1][1]) if loss else "not told"),
+        ("last loss", f"{loss[-1][1]:.4g}" if loss else "not told"),
         ("samples per second", number(_typical(throughput)) if throughput else "not told"),
         ("time per step", milliseconds(max(w.seconds for w in workers))),
         ("communication", f"{share:.0%}"),
@@ -109,7 +109,17 @@ def _typical(curve: Sequence[tuple[float, float]]) -> float:
     return values[len(values) // 2]
 
 
-def _curves(bins: Bins) -> str:
+def _busiest(workers: Sequence[WorkerSummary], count: int = COLOURS) -> list[WorkerSummary]:
+    """Return the workers that are drawn if there are many, by number."""
+    return sorted(sorted(workers, key=lambda w: -w.busy)[:count], key=lambda w: w.rank)
+
+
+def _by_worker(series: Sequence[Series], label: str) -> str:
+    chart = line_chart(series, label=label, unit=" ms", from_zero=True, crops=True)
+    return legend([each.name for each in series]) + chart
+
+
+def _curves(bins: Bins, shown: Sequence[WorkerSummary]) -> str:
     loss = bins.loss()
     bad = next((step for step, value in loss if not math.isfinite(value)), None)
     note = "" if bad is None else f"<p>The loss is not a number at step {number(bad)}.</p>"
@@ -123,6 +133,7 @@ def _curves(bins: Bins) -> str:
     share = line_chart(
         [Series("", bins.communication())], label="communication share", unit="%", from_zero=True
     )
+    times = [Series(f"worker {w.rank}", bins.seconds(w.rank)) for w in shown]
     width = "" if bins.width == 1 else f" Points are means over {bins.width} steps."
     return (
         f'<section><h2>Loss</h2><p class="quiet">Mean over workers.{width}</p>{note}{loss_text}'
@@ -132,6 +143,8 @@ def _curves(bins: Bins) -> str:
         '<section><h2>Communication</h2><p class="quiet">Share of time in which workers wait for '
         f"each other or for servers; what travels under a backward pass costs nothing.</p>{share}"
         "</section>"
+        '<section><h2>Time per step</h2><p class="quiet">Waiting included: workers that keep step '
+        f"take equally long.</p>{_by_worker(times, 'time per step by worker')}</section>"
     )
 
 
@@ -141,20 +154,20 @@ def _worker_section(
     if not workers:
         return ""
     kind = "verdict slow" if who is not None else "verdict"
-    slowest = sorted(workers, key=lambda w: -w.busy)
-    shown = sorted(slowest[:COLOURS], key=lambda w: w.rank)
+    shown = _busiest(workers)
     series = [Series(f"worker {w.rank}", bins.busy(w.rank)) for w in shown]
     which = "" if len(workers) <= COLOURS else f" The {COLOURS} busiest of {len(workers)} workers."
-    barred = sorted(slowest[:_MOST_BARS], key=lambda w: w.rank)
     names = ("computing", "waiting for data", "waiting for others")
-    rows = [(f"worker {w.rank}", [1000 * w.compute, 1000 * w.data, 1000 * w.wait]) for w in barred]
+    rows = [
+        (f"worker {w.rank}", [1000 * w.compute, 1000 * w.data, 1000 * w.wait])
+        for w in _busiest(workers, _MOST_BARS)
+    ]
     return (
         f'<section class="wide"><h2>Workers</h2><p class="{kind}">{escape(sentence)}</p>'
         '<div class="two"><div><h3>A step, median</h3>'
         f"{legend(names)}{bars(rows, names, label='parts of a step by worker')}</div>"
         f'<div><h3>Busy per step</h3><p class="quiet">Without waiting for others.{which}</p>'
-        f"{legend([each.name for each in series])}"
-        f"{line_chart(series, label='busy time per step by worker', unit=' ms', from_zero=True)}"
+        f"{_by_worker(series, 'busy time per step by worker')}"
         f"</div></div>{_worker_table(workers, who)}</section>"
     )
 
