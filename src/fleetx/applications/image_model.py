@@ -6,11 +6,16 @@ different lines of them, in an order that depends on the epoch alone.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from fleetx.applications.static_model import StaticModel
 from fleetx.applications.targets import Targets
 from fleetx.applications.weights import weights_of
+from fleetx.data.imagenet import ImageNet
+from fleetx.data.imagenet_augment import Augment
 from fleetx.static import data
 from fleetx.static.layers import (
     accuracy,
@@ -20,9 +25,12 @@ from fleetx.static.layers import (
     transpose,
 )
 from fleetx.static.nn import Layer
+from fleetx.static.place import CPUPlace
+from fleetx.static.readers.generator_loader import GeneratorLoader
 from fleetx.static.variable import Variable
 
 LAYOUTS = ("NCHW", "NHWC")
+PHASES = ("train", "val")
 
 
 class ImageModel(StaticModel):
@@ -71,3 +79,92 @@ class ImageModel(StaticModel):
         self.target = Targets(
             {"acc1": accuracy(shares, label, 1), "acc5": accuracy(shares, label, five)}
         )
+
+    # -- data ------------------------------------------------------------------------------------
+    def get_train_dataloader(
+        self,
+        local_path: str | os.PathLike[str],
+        batch_size: int = 32,
+        shuffle: bool = True,
+        use_dali: bool = False,
+        *,
+        num_workers: int = 0,
+    ) -> GeneratorLoader:
+        """Return a loader of the images in `local_path/train.txt`, cut and mirrored at random.
+
+        All workers make the same number of steps in an epoch: where their number does not divide
+        that of the images, some images are read twice. ``num_workers`` processes prepare images,
+        none by default: then a thread does.
+        """
+        path = Path(local_path) / "train.txt"
+        return self._image_loader(path, "train", batch_size, shuffle, use_dali, num_workers)
+
+    def get_val_dataloader(
+        self,
+        local_path: str | os.PathLike[str],
+        batch_size: int = 32,
+        shuffle: bool = False,
+        use_dali: bool = False,
+        *,
+        num_workers: int = 0,
+    ) -> GeneratorLoader:
+        """Return a loader of the images in `local_path/val.txt`: of each the middle, once."""
+        path = Path(local_path) / "val.txt"
+        return self._image_loader(path, "val", batch_size, shuffle, use_dali, num_workers)
+
+    def load_imagenet_from_file(
+        self,
+        filelist: str | os.PathLike[str],
+        batch_size: int = 32,
+        phase: str = "train",
+        shuffle: bool = True,
+        use_dali: bool = False,
+        *,
+        num_workers: int = 0,
+    ) -> GeneratorLoader:
+        """Return a loader of the images in a list; `phase="val"` is not shuffled."""
+        shuffle = shuffle and phase == "train"
+        return self._image_loader(Path(filelist), phase, batch_size, shuffle, use_dali, num_workers)
+
+    def _image_loader(
+        self,
+        filelist: Path,
+        phase: str,
+        batch_size: int,
+        shuffle: bool,
+        use_dali: bool,
+        num_workers: int,
+    ) -> GeneratorLoader:
+        if use_dali:
+            raise ValueError(
+                "use_dali=True asks for NVIDIA DALI, which FleetX does not use: leave it out and "
+                "let processes prepare the images with num_workers=2 or more."
+            )
+        if phase not in PHASES:
+            raise ValueError(f"phase must be one of {list(PHASES)}, but is {phase!r}.")
+        augment = Augment(
+            crop_size=self.image_size, resize_short_size=round(self.image_size * 256 / 224)
+        )
+        images = ImageNet(
+            filelist.parent,
+            phase,
+            batch_size=batch_size,
+            # By its usual name the reader finds the list itself, and where the images are.
+            list_file=None if filelist.name == f"{phase}.txt" else filelist,
+            shuffle=shuffle,
+            sharding="paddle" if phase == "train" else "once",
+            augment=augment,
+            num_classes=self.class_dim,
+        )
+        read = images.reader("batches", num_workers=num_workers)
+        if self.data_layout == "NHWC":
+            read = _channels_last(read)
+        return self.loader().set_batch_generator(read, places=CPUPlace())
+
+
+def _channels_last(read: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
+    def turned() -> Iterator[Any]:
+        for images, labels in read():
+            yield images.transpose(0, 2, 3, 1), labels
+
+    return turned
