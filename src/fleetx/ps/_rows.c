@@ -1,10 +1,12 @@
 /* Rows of fixed size in growing blocks of memory that never move, and random numbers by id.
  *
  * A row is a record of bytes: a parameter's row and the optimizer's state for it, side by side.
- * `gather` and `scatter` copy one field of many rows; the rows to come are prefetched.
+ * `gather` and `scatter` copy one field of many rows, `add` adds to it; the rows to come are
+ * prefetched. `add_rows` does the same for an ordinary array.
  */
 #include "_common.h"
 
+#include <math.h>
 #include <sys/mman.h>
 
 /* Blocks are about this large; the system gives memory to pages that were written only. */
@@ -141,7 +143,7 @@ static int take_copy(RowStore *self, PyObject *args, Copy *copy, int writable) {
     if (take_ids(rows_object, &copy->rows, 0, "rows") < 0) {
         return -1;
     }
-    const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
+    const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(values_object, &copy->values, flags) < 0) {
         PyBuffer_Release(&copy->rows);
         return -1;
@@ -242,6 +244,85 @@ static PyObject *store_scatter(RowStore *self, PyObject *args) {
     return finish_copy(&copy, bad);
 }
 
+/* 4 or 8 for an array of floats or doubles, else 0 and an error. */
+static size_t number_size(const Py_buffer *view) {
+    const char *format = view->format == NULL ? "B" : view->format;
+    if (*format == '@' || *format == '=' || *format == '<') {
+        format++;
+    }
+    if ((format[0] == 'f' || format[0] == 'd') && format[1] == '\0') {
+        return format[0] == 'f' ? 4 : 8;
+    }
+    PyErr_Format(PyExc_TypeError, "numbers must be float32 or float64, not of format '%s'.",
+                 view->format == NULL ? "B" : view->format);
+    return 0;
+}
+
+static inline void add_scaled(void *into, const void *from, size_t bytes, size_t number,
+                              double scale) {
+    if (number == 4) {
+        float *a = into;
+        const float *b = from, by = (float)scale;
+        for (size_t i = 0; i < bytes / 4; i++) {
+            a[i] += by * b[i];
+        }
+    } else {
+        double *a = into;
+        const double *b = from;
+        for (size_t i = 0; i < bytes / 8; i++) {
+            a[i] += scale * b[i];
+        }
+    }
+}
+
+static PyObject *store_add(RowStore *self, PyObject *args) {
+    Copy copy;
+    double scale;
+    PyObject *first = PyTuple_GetSlice(args, 0, 4);
+    if (first == NULL) {
+        return NULL;
+    }
+    const int taken = take_copy(self, first, &copy, 0);
+    Py_DECREF(first);
+    if (taken < 0) {
+        return NULL;
+    }
+    size_t number = 0;
+    if (PyTuple_GET_SIZE(args) != 5) {
+        PyErr_SetString(PyExc_TypeError, "add needs rows, offset, width, values and scale.");
+    } else {
+        scale = PyFloat_AsDouble(PyTuple_GET_ITEM(args, 4));
+        number = scale == -1.0 && PyErr_Occurred() ? 0 : number_size(&copy.values);
+    }
+    if (number != 0 && (copy.offset % number != 0 || self->record % number != 0 ||
+                        copy.width % number != 0)) {
+        PyErr_SetString(PyExc_ValueError, "a field of numbers must consist of whole ones.");
+        number = 0;
+    }
+    if (number == 0) {
+        PyBuffer_Release(&copy.rows);
+        PyBuffer_Release(&copy.values);
+        return NULL;
+    }
+    const int64_t *row = copy.rows.buf;
+    const uint8_t *values = copy.values.buf;
+    int bad;
+    hold(self->lock);
+    BEGIN_LONG(copy.count)
+    bad = !rows_fit(&copy, 0, row_limit(self));
+    for (Py_ssize_t i = 0; i < AHEAD && !bad; i++) {
+        prefetch_field(self, &copy, i);
+    }
+    for (Py_ssize_t i = 0; i < copy.count && !bad; i++) {
+        prefetch_field(self, &copy, i + AHEAD);
+        add_scaled(row_at(self, (uint64_t)row[i]) + copy.offset, values + (size_t)i * copy.width,
+                   copy.width, number, scale);
+    }
+    END_LONG
+    PyThread_release_lock(self->lock);
+    return finish_copy(&copy, bad);
+}
+
 static PyObject *store_limit(RowStore *self, void *closure) {
     (void)closure;
     return PyLong_FromUnsignedLongLong(row_limit(self));
@@ -253,6 +334,8 @@ static PyMethodDef store_methods[] = {
      "gather(rows, offset, width, out): copy a field of rows; a row of -1 gives zeros."},
     {"scatter", (PyCFunction)store_scatter, METH_VARARGS,
      "scatter(rows, offset, width, values): set a field of rows."},
+    {"add", (PyCFunction)store_add, METH_VARARGS,
+     "add(rows, offset, width, values, scale): add scaled numbers to a field of rows, in order."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -276,6 +359,62 @@ static PyType_Spec store_spec = {
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = store_slots,
 };
+
+/* -- ordinary arrays -------------------------------------------------------------------------- */
+static PyObject *add_rows(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *rows_object, *values_object, *out_object;
+    Py_buffer rows, values, out;
+    if (!PyArg_ParseTuple(args, "OOO:add_rows", &rows_object, &values_object, &out_object)) {
+        return NULL;
+    }
+    if (take_ids(rows_object, &rows, 0, "rows") < 0) {
+        return NULL;
+    }
+    const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
+    if (PyObject_GetBuffer(values_object, &values, flags) < 0) {
+        PyBuffer_Release(&rows);
+        return NULL;
+    }
+    if (PyObject_GetBuffer(out_object, &out, flags | PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&rows);
+        PyBuffer_Release(&values);
+        return NULL;
+    }
+    PyObject *result = NULL;
+    const Py_ssize_t count = rows.len / 8;
+    const size_t number = number_size(&values), same = number_size(&out);
+    const size_t width = count == 0 ? 0 : (size_t)(values.len / count);
+    if (number == 0 || same == 0) {
+        /* the error is set */
+    } else if (number != same || (count > 0 && (values.len % count != 0 || width % number != 0)) ||
+               (width > 0 && (size_t)out.len % width != 0)) {
+        PyErr_Format(PyExc_ValueError, "%zd rows in %zd bytes do not fit %zd bytes.", count,
+                     values.len, out.len);
+    } else {
+        const int64_t *row = rows.buf, limit = width == 0 ? 0 : (int64_t)((size_t)out.len / width);
+        const uint8_t *from = values.buf;
+        uint8_t *into = out.buf;
+        int fit = 1;
+        BEGIN_LONG(count)
+        for (Py_ssize_t i = 0; i < count && width > 0; i++) {
+            fit &= row[i] >= 0 && row[i] < limit;
+        }
+        for (Py_ssize_t i = 0; i < count && width > 0 && fit; i++) {
+            add_scaled(into + (size_t)row[i] * width, from + (size_t)i * width, width, number, 1.0);
+        }
+        END_LONG
+        if (fit) {
+            result = Py_NewRef(Py_None);
+        } else {
+            PyErr_SetString(PyExc_IndexError, "a row number is outside the array.");
+        }
+    }
+    PyBuffer_Release(&rows);
+    PyBuffer_Release(&values);
+    PyBuffer_Release(&out);
+    return result;
+}
 
 /* -- random numbers --------------------------------------------------------------------------- */
 static PyObject *uniform(PyObject *module, PyObject *args) {
@@ -319,7 +458,70 @@ static PyObject *uniform(PyObject *module, PyObject *args) {
     return result;
 }
 
+/* The inverse of the normal distribution, by P. J. Acklam's rational approximations: relative
+ * errors are below 1.2e-9. */
+static inline double tail_of(double p) {
+    const double q = sqrt(-2.0 * log(p));
+    const double above = ((((-7.784894002430293e-03 * q - 3.223964580411365e-01) * q -
+                            2.400758277161838e+00) * q - 2.549732539343734e+00) * q +
+                          4.374664141464968e+00) * q + 2.938163982698783e+00;
+    const double below = (((7.784695709041462e-03 * q + 3.224671290700398e-01) * q +
+                           2.445134137142996e+00) * q + 3.754408661907416e+00) * q + 1.0;
+    return above / below;
+}
+
+static inline double centre_of(double p) {
+    const double q = p - 0.5, r = q * q;
+    const double above = ((((-3.969683028665376e+01 * r + 2.209460984245205e+02) * r -
+                            2.759285104469687e+02) * r + 1.383577518672690e+02) * r -
+                          3.066479806614716e+01) * r + 2.506628277459239e+00;
+    const double below = ((((-5.447609879822406e+01 * r + 1.615858368580409e+02) * r -
+                            1.556989798598866e+02) * r + 6.680131188771972e+01) * r -
+                          1.328068155288572e+01) * r + 1.0;
+    return above * q / below;
+}
+
+WIDE static void normals(double *value, Py_ssize_t count) {
+    const double low = 0.02425;
+    double before[AHEAD];
+    for (Py_ssize_t start = 0; start < count; start += AHEAD) {
+        const Py_ssize_t here = count - start < AHEAD ? count - start : AHEAD;
+        double *part = value + start;
+        memcpy(before, part, (size_t)here * sizeof(double));
+        /* Most numbers lie in the centre; without a branch several are computed at a time. */
+        for (Py_ssize_t i = 0; i < here; i++) {
+            part[i] = centre_of(before[i]);
+        }
+        for (Py_ssize_t i = 0; i < here; i++) {
+            if (before[i] < low) {
+                part[i] = tail_of(before[i]);
+            } else if (before[i] > 1.0 - low) {
+                part[i] = -tail_of(1.0 - before[i]);
+            }
+        }
+    }
+}
+
+static PyObject *normal(PyObject *module, PyObject *object) {
+    (void)module;
+    Py_buffer view;
+    if (take_array(object, &view, 1, "d", "values") < 0) {
+        return NULL;
+    }
+    const Py_ssize_t count = view.len / 8;
+    BEGIN_LONG(count)
+    normals(view.buf, count);
+    END_LONG
+    PyBuffer_Release(&view);
+    return Py_NewRef(Py_None);
+}
+
 static PyMethodDef functions[] = {
+    {"add_rows", add_rows, METH_VARARGS,
+     "add_rows(rows, values, out): add rows of numbers to those of out with these numbers."},
+    {"normal", normal, METH_O,
+     "normal(values): replace numbers between 0 and 1 by what normal variables fall below with"
+     " that probability."},
     {"uniform", uniform, METH_VARARGS,
      "uniform(seed, ids, out): numbers between 0 and 1 that depend on seed, id and column only."},
     {NULL, NULL, 0, NULL},

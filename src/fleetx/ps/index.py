@@ -79,5 +79,13 @@ def merge_rows(ids: Tensor, grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     counts = torch.bincount(inverse, minlength=len(found))
     if len(found) == len(inverse):
         return found, grads, counts
-    sums = grads.new_zeros(len(found), *grads.shape[1:])
-    return found, sums.index_add_(0, inverse, grads), counts
+    return found, sum_rows(grads, inverse, len(found)), counts
+
+
+def sum_rows(values: Tensor, places: Tensor, count: int) -> Tensor:
+    """Return `count` rows, each the sum of the values with its number in `places`."""
+    sums = values.new_zeros(count, *values.shape[1:])
+    if values.dtype in (torch.float32, torch.float64) and values.numel():
+        native.add_rows(places.numpy(), values.contiguous().numpy(), sums.numpy())
+        return sums
+    return sums.index_add_(0, places, values)

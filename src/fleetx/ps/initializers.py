@@ -66,7 +66,11 @@ def _uniform(low: float, high: float) -> Fill:
 
 
 def _normal(mean: float, std: float) -> Fill:
-    return lambda bits: torch.special.ndtri(bits).mul_(std).add_(mean)
+    def fill(bits: Tensor) -> Tensor:
+        native.normal(bits.numpy())
+        return bits.mul_(std).add_(mean)
+
+    return fill
 
 
 def _truncated_normal(mean: float, std: float) -> Fill:

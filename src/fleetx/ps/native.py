@@ -4,7 +4,7 @@ from __future__ import annotations
 
 try:
     from fleetx.ps._index import Index, route, split, unique
-    from fleetx.ps._rows import RowStore, uniform
+    from fleetx.ps._rows import RowStore, add_rows, normal, uniform
 except ImportError as error:
     raise ImportError(
         "the compiled part of fleetx.ps is missing or was built for another Python: install fleetx "
@@ -12,4 +12,4 @@ except ImportError as error:
         f"both need a C compiler ({error})."
     ) from error
 
-__all__ = ["Index", "RowStore", "route", "split", "uniform", "unique"]
+__all__ = ["Index", "RowStore", "add_rows", "normal", "route", "split", "uniform", "unique"]

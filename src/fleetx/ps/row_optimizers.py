@@ -1,6 +1,7 @@
 """Optimizers of sparse tables: SGD, Adagrad, Adam and FTRL on the rows that a push brings.
 
-The formulas are those of the static engine's ops. Settings: adagrad has `epsilon` (1e-6) and
+The formulas are those of the static engine's ops; plain SGD is an addition that the table does in
+place. Settings: adagrad has `epsilon` (1e-6) and
 `initial_accumulator_value` (0); ftrl `l1`, `l2` (0) and `lr_power` (-0.5); adam `beta1` (0.9),
 `beta2` (0.999), `epsilon` (1e-8), `scale_epsilon` (False; True multiplies epsilon by the bias
 correction, as Paddle 2.x and torch.optim.Adam do) and `shared_steps`. Adam counts the updates of
@@ -69,6 +70,11 @@ class RowOptimizer:
     def first_state(self, count: int) -> State:
         """Return the state of new rows."""
         return {slot: self._start(slot, (count, width)) for slot, width in self.columns.items()}
+
+    def scale(self, rate: float) -> float | None:
+        """Return the factor where an update just adds scaled gradients to rows (SGD)."""
+        plain = self._spec.kind == "sgd" and not self._spec.l1 and not self._spec.l2
+        return -rate if plain else None
 
     def update(self, param: Tensor, grad: Tensor, state: Mapping[str, Tensor], rate: float) -> None:
         """Update rows and their state in place."""

@@ -28,6 +28,8 @@ _INDEX_BYTES = 24
 _ROWS_PER_PIECE = 1 << 16
 
 Columns = dict[str, Tensor]
+# Changes rows, told by their numbers, by values for them.
+Apply = Callable[[Tensor, Tensor], None]
 
 
 class SparseTable:
@@ -107,29 +109,55 @@ class SparseTable:
         id came before the caller merged it, for admission and scores.
         """
         rate = self.spec.optimizer.rate if rate is None else float(rate)
+        clip, scale = self.spec.optimizer.clip, self._optimizer.scale(rate)
+        if scale is not None and clip is None and self._counts_nothing:
+            self._add_in_order(ids, grads, counts, scale)
+            return
         ids, grads, counts = self._merged(ids, grads, counts)
-        clip = self.spec.optimizer.clip
         if clip is not None and clip.kind != "value" and norm is None:
             norm = square_norm([grads]) ** 0.5
         grads = clipped(grads, clip, norm)
-
-        def update(columns: Columns, grads: Tensor) -> None:
-            param = columns.pop("Param")
-            self._optimizer.update(param, grads, columns, rate)
-            columns["Param"] = param
-
+        apply = self._updating(rate) if scale is None else self._adding(scale)
         with self._lock:
-            self._change(ids, grads, counts, list(self._columns), update)
+            self._change(ids, grads, counts, apply)
 
     def add(self, ids: Tensor, deltas: Tensor, *, counts: Tensor | None = None) -> None:
-        """Add to rows without the optimizer (geo mode); deltas of equal ids are added first."""
+        """Add to rows without the optimizer (geo mode); deltas of equal ids are added."""
+        if self._counts_nothing:
+            self._add_in_order(ids, deltas, counts, 1.0)
+            return
         ids, deltas, counts = self._merged(ids, deltas, counts)
-
-        def update(columns: Columns, deltas: Tensor) -> None:
-            columns["Param"] += deltas
-
         with self._lock:
-            self._change(ids, deltas, counts, ["Param"], update)
+            self._change(ids, deltas, counts, self._adding(1.0))
+
+    @property
+    def _counts_nothing(self) -> bool:
+        """Whether it does not matter how often an id comes."""
+        return self._admission is None and self._usage is None
+
+    def _add_in_order(
+        self, ids: Tensor, values: Tensor, counts: Tensor | None, scale: float
+    ) -> None:
+        """Add scaled values to rows; equal ids need no merging for it."""
+        ids = self._checked(ids, values, counts)[0]
+        with self._lock:
+            self._adding(scale)(self._make_rows(ids), values.contiguous())
+
+    def _adding(self, scale: float) -> Apply:
+        def apply(rows: Tensor, values: Tensor) -> None:
+            self._store.add(rows.numpy(), *self._field("Param"), values.numpy(), scale)
+
+        return apply
+
+    def _updating(self, rate: float) -> Apply:
+        def apply(rows: Tensor, grads: Tensor) -> None:
+            columns = self._gather(rows, list(self._columns))
+            param = columns.pop("Param")
+            self._optimizer.update(param, grads, columns, rate)
+            for name, column in {**columns, "Param": param}.items():
+                self._write(rows, name, column)
+
+        return apply
 
     def square_norm(self, ids: Tensor, grads: Tensor) -> float:
         """Return the sum of squares of a gradient, equal ids added first."""
@@ -138,17 +166,26 @@ class SparseTable:
     def _merged(
         self, ids: Tensor, values: Tensor, counts: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        ids = check_ids(ids)
-        self._check_rows(values, len(ids), "gradients")
-        given = None if counts is None else check_ids(counts)
-        if given is not None and len(given) != len(ids):
-            raise ValueError(f"{len(ids)} ids cannot have {len(given)} counts.")
-        if given is not None and len(given) and int(given.min()) < 1:
-            raise ValueError("counts must be at least 1.")
+        ids, given = self._checked(ids, values, counts)
         found, sums, times = merge_rows(ids, values)
         if given is not None:
             times = given if len(found) == len(ids) else merge_rows(ids, given)[1]
         return found, sums.contiguous(), times
+
+    def _checked(
+        self, ids: Tensor, values: Tensor, counts: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return ids and counts as the compiled code takes them; refuse what does not fit."""
+        ids = check_ids(ids)
+        self._check_rows(values, len(ids), "gradients")
+        if counts is None:
+            return ids, None
+        counts = check_ids(counts)
+        if len(counts) != len(ids):
+            raise ValueError(f"{len(ids)} ids cannot have {len(counts)} counts.")
+        if len(counts) and int(counts.min()) < 1:
+            raise ValueError("counts must be at least 1.")
+        return ids, counts
 
     def _check_rows(self, values: Tensor, count: int, what: str) -> None:
         if values.dtype is not self.dtype or tuple(values.shape) != (count, self.spec.dim):
@@ -162,10 +199,9 @@ class SparseTable:
         ids: Tensor,
         values: Tensor,
         counts: Tensor,
-        names: list[str],
-        update: Callable[[Columns, Tensor], None],
+        apply: Apply,
     ) -> None:
-        """Let `update` change the named columns of the rows of distinct ids."""
+        """Let `apply` change the rows of distinct ids."""
         if self._admission is None:
             rows = self._make_rows(ids)
         else:
@@ -179,10 +215,7 @@ class SparseTable:
                     self._usage.touch(made, counts[enter], self._clock)
                 # Whoever computed these gradients saw zeros: a new row begins with its first value.
                 rows, values, counts = rows[known], values[known], counts[known]
-        columns = self._gather(rows, names)
-        update(columns, values)
-        for name, column in columns.items():
-            self._write(rows, name, column)
+        apply(rows, values)
         if self._usage is not None:
             self._usage.touch(rows, counts, self._clock)
             self._keep_within_memory()
