@@ -61,7 +61,8 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 	$(BIN)/python bench/recompute.py
 	$(BIN)/python bench/large_batch_optimizers.py
-	$(BIN)/python -m pip install -q -c constraints.txt matplotlib
+	$(BIN)/python -m pip install -q -c constraints.txt matplotlib litserve
+	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/local_sgd.py
 	$(BIN)/python bench/dgc.py
 	$(BIN)/python bench/report.py

@@ -144,6 +144,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "large_batch_optimizers": contest_table,
     "sparse_table": contest_table,
     "parameter_server": contest_table,
+    "serving": contest_table,
     "import_time": import_table,
     "launch": times_table,
     "local_sgd": local_sgd_table,
