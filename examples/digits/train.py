@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from fleetx import fleet, static
+from fleetx import fleet, monitor, static
 from fleetx.static import layers
 
 OUTPUT = Path(__file__).resolve().parent / "output"
@@ -79,22 +78,11 @@ def train(args: argparse.Namespace, console: Console) -> tuple[np.ndarray, np.nd
 
     rng = np.random.default_rng(args.seed)
     steps = -(-len(train_x) // args.batch_size)
-    columns = (
-        TextColumn("epoch {task.fields[epoch]:2d}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}  test accuracy {task.fields[test]:.1%}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(
-            "train", total=args.epochs * steps, epoch=1, loss=float("nan"), test=0.0
-        )
-        for epoch in range(1, args.epochs + 1):
-            for feed in batches(train_x, train_y, args.batch_size, rng):
-                (value,) = exe.run(main, feed=feed, fetch_list=[loss])
-                progress.update(bar, advance=1, epoch=epoch, loss=float(value.item()))
-            progress.update(bar, test=test_accuracy())
+    for _ in monitor.epochs(args.epochs):
+        epoch = batches(train_x, train_y, args.batch_size, rng)
+        for feed in monitor.watch(epoch, total=steps):
+            exe.run(main, feed=feed, fetch_list=[loss])
+        monitor.note(test=f"{test_accuracy():.1%}")
 
     workers = "1 worker" if fleet.worker_num() == 1 else f"{fleet.worker_num()} workers"
     console.print(f"Trained by {workers}.")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fleetx.monitor.record import StepRecord, merged
+from fleetx.monitor.record import StepRecord
 from fleetx.monitor.recorder import now
 
 _ON_TERMINAL = 0.5  # seconds between two drawings
 _IN_LOG = 10.0
-_WINDOW = 5.0  # seconds that rates are averaged over
+_SECONDS = 5.0  # seconds that rates are averaged over
+_SHORTEST_BAR, _LONGEST_BAR = 6, 24
 
 
 def duration(seconds: float) -> str:
@@ -22,6 +23,27 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class _Window:
+    """Sums over some steps."""
+
+    __slots__ = ("samples", "seconds", "steps", "wait")
+
+    def __init__(self) -> None:
+        self.steps, self.seconds, self.wait, self.samples = 0, 0.0, 0.0, 0
+
+    def add(self, record: StepRecord | _Window) -> None:
+        self.steps += record.steps
+        self.seconds += record.seconds
+        self.wait += record.wait
+        self.samples += record.samples
+
+    def with_more(self, other: _Window) -> _Window:
+        result = _Window()
+        result.add(self)
+        result.add(other)
+        return result
 
 
 class Progress:
@@ -37,11 +59,10 @@ class Progress:
         self, workers: int = 1, *, console: Any = None, log_seconds: float = _IN_LOG
     ) -> None:
         self._workers, self._console, self._log_seconds = workers, console, log_seconds
-        self._bar: Any = None
-        self._task: Any = None
+        self._live: Any = None
         self._drawn: float | None = None
-        self._old: StepRecord | None = None
-        self._recent: StepRecord | None = None
+        self._every: float | None = None
+        self._before, self._window = _Window(), _Window()
         self._last: StepRecord | None = None
         self.is_open = True
         self.epochs: int | None = None
@@ -64,20 +85,20 @@ class Progress:
         self._last = record
         if record.loss is not None:
             self.loss = record.loss
-        # The first step prepares much; it would spoil the rates of the next ones.
-        plain = StepRecord(**{**_fields(record), "loss": None})
-        self._recent = plain if self._recent is None or self.done == 2 else merged(
-            self._recent, plain
-        )  # fmt: skip
-        if self._recent.seconds > _WINDOW:
-            self._old, self._recent = self._recent, None
+        if self.done == 2:  # the first step prepares much: it would spoil the rates
+            self._window = _Window()
+        self._window.add(record)
+        if self._window.seconds > _SECONDS:
+            self._before, self._window = self._window, _Window()
         moment = now()
-        if self._drawn is None or moment - self._drawn >= self._every():
+        if self._drawn is None or moment - self._drawn >= self._interval():
             self._drawn = moment
             self._draw()
 
-    def _every(self) -> float:
-        return _ON_TERMINAL if self._on_terminal() else self._log_seconds
+    def _interval(self) -> float:
+        if self._every is None:
+            self._every = _ON_TERMINAL if self._on_terminal() else self._log_seconds
+        return self._every
 
     def _on_terminal(self) -> bool:
         if self._console is None:
@@ -101,7 +122,7 @@ class Progress:
     def note(self, values: dict[str, Any]) -> None:
         """Show more values from now on."""
         self.values.update(values)
-        if self._bar is not None and self.is_open:
+        if self._live is not None and self.is_open:
             self._draw()
 
     # -- the line ---------------------------------------------------------------------
@@ -112,16 +133,16 @@ class Progress:
             return None
         return self.steps_per_epoch * (self.epochs or 1)
 
-    def parts(self) -> list[str]:
+    def parts(self, *, short: bool = False) -> list[str]:
         """Return what the line says beside epoch and step."""
-        window = [record for record in (self._old, self._recent) if record is not None]
         found = [] if self.loss is None else [f"loss {float(self.loss):.4f}"]
-        if window:
-            rate = window[0] if len(window) == 1 else merged(*window)
+        rate = self._before.with_more(self._window)
+        if rate.steps:
             seconds = max(rate.seconds, 1e-9)
             if rate.samples:
                 found.append(f"{rate.samples * self._workers / seconds:,.0f} samples/s")
-            found.append(f"communication {rate.wait / seconds:.0%}")
+            word = "comm" if short else "communication"
+            found.append(f"{word} {rate.wait / seconds:.0%}")
             if self.total is not None:
                 left = max(0, self.total - self.done) * seconds / rate.steps
                 found.append(f"{duration(left)} left")
@@ -144,42 +165,32 @@ class Progress:
         )
 
     def _redraw(self) -> None:
-        if self._bar is None:
-            from rich import progress
+        from rich.live import Live
+        from rich.text import Text
 
-            self._bar = progress.Progress(
-                progress.TextColumn("{task.fields[epoch]}"),
-                progress.BarColumn(bar_width=12),
-                progress.MofNCompleteColumn(),
-                progress.TextColumn("{task.fields[text]}"),
-                console=self._console,
-                auto_refresh=False,
-            )
-            self._bar.start()
-            self._task = self._bar.add_task("train", epoch="", text="", total=None)
-        self._bar.update(
-            self._task,
-            completed=self.done,
-            total=self.total,
-            epoch=self._epoch(),
-            text="  ".join(self.parts()),
-            refresh=True,
-        )
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
+        total = "" if self.total is None else f"/{self.total}"
+        words = [self._epoch(), f"step {self.done}{total}", *self.parts(short=True)]
+        line = Text("  ".join(word for word in words if word), no_wrap=True, overflow="ellipsis")
+        room = min(_LONGEST_BAR, self._console.width - line.cell_len - 3)
+        if self.total and room >= _SHORTEST_BAR:
+            filled = round(room * min(1.0, self.done / self.total))
+            bar = Text.assemble(("━" * filled, "green"), ("━" * (room - filled), "dim"), "  ")
+            line = bar + line
+        self._live.update(line, refresh=True)
 
     def close(self) -> None:
         """Draw the last state and let go of the terminal."""
         if not self.is_open:
             return
-        if self._bar is not None:
+        if self._live is not None:
             self._draw()
-            self._bar.stop()
+            self._live.stop()
         elif self.done and self.done_in_epoch != self.steps_per_epoch:
             self._draw()
         self.is_open = False
-
-
-def _fields(record: StepRecord) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in StepRecord.__slots__}
 
 
 def _text(value: Any) -> str:
