@@ -6,6 +6,7 @@ Colours come from the page's style sheet, by class, so that a drawing follows a 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 
 import numpy as np
@@ -127,7 +128,7 @@ class _Chart:
         """Write under the middle of a bar."""
         return self.tick(i + 0.5, escape(text))
 
-    def axes(self, marks: list[tuple[float, str]], left: str, below: str) -> str:
+    def axes(self, marks: Sequence[tuple[float, str]], left: str, below: str) -> str:
         bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
         parts = []
         for height, text in marks:

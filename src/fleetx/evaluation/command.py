@@ -50,6 +50,11 @@ def add(commands: Any) -> None:
         metavar="INPUT=ARRAY",
         help="which array of the file is an input of the model, if the names differ",
     )
+    parser.add_argument(
+        "--resize_short_size", type=_count, help="of photographs: their short side (256 for 224)"
+    )
+    parser.add_argument("--mean", type=_colours, help="of photographs: R,G,B (ImageNet's)")
+    parser.add_argument("--std", type=_colours, help="of photographs: R,G,B (ImageNet's)")
     parser.add_argument("--limit", type=_count, help="use the first samples only")
     parser.add_argument("--out", type=Path, help="write the vectors to this .safetensors file")
     parser.add_argument("--jobs", type=_count, default=1, help="processes (default 1)")
@@ -141,7 +146,10 @@ def _evaluate(arguments: argparse.Namespace, console: Console) -> Result:
     if unknown:
         known = ", ".join(spec.name for spec in model.outputs)
         _refuse(f"--tolerance names {min(unknown)!r}, but the model's outputs are {known}.")
-    with open_samples(arguments.data, model.inputs, names=names, limit=arguments.limit) as samples:
+    pictures = {name: getattr(arguments, name) for name in ("resize_short_size", "mean", "std")}
+    with open_samples(
+        arguments.data, model.inputs, names=names, limit=arguments.limit, pictures=pictures
+    ) as samples:
         request = Request(
             model=arguments.model,
             samples=samples,
@@ -276,6 +284,13 @@ def _count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return value
+
+
+def _colours(text: str) -> tuple[float, ...]:
+    values = tuple(float(part) for part in text.split(","))
+    if len(values) != 3:
+        raise argparse.ArgumentTypeError(f"{text!r} is not R,G,B: three numbers")
+    return values
 
 
 def _seconds(text: str) -> float:

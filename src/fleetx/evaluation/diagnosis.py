@@ -7,8 +7,9 @@ the words say that it is a guess, or that the cause is unknown.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +24,8 @@ UNKNOWN = "unknown"
 
 # So many samples rule most candidates out.
 _SCREEN = 4
+# What takes so much of the difference away is worth naming, as a guess.
+_MUCH = 0.8
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def diagnose(
 def _search(
     comparison: Comparison, probe: Probe, identity: Identity, in_time: Callable[[], bool]
 ) -> tuple[Finding, list[str]]:
-    notes = []
+    notes: list[str] = []
     found = _previous(probe, identity)
     if found:
         return found, notes
@@ -89,12 +92,10 @@ def _search(
         if found:
             words = _BEGINNINGS[found.kind]
             return Finding(found.kind, f"{words}: {found.sentence}"), notes
-    found, closest = _inputs(probe, in_time)
-    found = found or fitted_scale(probe.first(_SCREEN), in_time)
+    found, near = _inputs(probe, in_time)
+    found = found or fitted_scale(probe.first(_SCREEN), in_time) or near
     if found:
         return Finding(found.kind, f"{_BEGINNINGS[found.kind]}: {found.sentence}"), notes
-    if closest:
-        notes.append(closest)
     if not in_time():
         notes.append("Not everything was tried: the time for it ran out.")
     return _guess(comparison, identity), notes
@@ -139,39 +140,51 @@ def _other_checksum(identity: Identity) -> Finding:
     )
 
 
-def _inputs(probe: Probe, in_time: Callable[[], bool]) -> tuple[Finding | None, str | None]:
-    """Return the change of the inputs that explains the answers; else words for the closest."""
+def _inputs(probe: Probe, in_time: Callable[[], bool]) -> tuple[Finding | None, Finding | None]:
+    """Return the change of the inputs that explains the answers; else the one that comes near."""
     few = probe.first(_SCREEN)
-    best, best_words = few.before, ""
+    best = few.before
+    nearest: Candidate | None = None
 
-    def tried(screen: Candidate, whole: Callable[[], Arrays]) -> bool:
-        nonlocal best, best_words
-        found = few.run(screen.inputs)
+    def explains(candidate: Candidate) -> bool:
+        nonlocal best, nearest
+        found = few.run(candidate.apply(few.inputs))
         distance = few.distance(found)
         if distance < best:
-            best, best_words = distance, screen.words
-        return few.explained_by(found) and probe.explained_by(probe.run(whole()))
-
-    everything = input_changes(probe.inputs)
-    for small in input_changes(few.inputs):
-        large = next(everything)
-        if not in_time():
-            break
-        if tried(small, lambda large=large: large.inputs):
-            return _because(small), None
-    for words, inputs in probe.variants():
-        if not in_time():
-            break
-        rows = probe.rows[:_SCREEN]
-        small = Candidate(PREPROCESSING, words, {n: a[rows] for n, a in inputs.items()})
-        if tried(small, lambda inputs=inputs: inputs):
-            return _because(small), None
-    if best < 0.2 * few.before:
-        return None, (
-            f"Nearest comes an endpoint that would {best_words}: {1 - best / few.before:.0%} of "
-            "the mean difference goes away, so that may be a part of it."
+            best, nearest = distance, candidate
+        return few.explained_by(found) and probe.explained_by(
+            probe.run(candidate.apply(probe.inputs))
         )
-    return None, None
+
+    for candidate in itertools.chain(input_changes(probe.inputs), _prepared(probe)):
+        if not in_time():
+            break
+        if explains(candidate):
+            return _because(candidate), None
+    return None, _nearest(nearest, 1 - best / few.before)
+
+
+def _prepared(probe: Probe) -> Iterator[Candidate]:
+    """Give the other ways to prepare the samples as candidates."""
+    for words, inputs in probe.variants():
+
+        def choose(wanted: Arrays, inputs: Arrays = inputs) -> Arrays:
+            (count,) = {len(array) for array in wanted.values()}
+            rows = slice(None) if count == len(probe.ids) else probe.rows[:count]
+            return {name: array[rows] for name, array in inputs.items()}
+
+        yield Candidate(PREPROCESSING, words, choose)
+
+
+def _nearest(candidate: Candidate | None, gone: float) -> Finding | None:
+    """Return a candidate that explains much and not all, as another decoder of pictures would."""
+    if candidate is None or gone < _MUCH:
+        return None
+    return Finding(
+        candidate.kind,
+        f"as a guess, the endpoint seems to {candidate.words}: with that done to its inputs, "
+        f"{gone:.0%} of the mean difference goes away; details may differ too.",
+    )
 
 
 def _because(candidate: Candidate) -> Finding:

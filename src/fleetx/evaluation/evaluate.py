@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -110,24 +110,23 @@ def evaluate(
             if answers is not None:
                 answers.add(block)
             progress(len(block.ids))
-    facts = {
-        "model": str(request.model),
-        "version": model.version,
-        "checksum": model.checksum,
-        "samples": len(request.samples),
-    }
-    if answers is None or request.endpoint is None:
-        return Result(**facts, seconds=time.monotonic() - begin)
-    identity = answers.identity(model, request.previous)
-    diagnosis = diagnose(answers.comparison, answers.probe(request, model), identity)
-    return Result(
-        **facts,
+    result = Result(
+        model=str(request.model),
+        version=model.version,
+        checksum=model.checksum,
+        samples=len(request.samples),
         seconds=time.monotonic() - begin,
+    )
+    if answers is None:
+        return result
+    identity = answers.identity(model, request.previous)
+    return replace(
+        result,
         url=answers.url,
         versions=identity.versions,
         checksums=tuple(identity.answered),
         comparison=answers.comparison,
-        diagnosis=diagnosis,
+        diagnosis=diagnose(answers.comparison, answers.probe(request, model), identity),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -35,20 +36,20 @@ class Candidate:
     kind: str
     words: str
     """Completes the sentence "the endpoint seems to ..."."""
-    inputs: Arrays
+    apply: Callable[[Arrays], Arrays]
+    """Makes the inputs that the endpoint's model would get from those of the model here."""
 
 
 def input_changes(inputs: Arrays) -> Iterator[Candidate]:
-    """Give the candidates for these inputs: one change each, then swapped channels and a change."""
+    """Give the candidates for such inputs: one change each, then swapped channels and a change."""
     changes = list(_changes(inputs))
     for kind, words, change in changes:
-        yield Candidate(kind, words, _applied(inputs, change))
+        yield Candidate(kind, words, _applied(change))
     yield from _swapped_inputs(inputs)
     flips = [each for each in changes if each[0] == CHANNELS][:1]
     scales = [each for each in changes if each[0] == PREPROCESSING]
     for (_, flip_words, flip), (_, words, change) in itertools.product(flips, scales):
-        both = _applied(_applied(inputs, flip), change)
-        yield Candidate(PREPROCESSING, f"{flip_words}, and to {words}", both)
+        yield Candidate(PREPROCESSING, f"{flip_words}, and to {words}", _applied(flip, change))
 
 
 def channel_axis(array: np.ndarray) -> int | None:
@@ -58,11 +59,17 @@ def channel_axis(array: np.ndarray) -> int | None:
     return next((axis for axis in (1, 3) if array.shape[axis] == 3), None)
 
 
-def _applied(inputs: Arrays, change: Change) -> Arrays:
-    return {
-        name: np.ascontiguousarray(change(array), dtype=array.dtype)
-        for name, array in inputs.items()
-    }
+def _applied(*changes: Change) -> Callable[[Arrays], Arrays]:
+    def apply(inputs: Arrays) -> Arrays:
+        made = {}
+        for name, array in inputs.items():
+            changed = array
+            for change in changes:
+                changed = change(changed)
+            made[name] = np.ascontiguousarray(changed, dtype=array.dtype)
+        return made
+
+    return apply
 
 
 def _changes(inputs: Arrays) -> Iterator[tuple[str, str, Change]]:
@@ -180,8 +187,12 @@ def _reinterpreted(order: tuple[int, ...]) -> Change:
 def _swapped_inputs(inputs: Arrays) -> Iterator[Candidate]:
     for a, b in itertools.combinations(inputs, 2):
         if inputs[a].shape == inputs[b].shape and inputs[a].dtype == inputs[b].dtype:
-            swapped = {**inputs, a: inputs[b], b: inputs[a]}
-            yield Candidate(LAYOUT, f"take input {a!r} for {b!r} and the other way round", swapped)
+            words = f"take input {a!r} for {b!r} and the other way round"
+            yield Candidate(LAYOUT, words, partial(_exchanged, a=a, b=b))
+
+
+def _exchanged(inputs: Arrays, a: str, b: str) -> Arrays:
+    return {**inputs, a: inputs[b], b: inputs[a]}
 
 
 def fitted_scale(probe: Probe, in_time: Callable[[], bool]) -> Finding | None:

@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fleetx.evaluation.errors import EvaluationError
-from fleetx.evaluation.stored_arrays import SUFFIXES, StoredArray, stored_arrays
+from fleetx.evaluation.stored_arrays import StoredArray, stored_arrays
 from fleetx.serving.tensor_spec import TensorSpec
 
 Arrays = dict[str, np.ndarray]
@@ -103,22 +104,30 @@ def open_samples(
     *,
     names: Mapping[str, str] | None = None,
     limit: int | None = None,
+    pictures: Mapping[str, Any] | None = None,
 ) -> Iterator[Samples]:
-    """Open samples for a model with these inputs; `names` says which array is which input.
+    """Open samples for a model with these inputs.
+
+    Args:
+        path: a file with one row per sample, a list of photographs, or the folder that holds one.
+        specs: the model's inputs.
+        names: which array of the file is which input, where the names differ.
+        limit: at most so many samples, the first ones.
+        pictures: how photographs are prepared; see `image_samples`.
 
     Raises:
         EvaluationError: they are not what the model takes.
     """
     if not path.exists():
         raise FileNotFoundError(f"there are no samples at {str(path)!r}; name them with --data.")
-    if path.is_dir() or path.suffix not in SUFFIXES:
-        raise EvaluationError(
-            f"{path} is no file of samples; give a file {', '.join(SUFFIXES)} with one row per "
-            "sample."
-        )
     with tempfile.TemporaryDirectory(prefix="fleetx-samples-") as folder:
-        arrays = stored_arrays(path, Path(folder))
-        samples = _array_samples(path, arrays, specs, names or {})
+        if path.is_dir() or path.suffix == ".txt":
+            from fleetx.evaluation.image_samples import image_samples  # needs other packages
+
+            samples: Samples = image_samples(path, specs, **(pictures or {}))
+        else:
+            arrays = stored_arrays(path, Path(folder))
+            samples = _array_samples(path, arrays, specs, names or {})
         yield samples if limit is None else FirstSamples(samples, min(limit, len(samples)))
 
 

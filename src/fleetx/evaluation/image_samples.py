@@ -1,0 +1,184 @@
+"""Samples that are photographs of an ImageNet list, prepared as for validation.
+
+The short side is resized, the middle cut out, mean and deviation are applied (fleetx.data). The
+other ways of getting a square out of a photograph are there to recognise an endpoint that takes
+one of them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.functional import interpolate
+
+from fleetx.data.image_decode import Image, UnreadableImage
+from fleetx.data.imagenet_augment import Augment, Normalizer, validation_picture
+from fleetx.data.imagenet_list import ImageList, read_list
+from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.samples import Arrays, Samples
+from fleetx.serving.tensor_spec import TensorSpec
+
+_LIST = "val.txt"
+# Labels are not used, so any that fits will do.
+_ANY_LABEL = 1 << 62
+
+
+@dataclass(frozen=True)
+class ImageSamples(Samples):
+    """The photographs of a list; their ids are the paths in it."""
+
+    images: ImageList
+    name: str
+    """The model's input."""
+    augment: Augment
+    channels_last: bool
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def ids(self, start: int, stop: int) -> list[str]:
+        """Return the paths of a range."""
+        return [self.images.name(i) for i in range(start, stop)]
+
+    @property
+    def id_width(self) -> int:
+        """The number of bytes of the longest path."""
+        return max(len(self.images.name(i).encode()) for i in range(len(self.images)))
+
+    def read(self, start: int, stop: int) -> Arrays:
+        """Return the pictures of a range."""
+        return self._pictures(start, stop, partial(_cut, augment=self.augment))
+
+    def variants(self, start: int, stop: int) -> Iterator[tuple[str, Arrays]]:
+        """Give the pictures made in other usual ways, each also with swapped channels."""
+        size, short = self.augment.crop_size, self.augment.resize_short_size
+        whole = replace(self.augment, resize_short_size=size)
+        ways: dict[str, Callable[[bytes], np.ndarray]] = {
+            f"resize the short side to {size} instead of {short}": partial(_cut, augment=whole),
+            f"squeeze whole pictures into {size} × {size}": partial(
+                _by_pillow, size=size, short=None, filter="BILINEAR"
+            ),
+            **{
+                f"resize with the filter {filter.lower()} instead of bilinear": partial(
+                    _by_pillow, size=size, short=short, filter=filter
+                )
+                for filter in ("BICUBIC", "LANCZOS", "NEAREST", "BOX")
+            },
+            "resize without smoothing first": partial(_unsmoothed, size=size, short=short),
+            "cut the middle out without resizing": partial(
+                _by_pillow, size=size, short=0, filter="BILINEAR"
+            ),
+        }
+        for words, way in ways.items():
+            inputs = self._pictures(start, stop, way)
+            yield words, inputs
+            axis = 3 if self.channels_last else 1
+            yield (
+                f"{words}, and to swap the channels (BGR for RGB)",
+                {name: np.flip(array, axis).copy() for name, array in inputs.items()},
+            )
+
+    def _pictures(self, start: int, stop: int, way: Callable[[bytes], np.ndarray]) -> Arrays:
+        size = self.augment.crop_size
+        pictures = np.empty((stop - start, 3, size, size), np.uint8)
+        for i in range(start, stop):
+            try:
+                pictures[i - start] = way(self.images.read(i))
+            except (OSError, UnreadableImage) as error:
+                problem = self.images.problem(
+                    i, "unreadable image", f"image {self.images.path(i)!r} cannot be used: {error}"
+                )
+                raise EvaluationError(f"{problem}.") from error
+        values = np.empty(pictures.shape, np.float32)
+        Normalizer(self.augment)(torch.from_numpy(pictures), values)
+        if self.channels_last:
+            values = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
+        return {self.name: values}
+
+
+def _cut(data: bytes, augment: Augment) -> np.ndarray:
+    return validation_picture(data, augment).numpy()
+
+
+def _by_pillow(data: bytes, size: int, short: int | None, filter: str) -> np.ndarray:
+    """Return the middle after resizing the short side (0: as it is; None: both sides to `size`)."""
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    if short is None:
+        image = image.resize((size, size), Image.Resampling[filter])
+    else:
+        target = max(short or min(image.size), size)
+        scale = target / min(image.size)
+        sides = (round(image.width * scale), round(image.height * scale))
+        if sides != image.size:
+            image = image.resize(sides, Image.Resampling[filter])
+    return _middle(np.asarray(image), size)
+
+
+def _unsmoothed(data: bytes, size: int, short: int) -> np.ndarray:
+    """Return the middle after resizing as OpenCV does it: from the nearest four pixels only."""
+    pixels = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    height, width = (round(side * short / min(pixels.shape[:2])) for side in pixels.shape[:2])
+    values = torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)[None]
+    values = interpolate(values, (height, width), mode="bilinear", align_corners=False)[0]
+    return _middle(values.round().clamp(0, 255).permute(1, 2, 0).byte().numpy(), size)
+
+
+def _middle(pixels: np.ndarray, size: int) -> np.ndarray:
+    top, left = ((side - size) // 2 for side in pixels.shape[:2])
+    return pixels[top : top + size, left : left + size].transpose(2, 0, 1)
+
+
+def image_samples(
+    path: Path,
+    specs: Sequence[TensorSpec],
+    *,
+    resize_short_size: int | None = None,
+    mean: tuple[float, float, float] | None = None,
+    std: tuple[float, float, float] | None = None,
+) -> ImageSamples:
+    """Return the samples of a list, or of the folder that holds `val.txt`."""
+    file = path / _LIST if path.is_dir() else path
+    images = read_list(file, num_classes=_ANY_LABEL)
+    spec = specs[0]
+    sides = spec.shape[1:]
+    last = len(sides) == 3 and sides[0] != 3 and sides[2] == 3
+    place = sides[:2] if last else sides[1:]
+    if (
+        len(specs) != 1
+        or len(sides) != 3
+        or spec.dtype != "float32"
+        or 3
+        not in (
+            sides[0],
+            sides[2],
+        )
+    ):
+        raise EvaluationError(
+            f"{file} lists photographs, which need a model with one input float32 [any, 3, height, "
+            f"width]; this one takes {', '.join(f'{each.name}: {each}' for each in specs)}."
+        )
+    if place[0] != place[1]:
+        raise EvaluationError(
+            f"input {spec.name!r} is {spec}, but photographs are cut into squares; prepare the "
+            "samples in a file instead."
+        )
+    size = 224 if place[0] < 0 else place[0]
+    usual = Augment()
+    # As wide a margin as 256 has around 224.
+    short = resize_short_size or round(size * usual.resize_short_size / usual.crop_size)
+    try:
+        augment = Augment(
+            crop_size=size,
+            resize_short_size=short,
+            mean=mean or usual.mean,
+            std=std or usual.std,
+        )
+    except ValueError as error:
+        raise EvaluationError(str(error)) from error
+    return ImageSamples(images, spec.name, augment, last)
