@@ -1,0 +1,48 @@
+"""The program for parameter servers: under fleetrun, and by processes that say who they are."""
+
+import re
+import socket
+
+from running import EXAMPLES, run, saved
+
+FOLDER = EXAMPLES / "004_parameter_servers"
+LINE = re.compile(
+    r"^Pass (\d+), cost = (\d+\.\d{6}), auc = (\d\.\d{6}), batch_auc = (\d\.\d{6})$", re.MULTILINE
+)
+
+
+def lines_of(text):
+    return [(int(number), float(cost)) for number, cost, _, _ in LINE.findall(text)]
+
+
+def free_endpoints(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    endpoints = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return ",".join(endpoints)
+
+
+def check(text, passes):
+    found = lines_of(text)
+    assert [number for number, _ in found] == [i // 8 for i in range(8 * passes)], text[-2000:]
+    costs = [cost for _, cost in found]
+    assert sum(costs[-8:]) < sum(costs[:8])
+
+
+def test_synchronous_training_under_the_launcher(tmp_path):
+    command = ["fleetrun", "--server_num", 2, "--worker_num", 2, FOLDER / "train.py"]
+    run(tmp_path, *command, "--passes", 4)
+    for rank in range(2):
+        check((tmp_path / "log" / f"workerlog.{rank}").read_text(), 4)
+    names = set(saved(tmp_path / "output" / "persistables"))
+    assert {f"fc_{i}.{kind}_0" for i in range(3) for kind in "wb"} <= names
+    assert "__model__" in saved(tmp_path / "output" / "inference")
+
+
+def test_other_settings_and_roles_by_hand(tmp_path):
+    options = ("--asynchronous", "--split_method", "HashName", "--keep_whole", "--passes", 4)
+    endpoints = free_endpoints(2)
+    run(tmp_path, "sh", FOLDER / "by_hand.sh", *options, WORKERS="2", ENDPOINTS=endpoints)
+    for rank in range(2):
+        check((tmp_path / "log" / f"worker.{rank}").read_text(), 4)
