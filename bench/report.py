@@ -149,6 +149,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "launch": times_table,
     "local_sgd": local_sgd_table,
     "dgc": goals_table,
+    "evaluation": goals_table,
     "interop": interop_table,
 }
 
