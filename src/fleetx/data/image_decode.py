@@ -44,7 +44,7 @@ def read_header(data: bytes) -> Header:
     if data[:2] == b"\xff\xd8":
         try:
             height, width, colour, _ = simplejpeg.decode_jpeg_header(data, strict=False)
-        except ValueError:
+        except (ValueError, KeyError):  # the latter where the header is incomplete
             pass  # Pillow knows more kinds, and says what is wrong if it does not
         else:
             # A file that was cut off shows it by its end; Pillow then says so.

@@ -96,17 +96,21 @@ def random_box(width: int, height: int, chance: list[float], augment: Augment) -
     return int(across * (width - w + 1)), int(down * (height - h + 1)), w, h
 
 
+def random_part(width: int, height: int, chance: list[float], augment: Augment) -> tuple[Box, int]:
+    """Return a random box and by how much the decoder may reduce it; it then has whole pixels."""
+    box = random_box(width, height, chance, augment)
+    factor = _factor(min(box[2:]), augment.crop_size)
+    left, top, w, h = (side // factor * factor for side in box)
+    return (left, top, w, h), factor
+
+
 def train_picture(data: bytes, augment: Augment, chance: list[float]) -> torch.Tensor:
     """Return a random part as bytes [3, size, size]; five numbers from 0 to 1 decide which."""
     size = augment.crop_size
     header = read_header(data)
-    left, top, width, height = random_box(header.width, header.height, chance, augment)
-    factor = _factor(min(width, height), size)
-    image = decode(data, header, rows=top + height, factor=factor)
-    if factor > 1:
-        right, bottom = round((left + width) / factor), round((top + height) / factor)
-        left, top = round(left / factor), round(top / factor)
-        width, height = right - left, bottom - top
+    box, factor = random_part(header.width, header.height, chance, augment)
+    image = decode(data, header, rows=box[1] + box[3], factor=factor)
+    left, top, width, height = (side // factor for side in box)
     picture = _resized(image[top : top + height, left : left + width], size, size)
     return picture.flip(2) if chance[4] < augment.flip else picture
 

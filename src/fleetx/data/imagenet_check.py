@@ -81,14 +81,15 @@ def open_list(file: Path, num_classes: int) -> tuple[ImageList, Findings]:
 @contextmanager
 def checkers(jobs: int) -> Iterator[Any]:
     """Give a pool of processes that check images; they end with the block, whatever ends it."""
-    # Processes started anew have no locks of this one's threads; the interrupt key is this one's.
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs, initializer=_ignore_interrupts) as pool:
+    # Processes started anew have no locks of this one's threads. The interrupt key is for this
+    # process only, which then ends the others; what is ignored when they start, they ignore.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        pool = multiprocessing.get_context("spawn").Pool(jobs)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pool:
         yield pool
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def check_images(images: ImageList, pool: Any) -> Iterator[Image | Problem]:
