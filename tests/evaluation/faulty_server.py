@@ -71,6 +71,7 @@ AFTER = {
     "random": lambda x: np.random.default_rng(5).standard_normal(x.shape).astype("float32"),
     "not_a_number": lambda x: np.where(np.arange(1000) == 5, np.float32("nan"), x),
     "short": lambda x: x[:, :10].copy(),
+    "one_row": lambda x: x[:1],
     "one_sample": sometimes_wrong,
 }
 

@@ -1,7 +1,9 @@
 """Endpoints that do not answer, or not what can be read: one sentence and exit status 2."""
 
+import pickle
 import socket
 
+import numpy as np
 import pytest
 
 from fleetx import cli
@@ -19,11 +21,16 @@ def test_nobody_listens(models, pictures, capsys):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    said = refused(
-        capsys, models[0], "--data", pictures, "--against", url, "--retries", 1, "--jobs", 2
-    )
+    said = refused(capsys, models[0], "--data", pictures, "--against", url, "--retries", 1)
     assert f"{url}/v1/predict did not answer samples 'picture-000.png' to " in said
     assert "asked 2 times: the connection failed" in said
+
+
+def test_errors_can_be_sent_to_another_process():
+    for error in (EvaluationError("why"), EndpointError("why")):
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert str(again) == "why"
 
 
 def test_no_answer_in_time(faulty, models, pictures, capsys):
@@ -69,8 +76,6 @@ def test_failed_evaluation_leaves_no_files(faulty, models, pictures, tmp_path, c
 
 def test_answers_of_any_length_are_not_taken(faulty, pictures):
     settings = EndpointSettings(f"{faulty}/raw/none", largest_answer=100)
-    import numpy as np
-
     with Endpoint(settings) as endpoint, pytest.raises(EndpointError, match="more than 100 bytes"):
         endpoint.predict({"picture": np.zeros((1, 3, 16, 16), "float32")}, ["a"])
 

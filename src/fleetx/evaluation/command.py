@@ -20,10 +20,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
 if TYPE_CHECKING:
-    from fleetx.evaluation.compare import Comparison
     from fleetx.evaluation.evaluate import Result
 
 
@@ -231,7 +229,7 @@ def _refuse(problem: str) -> NoReturn:
 
 
 def _print(result: Result, out: Path | None, console: Console) -> None:
-    from fleetx.evaluation.wording import describe
+    from fleetx.evaluation.wording import describe, lines
 
     def say(text: str, style: str = "") -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -245,8 +243,9 @@ def _print(result: Result, out: Path | None, console: Console) -> None:
     comparison = result.comparison
     if comparison is None:
         return
-    if comparison.outputs:
-        console.print(_table(comparison))
+    for statistics in comparison.outputs.values():
+        for line in lines(statistics):
+            say(line)
     for number, each in enumerate(comparison.first):
         if number == 0:
             say("First samples that differ:")
@@ -266,17 +265,6 @@ def _print(result: Result, out: Path | None, console: Console) -> None:
         say(result.diagnosis.sentence)
         for note in result.diagnosis.notes:
             say(f"  {note}")
-
-
-def _table(comparison: Comparison) -> Table:
-    from fleetx.evaluation.wording import COLUMNS, cells
-
-    table = Table(show_edge=False, pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "output" else "right")
-    for statistics in comparison.outputs.values():
-        table.add_row(*cells(statistics))
-    return table
 
 
 def _count(text: str) -> int:

@@ -310,10 +310,13 @@ def paired(expected: Arrays, actual: Arrays, note: Callable[[str], None]) -> Arr
             note(f"the answer lacks output {name!r}; its outputs are: {there}.")
         elif actual[name].dtype.kind not in "fiub":
             note(f"output {name!r} of the answer holds {actual[name].dtype}, which are no numbers.")
+        elif actual[name].shape[:1] != wanted.shape[:1]:
+            rows = len(actual[name]) if actual[name].ndim else "no"
+            note(f"output {name!r} of the answer has {rows} rows for {len(wanted)} samples.")
         elif actual[name].shape != wanted.shape:
             note(
-                f"output {name!r} has shape {_form(actual[name])} in the answer, but here "
-                f"{_form(wanted)}."
+                f"output {name!r} has rows of shape {_form(actual[name])} in the answer, but "
+                f"{_form(wanted)} here."
             )
         else:
             found[name] = actual[name]
@@ -321,4 +324,4 @@ def paired(expected: Arrays, actual: Arrays, note: Callable[[str], None]) -> Arr
 
 
 def _form(array: np.ndarray) -> str:
-    return "×".join(map(str, array.shape)) or "of a single number"
+    return "×".join(map(str, array.shape[1:])) or "1"

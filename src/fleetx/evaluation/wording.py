@@ -49,6 +49,18 @@ def cells(statistics: OutputStatistics) -> list[str]:
     ]
 
 
+def lines(statistics: OutputStatistics) -> list[str]:
+    """Return what there is to say about an output, for a terminal of any width."""
+    name, largest, mean, relative, least, middle, top, differ, tolerance = cells(statistics)
+    at = f" ({statistics.max_sample}{place(statistics.max_place)})" if statistics.max else ""
+    return [
+        f"{name}: {differ} samples differ (tolerance {tolerance})",
+        f"  difference: largest {largest}{at}, mean {mean}, relative to a sample's largest "
+        f"{relative}",
+        f"  cosine: least {least}, mean {middle}; same largest place: {top}",
+    ]
+
+
 def place(indices: tuple[int, ...]) -> str:
     """Return where in an output something is."""
     return f"[{', '.join(map(str, indices))}]" if indices else ""
