@@ -24,6 +24,7 @@ from fleetx.applications.named_layers import (
     weight,
 )
 from fleetx.applications.static_model import StaticModel
+from fleetx.applications.targets import Targets
 from fleetx.applications.weights import Weight
 from fleetx.static import layers
 from fleetx.static.initializer import TruncatedNormal
@@ -156,7 +157,8 @@ class BertModel(StaticModel):
         next_costs, chances = layers.softmax_with_cross_entropy(
             next_scores, follows, return_softmax=True
         )
-        self.target = [layers.accuracy(chances, follows), lm_loss]
+        accuracy = layers.accuracy(chances, follows)
+        self.target = Targets({"next_sent_acc": accuracy, "mask_lm_loss": lm_loss})
         self.loss = layers.elementwise_add(layers.mean(next_costs), lm_loss)
 
     def _fc(
