@@ -39,34 +39,37 @@ class Served(Contestant):
     command: list[str] = field(default_factory=list)
     messages: list[bytes] = field(default_factory=list)
     expected: Any = None
-    load: Any = None
+    port: int = 0
 
     def start(self) -> None:
         """Start the server, wait until it answers, and let it warm up."""
         with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+            self.port = free.getsockname()[1]
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", *(each.format(port=port) for each in self.command)],
+            [
+                sys.executable,
+                "-W",
+                "ignore",
+                *(each.format(port=self.port) for each in self.command),
+            ],
             env={**os.environ, "PYTHONPATH": OURS},
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:
-            self._wait(port)
-            self.load = Load(port, self.messages)
-            self.load.run(4 * len(self.messages))
-            self._compare()
+            self._wait()
+            self._send(4 * len(self.messages))
         except BaseException:
             self.stop()
             raise
 
-    def _wait(self, port: int) -> None:
+    def _wait(self) -> None:
         end = time.monotonic() + 120
         while time.monotonic() < end:
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.name} ended with code {self.process.returncode}.")
             try:
-                once = Load(port, self.messages[:1])
+                once = Load(self.port, self.messages[:1])
                 once.run(1)
             except (ConnectionError, RuntimeError):
                 time.sleep(0.2)  # not there yet, or not ready
@@ -75,22 +78,26 @@ class Served(Contestant):
                 return
         raise RuntimeError(f"{self.name} does not answer.")
 
-    def _compare(self) -> None:
+    def _send(self, count: int) -> float:
+        """Send so many requests, look at the answers, and return the seconds it took."""
         from fleetx.serving.bodies import decode_raw
 
-        for answer, expected in zip(self.load.answers(), self.expected, strict=True):
-            (found,) = decode_raw(answer).values()
-            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4, err_msg=self.name)
+        load = Load(self.port, self.messages)  # anew: servers close connections that rest
+        try:
+            seconds = load.run(count)
+            for answer, expected in zip(load.answers(), self.expected, strict=True):
+                (found,) = decode_raw(answer).values()
+                np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4, err_msg=self.name)
+        finally:
+            load.close()
+        return seconds
 
     def window(self, steps: int) -> None:
         """Send some requests and note their rate."""
-        self.rates.append(steps / self.load.run(steps))
-        self._compare()
+        self.rates.append(steps / self._send(steps))
 
     def stop(self) -> None:
         """End the server and what it has started."""
-        if self.load is not None:
-            self.load.close()
         os.killpg(self.process.pid, signal.SIGTERM)
         try:
             self.process.wait(20)

@@ -14,6 +14,7 @@ import numpy as np
 
 RAW = "application/vnd.safetensors"
 JSON = "application/json"
+SAMPLE = re.compile(r'(\w+(?:\{\w+="[^"]*"(?:,\w+="[^"]*")*\})?) (\S+)')
 
 
 class Answer:
@@ -61,10 +62,9 @@ class Server:
             if line.startswith("#"):
                 assert re.fullmatch(r"# (HELP|TYPE) \w+ .+", line), line
                 continue
-            name, value = re.fullmatch(r'(\w+(?:\{\w+="[^"]*"(?:,\w+="[^"]*")*\})?) (\S+)', line)[
-                1, 2
-            ]
-            found[name] = float(value)
+            sample = SAMPLE.fullmatch(line)
+            assert sample, line
+            found[sample[1]] = float(sample[2])
         return found
 
     def wait_for(self, name, value):
@@ -72,6 +72,17 @@ class Server:
         end = time.monotonic() + 60
         while self.metrics().get(name) != value:
             assert time.monotonic() < end, f"{name} never became {value}"
+
+    def listens(self):
+        """Tell whether new connections are accepted."""
+        connection = self.connect()
+        try:
+            connection.connect()
+        except ConnectionError:  # refused, or reset by a socket that was just being closed
+            return False
+        finally:
+            connection.close()
+        return True
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
