@@ -137,8 +137,8 @@ def _line(series: Series, index: int, scale: _Scale) -> str:
     drawn = []
     for piece in pieces:
         if len(piece) == 1:  # a line of one point would not be seen
-            x, y = piece[0].split(",")
-            drawn.append(f'<circle class="dot {colour}" cx="{x}" cy="{y}" r="3"/>')
+            left, top = piece[0].split(",")
+            drawn.append(f'<circle class="dot {colour}" cx="{left}" cy="{top}" r="3"/>')
         elif piece:
             drawn.append(f'<polyline class="line {colour}" points="{" ".join(piece)}"/>')
     return "".join(drawn)

@@ -86,7 +86,7 @@ class Progress:
         if record.loss is not None:
             self.loss = record.loss
         if self.done == 2:  # the first step prepares much: it would spoil the rates
-            self._window = _Window()
+            self._before, self._window = _Window(), _Window()
         self._window.add(record)
         if self._window.seconds > _SECONDS:
             self._before, self._window = self._window, _Window()

@@ -7,7 +7,7 @@ optimizer of fleet, or a program, trains; in a loop without either, a batch is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -64,7 +64,7 @@ def watch(
             0, 1, … A loader that is an iterator itself has one pass only.
         total: how many batches a pass has, if `len(loader)` does not tell.
     """
-    if total is None and hasattr(loader, "__len__"):
+    if total is None and isinstance(loader, Sized):
         total = len(loader)
     with _watched() as run:
         if epochs is None:
@@ -80,8 +80,9 @@ def watch(
 
 def _set_epoch(loader: Any, number: int) -> None:
     for each in (loader, getattr(loader, "sampler", None)):
-        if hasattr(each, "set_epoch"):
-            each.set_epoch(number)
+        set_epoch = getattr(each, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(number)
             return
 
 

@@ -1,0 +1,46 @@
+"""Real jobs under fleetrun, and browsers: how the tests of this folder start them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKERS = Path(__file__).resolve().parent / "workers"
+_FOREIGN = ("PADDLE_", "FLAGS_", "TORCHELASTIC_", "FLEETX_", "FORCE_COLOR", "NO_COLOR", "COLUMNS")
+
+CHROMIUM = shutil.which("chromium")
+_HEADLESS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a shell in which nothing is asked for but what is given."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+    path = f"{ROOT / 'src'}:{ROOT / 'compat'}"
+    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
+
+
+def fleetrun(folder: Path, *arguments: object, **variables: str) -> subprocess.CompletedProcess:
+    """Run a job in a folder to its end."""
+    command = [sys.executable, "-m", "fleetx.launch", *map(str, arguments)]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def browse(page: Path, folder: Path, *flags: str) -> subprocess.CompletedProcess:
+    """Open a page in a browser without a window, with a profile of its own."""
+    assert CHROMIUM is not None
+    profile = folder / "profile"
+    shutil.rmtree(profile, ignore_errors=True)
+    command = [CHROMIUM, *_HEADLESS, f"--user-data-dir={profile}", *flags, page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
