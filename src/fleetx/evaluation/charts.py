@@ -13,9 +13,9 @@ import numpy as np
 
 from fleetx.evaluation.compare import EDGES, OutputStatistics
 
-_WIDTH, _HEIGHT = 640, 250
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 16, 46
-_MOST_BARS = 290
+_WIDTH, _HEIGHT = 500, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 30, 50
+_MOST_BARS = 215
 
 
 def difference_histogram(statistics: OutputStatistics) -> str:
@@ -36,7 +36,8 @@ def difference_histogram(statistics: OutputStatistics) -> str:
         shapes.append(chart.bar(i, math.log10(count + 1), kind, tip))
     shapes.append(chart.label(0, "equal"))
     for i in range(low, high + 1):
-        if i % 4 == 0 and 0 < i <= len(EDGES):
+        # The first bars' room is taken by the word under "equal".
+        if i % 4 == 0 and low + 2 <= i <= len(EDGES):
             exponent = round(math.log10(EDGES[i - 1]))
             shapes.append(chart.tick(i - low + 1, f"10<tspan dy='-4'>{exponent}</tspan>"))
     return chart.svg(shapes, f"Differences of output {statistics.name}")
@@ -122,7 +123,7 @@ class _Chart:
 
     def tick(self, i: float, text: str) -> str:
         """Write under the left edge of a bar."""
-        return f'<text x="{self.x(i):.1f}" y="{_HEIGHT - 28}" text-anchor="middle">{text}</text>'
+        return f'<text x="{self.x(i):.1f}" y="{_HEIGHT - 30}" text-anchor="middle">{text}</text>'
 
     def label(self, i: float, text: str) -> str:
         """Write under the middle of a bar."""
@@ -144,7 +145,7 @@ class _Chart:
         parts.append(
             f'<text class="name" x="{middle}" y="{_HEIGHT - 6}" text-anchor="middle">{below}</text>'
         )
-        parts.append(f'<text class="name" x="4" y="{_TOP - 4}">{left}</text>')
+        parts.append(f'<text class="name" x="4" y="13">{left}</text>')
         return "".join(parts)
 
     @staticmethod

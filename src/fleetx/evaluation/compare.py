@@ -40,7 +40,7 @@ class Tolerance:
                 raise ValueError(f"{name} of a tolerance has to be 0 or more, not {value:g}.")
 
     def __str__(self) -> str:
-        return f"{self.atol:g} + {self.rtol:g} × largest"
+        return f"{self.atol:g} + {self.rtol:g}×largest" if self.rtol else f"{self.atol:g}"
 
 
 # What float16 and bfloat16 can tell apart is far coarser than the usual tolerance.

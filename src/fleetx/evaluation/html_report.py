@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from html import escape
 
 import fleetx
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.evaluation.charts import difference_by_place, difference_histogram
-from fleetx.evaluation.compare import Comparison, OutputStatistics
+from fleetx.evaluation.compare import Comparison
 from fleetx.evaluation.evaluate import Result
 from fleetx.evaluation.wording import COLUMNS, cells, number, place
 
 _STYLE = """
-:root { --ink: #1c2430; --soft: #5b6675; --line: #dde2e9; --page: #f5f7fa; --card: #fff;
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #dde2e9; --page: #f5f7fa; --card: #fff;
   --good: #18794e; --bad: #c62a2f; --fine: #4b83c9; --equal: #9fb3c8; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa5b4; --line: #333b47;
   --page: #14181f; --card: #1c222b; --good: #3fb984; --bad: #f2666b; --fine: #6ea3e8;
@@ -26,7 +27,7 @@ _STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 28px 20px 48px; }
+main { max-width: 1140px; margin: 0 auto; padding: 28px 20px 48px; }
 h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 10px; }
 h3 { font-size: 14px; margin: 0 0 6px; }
 .soft { color: var(--soft); }
@@ -39,18 +40,21 @@ h3 { font-size: 14px; margin: 0 0 6px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 18px; margin: 0; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid var(--line);
+table { border-collapse: collapse; width: 100%; font-size: 14px;
+  font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: 6px 8px; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
 th { color: var(--soft); font-weight: 600; font-size: 13px; }
 tr:last-child td { border-bottom: 0; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
+th:last-child, td:last-child { padding-right: 0; }
 td.off { color: var(--bad); font-weight: 600; }
-td.id { white-space: normal; overflow-wrap: anywhere; }
+td.id { white-space: normal; overflow-wrap: anywhere; min-width: 180px; }
+h3 { overflow-wrap: anywhere; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(430px, 100%), 1fr));
   gap: 14px; }
 svg { width: 100%; height: auto; display: block; }
-svg text { font-size: 11.5px; fill: var(--soft); } svg tspan { font-size: 9px; }
+svg text { font-size: 12.5px; fill: var(--soft); } svg tspan { font-size: 10px; }
 .grid { stroke: var(--line); } .axis { stroke: var(--soft); }
 rect.fine { fill: var(--fine); } rect.equal { fill: var(--equal); } rect.off { fill: var(--bad); }
 .key { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin: 0 5px 0 12px; }
@@ -131,14 +135,14 @@ def _row(texts: list[str], *, off: tuple[int, ...] = (), id_at: int | None = Non
     return f"<tr>{''.join(made)}</tr>"
 
 
-def _head(texts: tuple[str, ...]) -> str:
+def _head(texts: Sequence[str]) -> str:
     return f"<tr>{''.join(f'<th>{escape(text)}</th>' for text in texts)}</tr>"
 
 
 def _outputs(comparison: Comparison) -> str:
     differ = COLUMNS.index("differ")
     rows = [
-        _row(cells(each), off=(1, differ) if each.differing else ())
+        _row(cells(each), off=(1, differ) if each.differing else (), id_at=0)
         for each in comparison.outputs.values()
     ]
     return f'<div class="card scroll"><table>{_head(COLUMNS)}{"".join(rows)}</table></div>'
@@ -148,10 +152,10 @@ def _charts(comparison: Comparison) -> str:
     made = []
     for each in comparison.outputs.values():
         name = escape(each.name)
-        made.append(_chart(f"{name}: how large the differences are", difference_histogram(each)))
+        made.append(_chart(f"{name}: size of the differences", difference_histogram(each)))
         by_place = difference_by_place(each)
         if by_place:
-            made.append(_chart(f"{name}: where they are", by_place))
+            made.append(_chart(f"{name}: their place in the vector", by_place))
     return (
         f"<h2>Distribution of differences{_legend(comparison)}</h2>"
         f'<div class="charts">{"".join(made)}</div>'
@@ -174,32 +178,22 @@ def _chart(title: str, drawing: str) -> str:
 
 
 def _samples(comparison: Comparison) -> str:
-    titles = (
-        "sample",
-        "row",
-        "output",
-        "largest at",
-        "expected",
-        "answer",
-        "off by",
-        "numbers off",
-    )
-    sizes: dict[str, OutputStatistics] = comparison.outputs
-    rows = [
-        _row(
-            [
-                each.sample,
-                str(each.row),
-                each.output,
-                place(each.place) or "-",
-                f"{each.expected:.7g}",
-                f"{each.actual:.7g}",
-                number(each.size),
-                f"{each.count:,} of {sizes[each.output].size:,}",
-            ],
-            off=(6,),
-            id_at=0,
-        )
-        for each in comparison.first
-    ]
+    several = len(comparison.outputs) > 1
+    titles = ["sample", "row", "largest at", "expected", "answer", "off by", "numbers off"]
+    if several:
+        titles.insert(1, "output")
+    rows = []
+    for each in comparison.first:
+        texts = [
+            each.sample,
+            str(each.row),
+            place(each.place) or "-",
+            f"{each.expected:.7g}",
+            f"{each.actual:.7g}",
+            number(each.size),
+            f"{each.count:,} of {comparison.outputs[each.output].size:,}",
+        ]
+        if several:
+            texts.insert(1, each.output)
+        rows.append(_row(texts, off=(len(texts) - 2,), id_at=0))
     return f'<div class="card scroll"><table>{_head(titles)}{"".join(rows)}</table></div>'
