@@ -69,7 +69,7 @@ class ProgramSearch:
             device=executor._device.type,
             parameters=sum(sizes.elements),
         )
-        samples = max((np.shape(value)[0] for value in feed.values() if np.ndim(value)), default=1)
+        samples = max(map(_rows, feed.values()), default=1)
 
         def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
             built = self._built(fleet._job(candidate.applied_to(strategy)))
@@ -103,3 +103,9 @@ class ProgramSearch:
                 scope.var(name).value = fresh.var(name).value
         program._take_over(chosen.main)
         fleet._collective = replace(chosen, main=program)
+
+
+def _rows(value: Any) -> int:
+    """Return how many samples a fed value has; the tensors of a loader tell by a method."""
+    shape = value.shape() if callable(getattr(value, "shape", None)) else np.shape(value)
+    return shape[0] if shape else 1
