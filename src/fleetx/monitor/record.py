@@ -6,7 +6,6 @@ workers that wait for each other all take equally long, and only this tells who 
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -47,24 +46,20 @@ class StepRecord:
 
     def line(self) -> str:
         """Return the record as a line of JSON."""
-        fields: dict[str, Any] = {
-            "step": self.step,
-            "epoch": self.epoch,
-            "time": round(self.time, 6),
-            "seconds": round(self.seconds, 6),
-            "data": round(self.data, 6),
-            "wait": round(self.wait, 6),
-            "samples": self.samples,
-            "loss": _json_number(self.read_loss()),
-        }
-        if self.steps > 1:
-            fields["steps"] = self.steps
-        return json.dumps(fields) + "\n"
+        # Written by hand: this is done in every step, and json.dumps takes three times as long.
+        more = f', "steps": {self.steps}' if self.steps > 1 else ""
+        return (
+            f'{{"step": {self.step}, "epoch": {self.epoch}, "time": {self.time:.6f}, '
+            f'"seconds": {self.seconds:.6f}, "data": {self.data:.6f}, "wait": {self.wait:.6f}, '
+            f'"samples": {self.samples}, "loss": {_json_number(self.read_loss())}{more}}}\n'
+        )
 
 
-def _json_number(value: float | None) -> float | str | None:
-    """Return a number that JSON has; infinities and NaN, which it has not, become words."""
-    return value if value is None or math.isfinite(value) else str(value)
+def _json_number(value: float | None) -> str:
+    """Return a number in JSON; infinities and NaN, which it has not, are words."""
+    if value is None:
+        return "null"
+    return repr(value) if math.isfinite(value) else f'"{value}"'
 
 
 def record_from(fields: Any) -> StepRecord:
