@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from running import COST, EXAMPLES, ROOT, results, run, saved, workers
+from tiny_imagenet import write_imagenet
 
 FOLDER = EXAMPLES / "000_collective_guide"
 WEIGHTS = {f"fc_{i}.{kind}_0" for i in range(3) for kind in "wb"}
@@ -98,3 +99,21 @@ def test_every_row_of_the_tables(tmp_path):
         rows = re.findall(r"^(\S+): (\d\.\d{4}) -> (\d\.\d{4})$", text, re.MULTILINE)
         assert len(rows) == 7, text
         assert all(float(last) < float(begin) for _, begin, last in rows), rows
+
+
+def test_evaluation_gives_a_vector_per_picture(tmp_path):
+    pictures = write_imagenet(tmp_path / "data", train=10)
+    options = ["--model", "ResNet18", "--class_dim", 4, "--image_shape", "3,32,32"]
+    options += ["--resize_short_size", 36, "--batch_size", 4, "--output", "vectors.npy"]
+    printed = run(tmp_path, "sh", FOLDER / "commands" / "evaluate.sh", *options)
+    assert "batch: 0" in printed
+    vectors = np.load(tmp_path / "vectors.npy")
+    assert vectors.shape == (10, 4)
+    assert len({tuple(row) for row in vectors.round(6).tolist()}) == 10
+    (pictures / "train.txt").write_text("n00000000/absent.jpeg 0\n")
+    printed = run(tmp_path, "sh", FOLDER / "commands" / "evaluate.sh", *options, fails=True)
+    assert "absent.jpeg" in printed
+
+
+def test_help_of_the_launcher(tmp_path):
+    assert "--started_port" in run(tmp_path, "sh", FOLDER / "commands" / "launch_help.sh")

@@ -1,0 +1,1 @@
+"""Networks by the names of the documents."""

@@ -1,0 +1,1 @@
+"""Options and readers of the evaluation."""
