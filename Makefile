@@ -64,6 +64,7 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(BIN)/python -m pip install -q -c constraints.txt matplotlib litserve
 	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/evaluation.py
+	$(BIN)/python bench/monitor.py
 	$(BIN)/python bench/local_sgd.py
 	$(BIN)/python bench/dgc.py
 	$(BIN)/python bench/report.py

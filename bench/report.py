@@ -150,6 +150,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "local_sgd": local_sgd_table,
     "dgc": goals_table,
     "evaluation": goals_table,
+    "monitor": goals_table,
     "interop": interop_table,
 }
 
