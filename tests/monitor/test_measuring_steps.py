@@ -8,7 +8,6 @@ from torch import nn
 from fleetx import fleet, monitor, static
 from fleetx.launch import heartbeat
 from fleetx.monitor.recorder import Recorder
-from fleetx.monitor.run import begin_session
 from fleetx.monitor.samples import samples_in
 from fleetx.static import layers
 from fleetx.static.readers.lod_tensor import LoDTensor
@@ -105,8 +104,13 @@ class TestOff:
 
     def test_servers_measure_nothing(self, monkeypatch, tmp_path):
         monkeypatch.setenv("FLEETX_LOG_DIR", str(tmp_path / "log"))
-        begin_session(rank=0, workers=1, is_worker=False, has_group=False)
+        servers = ["127.0.0.1:6001"]
+        role = fleet.UserDefinedRoleMaker(
+            current_id=0, role=fleet.Role.SERVER, worker_num=1, server_endpoints=servers
+        )
+        fleet.init(role)
         assert monitor.current() is None
+        assert not (tmp_path / "log").exists()
 
 
 class TestModules:

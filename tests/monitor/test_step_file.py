@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import pytest
 
@@ -70,6 +71,25 @@ def test_a_worker_that_is_started_again_goes_on(tmp_path):
     worker = read_steps(path, 0)
     assert [r.step for r in worker.records] == [1, 2, 3, 4, 5]
     assert (worker.starts, worker.damaged, worker.has_ended) == (2, 1, True)
+    write(path, range(1, 60), most=16)
+    worker = read_steps(path, 0)
+    assert sum(r.steps for r in worker.records) == 64
+    assert (worker.starts, worker.damaged) == (3, 0)
+    steps = [r.step for r in worker.records]
+    assert steps == sorted(steps)
+
+
+def test_a_full_disk_does_not_end_the_training(tmp_path, capsys):
+    path = tmp_path / "steps.0.jsonl"
+    file = StepFile(path, HEAD)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, file._file)
+    os.close(full)
+    for step in range(1, 4):
+        file.take(record(step))
+        file._write()
+    file.close()
+    assert capsys.readouterr().err.count("steps.0.jsonl cannot be written (No space left") == 1
 
 
 def test_what_is_wrong_is_told(tmp_path):

@@ -6,6 +6,7 @@ Nothing is attached to a step here: the monitor does that while it measures, and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -23,13 +24,10 @@ from fleetx.step.train_step import TrainStep
 
 def observe_session(role: RoleMakerBase, *, has_group: bool) -> None:
     """A session begins: measure it if the environment asks for it."""
-    is_worker = role.is_worker()
-    run.begin_session(
-        rank=role.worker_index() if is_worker else 0,
-        workers=role.worker_num(),
-        is_worker=is_worker,
-        has_group=has_group,
-    )
+    asked = run.begin_session()
+    if asked is not None and role.is_worker():
+        own = {"rank": role.worker_index(), "workers": role.worker_num(), "has_group": has_group}
+        run.start(replace(asked, **own))
 
 
 def wants_timeline() -> bool:

@@ -60,14 +60,15 @@ def asked_settings(**more: Any) -> Settings:
     switch = environment.monitor_switch()
     if switch == "0":
         return Settings(**more)
-    named = environment.log_dir() or ("log" if switch == "1" else "")
+    tensorboard = environment.tensorboard_switch()
+    named = environment.log_dir() or ("log" if switch == "1" or tensorboard else "")
     timeline = environment.timeline()
     where = (named or "log") if timeline == "1" else timeline
     return Settings(
         log_dir=Path(named) if named else None,
         timeline=Path(where) if where else None,
         timeline_steps=environment.timeline_steps(),
-        tensorboard=environment.tensorboard_switch(),
+        tensorboard=tensorboard,
         progress=environment.progress_switch() == "1",
         run=environment.run_name(),
         **more,
@@ -180,12 +181,11 @@ def stop() -> None:
         run.stop()
 
 
-def begin_session(*, rank: int, workers: int, is_worker: bool, has_group: bool) -> None:
-    """Called by `fleet.init`: measure if the environment asks for it."""
+def begin_session() -> Settings | None:
+    """Called by `fleet.init`: forget what trained before; return what the environment asks for."""
     targets.forget()
-    settings = asked_settings(rank=rank, workers=workers, has_group=has_group)
-    if is_worker and settings.anything:
-        start(settings)
+    settings = asked_settings()
+    return settings if settings.anything else None
 
 
 def describe(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -127,12 +127,13 @@ def read_steps(path: Path, rank: int) -> WorkerSteps:
                 worker.has_ended = False
                 worker.host = str(fields.get("host", ""))
                 worker.workers = int(fields.get("workers", 0))
-                # Who is started again counts from 1 again.
-                base = worker.records[-1].step if worker.records else 0
             elif kind == "end":
                 worker.has_ended = True
             else:
                 record = record_from(fields)
+                last = worker.records[-1].step if worker.records else 0
+                if record.step + base <= last:  # who is started again counts from 1 again
+                    base = last
                 record.step += base
                 worker.records.append(record)
         except ValueError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class StepFile:
 
     def __init__(self, path: Path, head: dict[str, Any], most_lines: int = MOST_LINES) -> None:
         self._path, self._most = path, max(2, most_lines)
-        self._stride, self._lines = 1, 0
+        self._stride, self._lines, self._is_broken = 1, 0, False
         self._head = json.dumps({"kind": "start", **head}) + "\n"
         self._pending: StepRecord | None = None
         self._text: list[str] = [self._head]
@@ -50,6 +51,8 @@ class StepFile:
 
     def take(self, record: StepRecord) -> None:
         """Add a step."""
+        if self._is_broken:
+            return
         if self._pending is not None:
             record.read_loss()
             record = merged(self._pending, record)
@@ -73,38 +76,69 @@ class StepFile:
     def _write(self) -> None:
         data = "".join(self._text).encode()
         self._text.clear()
-        while data:
-            data = data[os.write(self._file, data) :]
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """Say once that nothing more is written: a full disk must not end the training."""
+        print(
+            f"{self._path} cannot be written ({error.strerror}): the steps from here on are not in "
+            "the report.",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._is_broken = True
 
     def _halve(self) -> None:
         """Rewrite the file with pairs of steps merged."""
         self._write()
-        kept: list[str] = []
-        records: list[StepRecord] = []
-        for line in self._path.read_text().splitlines():
-            fields = json.loads(line) if line else None
-            if fields is not None and "step" in fields:
-                records.append(record_from(fields))
-            elif fields is not None:
-                kept.append(line + "\n")
+        if self._is_broken:
+            return
+        kept, records = _parts(self._path)
         pairs = [merged(*records[i : i + 2]) for i in range(0, len(records) - 1, 2)]
         if len(records) % 2:
             self._pending = records[-1]
         self._stride *= 2
-        os.close(self._file)
         text = "".join([*kept, *(record.line() for record in pairs)])
-        atomic.write_bytes(self._path, text.encode())
+        try:
+            atomic.write_bytes(self._path, text.encode())
+        except OSError as error:
+            self._give_up(error)
+            return
+        os.close(self._file)
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         self._lines = len(pairs)
 
     def close(self) -> None:
         """Write what is left, and that the run came to its end."""
+        if self._is_broken:
+            os.close(self._file)
+            return
         if self._pending is not None:
             self._text.append(self._pending.line())
             self._pending = None
         self._text.append(json.dumps({"kind": "end"}) + "\n")
         self._write()
         os.close(self._file)
+
+
+def _parts(path: Path) -> tuple[list[str], list[StepRecord]]:
+    """Return the lines of a file that are no steps, and the steps."""
+    kept: list[str] = []
+    records: list[StepRecord] = []
+    for line in path.read_text(errors="replace").splitlines():
+        try:
+            fields = json.loads(line)
+            if "kind" in fields:
+                kept.append(line + "\n")
+            else:
+                records.append(record_from(fields))
+        except (ValueError, TypeError):
+            continue  # a worker was killed while it wrote this line, and started again
+    return kept, records
 
 
 def _run_of(path: Path) -> str | None:
