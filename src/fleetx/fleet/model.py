@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from fleetx.comm import world
 from fleetx.comm.buckets import FIRST_MB, growing_limits
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
+from fleetx.launch import heartbeat
 from fleetx.step.stages import Precision
 from fleetx.step.technique import Job
 from fleetx.step.train_step import TrainStep
@@ -60,6 +61,10 @@ class LocalModel(LooksLikeItsModule):
 
 class DistributedModel(LooksLikeItsModule, DistributedDataParallel):
     """A module whose gradients are averaged over all workers during backward."""
+
+    def _sync_buffers(self) -> None:
+        with heartbeat.collective("broadcast of buffers"):
+            super()._sync_buffers()
 
     def leave(self) -> None:
         """Let go of the process group: the reducer holds it, with the hooks of its messages."""
