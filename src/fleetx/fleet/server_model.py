@@ -61,6 +61,8 @@ class ServedOptimizer(WrappedOptimizer):
     def __init__(self, inner: Optimizer, servers: EagerServers) -> None:
         super().__init__(inner)
         self.servers = servers
+        self.on_loss: Callable[[Tensor], None] | None = None
+        """Is told the losses of `minimize`, while somebody measures."""
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Hand over the gradients and fetch the parameters."""
@@ -74,6 +76,8 @@ class ServedOptimizer(WrappedOptimizer):
 
     def minimize(self, loss: Tensor, *_: Any, **__: Any) -> tuple[None, list[Any]]:
         """Run backward and update."""
+        if self.on_loss is not None:
+            self.on_loss(loss)
         self.inner.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         pairs = [(p, p.grad) for g in self.param_groups for p in g["params"] if p.grad is not None]

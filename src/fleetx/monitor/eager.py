@@ -180,6 +180,11 @@ class ServedTarget:
 
         own = optimizer.servers
         optimizer.servers = Listened(own, {"step": stepped})
+        optimizer.on_loss = recorder.note_loss
         removes = [] if model is None else listen_to_model(model, recorder)
         removes += _listen_to_backward(parameters, recorder, waits=False)
-        return [*removes, lambda: setattr(optimizer, "servers", own)]
+
+        def restore() -> None:
+            optimizer.servers, optimizer.on_loss = own, None
+
+        return [*removes, restore]

@@ -18,11 +18,11 @@ fleet.init(strategy=strategy)
 if KIND == "static":
     x = static.data("x", [None, 4], "float32")
     loss = layers.mean(layers.square(layers.fc(x, size=1)))
-    optimizer = fleet.distributed_optimizer(static.optimizer.SGD(0.1), strategy)
+    optimizer = fleet.distributed_optimizer(static.optimizer.SGD(0.01), strategy)
     optimizer.minimize(loss)
 else:
     model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 if fleet.is_server():
     fleet.init_server()
