@@ -111,9 +111,8 @@ def test_what_is_wrong_is_told(tmp_path):
     run = read_run(tmp_path)
     assert run.problems == [
         "steps.7.jsonl is of another run, for this one has 3 workers; it is left out.",
-        "Worker 2 left no file here: if they ran on other machines, copy their steps.N.jsonl into "
-        "this folder.",
-        "3 lines of steps.0.jsonl cannot be read and count for nothing.",
+        "Worker 2 left no file here: copy the steps.N.jsonl of other machines into this folder.",
+        "steps.0.jsonl has 3 lines that cannot be read.",
         "Worker 1 wrote nothing more before its first step and did not end: it was killed, failed, "
         "or still runs.",
     ]

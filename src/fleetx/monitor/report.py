@@ -93,7 +93,7 @@ def _tiles(run: RunFolder, workers: Sequence[WorkerSummary], bins: Bins) -> str:
     tiles = [
         ("workers", str(run.facts.get("workers") or len(workers))),
         ("steps", f"{max(w.steps for w in workers):,}"),
-        ("samples", f"{sum(w.samples for w in workers):,}"),
+        ("samples", _count(sum(w.samples for w in workers))),
         ("last loss", f"{loss[-1][1]:.4g}" if loss else "not told"),
         ("samples per second", number(_typical(throughput)) if throughput else "not told"),
         ("time per step", milliseconds(max(w.seconds for w in workers))),
@@ -102,6 +102,10 @@ def _tiles(run: RunFolder, workers: Sequence[WorkerSummary], bins: Bins) -> str:
     ]
     cells = "".join(f"<div><b>{escape(v)}</b><span>{k}</span></div>" for k, v in tiles)
     return f'<div class="tiles">{cells}</div>'
+
+
+def _count(value: int) -> str:
+    return f"{value:,}" if value < 1_000_000 else f"{value / 1e6:,.2f} M"
 
 
 def _typical(curve: Sequence[tuple[float, float]]) -> float:

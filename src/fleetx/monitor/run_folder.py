@@ -66,8 +66,8 @@ def read_run(folder: Path) -> RunFolder:
     missing = sorted(set(range(count)) - {worker.rank for worker in workers})
     if missing:
         problems.append(
-            f"{_workers(missing)} left no file here: if they ran on other machines, copy their "
-            "steps.N.jsonl into this folder."
+            f"{_workers(missing)} left no file here: copy the steps.N.jsonl of other machines into "
+            "this folder."
         )
     for worker in workers:
         problems += _problems_of(worker)
@@ -83,7 +83,7 @@ def _problems_of(worker: WorkerSteps) -> list[str]:
     found = []
     if worker.damaged:
         lines = "1 line" if worker.damaged == 1 else f"{worker.damaged} lines"
-        found.append(f"{lines} of steps.{worker.rank}.jsonl cannot be read and count for nothing.")
+        found.append(f"steps.{worker.rank}.jsonl has {lines} that cannot be read.")
     if worker.starts > 1:
         found.append(f"Worker {worker.rank} was started {worker.starts} times.")
     if not worker.has_ended:
