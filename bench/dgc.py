@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from goals import fashion_mnist_parser, goal, parsed, show
-from local_sgd import RECIPE, WORKERS, Group
+from local_sgd import RECIPE, WORKERS, started
 from namespaces import machines
 from record import write_record
 
@@ -31,15 +31,6 @@ DDP: dict[str, Any] = {"kind": "ddp"}
 def compressed(**schedule: Any) -> dict[str, Any]:
     """Return the strategy of dgc with this schedule."""
     return {"kind": "fleet", "strategy": {"dgc": True, "dgc_configs": schedule}}
-
-
-def started(data: Path, place: Any) -> Group:
-    """Return a group of workers that wait for tasks."""
-    group = Group(
-        "workers", "local_sgd_worker.py", arguments=(str(data),), workers=WORKERS, machines=place
-    )
-    group.start()
-    return group
 
 
 def speed(data: Path, mbit: float, rounds: int) -> list[dict[str, Any]]:

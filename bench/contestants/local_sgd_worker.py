@@ -19,7 +19,7 @@ from fleetx import fleet
 BATCH = 32  # per worker
 
 
-def make_net(hidden: int = 96) -> nn.Module:
+def make_net(hidden: int = 192) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 8, 5, stride=2, padding=2, bias=False),
         nn.BatchNorm2d(8),
@@ -75,7 +75,7 @@ def sgd(net, task):
 def make(task) -> Plain:
     """Return the network and the way to train it that a task asks for."""
     torch.manual_seed(task["seed"])
-    net = make_net(task.get("hidden", 96))
+    net = make_net(task.get("hidden", 192))
     if task["kind"] == "ddp":
         # Statistics are not sent around at every step: that would only slow it down.
         wrapped = DistributedDataParallel(
