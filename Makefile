@@ -76,11 +76,11 @@ interop: $(READY) paddles ## compare with real Paddle, numbers and files
 clean: ## remove the environment, caches and everything that was generated
 	rm -rf $(VENV) .venv-* build dist output src/*.egg-info compat/*.egg-info compat/build
 	rm -rf examples/*/output bench/output .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f src/fleetx/ps/*.so src/fleetx/static/ops/*.so
+	rm -f src/fleetx/ps/*.so src/fleetx/static/ops/*.so src/fleetx/data/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # C sources count too: an installation compiles them.
-$(READY): pyproject.toml setup.py compat/pyproject.toml constraints.txt $(wildcard src/fleetx/ps/_*.[ch])
+$(READY): pyproject.toml setup.py compat/pyproject.toml constraints.txt $(wildcard src/fleetx/*/_*.[ch])
 	@test -n "$(PYTHON)" || { echo "FleetX needs Python 3.11 or newer with the venv module, and none was found:" \
 		"install one (Debian, Ubuntu: apt install python3.11 python3.11-venv) or name it: make PYTHON=/path/to/python"; exit 1; }
 	@echo "Setting up $(VENV) with PyTorch and the tools: once, about a minute plus the download."

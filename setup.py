@@ -25,5 +25,10 @@ setup(
             # Square roots may then be computed several at a time.
             extra_compile_args=["-O3", "-fno-math-errno", "-Wall", "-Wextra"],
         ),
+        Extension(
+            "fleetx.data._resample",
+            ["src/fleetx/data/_resample.c"],
+            extra_compile_args=["-O3", "-Wall", "-Wextra"],
+        ),
     ]
 )

@@ -4,26 +4,30 @@ import io
 
 import numpy as np
 import pytest
-import torch
 from generated_pictures import photograph
 from PIL import Image
 
 from fleetx.data.image_decode import UnreadableImage, check_image, decode, read_header
-from fleetx.data.imagenet_augment import (
-    Augment,
-    Normalizer,
-    draw,
-    random_box,
-    random_part,
-    train_picture,
-    validation_picture,
-)
+from fleetx.data.imagenet_augment import Augment, Pictures, draw, random_box, random_part
+from fleetx.data.resample import resample, resample_by_pillow
 
 
 def encoded(pixels, kind="JPEG", mode="RGB", **options):
     file = io.BytesIO()
     Image.fromarray(pixels).convert(mode).save(file, kind, **options)
     return file.getvalue()
+
+
+def trained(data, augment, chance):
+    out = np.full((3, augment.crop_size, augment.crop_size), np.nan, np.float32)
+    Pictures(augment).train(data, chance, out)
+    return out
+
+
+def validated(data, augment):
+    out = np.full((3, augment.crop_size, augment.crop_size), np.nan, np.float32)
+    Pictures(augment).validation(data, out)
+    return out
 
 
 def by_pillow(data):
@@ -76,8 +80,9 @@ def test_other_kinds_of_images(kind, mode):
     pixels = decode(data, read_header(data))
     assert np.abs(pixels.astype(int) - np.asarray(by_pillow(data))).max() <= 2
     small = Augment(crop_size=32, resize_short_size=36)
-    assert train_picture(data, small, [0.5] * 5).shape == (3, 32, 32)
-    assert validation_picture(data, small).shape == (3, 32, 32)
+    for picture in (trained(data, small, [0.5] * 5), validated(data, small)):
+        assert np.isfinite(picture).all()
+        assert picture.std() > 0.1
 
 
 def test_images_that_are_none():
@@ -86,7 +91,7 @@ def test_images_that_are_none():
         with pytest.raises(UnreadableImage):
             check_image(data)
         with pytest.raises(UnreadableImage):
-            train_picture(data, Augment(), [0.5] * 5)
+            trained(data, Augment(), [0.5] * 5)
     damaged = bytearray(good)
     damaged[len(good) // 2 : len(good) // 2 + 40] = b"\xff\xd3" * 20
     with pytest.raises(UnreadableImage, match="damaged"):
@@ -110,19 +115,13 @@ def normalized(pixels, augment):
     return values.transpose(2, 0, 1).astype(np.float32)
 
 
-def finished(picture, augment):
-    out = np.empty(picture.shape, dtype=np.float32)
-    Normalizer(augment)(picture, out)
-    return out
-
-
 @pytest.mark.parametrize("subsampling", [0, 2])
 def test_training_pictures_are_pillows(subsampling):
     augment = Augment(crop_size=64, resize_short_size=72)
     data = encoded(photograph(260, 190), subsampling=subsampling)
     for number in range(24):
         chance = draw(1, 2, number, 5)
-        mine = finished(train_picture(data, augment, chance), augment)
+        mine = trained(data, augment, chance)
         off = np.abs(mine - reference(data, augment, chance))
         # A step of brightness is 0.017. Parts of twice the size are reduced by the decoder, in
         # another way than Pillow's.
@@ -135,7 +134,7 @@ def test_pictures_without_reduction_are_pillows_to_two_steps():
     data = encoded(photograph(300, 260), subsampling=0)
     for number in range(8):
         chance = draw(5, 0, number, 5)
-        mine = finished(train_picture(data, augment, chance), augment)
+        mine = trained(data, augment, chance)
         assert np.abs(mine - reference(data, augment, chance)).max() < 2.5 / 255 / 0.224
 
 
@@ -149,7 +148,7 @@ def test_validation_pictures_are_pillows(size):
     left, top = (width - 224) // 2, (height - 224) // 2
     image = image.resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.asarray(image.crop((left, top, left + 224, top + 224)))
-    off = np.abs(finished(validation_picture(data, augment), augment) - normalized(pixels, augment))
+    off = np.abs(validated(data, augment) - normalized(pixels, augment))
     assert off.mean() < 0.03
     assert off.max() < 0.3
 
@@ -196,9 +195,35 @@ def test_wrong_settings(options, message):
         Augment(**options)
 
 
-def test_a_batch_is_normalised_like_one():
-    picture = torch.arange(3 * 4 * 4, dtype=torch.uint8).reshape(3, 4, 4)
-    one, two = (np.empty(shape, np.float32) for shape in ((3, 4, 4), (2, 3, 4, 4)))
-    Normalizer(Augment())(picture, one)
-    Normalizer(Augment())(torch.stack([picture, picture]), two)
-    np.testing.assert_array_equal(two[1], one)
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize(
+    "box", [(0, 0, 97, 61), (0.0, 0.0, 30.5, 61.0), (13.7, 9.2, 60.1, 33.3), (96, 60, 1, 1)]
+)
+def test_compiled_and_pillow_give_the_same(box, flip):
+    from fleetx.data import _resample
+
+    assert resample is _resample.resample
+    pixels = photograph(120, 80)[10:71, 20:117]
+    for shape in ((3, 50, 40), (3, 7, 200), (3, 1, 1)):
+        mine, other = (np.full(shape, np.nan, np.float32) for _ in range(2))
+        for function, out in ((resample, mine), (resample_by_pillow, other)):
+            function(pixels, box, out, flip, (1, 2, 0.5), (0, -1, 10))
+        np.testing.assert_allclose(mine[0], other[0], atol=1.01)
+        np.testing.assert_allclose(mine[1], other[1], atol=2.02)
+        np.testing.assert_allclose(mine[2], other[2], atol=0.51)
+
+
+def test_compiled_resampling_refuses_what_it_cannot_read():
+    pixels, out = photograph(20, 20), np.empty((3, 4, 4), np.float32)
+    more = (False, (1, 1, 1), (0, 0, 0))
+    for wrong in (pixels[:, ::2], pixels[:, :, :1], pixels[:0], pixels.astype(np.int32)):
+        with pytest.raises(ValueError, match="pixels must be bytes"):
+            resample(wrong, (0, 0, 4, 4), out, *more)
+    for wrong in (np.empty((4, 4, 3), np.float32), np.empty((3, 4, 4), np.int32)):
+        with pytest.raises(ValueError, match="out must be float32"):
+            resample(pixels, (0, 0, 4, 4), wrong, *more)
+    for box in ((0, 0, 0, 4), (0, 0, 4, float("nan")), (1e9, 0, 4, 4)):
+        with pytest.raises(ValueError, match="box must be"):
+            resample(pixels, box, out, *more)
+    resample(pixels, (100, -50, 4, 4), out, *more)
+    assert np.isfinite(out).all()

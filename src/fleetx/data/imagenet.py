@@ -18,13 +18,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from fleetx.data.image_decode import UnreadableImage
-from fleetx.data.imagenet_augment import (
-    Augment,
-    Normalizer,
-    draw,
-    train_picture,
-    validation_picture,
-)
+from fleetx.data.imagenet_augment import Augment, Pictures, draw
 from fleetx.data.imagenet_list import DataError, ImageList, Problem, check_on_error, read_list
 from fleetx.data.imagenet_shards import once_order, paddle_order, place_in_job, shard
 
@@ -104,7 +98,7 @@ class ImageNet(IterableDataset[Any]):
         self.dtype = dtype
         self.skipped: list[Problem] = list(self.images.skipped)
         self._place = None if rank is None or world_size is None else (rank, world_size)
-        self._normalizer = Normalizer(self.augment)
+        self._pictures = Pictures(self.augment)
         self._consumed = 0  # images of the order that all workers together have read
         self._resume_at = 0  # where the next pass begins
 
@@ -275,14 +269,9 @@ class ImageNet(IterableDataset[Any]):
     def _write(self, number: int, out: Array) -> None:
         data = self.images.read(number)
         if self.phase == "train":
-            chance = draw(self.seed, self.epoch, number, 5)
-            picture = train_picture(data, self.augment, chance)
+            self._pictures.train(data, draw(self.seed, self.epoch, number, 5), out)
         else:
-            picture = validation_picture(data, self.augment)
-        if self.dtype == "uint8":
-            out[...] = picture.numpy()
-        else:
-            self._normalizer(picture, out)
+            self._pictures.validation(data, out)
 
     def _problem(self, number: int, error: Exception) -> Problem:
         path = self.images.path(number)

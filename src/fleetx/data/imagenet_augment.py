@@ -8,14 +8,14 @@ epoch and the image's number: whoever reads an image, in whatever order, gets th
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch.nn.functional import interpolate
 
 from fleetx.data.image_decode import decode, read_header
+from fleetx.data.resample import resample
 
 Array = np.ndarray[Any, Any]
 Box = tuple[int, int, int, int]
@@ -104,54 +104,56 @@ def random_part(width: int, height: int, chance: list[float], augment: Augment) 
     return (left, top, w, h), factor
 
 
-def train_picture(data: bytes, augment: Augment, chance: list[float]) -> torch.Tensor:
-    """Return a random part as bytes [3, size, size]; five numbers from 0 to 1 decide which."""
-    size = augment.crop_size
-    header = read_header(data)
-    box, factor = random_part(header.width, header.height, chance, augment)
-    image = decode(data, header, rows=box[1] + box[3], factor=factor)
-    left, top, width, height = (side // factor for side in box)
-    picture = _resized(image[top : top + height, left : left + width], size, size)
-    return picture.flip(2) if chance[4] < augment.flip else picture
-
-
-def validation_picture(data: bytes, augment: Augment) -> torch.Tensor:
-    """Return the middle as bytes [3, size, size], after the short side is resized."""
-    header = read_header(data)
-    short, size = min(header.width, header.height), augment.crop_size
-    width, height = (
-        round(side * augment.resize_short_size / short) for side in (header.width, header.height)
-    )
-    image = decode(data, header, factor=_factor(short, augment.resize_short_size))
-    left, top = (width - size) // 2, (height - size) // 2
-    return _resized(image, height, width)[:, top : top + size, left : left + size]
-
-
 def _factor(have: int, need: int) -> int:
     """Return by how much a decoder may reduce so that enough is left."""
     return next((factor for factor in (8, 4, 2) if have >= need * factor), 1)
 
 
-def _resized(image: Array, height: int, width: int) -> torch.Tensor:
-    # Pixel by pixel in memory is what PyTorch's fast kernel for bytes wants.
-    pixels = torch.from_numpy(np.require(image, requirements="W"))
-    pixels = pixels.permute(2, 0, 1).unsqueeze(0).contiguous(memory_format=torch.channels_last)
-    if pixels.shape[2:] == (height, width):
-        return pixels[0]
-    return interpolate(pixels, (height, width), mode="bilinear", antialias=True)[0]
-
-
-class Normalizer:
-    """(pixel / 255 - mean) / std of every channel, as one multiplication and one addition."""
+class Pictures:
+    """Turns photographs into pictures [3, size, size]: float32, normalised; or bytes, not."""
 
     def __init__(self, augment: Augment) -> None:
-        std = np.asarray(augment.std, dtype=np.float64).reshape(3, 1, 1)
-        mean = np.asarray(augment.mean, dtype=np.float64).reshape(3, 1, 1)
-        self._scale = (1 / (255 * std)).astype(np.float32)
-        self._shift = (-mean / std).astype(np.float32)
+        self.augment = augment
+        # (pixel / 255 - mean) / std is one multiplication and one addition.
+        self._scale = _three(1 / (255 * std) for std in augment.std)
+        self._shift = _three(
+            -mean / std for mean, std in zip(augment.mean, augment.std, strict=True)
+        )
 
-    def __call__(self, picture: torch.Tensor, out: Array) -> None:
-        """Write a picture of bytes, or a batch of them, to a float32 array of the same shape."""
-        out[...] = picture.numpy()
-        np.multiply(out, self._scale, out=out)
-        np.add(out, self._shift, out=out)
+    def train(self, data: bytes, chance: list[float], out: Array) -> None:
+        """Write a random part of an image; five numbers from 0 to 1 decide which."""
+        header = read_header(data)
+        (left, top, width, height), factor = random_part(
+            header.width, header.height, chance, self.augment
+        )
+        image = decode(data, header, rows=top + height, factor=factor)
+        left, top, width, height = left // factor, top // factor, width // factor, height // factor
+        part = image[top : top + height, left : left + width]
+        self._write(part, (0, 0, width, height), chance[4] < self.augment.flip, out)
+
+    def validation(self, data: bytes, out: Array) -> None:
+        """Write the middle of an image whose short side is resized."""
+        augment, header = self.augment, read_header(data)
+        short, size = min(header.width, header.height), augment.crop_size
+        image = decode(data, header, factor=_factor(short, augment.resize_short_size))
+        box = []
+        for side, pixels in ((header.width, image.shape[1]), (header.height, image.shape[0])):
+            resized = round(side * augment.resize_short_size / short)
+            # What is cut out of the resized image, in pixels of the one that is there.
+            box.append(((resized - size) // 2 * pixels / resized, size * pixels / resized))
+        (left, width), (top, height) = box
+        self._write(image, (left, top, width, height), False, out)
+
+    def _write(self, image: Array, box: Any, flip: bool, out: Array) -> None:
+        if out.dtype != np.uint8:
+            resample(image, box, out, flip, self._scale, self._shift)
+            return
+        exact = np.empty(out.shape, np.float32)
+        resample(image, box, exact, flip, (1, 1, 1), (0, 0, 0))
+        np.rint(exact, out=exact)
+        out[...] = exact
+
+
+def _three(values: Iterable[float]) -> tuple[float, float, float]:
+    red, green, blue = values
+    return red, green, blue
