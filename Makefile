@@ -61,7 +61,8 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 	$(BIN)/python bench/recompute.py
 	$(BIN)/python bench/large_batch_optimizers.py
-	$(BIN)/python -m pip install -q -c constraints.txt matplotlib litserve
+	$(BIN)/python -m pip install -q -c constraints.txt matplotlib litserve opencv-python-headless
+	$(BIN)/python bench/data.py
 	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/evaluation.py
 	$(BIN)/python bench/monitor.py

@@ -67,6 +67,11 @@ def contest_table(record: dict[str, Any]) -> str:
     return text
 
 
+def contest_and_goals_table(record: dict[str, Any]) -> str:
+    """Return the goals of a benchmark that are no contest, and the table of its contest."""
+    return _goals(record) + "\n" + contest_table(record)
+
+
 def import_table(record: dict[str, Any]) -> str:
     """Return the table of import times."""
     rows = [
@@ -145,6 +150,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "sparse_table": contest_table,
     "parameter_server": contest_table,
     "serving": contest_table,
+    "data": contest_and_goals_table,
     "import_time": import_table,
     "launch": times_table,
     "local_sgd": local_sgd_table,
