@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,15 @@ def test_wide_and_deep_trains_with_a_parameter_server(tmp_path: Path):
     for worker in results(tmp_path, "ctr"):
         assert worker["steps"] == 4
         assert worker["means"][-1] < worker["means"][0]
+
+
+def test_the_example_learns_alone(tmp_path: Path):
+    script = ROOT / "examples" / "ctr" / "train.py"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}"}
+    done = subprocess.run(
+        [sys.executable, str(script), "--epochs", "3"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    areas = [float(area) for area in re.findall(r"auc = (0\.\d+)", done.stdout)]
+    assert areas[-1] > max(areas[0], 0.65)

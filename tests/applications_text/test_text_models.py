@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from tiny_models import CASES
 
 from fleetx import static
@@ -63,6 +64,28 @@ def test_weights_go_through_files(name, tmp_path):
             model.load_params(tmp_path / place)
             after = model.module_state()
         assert all(torch.equal(before[key], after[key]) for key in before), place
+
+
+def test_files_of_the_package_transformers_load(tmp_path):
+    model = CASES["bert"].make()
+    static.Executor(static.CPUPlace()).run(model.startup_prog)
+    torch.manual_seed(0)
+    module = model.make_module()
+    module.save_pretrained(tmp_path / "now")
+    state = module.state_dict()
+    # The files that were published first have other names, and the tied weights twice.
+    names = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    old = {}
+    for key, value in state.items():
+        end = ".".join(key.split(".")[-2:])
+        old[key.removesuffix(end) + names.get(end, end)] = value.clone()
+    old["bert.embeddings.position_ids"] = torch.arange(32)
+    save_file(old, tmp_path / "old.safetensors")
+    for name in ("now", "old.safetensors"):
+        model.load_params(tmp_path / name)
+        loaded = model.to_module().state_dict()
+        assert all(torch.equal(loaded[key], value) for key, value in state.items()), name
+        static.Executor(static.CPUPlace()).run(model.startup_prog)
 
 
 def test_checkpoints_are_the_outputs_of_layers():

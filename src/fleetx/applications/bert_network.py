@@ -8,10 +8,11 @@ Parameters have the names of Paddle's published BERT files.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from fleetx.applications.bert_module import bert_for_pretraining
@@ -25,7 +26,7 @@ from fleetx.applications.named_layers import (
 )
 from fleetx.applications.static_model import StaticModel
 from fleetx.applications.targets import Targets
-from fleetx.applications.weights import Weight
+from fleetx.applications.weights import Values, Weight
 from fleetx.static import layers
 from fleetx.static.initializer import TruncatedNormal
 from fleetx.static.layers.io import static_data
@@ -39,6 +40,7 @@ _TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
+_FIXED = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 class BertModel(StaticModel):
@@ -58,9 +60,14 @@ class BertModel(StaticModel):
         module.load_state_dict(state | {key: state[same] for key, same in _TIED.items()})
         return module
 
-    def load_module_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Take over the `state_dict` of the module."""
-        super().load_module_state({k: v for k, v in state.items() if k not in _TIED})
+    def _put(self, values: Values, leave_out: Sequence[str]) -> None:
+        # What is tied or fixed in the module has no variable of its own, but may be in files.
+        own = {
+            name: value
+            for name, value in values.tensors.items()
+            if name not in _TIED and not name.endswith(_FIXED)
+        }
+        super()._put(dataclasses.replace(values, tensors=own), leave_out)
 
     def other_names(self) -> dict[str, str]:
         """Return the names of the first published files: gamma and beta of normalisations."""
