@@ -24,7 +24,7 @@ JSON = "application/json"
 RAW = "application/vnd.safetensors"
 RAW_TYPES = (RAW, "application/octet-stream")
 
-_CODES = {
+DTYPES = {
     "BOOL": np.dtype("bool"),
     "U8": np.dtype("uint8"),
     "I8": np.dtype("int8"),
@@ -38,7 +38,8 @@ _CODES = {
     "F32": np.dtype("<f4"),
     "F64": np.dtype("<f8"),
 }
-_CODE_OF = {dtype: code for code, dtype in _CODES.items()}
+"""The element types of safetensors that NumPy has, by their codes."""
+CODES = {dtype: code for code, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<Q")
 _METADATA = "__metadata__"
 
@@ -51,10 +52,10 @@ def encode_raw(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = N
     # Wide types first, so that every tensor begins at a multiple of its element size.
     rows = {name: np.asarray(value) for name, value in arrays.items()}
     for name, array in sorted(rows.items(), key=lambda item: -item[1].dtype.itemsize):
-        code = _CODE_OF.get(array.dtype.newbyteorder("<"))
+        code = CODES.get(array.dtype.newbyteorder("<"))
         if code is None:
             raise TypeError(f"{name!r} holds {array.dtype}, for which raw bodies have no code.")
-        data = array.astype(_CODES[code], copy=False).tobytes()
+        data = array.astype(DTYPES[code], copy=False).tobytes()
         end = begin + len(data)
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [begin, end]}
         parts.append(data)
@@ -111,12 +112,12 @@ def _raw_entry(name: str, entry: Any, size: int) -> tuple[np.dtype[Any], list[in
         raise RequestError(
             400, f"the header of the raw body lacks dtype, shape or data_offsets of {name!r}."
         ) from error
-    if not isinstance(code, str) or code not in _CODES:
-        known = ", ".join(_CODES)
+    if not isinstance(code, str) or code not in DTYPES:
+        known = ", ".join(DTYPES)
         raise RequestError(400, f"{name!r} has the unknown dtype {code!r}; known are {known}.")
     if any(type(number) is not int or number < 0 for number in sizes):
         raise RequestError(400, f"shape and data_offsets of {name!r} must be numbers from 0 up.")
-    dtype = _CODES[code]
+    dtype = DTYPES[code]
     if begin > end or end > size or math.prod(shape) * dtype.itemsize != end - begin:
         raise RequestError(
             400,

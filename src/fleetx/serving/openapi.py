@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from fleetx.serving.bodies import JSON, RAW
@@ -94,7 +95,7 @@ def _example(model: ServedModel) -> str:
     return json.dumps({"inputs": inputs})
 
 
-def _rows(rows: list[tuple[str, ...]], headings: tuple[str, ...]) -> str:
+def _rows(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...]) -> str:
     head = "".join(f"<th>{html.escape(each)}</th>" for each in headings)
     lines = [
         "<tr>" + "".join(f"<td><code>{html.escape(cell)}</code></td>" for cell in row) + "</tr>"
