@@ -4,11 +4,20 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from generated_pictures import photograph
 from PIL import Image
 
 from fleetx.data.image_decode import UnreadableImage, check_image, decode, read_header
-from fleetx.data.imagenet_augment import Augment, Pictures, draw, random_box, random_part
+from fleetx.data.imagenet_augment import (
+    Augment,
+    Normalizer,
+    Pictures,
+    draw,
+    random_box,
+    random_part,
+    validation_picture,
+)
 from fleetx.data.resample import resample, resample_by_pillow
 
 
@@ -227,3 +236,15 @@ def test_compiled_resampling_refuses_what_it_cannot_read():
             resample(pixels, box, out, *more)
     resample(pixels, (100, -50, 4, 4), out, *more)
     assert np.isfinite(out).all()
+
+
+def test_bytes_normalised_later_are_the_same_picture():
+    augment = Augment()
+    data = [encoded(photograph(300, 280, seed)) for seed in range(2)]
+    pictures = torch.stack([validation_picture(each, augment) for each in data])
+    assert pictures.dtype == torch.uint8
+    out = np.empty(pictures.shape, np.float32)
+    Normalizer(augment)(pictures, out)
+    for i in range(2):
+        # Half a step of brightness is lost by rounding to bytes.
+        np.testing.assert_allclose(out[i], validated(data[i], augment), atol=0.51 / 255 / 0.224)

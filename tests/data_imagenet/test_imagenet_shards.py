@@ -169,7 +169,8 @@ def test_bytes_are_the_same_pictures(imagenet):
     floats, raw = (data_set(imagenet, batch_size=23, dtype=d) for d in ("float32", "uint8"))
     (images, _), (pixels, _) = next(iter(floats)), next(iter(raw))
     assert pixels.dtype == torch.uint8
-    torch.testing.assert_close(raw.normalize(pixels), images)
+    # Half a step of brightness is lost by rounding to bytes.
+    torch.testing.assert_close(raw.normalize(pixels), images, rtol=0, atol=0.51 / 255 / 0.224)
 
 
 def test_order_of_global_chance_is_not_touched(imagenet):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from fleetx.data.image_decode import decode, read_header
 from fleetx.data.resample import resample
@@ -109,16 +110,26 @@ def _factor(have: int, need: int) -> int:
     return next((factor for factor in (8, 4, 2) if have >= need * factor), 1)
 
 
+class Normalizer:
+    """(pixel / 255 - mean) / std of every channel, as one multiplication and one addition."""
+
+    def __init__(self, augment: Augment) -> None:
+        pairs = list(zip(augment.mean, augment.std, strict=True))
+        self.scale = _three(1 / (255 * std) for _, std in pairs)
+        self.shift = _three(-mean / std for mean, std in pairs)
+
+    def __call__(self, pictures: torch.Tensor, out: Array) -> None:
+        """Write a picture of bytes, or a batch of them, to a float32 array of the same shape."""
+        np.multiply(pictures.numpy(), np.float32(self.scale).reshape(3, 1, 1), out=out)
+        np.add(out, np.float32(self.shift).reshape(3, 1, 1), out=out)
+
+
 class Pictures:
     """Turns photographs into pictures [3, size, size]: float32, normalised; or bytes, not."""
 
     def __init__(self, augment: Augment) -> None:
         self.augment = augment
-        # (pixel / 255 - mean) / std is one multiplication and one addition.
-        self._scale = _three(1 / (255 * std) for std in augment.std)
-        self._shift = _three(
-            -mean / std for mean, std in zip(augment.mean, augment.std, strict=True)
-        )
+        self._normalizer = Normalizer(augment)
 
     def train(self, data: bytes, chance: list[float], out: Array) -> None:
         """Write a random part of an image; five numbers from 0 to 1 decide which."""
@@ -146,12 +157,19 @@ class Pictures:
 
     def _write(self, image: Array, box: Any, flip: bool, out: Array) -> None:
         if out.dtype != np.uint8:
-            resample(image, box, out, flip, self._scale, self._shift)
+            resample(image, box, out, flip, self._normalizer.scale, self._normalizer.shift)
             return
         exact = np.empty(out.shape, np.float32)
         resample(image, box, exact, flip, (1, 1, 1), (0, 0, 0))
         np.rint(exact, out=exact)
         out[...] = exact
+
+
+def validation_picture(data: bytes, augment: Augment) -> torch.Tensor:
+    """Return the picture of a photograph for validation, as bytes."""
+    out = np.empty((3, augment.crop_size, augment.crop_size), np.uint8)
+    Pictures(augment).validation(data, out)
+    return torch.from_numpy(out)
 
 
 def _three(values: Iterable[float]) -> tuple[float, float, float]:
