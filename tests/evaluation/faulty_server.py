@@ -2,16 +2,22 @@
 
     python faulty_server.py MODEL OLD_MODEL
 
-`/raw/FAULT`, `/json/FAULT` and `/kserve/FAULT` take and give the bodies of those adapters.
+`/raw/FAULT`, `/json/FAULT` and `/kserve/FAULT` take and give the bodies of those adapters;
+`/photos/FAULT` takes photographs, which it prepares itself.
 """
 
+import base64
+import io
 import json
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
+import torch
+from PIL import Image
 
+from fleetx.data.imagenet_augment import Augment, validation_picture
 from fleetx.serving.bodies import decode_raw, encode_raw
 from fleetx.serving.model import load_model
 
@@ -76,6 +82,22 @@ AFTER = {
 }
 
 
+def prepared(photo, fault):
+    """Return a photograph as bytes [3, 16, 16], in one way or another."""
+    if fault in ("photo", "channels", "pixels_bgr"):
+        picture = validation_picture(photo, Augment(crop_size=16, resize_short_size=18))
+        return (picture.flip(0) if fault == "pixels_bgr" else picture).numpy()
+    image = Image.open(io.BytesIO(photo)).convert("RGB")
+    if fault == "squeezed":
+        return np.asarray(image.resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    assert fault == "unsmoothed_bgr"
+    height, width = (round(side * 18 / min(image.size)) for side in (image.height, image.width))
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()[None]
+    pixels = torch.nn.functional.interpolate(pixels, (height, width), mode="bilinear")[0]
+    top, left = (height - 16) // 2, (width - 16) // 2
+    return pixels[:, top : top + 16, left : left + 16].flip(0).round().byte().numpy()
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -95,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(301, b"", {"Location": "http://elsewhere/"})
         if fault == "garbage":
             return self.answer(200, b"<html>hello</html>", {})
-        x = self.inputs(kind, body)
+        x = self.inputs(kind, body, fault)
         model = OLD if fault.startswith("old") else MODEL
         with LOCK:
             (y,) = model.run({"picture": BEFORE.get(fault, lambda x: x)(x)}).values()
@@ -110,12 +132,15 @@ class Handler(BaseHTTPRequestHandler):
         asked += 1
         return asked == 1
 
-    def inputs(self, kind, body):
+    def inputs(self, kind, body, fault):
         if kind == "raw":
             return decode_raw(body)["picture"]
         content = json.loads(body)
         if kind == "json":
             return np.array(content["inputs"]["picture"], "float32")
+        if kind == "photos":
+            photos = [prepared(base64.b64decode(each), fault) for each in content["photos"]]
+            return (np.stack(photos).astype("float32") / 255 - MEAN) / STD
         if kind == "own":
             return np.array(content["rows"], "float32").reshape(-1, 3, 16, 16)
         (tensor,) = content["inputs"]
@@ -125,7 +150,7 @@ class Handler(BaseHTTPRequestHandler):
     def outputs(self, kind, y):
         if kind == "raw":
             return encode_raw({"scores": y})
-        if kind == "json":
+        if kind in ("json", "photos"):
             return json.dumps({"predictions": y.tolist()}).encode()
         if kind == "own":
             return y.astype("<f4").tobytes()

@@ -8,15 +8,19 @@ open inference protocol). Any other endpoint needs two functions, in a Python fi
 
     def decode(body):            # the bytes of the answer
         return outputs           # {output name: array}, one row per sample; or one array
+
+An endpoint that takes photographs and prepares them itself gets them from `encode(inputs, files)`:
+the second argument holds the file of every sample, where samples are files, else its id.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,7 +70,7 @@ class Adapter(Protocol):
     def path(self) -> str:
         """Where requests go if the address of the endpoint names no path."""
 
-    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+    def encode(self, inputs: Arrays, sources: Sequence[str]) -> tuple[bytes, Mapping[str, str]]:
         """Return the body and the headers of a request."""
 
     def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
@@ -78,7 +82,7 @@ class RawAdapter:
 
     path = "/v1/predict"
 
-    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+    def encode(self, inputs: Arrays, sources: Sequence[str]) -> tuple[bytes, Mapping[str, str]]:
         """Return the body and the headers of a request."""
         return encode_raw(inputs), {"Content-Type": RAW, "Accept": RAW}
 
@@ -99,7 +103,7 @@ class JsonAdapter:
 
     path = "/v1/predict"
 
-    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+    def encode(self, inputs: Arrays, sources: Sequence[str]) -> tuple[bytes, Mapping[str, str]]:
         """Return the body and the headers of a request."""
         body = json.dumps({"inputs": {name: array.tolist() for name, array in inputs.items()}})
         return body.encode(), {"Content-Type": JSON, "Accept": JSON}
@@ -128,7 +132,7 @@ class KServeAdapter:
 
     path = "/v2/models/model/infer"
 
-    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+    def encode(self, inputs: Arrays, sources: Sequence[str]) -> tuple[bytes, Mapping[str, str]]:
         """Return the body and the headers of a request."""
         tensors = []
         for name, array in inputs.items():
@@ -168,13 +172,18 @@ class OwnAdapter:
     """Two functions that a user wrote."""
 
     source: str
-    encoder: Callable[[Arrays], Any]
+    encoder: Callable[..., Any]
     decoder: Callable[[bytes], Any]
-    path: str = field(default="/")
+    path: str = "/"
 
-    def encode(self, inputs: Arrays) -> tuple[bytes, Mapping[str, str]]:
+    @property
+    def takes_sources(self) -> bool:
+        """Whether encode() wants the samples' files, too."""
+        return len(inspect.signature(self.encoder).parameters) > 1
+
+    def encode(self, inputs: Arrays, sources: Sequence[str]) -> tuple[bytes, Mapping[str, str]]:
         """Return the body and the headers of a request."""
-        result = self.encoder(inputs)
+        result = self.encoder(inputs, sources) if self.takes_sources else self.encoder(inputs)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], bytes)):
             raise EvaluationError(
                 f"encode() of {self.source} has to return (bytes, headers), not {result!r:.80}."

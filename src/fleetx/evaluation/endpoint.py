@@ -82,14 +82,21 @@ class Endpoint:
         for connection in self._open:
             connection.close()
 
-    def submit(self, inputs: Arrays, ids: Sequence[str]) -> list[Future[Answer]]:
-        """Send these samples; return one future answer per request, in the samples' order."""
+    def submit(
+        self, inputs: Arrays, ids: Sequence[str], sources: Sequence[str] | None = None
+    ) -> list[Future[Answer]]:
+        """Send these samples; return one future answer per request, in the samples' order.
+
+        `sources` are their files, for adapters that send those; their ids if None.
+        """
         rows = self.settings.request_rows
+        sources = ids if sources is None else sources
         return [
             self._pool.submit(
                 self._ask,
                 {name: array[at : at + rows] for name, array in inputs.items()},
                 ids[at : at + rows],
+                sources[at : at + rows],
             )
             for at in range(0, len(ids), rows)
         ]
@@ -98,8 +105,8 @@ class Endpoint:
         """Send these samples and wait; return one answer per request, in the samples' order."""
         return collected(self.submit(inputs, ids))
 
-    def _ask(self, inputs: Arrays, ids: Sequence[str]) -> Answer:
-        body, headers = self._adapter.encode(inputs)
+    def _ask(self, inputs: Arrays, ids: Sequence[str], sources: Sequence[str]) -> Answer:
+        body, headers = self._adapter.encode(inputs, sources)
         headers = {**headers, **self.settings.headers}
         which = f"sample {ids[0]!r}" if len(ids) == 1 else f"samples {ids[0]!r} to {ids[-1]!r}"
         for attempt in range(self.settings.retries + 1):

@@ -19,8 +19,9 @@ from fleetx.evaluation.evaluate import Result
 from fleetx.evaluation.wording import COLUMNS, cells, number, place
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #dde2e9; --page: #f5f7fa; --card: #fff;
-  --good: #18794e; --bad: #c62a2f; --fine: #4b83c9; --equal: #9fb3c8; }
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #dde2e9;
+  --page: #f5f7fa; --card: #fff; --good: #18794e; --bad: #c62a2f; --fine: #4b83c9;
+  --equal: #9fb3c8; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa5b4; --line: #333b47;
   --page: #14181f; --card: #1c222b; --good: #3fb984; --bad: #f2666b; --fine: #6ea3e8;
   --equal: #56657a; } }

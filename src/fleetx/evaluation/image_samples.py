@@ -25,6 +25,7 @@ from fleetx.evaluation.samples import Arrays, Samples
 from fleetx.serving.tensor_spec import TensorSpec
 
 _LIST = "val.txt"
+_SWAP = "swap the channels (BGR for RGB) before mean and deviation are applied"
 # Labels are not used, so any that fits will do.
 _ANY_LABEL = 1 << 62
 
@@ -55,6 +56,10 @@ class ImageSamples(Samples):
         """Return the pictures of a range."""
         return self._pictures(start, stop, partial(_cut, augment=self.augment))
 
+    def sources(self, start: int, stop: int) -> list[str]:
+        """Return the files of a range."""
+        return [self.images.path(i) for i in range(start, stop)]
+
     def variants(self, start: int, stop: int) -> Iterator[tuple[str, Arrays]]:
         """Give the pictures made in other usual ways, each also with swapped channels."""
         size, short = self.augment.crop_size, self.augment.resize_short_size
@@ -75,16 +80,14 @@ class ImageSamples(Samples):
                 _by_pillow, size=size, short=0, filter="BILINEAR"
             ),
         }
+        yield _SWAP, self._pictures(start, stop, partial(_cut, augment=self.augment), swap=True)
         for words, way in ways.items():
-            inputs = self._pictures(start, stop, way)
-            yield words, inputs
-            axis = 3 if self.channels_last else 1
-            yield (
-                f"{words}, and to swap the channels (BGR for RGB)",
-                {name: np.flip(array, axis).copy() for name, array in inputs.items()},
-            )
+            yield words, self._pictures(start, stop, way)
+            yield f"{words}, and to {_SWAP}", self._pictures(start, stop, way, swap=True)
 
-    def _pictures(self, start: int, stop: int, way: Callable[[bytes], np.ndarray]) -> Arrays:
+    def _pictures(
+        self, start: int, stop: int, way: Callable[[bytes], np.ndarray], *, swap: bool = False
+    ) -> Arrays:
         size = self.augment.crop_size
         pictures = np.empty((stop - start, 3, size, size), np.uint8)
         for i in range(start, stop):
@@ -95,6 +98,8 @@ class ImageSamples(Samples):
                     i, "unreadable image", f"image {self.images.path(i)!r} cannot be used: {error}"
                 )
                 raise EvaluationError(f"{problem}.") from error
+        if swap:
+            pictures = np.ascontiguousarray(pictures[:, ::-1])
         values = np.empty(pictures.shape, np.float32)
         Normalizer(self.augment)(torch.from_numpy(pictures), values)
         if self.channels_last:

@@ -46,10 +46,12 @@ def input_changes(inputs: Arrays) -> Iterator[Candidate]:
     for kind, words, change in changes:
         yield Candidate(kind, words, _applied(change))
     yield from _swapped_inputs(inputs)
-    flips = [each for each in changes if each[0] == CHANNELS][:1]
-    scales = [each for each in changes if each[0] == PREPROCESSING]
-    for (_, flip_words, flip), (_, words, change) in itertools.product(flips, scales):
-        yield Candidate(PREPROCESSING, f"{flip_words}, and to {words}", _applied(flip, change))
+    if any(kind == CHANNELS for kind, _, _ in changes):
+        for _, words, change in (each for each in changes if each[0] == PREPROCESSING):
+            # A change of the pixels and then a swap, or pixels that were swapped to begin with.
+            yield Candidate(PREPROCESSING, f"{_SWAP}, and to {words}", _applied(change, _swap))
+            first = _applied(_swapped_pixels, change)
+            yield Candidate(PREPROCESSING, f"{_SWAP} first, and to {words}", first)
 
 
 def channel_axis(array: np.ndarray) -> int | None:
@@ -75,7 +77,8 @@ def _applied(*changes: Change) -> Callable[[Arrays], Arrays]:
 def _changes(inputs: Arrays) -> Iterator[tuple[str, str, Change]]:
     pictures = any(channel_axis(array) is not None for array in inputs.values())
     if pictures:
-        yield CHANNELS, "swap the channels (BGR for RGB)", _channels((2, 1, 0))
+        yield CHANNELS, _SWAP, _swap
+        yield CHANNELS, f"{_SWAP} before mean and deviation are applied", _swapped_pixels
     yield from _scales(pictures)
     if pictures:
         for order in ((1, 0, 2), (0, 2, 1), (1, 2, 0), (2, 0, 1)):
@@ -178,6 +181,17 @@ def _per_channel(scale: np.ndarray, offset: np.ndarray) -> Change:
         return x * scale.reshape(form) + offset.reshape(form)
 
     return changed
+
+
+_SWAP = "swap the channels (BGR for RGB)"
+_swap = _channels((2, 1, 0))
+_denormalised = _per_channel(_STD, _MEAN)
+_normalised = _per_channel(1 / _STD, -_MEAN / _STD)
+
+
+def _swapped_pixels(x: np.ndarray) -> np.ndarray:
+    """Swap the channels of pixels from which ImageNet's mean is subtracted afterwards."""
+    return _normalised(_swap(_denormalised(x)))
 
 
 def _reinterpreted(order: tuple[int, ...]) -> Change:

@@ -48,6 +48,10 @@ class Samples(ABC):
     def read(self, start: int, stop: int) -> Arrays:
         """Return the inputs of a range, one row per sample."""
 
+    def sources(self, start: int, stop: int) -> list[str]:
+        """Return what an adapter may send instead of inputs: the samples' files, else their ids."""
+        return self.ids(start, stop)
+
     @property
     @abstractmethod
     def id_width(self) -> int:
@@ -198,6 +202,10 @@ class FirstSamples(Samples):
     def read(self, start: int, stop: int) -> Arrays:
         """Return the inputs of a range."""
         return self.samples.read(start, stop)
+
+    def sources(self, start: int, stop: int) -> list[str]:
+        """Return the samples' files, or their ids."""
+        return self.samples.sources(start, stop)
 
     @property
     def id_width(self) -> int:

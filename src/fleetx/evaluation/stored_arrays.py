@@ -19,23 +19,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fleetx.checkpoint import FormatError
+from fleetx.serving.bodies import DTYPES
 
 SUFFIXES = (".npy", ".npz", ".safetensors")
 
-SAFETENSORS_TYPES = {
-    "BOOL": np.dtype("bool"),
-    "U8": np.dtype("uint8"),
-    "I8": np.dtype("int8"),
-    "U16": np.dtype("<u2"),
-    "I16": np.dtype("<i2"),
-    "U32": np.dtype("<u4"),
-    "I32": np.dtype("<i4"),
-    "U64": np.dtype("<u8"),
-    "I64": np.dtype("<i8"),
-    "F16": np.dtype("<f2"),
-    "F32": np.dtype("<f4"),
-    "F64": np.dtype("<f8"),
-}
 _LONGEST_HEADER = 100_000_000  # what the safetensors library allows, too
 
 
@@ -142,13 +129,13 @@ def _safetensors(path: Path) -> dict[str, StoredArray]:
         if name == "__metadata__":
             continue
         try:
-            dtype, shape = SAFETENSORS_TYPES[entry["dtype"]], tuple(map(int, entry["shape"]))
+            dtype, shape = DTYPES[entry["dtype"]], tuple(map(int, entry["shape"]))
             begin, end = entry["data_offsets"]
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
                 str(path),
                 f"tensor {name!r} is described as {entry}; it needs shape, data_offsets and one "
-                f"of the types {', '.join(SAFETENSORS_TYPES)}.",
+                f"of the types {', '.join(DTYPES)}.",
             ) from error
         if end - begin != math.prod(shape) * dtype.itemsize or start + end > size or begin < 0:
             raise FormatError(str(path), f"tensor {name!r} does not lie inside the file.")

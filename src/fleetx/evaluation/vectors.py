@@ -70,7 +70,10 @@ class Worker:
         """Return the block of a range of samples."""
         ids = self._samples.ids(start, stop)
         inputs = self._samples.read(start, stop)
-        waiting = [] if self._endpoint is None else self._endpoint.submit(inputs, ids)
+        waiting = []
+        if self._endpoint is not None:
+            sources = self._samples.sources(start, stop)
+            waiting = self._endpoint.submit(inputs, ids, sources)
         try:
             expected = self.model.run(inputs)
         except RequestError as error:

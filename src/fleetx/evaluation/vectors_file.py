@@ -22,11 +22,10 @@ from fleetx.checkpoint import FormatError
 from fleetx.checkpoint.atomic import atomic_write
 from fleetx.evaluation.errors import EvaluationError
 from fleetx.evaluation.samples import IDS, ids_of
-from fleetx.evaluation.stored_arrays import SAFETENSORS_TYPES, StoredArray, stored_arrays
+from fleetx.evaluation.stored_arrays import StoredArray, stored_arrays
+from fleetx.serving.bodies import CODES, DTYPES
 
 Arrays = dict[str, np.ndarray]
-
-_CODES = {dtype: code for code, dtype in SAFETENSORS_TYPES.items()}
 
 
 class VectorsWriter:
@@ -79,7 +78,7 @@ class VectorsWriter:
         begin = 0
         # Wide types first, so that every tensor begins at a multiple of its element size.
         for name, array in sorted(rows.items(), key=lambda item: -item[1].dtype.itemsize):
-            code = _CODES.get(array.dtype.newbyteorder("<"))
+            code = CODES.get(array.dtype.newbyteorder("<"))
             if code is None:
                 raise EvaluationError(
                     f"output {name!r} holds {array.dtype}, which safetensors cannot hold."
@@ -97,7 +96,7 @@ class VectorsWriter:
             self._rows[name] = StoredArray(
                 Path(),
                 start + entry["data_offsets"][0],
-                SAFETENSORS_TYPES[entry["dtype"]],
+                DTYPES[entry["dtype"]],
                 tuple(entry["shape"]),
             )
 

@@ -1,0 +1,1 @@
+"""Networks for photographs of ImageNet, as programs of paddle.fluid."""

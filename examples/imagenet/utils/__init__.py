@@ -1,0 +1,1 @@
+"""Readers of ImageNet and options, under the names of the documents."""
