@@ -1,8 +1,10 @@
 """Criteo's lines as samples, for torch, for Paddle and through a pipe."""
 
 import gzip
+import os
 import subprocess
 import sys
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from fleetx.data import criteo
+
+SOURCES = str(Path(__file__).resolve().parents[2] / "src")
 
 
 def criteo_line(number, label=None):
@@ -108,7 +112,8 @@ def test_other_wrong_input(tmp_path):
 def test_pipe_command_writes_the_multi_slot_format(files):
     command = [sys.executable, "-m", "fleetx.data.criteo", "1000"]
     text = files[0].read_text()
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    options = {"capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": SOURCES}}
+    done = subprocess.run(command, input=text, check=True, **options)
     lines = done.stdout.splitlines()
     assert len(lines) == 7
     fields = lines[0].split()
@@ -116,6 +121,6 @@ def test_pipe_command_writes_the_multi_slot_format(files):
     assert fields[0] == "13"
     np.testing.assert_allclose([float(v) for v in fields[1:14]], dense)
     assert fields[14:] == [*(v for row in sparse for v in ("1", str(row))), "1", "0"]
-    failed = subprocess.run(command, input=text + "x\n", capture_output=True, text=True)
+    failed = subprocess.run(command, input=text + "x\n", **options)
     assert failed.returncode == 1
     assert "standard input, line 8: 1 fields" in failed.stderr

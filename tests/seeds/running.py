@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,12 @@ def saved(folder: Path) -> dict[str, bytes]:
 def results(folder: Path) -> list[dict]:
     """Return what two workers wrote with --out out."""
     return [json.loads((folder / f"out.{rank}").read_text()) for rank in range(2)]
+
+
+def free_endpoints(count: int) -> str:
+    """Return addresses on this machine that are free now, joined by commas."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    endpoints = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return ",".join(endpoints)

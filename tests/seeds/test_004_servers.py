@@ -1,9 +1,8 @@
 """The program for parameter servers: under fleetrun, and by processes that say who they are."""
 
 import re
-import socket
 
-from running import EXAMPLES, run, saved
+from running import EXAMPLES, free_endpoints, run, saved
 
 FOLDER = EXAMPLES / "004_parameter_servers"
 LINE = re.compile(
@@ -13,14 +12,6 @@ LINE = re.compile(
 
 def lines_of(text):
     return [(int(number), float(cost)) for number, cost, _, _ in LINE.findall(text)]
-
-
-def free_endpoints(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    endpoints = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return ",".join(endpoints)
 
 
 def check(text, passes):
