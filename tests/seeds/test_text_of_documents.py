@@ -13,7 +13,7 @@ import sys
 import textwrap
 
 import pytest
-from running import COST, EPOCH, EXAMPLES, ROOT, environment, free_endpoints, saved, workers
+from running import COST, EPOCH, EXAMPLES, ROOT, environment, free_endpoints, run, saved, workers
 from tiny_imagenet import SIZES, served, write_imagenet
 
 DOCUMENTS = ROOT.parent / "shared" / "seeds"
@@ -46,6 +46,17 @@ def test_four_steps(tmp_path):
     for text in printed:
         assert len(COST.findall(text)) == 1001
     assert "fc_0.w_0" in saved(tmp_path / "pretrained_model")
+
+
+def test_evaluation(tmp_path):
+    write_imagenet(tmp_path / "data", train=6)
+    around = f"import sys\nsys.path.insert(0, {str(ROOT / 'examples' / 'imagenet')!r})\n"
+    # Imports from __future__ must come first; they say nothing to Python 3.
+    text = re.sub("from __future__ .*\n", "", python_block("000", "def evaluate(args)"))
+    (tmp_path / "evaluation.py").write_text(around + text)
+    options = ("--image_shape", "3,32,32", "--class_dim", 4, "--batch_size", 4)
+    printed = run(tmp_path, "python", "evaluation.py", "--data_dir", "./data", *options)
+    assert "batch: 0\n" in printed
 
 
 def test_residual_network(tmp_path):

@@ -2,20 +2,24 @@
 
 `python evaluate.py --data_dir ./data --pretrained_model FOLDER --output vectors.npy` runs all
 pictures through the network; `fleetx evaluate` does the same for a saved inference model, and
-compares with a live service.
+compares with a live service. The network and the reader are those of examples/imagenet.
 """
 
 import argparse
 import functools
 import os
+import sys
+from pathlib import Path
 
 import numpy as np
-import utils.reader_cv2 as reader
-from models import resnet
-from utils.utility import add_arguments
 
 import paddle
 import paddle.fluid as fluid
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "imagenet"))
+import utils.reader_cv2 as reader  # noqa: E402
+from models import resnet  # noqa: E402
+from utils.utility import add_arguments  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 add_arg = functools.partial(add_arguments, argparser=parser)

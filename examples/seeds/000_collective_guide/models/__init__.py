@@ -1,1 +1,0 @@
-"""Networks by the names of the documents."""

@@ -1,1 +1,0 @@
-"""Options and readers of the evaluation."""
