@@ -26,8 +26,8 @@ def observe_session(role: RoleMakerBase, *, has_group: bool) -> None:
     """A session begins: measure it if the environment asks for it."""
     asked = run.begin_session()
     if asked is not None and role.is_worker():
-        own = {"rank": role.worker_index(), "workers": role.worker_num(), "has_group": has_group}
-        run.start(replace(asked, **own))
+        rank, workers = role.worker_index(), role.worker_num()
+        run.start(replace(asked, rank=rank, workers=workers, has_group=has_group))
 
 
 def wants_timeline() -> bool:
