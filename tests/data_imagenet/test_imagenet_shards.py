@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from fleetx.data.imagenet import ImageNet
 from fleetx.data.imagenet_augment import Augment
-from fleetx.data.imagenet_shards import once_order, paddle_order, shard
+from fleetx.data.imagenet_shards import once_order, paddle_order, shard, shard_size
 
 SMALL = Augment(crop_size=16, resize_short_size=18)
 
@@ -26,6 +26,11 @@ def test_workers_share_all_images(count, world_size):
         parts = [shard(order, rank=r, world_size=world_size) for r in range(world_size)]
         assert sorted(np.concatenate(parts).tolist()) == list(range(count))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        for rank, part in enumerate(parts):
+            assert shard_size(count, rank=rank, world_size=world_size) == len(part)
+            even = shard(order, rank=rank, world_size=world_size, even=3)
+            assert len(even) == count // (3 * world_size) * 3
+            assert shard_size(count, rank=rank, world_size=world_size, even=3) == len(even)
         # After a part was read by three workers, any other number of them reads the rest.
         for others in (1, 2, 5):
             rest = [
@@ -95,6 +100,8 @@ def test_epochs_differ_and_advance(imagenet):
     data.set_epoch(0)
     (again,) = list(data)
     assert torch.equal(first[0], again[0])
+    (named,) = list(data_set(imagenet, batch_size=23, epoch=1))
+    assert torch.equal(second[0], named[0])
     # The same image in another epoch is another picture.
     still = data_set(imagenet, shuffle=False)
     a = next(iter(still))[0]
@@ -126,6 +133,7 @@ def test_padding_like_paddle(imagenet):
         data_set(imagenet, batch_size=4, rank=r, world_size=4, sharding="paddle") for r in range(4)
     ]
     assert [sum(len(labels) for _, labels in part) for part in parts] == [6] * 4
+    assert [len(part) for part in parts] == [2] * 4
 
 
 def test_fleets_place_is_the_default(imagenet):

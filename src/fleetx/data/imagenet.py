@@ -20,7 +20,14 @@ from torch.utils.data import IterableDataset, get_worker_info
 from fleetx.data.image_decode import UnreadableImage
 from fleetx.data.imagenet_augment import Augment, Pictures, draw
 from fleetx.data.imagenet_list import DataError, ImageList, Problem, check_on_error, read_list
-from fleetx.data.imagenet_shards import once_order, paddle_order, place_in_job, shard
+from fleetx.data.imagenet_shards import (
+    once_order,
+    paddle_count,
+    paddle_order,
+    place_in_job,
+    shard,
+    shard_size,
+)
 
 Array = np.ndarray[Any, Any]
 _SHARDINGS = ("once", "paddle")
@@ -49,6 +56,7 @@ class ImageNet(IterableDataset[Any]):
         list_file: str | Path | None = None,
         shuffle: bool | None = None,
         seed: int = 0,
+        epoch: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
         sharding: str = "once",
@@ -90,7 +98,7 @@ class ImageNet(IterableDataset[Any]):
         self.batch_size = batch_size
         self.shuffle = phase == "train" if shuffle is None else shuffle
         self.seed = seed
-        self.epoch = 0
+        self.epoch = epoch
         self.sharding = sharding
         self.drop_last = drop_last
         self.augment = Augment() if augment is None else augment
@@ -119,12 +127,20 @@ class ImageNet(IterableDataset[Any]):
     def indices(self, start: int = 0) -> Array:
         """Return the numbers of this worker's images in this epoch, behind the first `start`."""
         rank, world_size = self.place
-        even = (self.batch_size or 1) if self.drop_last else None
-        return shard(self._order(), rank=rank, world_size=world_size, start=start, even=even)
+        order = self._order()
+        return shard(order, rank=rank, world_size=world_size, start=start, even=self._even)
+
+    @property
+    def _even(self) -> int | None:
+        return (self.batch_size or 1) if self.drop_last else None
 
     def __len__(self) -> int:
         """Return the number of batches (without a batch size: of samples) of an epoch."""
-        return -(-len(self.indices()) // (self.batch_size or 1))
+        (rank, world_size), count = self.place, len(self.images)
+        if self.sharding == "paddle":
+            count = paddle_count(count, world_size)
+        mine = shard_size(count, rank=rank, world_size=world_size, even=self._even)
+        return -(-mine // (self.batch_size or 1))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, which decides order and chance; a pass through it begins at its start.

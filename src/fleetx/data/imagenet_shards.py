@@ -34,7 +34,12 @@ def paddle_order(count: int, *, epoch: int, shuffle: bool, world_size: int) -> A
     order = np.arange(count)
     if shuffle:
         np.random.RandomState(epoch).shuffle(order)
-    return np.resize(order, -(-count // world_size) * world_size)
+    return np.resize(order, paddle_count(count, world_size))
+
+
+def paddle_count(count: int, world_size: int) -> int:
+    """Return how many images Paddle's reader makes of `count`: as many for every worker."""
+    return -(-count // world_size) * world_size
 
 
 def shard(
@@ -45,9 +50,16 @@ def shard(
     With `even`, all workers get the same number of images, a multiple of `even`; the rest is left.
     """
     rest = order[start:]
-    if even is not None:
-        rest = rest[: len(rest) // (even * world_size) * even * world_size]
-    return rest[rank::world_size]
+    return rest[: _used(len(rest), world_size, even)][rank::world_size]
+
+
+def shard_size(count: int, *, rank: int, world_size: int, even: int | None = None) -> int:
+    """Return how many of `count` images a worker's part has."""
+    return len(range(rank, _used(count, world_size, even), world_size))
+
+
+def _used(count: int, world_size: int, even: int | None) -> int:
+    return count if even is None else count - count % (even * world_size)
 
 
 def place_in_job() -> tuple[int, int]:
