@@ -31,9 +31,10 @@ def run(exe, program, images, labels, fetches):
     return exe.run(program, feed=feed, fetch_list=fetches)
 
 
-@pytest.mark.parametrize(("depth", "layout"), [(18, "NCHW"), (50, "NCHW"), (50, "NHWC")])
+@pytest.mark.parametrize(("depth", "layout"), [(18, "NHWC"), (50, "NCHW")])
 def test_resnet_learns_as_its_module_does(depth, layout):
-    model = X.applications.Resnet50(layout, depth=depth, **TINY)
+    # Large enough that no statistic of a batch is over a handful of numbers.
+    model = X.applications.Resnet50(layout, depth=depth, **TINY | {"image_size": 64})
     exe = started(model)
     module = model.to_module()
     assert isinstance(module, ResNet)
@@ -41,7 +42,7 @@ def test_resnet_learns_as_its_module_does(depth, layout):
     exe.run(model.startup_prog)
     model.load_module_state(module.state_dict())
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
-    images, labels = pictures(layout=layout)
+    images, labels = pictures(layout=layout, size=64)
     planes = images if layout == "NCHW" else images.permute(0, 3, 1, 2)
     for _ in range(2):
         found = run(exe, model.main_prog, images, labels, [model.loss, *model.target])

@@ -159,7 +159,7 @@ def test_other_classes_leave_the_last_layer_out(tmp_path):
     nine = model.module_state()
     model, _ = make()
     old = model.module_state()
-    with pytest.raises(ValueError, match=r"wrong shape: fc.weight \(is \[9, 32\], must be \[7, 32"):
+    with pytest.raises(ValueError, match=r"shape: .*fc.weight \(is \[9, 32\], must be \[7, 32"):
         model.load_params(tmp_path / "nine.safetensors")
     model.load_params(tmp_path / "nine.safetensors", leave_out=["fc."])
     state = model.module_state()

@@ -105,7 +105,7 @@ class StaticModel:
         their values, such as ``["fc."]`` for a new set of classes.
         """
         names = [weight.variable.name for weight in self.weights.values()]
-        self._put(read_values(path, names), leave_out)
+        self._put(read_values(path, names, self.other_names()), leave_out)
 
     def save_params(self, path: str | os.PathLike[str]) -> None:
         """Save the parameters: a folder of Paddle's variables, or a file ``*.safetensors``.

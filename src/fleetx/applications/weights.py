@@ -69,11 +69,13 @@ class Values:
     """Whether linear layers are stored as torch holds them."""
 
 
-def read_values(path: str | os.PathLike[str], variables: Sequence[str]) -> Values:
+def read_values(
+    path: str | os.PathLike[str], variables: Sequence[str], other_names: Iterable[str] = ()
+) -> Values:
     """Read weights: safetensors, a `.pdparams` file, a folder with such files, or variables.
 
-    ``variables`` are the names of the program's variables: in a folder of one file per variable
-    these are read, and a combined file holds them in the order of their names.
+    ``variables`` are the names of the program's variables: a combined file holds them in the order
+    of their names; a folder may hold a file for each, or for each of ``other_names``.
     """
     found = Path(path)
     if not found.exists() and Path(f"{found}.pdparams").is_file():
@@ -93,7 +95,8 @@ def read_values(path: str | os.PathLike[str], variables: Sequence[str]) -> Value
         raise ValueError(f"{found} holds several sets of weights ({names}): give the path of one.")
     if pickles:
         return _read_file(pickles[0], variables)
-    present = [name for name in variables if (found / name).is_file()]
+    named = (variables, tuple(other_names))
+    present = max(([n for n in names if (found / n).is_file()] for names in named), key=len)
     if not present:
         raise MissingFileError(
             f"{found} holds no weights of this model: neither *.safetensors nor *.pdparams nor "
