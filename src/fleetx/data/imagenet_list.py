@@ -8,7 +8,8 @@ lines are kept as a few arrays, which processes share, not as a million objects.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,17 +62,19 @@ class ImageList:
         self,
         file: Path,
         folder: Path,
-        entries: list[tuple[bytes, int, int]],
+        names: Sequence[bytes],
+        labels: Sequence[int],
+        lines: Sequence[int],
         skipped: Iterable[Problem] = (),
     ) -> None:
-        """Take (path, label, line number) of every image; `read_list` makes them from a file."""
+        """Take path, label and line number of every image; `read_list` has them from a file."""
         self.file = file
         self.folder = folder
         self.skipped = tuple(skipped)
-        self.labels: Array = np.array([label for _, label, _ in entries], dtype=np.int64)
-        self._lines: Array = np.array([line for _, _, line in entries], dtype=np.int64)
-        self._ends: Array = np.cumsum([len(path) for path, _, _ in entries], dtype=np.int64)
-        self._names = b"".join(path for path, _, _ in entries)
+        self.labels: Array = np.array(labels, dtype=np.int64)
+        self._lines: Array = np.array(lines, dtype=np.int64)
+        self._ends: Array = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
+        self._names = b"".join(names)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -160,12 +163,13 @@ def scan_list(
         raise FileNotFoundError(
             f"there is no list {str(file)!r}: it has a line 'path label' per image."
         )
-    content = file.read_bytes()
-    entries: list[tuple[bytes, int, int]] = []
+    names: list[bytes] = []
+    # Arrays, since a number in a list is an object of its own.
+    labels, lines = array("q"), array("q")
     problems: list[Problem] = []
     seen: dict[bytes, int] = {}
     base: Path | None = None if folder is None else Path(folder)
-    for number, fields in _fields(content):
+    for number, fields in _fields(file):
         path, kind, text = fields[0], "", ""
         label = _number(fields)
         if label is None:
@@ -185,9 +189,11 @@ def scan_list(
         if kind:
             problems.append(Problem(file, number, kind, text))
         else:
-            entries.append((path, label or 0, number))
-    images = ImageList(file, base or image_folder(file, ""), entries, problems)
-    return images, problems
+            names.append(path)
+            labels.append(label or 0)
+            lines.append(number)
+    folder = base or image_folder(file, "")
+    return ImageList(file, folder, names, labels, lines, problems), problems
 
 
 def image_folder(file: Path, name: str) -> Path:
@@ -199,13 +205,14 @@ def image_folder(file: Path, name: str) -> Path:
     return own if own.is_dir() else file.parent
 
 
-def _fields(content: bytes) -> Iterator[tuple[int, list[bytes]]]:
+def _fields(file: Path) -> Iterator[tuple[int, list[bytes]]]:
     """Yield the number and the (path, label) of every line that is not blank."""
-    for number, line in enumerate(content.split(b"\n"), 1):
-        # A path may hold spaces; the label stands behind the last one.
-        fields = line.rsplit(None, 1)
-        if fields:
-            yield number, fields
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            # A path may hold spaces; the label stands behind the last one.
+            fields = line.rsplit(None, 1)
+            if fields:
+                yield number, fields
 
 
 def _number(fields: list[bytes]) -> int | None:
