@@ -120,8 +120,8 @@ class Normalizer:
 
     def __call__(self, pictures: torch.Tensor, out: Array) -> None:
         """Write a picture of bytes, or a batch of them, to a float32 array of the same shape."""
-        np.multiply(pictures.numpy(), np.float32(self.scale).reshape(3, 1, 1), out=out)
-        np.add(out, np.float32(self.shift).reshape(3, 1, 1), out=out)
+        np.multiply(pictures.numpy(), np.asarray(self.scale, np.float32).reshape(3, 1, 1), out=out)
+        np.add(out, np.asarray(self.shift, np.float32).reshape(3, 1, 1), out=out)
 
 
 class Pictures:
