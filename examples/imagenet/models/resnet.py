@@ -27,6 +27,8 @@ class ResNet:
         if layers not in STAGES:
             raise ValueError(f"layers={layers}, but a ResNet has {', '.join(map(str, STAGES))}.")
         self.layers = layers
+        self.checkpoints: list[fluid.Variable] = []
+        """What recomputation keeps: the output of each block."""
 
     def net(self, input: fluid.Variable, class_dim: int = 1000) -> fluid.Variable:
         """Add the network to the current program and return one score per class."""
@@ -38,6 +40,7 @@ class ResNet:
             for i in range(depth):
                 stride = 2 if i == 0 and stage > 0 else 1
                 x = block(x, 64 * 2**stage, stride, self.block_name(stage, i))
+                self.checkpoints.append(x)
         x = fluid.layers.pool2d(x, pool_type="avg", global_pooling=True)
         return fluid.layers.fc(
             x,

@@ -17,7 +17,8 @@ Reader = Callable[[], Iterator[Any]]
 DATA_DIR = "./data/ILSVRC2012/"
 
 
-def _augment(settings: Any) -> Augment:
+def augment_of(settings: Any) -> Augment:
+    """Return how the options have pictures cut and resized."""
     sides = [int(side) for side in str(settings.image_shape).split(",")]
     if len(sides) != 3 or sides[0] != 3 or sides[1] != sides[2]:
         raise ValueError(f"--image_shape {settings.image_shape!r} must be 3,size,size.")
@@ -34,7 +35,7 @@ def _augment(settings: Any) -> Augment:
 
 def _reader(settings: Any, data_dir: str, phase: str, seed: int = 0) -> Reader:
     classes = getattr(settings, "class_dim", 1000)
-    data = ImageNet(data_dir, phase, augment=_augment(settings), seed=seed, num_classes=classes)
+    data = ImageNet(data_dir, phase, augment=augment_of(settings), seed=seed, num_classes=classes)
     return data.reader("samples")
 
 
