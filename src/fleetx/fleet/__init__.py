@@ -56,6 +56,8 @@ get_lr = fleet.get_lr
 set_lr = fleet.set_lr
 state_dict = fleet.state_dict
 set_state_dict = fleet.set_state_dict
+save = fleet.save
+load_model = fleet.load_model
 save_persistables = fleet.save_persistables
 save_inference_model = fleet.save_inference_model
 save_checkpoint = fleet.save_checkpoint
@@ -97,6 +99,7 @@ __all__ = [
     "is_worker",
     "join",
     "load_checkpoint",
+    "load_model",
     "local_rank",
     "metrics",
     "minimize",
@@ -106,6 +109,7 @@ __all__ = [
     "run_server",
     "save_checkpoint",
     "save_inference_model",
+    "save",
     "save_persistables",
     "server_endpoints",
     "server_index",

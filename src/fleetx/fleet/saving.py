@@ -70,6 +70,40 @@ class Saving(Identity):
             export_for_deployment=export_for_deployment,
         )
 
+    def save(
+        self,
+        dirname: str,
+        feed: list[Any] | None = None,
+        fetch: list[Any] | None = None,
+        mode: int = 0,
+    ) -> None:
+        """Save on the first worker: an inference model if `feed` and `fetch` (names or variables)
+        say of what, otherwise all persistable variables."""
+        from fleetx.static.executor import Executor
+
+        if (feed is None) != (fetch is None):
+            raise ValueError("fleet.save() needs both feed and fetch, or neither of them.")
+        if not self.is_first_worker():
+            return
+        if feed is None or fetch is None:
+            self.save_persistables(Executor(), dirname, mode=mode)
+            return
+        targets = [self._variable(each) if isinstance(each, str) else each for each in fetch]
+        self.save_inference_model(Executor(), dirname, [_name(each) for each in feed], targets)
+
+    def load_model(self, path: str, mode: int = 0) -> None:
+        """Load what `save` wrote without feed and fetch; parameter servers load when they start."""
+        from fleetx.static import io
+        from fleetx.static.executor import Executor
+
+        if self._servers is None:
+            io.load_persistables(Executor(), path, self._program_to_save(None))
+        elif self.is_first_worker():
+            raise RuntimeError(
+                f"parameter servers load when they start: call fleet.init_server({path!r}) in them "
+                "in place of fleet.load_model."
+            )
+
     def save_checkpoint(self, path: str, *, keep: int = 3, **parts: Any) -> Any:
         """Write a checkpoint of everything given: `save_checkpoint(dir, model=model, optimizer=opt,
         epoch=3)`.
@@ -111,9 +145,19 @@ class Saving(Identity):
             part.load_state_dict(states[name])
         return {name: value for name, value in states.items() if name not in parts}
 
+    def _variable(self, name: str) -> Any:
+        programs = self._collective if self._servers is None else self._servers.programs
+        if programs is None:
+            raise RuntimeError("there is no program to save yet: call minimize() first.")
+        return programs.origin.global_block().var(name)
+
     def _program_to_save(self, program: Any) -> Any:
         if program is not None:
             return getattr(program, "_program", program)
         if self._collective is None:
             raise RuntimeError("there is no program to save yet: call minimize() first.")
         return self._collective.origin
+
+
+def _name(variable: Any) -> str:
+    return variable if isinstance(variable, str) else str(variable.name)

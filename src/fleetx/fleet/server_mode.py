@@ -40,6 +40,8 @@ class ServerMode:
     """Whether large parameters are cut into one slice per server."""
     min_block_size: int = MIN_BLOCK_SIZE
     """The fewest elements of a slice."""
+    waits_for_servers: bool = True
+    """Whether a worker meets the servers at `init_worker`, or only when it first needs them."""
     split_method: str = "RoundRobin"
     """Which server gets a slice: one of `SPLIT_METHODS`."""
 
@@ -109,5 +111,9 @@ def server_mode(strategy: Any) -> ServerMode:
         max_staleness=None if configs["max_staleness"] < 0 else configs["max_staleness"],
     )
     return ServerMode(
-        kind=kind, k_steps=max(1, k_steps), settings=settings, min_block_size=MIN_BLOCK_SIZE_2
+        kind=kind,
+        k_steps=max(1, k_steps),
+        settings=settings,
+        min_block_size=MIN_BLOCK_SIZE_2,
+        waits_for_servers=configs["launch_barrier"],
     )

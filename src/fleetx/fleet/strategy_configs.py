@@ -212,7 +212,7 @@ A_SYNC: Rows = (
     Field(6, 1, "threads that send", "thread_pool_size", least=1, effect=_none),
     Field(7, 1, "times 10 ms to wait for more gradients", "send_wait_times", least=0),
     Field(8, False, "split while sending", "runtime_split_send_recv", effect=_none),
-    Field(9, True, "wait for the servers at the start", "launch_barrier", effect=_none),
+    Field(9, True, "wait for the servers at the start", "launch_barrier"),
     Field(10, "cpu", "device of heterogeneous workers", "heter_worker_device_guard", effect=_none),
     Field(
         11,
