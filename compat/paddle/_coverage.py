@@ -41,9 +41,6 @@ REASONS = {
     "paddle.callbacks": _EAGER,
     "paddle.amp": _EAGER + " (programs use paddle.static.amp)",
     "paddle.fluid.incubate.fleet.parameter_server.pslib": _CLOSED,
-    "paddle.fluid.DistributeTranspiler": _BY_FLEET,
-    "paddle.fluid.transpiler.DistributeTranspiler": _BY_FLEET,
-    "paddle.fluid.transpiler.distribute_transpiler.DistributeTranspiler": _BY_FLEET,
     "paddle.fluid.communicator": _BY_FLEET,
 }
 

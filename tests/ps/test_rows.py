@@ -95,3 +95,47 @@ def test_random_numbers_depend_on_seed_id_and_column_only():
         native.uniform(0, ids.numpy(), torch.empty(4, dtype=torch.float64).numpy())
     with pytest.raises(TypeError, match="floating-point"):
         native.uniform(0, ids.numpy(), ids.numpy())
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_scaled_values_are_added_in_order(kind):
+    size = np.dtype(kind).itemsize
+    store = native.RowStore(3 * size)
+    store.grow(4)
+    rows = np.array([2, 0, 2])
+    store.add(rows, size, 2 * size, np.arange(6, dtype=kind), -0.5)
+    out = np.empty((4, 3), dtype=kind)
+    store.gather(np.arange(4), 0, 3 * size, out)
+    assert out.tolist() == [[0, -1.0, -1.5], [0, 0, 0], [0, -2.0, -3.0], [0, 0, 0]]
+    with pytest.raises(IndexError):
+        store.add(np.array([0, 1 << 30]), 0, size, np.ones(2, dtype=kind), 1.0)
+    with pytest.raises(TypeError, match="float32 or float64"):
+        store.add(rows, 0, size, np.ones(3, dtype=f"int{8 * size}"), 1.0)
+    with pytest.raises(ValueError, match="whole"):
+        store.add(rows, 1, size, np.ones(3, dtype=kind), 1.0)
+    with pytest.raises(TypeError, match="scale"):
+        store.add(rows, 0, size, np.ones(3, dtype=kind))
+    store.gather(np.array([0]), 0, size, out[:1, :1].copy())
+    assert out[0, 0] == 0
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_rows_of_an_array_are_added_up(kind):
+    out = np.zeros((3, 2), dtype=kind)
+    native.add_rows(np.array([2, 0, 2]), np.arange(6, dtype=kind), out)
+    assert out.tolist() == [[2, 3], [0, 0], [4, 6]]
+    native.add_rows(np.array([], dtype="int64"), np.array([], dtype=kind), out)
+    with pytest.raises(IndexError):
+        native.add_rows(np.array([0, 3]), np.ones(4, dtype=kind), out)
+    with pytest.raises(ValueError, match="do not fit"):
+        native.add_rows(np.array([0, 1]), np.ones(3, dtype=kind), out)
+    with pytest.raises(TypeError):
+        native.add_rows(np.array([0]), np.ones(2, dtype="int64"), out)
+    assert out.tolist() == [[2, 3], [0, 0], [4, 6]]
+
+
+def test_normal_values_are_the_inverse_of_the_distribution():
+    chances = torch.linspace(1e-12, 1 - 1e-12, 10_001, dtype=torch.float64)
+    found = chances.clone()
+    native.normal(found.numpy())
+    assert torch.allclose(found, torch.special.ndtri(chances), rtol=2e-9, atol=1e-9)

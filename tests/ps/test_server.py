@@ -60,6 +60,28 @@ def test_values_and_rows_on_two_servers(shared):
         assert [process.end(20) for process in processes] == [0, 0]
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_push_brings_the_new_values_back(shared):
+    # The second part is large enough for shared memory.
+    shapes = {"a": (2,), "b": (200, 200)}
+    with servers(1) as (endpoints, _):
+        client = Client(endpoints, settings=ClientSettings(shared_memory=shared))
+        blocks = [BlockSpec(name=n, parameter=n, shape=shape) for n, shape in shapes.items()]
+        spec = DenseTableSpec(
+            name="d", blocks=tuple(blocks), optimizer=OptimizerSpec(kind="sgd", rate=0.5)
+        )
+        client.create([spec])
+        client.set_dense("d", {n: torch.ones(shape) for n, shape in shapes.items()})
+        out = {n: torch.empty(shape) for n, shape in shapes.items()}
+        gradients = {n: torch.full(shape, 2.0) for n, shape in shapes.items()}
+        client.start_dense(Kind.PUSH, "d", gradients, out=out).wait()
+        assert all((value == 0).all() for value in out.values())
+        client.start_dense(Kind.PUSH, "d", {"b": gradients["b"]}, out=out).wait()
+        assert (out["a"] == 0).all()
+        assert (out["b"] == -1).all()
+        client.finish()
+
+
 def test_requests_that_do_not_fit_are_refused_and_the_server_goes_on():
     with servers() as (endpoints, _):
         client = Client(endpoints)

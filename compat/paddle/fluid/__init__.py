@@ -74,7 +74,7 @@ from paddle.fluid.io import (
 from paddle.fluid.lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from paddle.fluid.parallel_executor import ParallelExecutor
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
-from paddle.fluid.transpiler import DistributeTranspilerConfig
+from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 
 Tensor = LoDTensor
 _Scope = Scope
@@ -88,6 +88,7 @@ __all__ = [
     "DataFeeder",
     "DataLoader",
     "DatasetFactory",
+    "DistributeTranspiler",
     "DistributeTranspilerConfig",
     "ExecutionStrategy",
     "Executor",

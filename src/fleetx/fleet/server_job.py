@@ -121,7 +121,7 @@ class ServerJob:
         origin._servers = None
         tables = find_tables(main, startup, optimizer, mode, len(endpoints))
         if role.is_server():
-            self._become_server(main, startup)
+            self.write_server(main, startup)
         else:
             write_worker(main, startup, tables, mode, endpoints, worker=role.worker_index())
             self._link = ServerLink(mode, tables)
@@ -131,7 +131,8 @@ class ServerJob:
         self.programs = ServerPrograms(main, startup, origin)
         return self.programs
 
-    def _become_server(self, main: Program, startup: Program) -> None:
+    def write_server(self, main: Program, startup: Program) -> None:
+        """Turn programs into those of a server."""
         role = self._role
         index = role.server_index()
         endpoint = role.server_endpoints()[index]

@@ -38,6 +38,8 @@ class ServerLink:
         self._rows: dict[str, Tensor] = {}
         self._bound: dict[str, Tensor] = {}
         self._mode: Mode | None = None
+        self.on_close: Callable[[], None] | None = None
+        """Called when the executor that runs the program is closed."""
 
     @property
     def mode(self) -> Mode:
@@ -149,6 +151,11 @@ class ServerLink:
             self._bound.update(values)
             self.mode.bind(self._bound)
 
+    def close(self) -> None:
+        """The executor of the program is closed."""
+        if self.on_close is not None:
+            self.on_close()
+
     def serve(self) -> None:
         """Be a server."""
         assert self._serve is not None
@@ -158,7 +165,8 @@ class ServerLink:
     def refresh(self) -> None:
         """Fetch the parameters as they are now."""
         assert self._scope is not None
-        self.pull_dense({name: _value(self._scope, name) for name in self.tables.dense_names})
+        self._follow({name: _value(self._scope, name) for name in self.tables.dense_names})
+        self.mode.refresh_dense()
 
     def whole_table(self, name: str) -> Tensor:
         """Return all declared rows of a table."""

@@ -124,6 +124,7 @@ def _use_rows(main: Program, name: str, table: RowTable, gradient: str) -> None:
                 )  # fmt: skip
             op._inputs["W"], op._inputs["Ids"] = [rows.name], [index]
             op._attrs["is_sparse"] = op._attrs["is_distributed"] = False
+            op._attrs["remote_prefetch"] = True
             if table.padding >= 0:
                 op._attrs["padding_idx"] = 0
     for var in block.vars.values():

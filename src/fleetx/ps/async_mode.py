@@ -1,10 +1,11 @@
 """Asynchronous training: gradients are queued and sent in the background, applied as they arrive.
 
-The queue holds at most `send_queue_size` steps, and a step that does not fit waits: memory stays
-bounded. The sender merges up to `max_merge_var_num` steps into one push, as the sum (right for SGD)
-or the mean. `max_staleness` bounds how far parameters may lag: a pull in step s waits until the
-pushes of all living workers up to step s - 1 - max_staleness have been applied; with 0 and one
-worker this is plain training.
+Parameters come back with the answer to a push: a step takes the newest there are and waits for
+none. The queue holds at most `send_queue_size` steps, and a step that does not fit waits: memory
+stays bounded. The sender merges up to `max_merge_var_num` steps into one push, as the sum (right
+for SGD) or the mean. `max_staleness` bounds how far parameters may lag: a pull in step s waits
+until the pushes of all living workers up to step s - 1 - max_staleness have been applied; with 0
+and one worker this is plain training.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class AsyncSettings:
     send_wait_times: int = 1
     """How many times 10 ms the sender waits for more to merge."""
     independent_recv_thread: bool = False
-    """Parameters are fetched in the background, and `pull_dense` takes the newest there are …"""
+    """Parameters come back only …"""
     min_send_grad_num_before_recv: int = 1
-    """… after more than so many pushes."""
+    """… after more than so many pushes, not with each."""
     merge: str = "sum"
     """"sum" or "mean" of merged steps."""
     max_staleness: int | None = None
@@ -81,13 +82,24 @@ class AsyncMode(Mode):
         return {"step": self.step - 1 - self._settings.max_staleness, "flags": Flag.CLOCKED}
 
     def pull_dense(self) -> None:
-        """Fetch the parameters as they are now, or take what was fetched in the background."""
+        """Take the newest parameters that have come back from a push.
+
+        With `max_staleness` they are fetched now, and are as new as it says.
+        """
         self._check()
-        if self._settings.independent_recv_thread and self._settings.max_staleness is None:
+        if self._settings.max_staleness is None:
             self._fetched.copy_to(self._views)
-            return
+        else:
+            self._fetch(**self._freshness())
+
+    def refresh_dense(self) -> None:
+        """Fetch the parameters as they are now."""
+        self._check()
+        self._fetch()
+
+    def _fetch(self, **freshness: Any) -> None:
         for pending in [
-            self.client.start_pull_dense(table, views, **self._freshness())
+            self.client.start_pull_dense(table, views, **freshness)
             for table, views in self._views.items()
         ]:
             pending.wait()
@@ -132,17 +144,19 @@ class AsyncMode(Mode):
     # -- the sender -------------------------------------------------------------------------------
     def _send_all(self) -> None:
         try:
+            # With `independent_recv_thread` parameters come back after some pushes, not after each.
+            pause = (
+                self._settings.min_send_grad_num_before_recv
+                if self._settings.independent_recv_thread
+                else 0
+            )
             sent = 0
             while (found := self._take()) is not None:
                 step, batch = found
-                self._send(batch, step)
                 sent += 1
-                if (
-                    self._settings.independent_recv_thread
-                    and sent > self._settings.min_send_grad_num_before_recv
-                ):
-                    self._fetched.fetch(self)
-                    sent = 0
+                fetches = sent > pause and self._settings.max_staleness is None
+                self._send(batch, step, fetches=fetches)
+                sent = 0 if fetches else sent
         except Exception as error:  # raised again by the next call of the training loop
             self._error = error
 
@@ -166,9 +180,12 @@ class AsyncMode(Mode):
             batch.average()
         return step, batch
 
-    def _send(self, batch: Batch, step: int) -> None:
-        for pending in send_batch(self, batch):
+    def _send(self, batch: Batch, step: int, *, fetches: bool) -> None:
+        out = self._fetched.room(self._views) if fetches else None
+        for pending in send_batch(self, batch, out):
             pending.wait()
+        if out is not None:
+            self._fetched.put(out)
         if self._settings.max_staleness is not None:
             for future in self.client.tell_clock(step):
                 future.result()
@@ -178,16 +195,27 @@ class AsyncMode(Mode):
         self._enqueue(None)
         self._sender.join()
         self._check()
+        self.refresh_dense()
         self.client.finish()
 
 
-def send_batch(mode: Mode, batch: Batch) -> list[Pending[None]]:
-    """Begin to send gradients that are applied as they arrive."""
+def send_batch(
+    mode: Mode, batch: Batch, out: Mapping[str, Blocks] | None = None
+) -> list[Pending[None]]:
+    """Begin to send gradients that are applied as they arrive.
+
+    The parameters behind them are written into the tensors of `out`, by table and block.
+    """
     client, norm = mode.client, mode.norm_of(batch)
-    sent = [
-        client.start_dense(Kind.PUSH, table, blocks, rate=batch.rates[table], norm=norm)
-        for table, blocks in batch.dense.items()
-    ]
+    out = out or {}
+    sent = []
+    for table, blocks in batch.dense.items():
+        rate, into = batch.rates[table], out.get(table)
+        sent.append(client.start_dense(Kind.PUSH, table, blocks, rate=rate, norm=norm, out=into))
+    for table, wanted in out.items():
+        rest = {n: value for n, value in wanted.items() if n not in batch.dense.get(table, {})}
+        if rest:
+            sent.append(client.start_pull_dense(table, rest))
     for table in batch.sparse:
         ids, rows = batch.rows(table)
         rate = batch.rates[table]
@@ -196,29 +224,38 @@ def send_batch(mode: Mode, batch: Batch) -> list[Pending[None]]:
 
 
 class _Fetched:
-    """Parameters that were fetched in the background."""
+    """Parameters that have come in the background, until the training loop takes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ready: dict[str, Blocks] | None = None
+        self._spare: dict[str, Blocks] | None = None
 
-    def fetch(self, mode: Mode) -> None:
-        """Fetch all dense tables."""
-        found = {
-            table: {name: torch.empty_like(view) for name, view in views.items()}
-            for table, views in mode._views.items()
-        }
-        for pending in [
-            mode.client.start_pull_dense(table, blocks) for table, blocks in found.items()
-        ]:
-            pending.wait()
+    def room(self, views: dict[str, Blocks]) -> dict[str, Blocks]:
+        """Return tensors to fill."""
         with self._lock:
-            self._ready = found
+            spare, self._spare = self._spare, None
+        if spare is not None and spare.keys() == views.keys():
+            return spare
+        return {
+            table: {name: torch.empty_like(view) for name, view in blocks.items()}
+            for table, blocks in views.items()
+        }
+
+    def put(self, filled: dict[str, Blocks]) -> None:
+        """Keep tensors that have been filled, instead of older ones."""
+        with self._lock:
+            self._spare, self._ready = self._ready, filled
 
     def copy_to(self, views: dict[str, Blocks]) -> None:
         """Write the newest values, if there are new ones."""
         with self._lock:
             ready, self._ready = self._ready, None
-        for table, blocks in (ready or {}).items():
-            for name, value in blocks.items():
-                views[table][name].copy_(value)
+        if ready is None:
+            return
+        for table, blocks in ready.items():
+            if table in views:
+                names = list(blocks)
+                torch._foreach_copy_([views[table][n] for n in names], [blocks[n] for n in names])
+        with self._lock:
+            self._spare = self._spare or ready

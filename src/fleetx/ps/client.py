@@ -144,8 +144,14 @@ class Client:
         rate: float | None = None,
         norm: float | None = None,
         flags: Flag = Flag.NONE,
+        out: Mapping[str, Tensor] | None = None,
     ) -> Pending[None]:
-        """Send values by block: gradients (PUSH), differences (ADD) or first values (SET)."""
+        """Send values by block: gradients (PUSH), differences (ADD) or first values (SET).
+
+        The new values of the same blocks after a push are written into the tensors of `out`.
+        """
+        if out is not None:
+            flags |= Flag.FETCH
         futures, known = [], set()
         for server in range(self.servers):
             number = self._number(table, server)
@@ -159,8 +165,11 @@ class Client:
             if tensors:
                 header = Header(kind, flags, table=number, step=step)
                 header.rate, header.norm = _or_nan(rate), _or_nan(norm)
-                held = bool(flags & Flag.SYNC)
-                futures.append(self._network.submit(server, Request(header, tensors, held=held)))
+                request = Request(header, tensors, held=bool(flags & Flag.SYNC))
+                if out is not None:
+                    request.out = [out[name] for name in names if name in values]
+                    request.room = wire.body_size(request.specs)
+                futures.append(self._network.submit(server, request))
         if not known >= values.keys():
             raise KeyError(f"Table {table!r} has no blocks {sorted(values.keys() - known)}.")
         return Pending(futures, _nothing)

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fleetx.ps.entries import entry_spec
+from fleetx.ps.fetched_rows import spread_rows
 from fleetx.ps.index import unique_ids
 from fleetx.ps.sparse_table import SparseTable
 from fleetx.ps.table_spec import EvictionSpec, InitializerSpec, OptimizerSpec, SparseTableSpec
@@ -91,7 +91,7 @@ class RowModule(nn.Module):
         if torch.is_grad_enabled():
             rows.requires_grad_()
             rows.register_post_accumulate_grad_hook(self._keeper(keys))
-        out = F.embedding(places.reshape(ids.shape), rows)
+        out = spread_rows(rows, places.reshape(ids.shape))
         if self.padding_idx is not None and self.padding_reads_zero:
             out = out * (ids != self.padding_idx).unsqueeze(-1)
         return out

@@ -86,6 +86,6 @@ def sum_rows(values: Tensor, places: Tensor, count: int) -> Tensor:
     """Return `count` rows, each the sum of the values with its number in `places`."""
     sums = values.new_zeros(count, *values.shape[1:])
     if values.dtype in (torch.float32, torch.float64) and values.numel():
-        native.add_rows(places.numpy(), values.contiguous().numpy(), sums.numpy())
+        native.add_rows(check_ids(places).numpy(), values.contiguous().numpy(), sums.numpy())
         return sums
     return sums.index_add_(0, places, values)

@@ -224,7 +224,7 @@ class Link:
         request.attempt += 1
         header = request.header
         header.attempt = min(request.attempt, 65535)
-        size = wire.body_size(wire.lay_out(request.tensors))
+        size = wire.body_size(request.specs)
         wait = self._settings.resend * 2 ** min(request.attempt, 10)
         wait = min(wait, _LONGEST_RESEND) + (size + request.room) / _SLOWEST_LINK
         request.due = time.monotonic() + wait
@@ -234,7 +234,7 @@ class Link:
             header.offset, header.total = request.body
             header.part, header.parts = 0, 1
             self._identify(header)
-            self._emit([header.pack(), wire.pack_specs(wire.lay_out(request.tensors)), b""])
+            self._emit([header.pack(), wire.pack_specs(request.specs), b""])
         else:
             header.flags &= ~(Flag.SHARED | Flag.HELD)
             self._put(header, request.tensors)
@@ -260,11 +260,8 @@ class Link:
 
     def on_readable(self) -> None:
         """Take in what has arrived."""
-        while True:
-            try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
+        while int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             if self._settings.drop and self._random.random() < self._settings.drop:
                 continue
             try:

@@ -84,9 +84,8 @@ class Listener:
         """Return the frames of messages that are there, or come within the time."""
         if self._socket.poll(int(seconds * 1000)):
             for _ in range(most):
-                try:
-                    yield self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                except zmq.Again:
+                yield self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                if not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                     return
 
     def send(self, route: bytes, header: Header, tensors: Tensors) -> None:

@@ -108,6 +108,10 @@ class Mode(abc.ABC):
     def pull_dense(self) -> None:
         """Bring the parameters up to date."""
 
+    def refresh_dense(self) -> None:
+        """Fetch the parameters as they are now, in modes whose steps do not wait for that."""
+        self.pull_dense()
+
     @abc.abstractmethod
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Begin to fetch rows of a table: ids.shape + (dim,)."""

@@ -11,7 +11,7 @@ from fleetx.ps import liveness
 from fleetx.ps.assembly import Message, Tensors
 from fleetx.ps.security import JobKeys
 from fleetx.ps.shared_memory import DEFAULT_BYTES
-from fleetx.ps.wire import Header
+from fleetx.ps.wire import Header, TensorSpec, lay_out
 
 
 class RefusedError(RuntimeError):
@@ -55,7 +55,12 @@ class Request:
     future: Future[Message] = dataclasses.field(default_factory=Future)
     attempt: int = -1
     due: float = 0.0
+    specs: list[TensorSpec] = dataclasses.field(init=False)
+    """What the body consists of."""
     body: tuple[int, int] | None = None
     """Where the body lies in shared memory: start and size."""
     reply: tuple[int, int] | None = None
     """Where in shared memory the answer will be."""
+
+    def __post_init__(self) -> None:
+        self.specs = lay_out(self.tensors)

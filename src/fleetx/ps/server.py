@@ -31,6 +31,7 @@ from fleetx.ps.sessions import Refusals, Session, Sessions
 from fleetx.ps.shared_memory import SharedReply
 from fleetx.ps.snapshots import Storage
 from fleetx.ps.state import ServerState
+from fleetx.ps.table_requests import Place
 from fleetx.ps.wire import SEQUENCED, Flag, Header, Kind, Problem, WireError
 
 _log = logging.getLogger("fleetx.ps")
@@ -219,7 +220,7 @@ class Server:
             refused = dict(self._refused).get((header.worker, header.sequence))
             if refused is not None:
                 raise refused
-            self._done(message, route)
+            self._acknowledge(message, session, route)
             return
         if header.sequence != last + 1:
             raise WireError(
@@ -230,8 +231,28 @@ class Server:
         except WireError as error:
             self._refused.append(((header.worker, header.sequence), error))
             raise
-        self._done(message, route)
+        self._acknowledge(message, session, route)
         self._state_changed()
+
+    def _acknowledge(self, message: Message, session: Session, route: bytes) -> None:
+        """Say that a request has been applied, with the new values if it asks for them."""
+        if message.header.flags & Flag.FETCH:
+            self._give(message, session, route, self.state.pushed)
+        else:
+            self._done(message, route)
+
+    def _give(
+        self,
+        message: Message,
+        session: Session,
+        route: bytes,
+        values: Callable[[Message, Place], Tensors],
+    ) -> None:
+        """Answer with values, in shared memory if there is room."""
+        with self._listener.busy():
+            shared = SharedReply(message.header, session.arena)
+            tensors = values(message, shared.place)
+        self._done(message, route, tensors, shared if shared.is_used else None)
 
     def _change(self, message: Message) -> None:
         try:
@@ -325,10 +346,7 @@ class Server:
 
     def _answer(self, message: Message, session: Session, route: bytes) -> None:
         if message.header.kind == Kind.PULL:
-            with self._listener.busy():
-                shared = SharedReply(message.header, session.arena)
-                tensors = self.state.pull(message, shared.place)
-            self._done(message, route, tensors, shared if shared.is_used else None)
+            self._give(message, session, route, self.state.pull)
         elif message.header.kind == Kind.SAVE:
             self._save(message, session, route)
         elif message.header.kind == Kind.WAIT:

@@ -53,8 +53,7 @@ class SharedBodies:
             request.body = self._take(size)
             if request.body is not None:
                 assert self._arena is not None
-                specs = wire.lay_out(request.tensors)
-                space = wire.read_tensors(specs, self._arena.view(*request.body))
+                space = wire.read_tensors(request.specs, self._arena.view(*request.body))
                 for (_, into), (_, tensor) in zip(space, request.tensors, strict=True):
                     into.copy_(tensor)
         return request.body is not None and self.is_open

@@ -246,6 +246,10 @@ class ServerState:
         """Return the values that a request asks for, in the tensors that `place` provides."""
         return table_requests.pull(self.table(message.header.table), message, place)
 
+    def pushed(self, message: Message, place: Place) -> Tensors:
+        """Return the values that a push of dense gradients has changed."""
+        return table_requests.pushed(self.table(message.header.table), message, place)
+
     def changed(self, message: Message) -> Tensors:
         """Return ids and rows that others have changed, and the number of this answer."""
         table = self.table(message.header.table)

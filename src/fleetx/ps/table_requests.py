@@ -149,8 +149,19 @@ def pull(table: Table, message: Message, place: Place) -> Tensors:
         (answer,) = place([(0, table.dtype, (len(ids), table.spec.dim))])
         table.pull(ids, out=answer[1])
         return [answer]
+    blocks = range(len(table.spec.blocks))
+    return _blocks(table, _wanted(table, message) if message.tensors else list(blocks), place)
+
+
+def pushed(table: Table, message: Message, place: Place) -> Tensors:
+    """Return the blocks that a request has brought gradients for, as copies."""
+    if isinstance(table, SparseTable):
+        raise WireError(Problem.BAD_REQUEST, f"a push to {table.spec.name!r} brings no rows back")
+    return _blocks(table, [key for key, _ in message.tensors], place)
+
+
+def _blocks(table: DenseTable, numbers: list[int], place: Place) -> Tensors:
     blocks = table.spec.blocks
-    numbers = _wanted(table, message) if message.tensors else list(range(len(blocks)))
     answers = place([(number, table.dtype, blocks[number].shape) for number in numbers])
     for number, out in answers:
         table.pull(blocks[number].name, out=out)

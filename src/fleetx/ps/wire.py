@@ -89,6 +89,8 @@ class Flag(enum.IntFlag):
     """A look-up that waits until all workers have come as far as its step."""
     HELD = 8
     """The shared memory of this push stays untouched until its step has been applied."""
+    FETCH = 32
+    """The answer to this push of dense gradients brings the new values of the same blocks."""
 
 
 class Problem(enum.IntEnum):
@@ -358,10 +360,11 @@ def read_tensors(specs: Sequence[TensorSpec], buffer: memoryview) -> list[tuple[
 def _view(spec: TensorSpec, buffer: memoryview) -> torch.Tensor:
     if not spec.size:
         return torch.empty(spec.shape, dtype=spec.dtype)
-    raw = torch.frombuffer(buffer, dtype=torch.uint8, count=spec.size, offset=spec.offset)
-    if raw.data_ptr() % spec.dtype.itemsize:
-        raw = raw.clone()
-    return raw.view(spec.dtype).reshape(spec.shape)
+    item = spec.dtype.itemsize
+    flat = torch.frombuffer(buffer, dtype=spec.dtype, count=spec.size // item, offset=spec.offset)
+    if flat.data_ptr() % item:
+        flat = flat.clone()
+    return flat if len(spec.shape) == 1 else flat.view(spec.shape)
 
 
 def json_body(value: dict[str, Any]) -> list[tuple[int, torch.Tensor]]:

@@ -45,6 +45,7 @@ class Executor:
         self._device = self.place.device()
         self._unknown_feed = unknown_feed
         self._closed = False
+        self._links: list[Any] = []  # to servers that programs train with
         self._pruned_programs: weakref.WeakKeyDictionary[Program, dict[Any, Program]] = (
             weakref.WeakKeyDictionary()
         )
@@ -150,6 +151,8 @@ class Executor:
         build: Any,
         parts: int,
     ) -> _Prepared:
+        if program._servers is not None and program._servers not in self._links:
+            self._links.append(program._servers)
         block = program.global_block()
         for name in fetches:
             if block._find_var_recursive(name) is None and scope.find_var(name) is None:
@@ -242,8 +245,10 @@ class Executor:
                     print(f"[step {step}] {shown}", flush=True)
 
     def close(self) -> None:
-        """End the Executor: it cannot run any more."""
+        """End the Executor: it cannot run any more, and servers that it trained with are told."""
         self._closed = True
+        for link in self._links:
+            link.close()
 
 
 class _Prepared:

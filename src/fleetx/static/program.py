@@ -48,6 +48,7 @@ class Program:
         self._gradient_exchange: Any = None
         # The link to parameter servers of a program that trains with them.
         self._servers: Any = None
+        self._updated_by: Any = None  # the optimizer whose updates it has
         self._offloads_checkpoints = False
         # What executors have lowered of this program. It lies here, not in the executor, because a
         # lowered step refers to the program: with the program, its steps are freed too.

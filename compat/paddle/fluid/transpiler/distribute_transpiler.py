@@ -1,14 +1,16 @@
-"""Settings of server jobs; programs are divided by `fleet.distributed_optimizer`."""
+"""Dividing programs between workers and parameter servers."""
 
 from fleetx.fleet.legacy_server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
     ServerRuntimeConfig,
 )
+from fleetx.fleet.transpiler import DistributeTranspiler
 from paddle._coverage import missing
 from paddle.fluid.transpiler.ps_dispatcher import HashName, PSDispatcher, RoundRobin
 
 __all__ = [
+    "DistributeTranspiler",
     "DistributeTranspilerConfig",
     "DistributedMode",
     "HashName",

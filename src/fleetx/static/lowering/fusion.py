@@ -243,8 +243,8 @@ def _group_key(op: Operator) -> Any:
         return None
     attrs = tuple(sorted((k, str(v)) for k, v in op._attrs.items() if k in op_def.names))
     slots = tuple(sorted((s, len(n)) for s, n in op._inputs.items()))
-    rate = tuple(op.input("LearningRate"))
-    return (op.type, attrs, slots, rate)
+    shared = tuple(tuple(op.input(slot)) for slot in ("LearningRate", "W"))
+    return (op.type, attrs, slots, shared)
 
 
 def group_updates(sequence: list[Any], alone: Container[int] = ()) -> list[Any]:

@@ -12,6 +12,7 @@ from fleetx.static.lowering.backward_call import (
     refuse_lost_inputs,
 )
 from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
+from fleetx.static.lowering.lookups import concat_lookups, join_lookups
 from fleetx.static.lowering.segments import SegmentCall, find_segments
 from fleetx.static.lowering.used_rows import find_used_rows
 from fleetx.static.lowering.weight_decay import fold_weight_decay
@@ -133,12 +134,15 @@ def _reduced_during_backward(sequence: list[Instruction]) -> list[Instruction]:
 def _joined(
     plan: Plan, block: Block, calls: list[BackwardCall], fetches: set[str], persistable: set[str]
 ) -> list[Instruction]:
-    """Return the sequence with neighbours fused and updates grouped."""
+    """Return the sequence with neighbours fused, and look-ups and updates grouped."""
     results = {n for call in calls for n, _ in call.results}
     roots = {n for call in calls for n, _ in call.roots}
     keep = fetches | persistable | results | roots
     sequence = fuse_neighbours(plan.sequence, block, keep, plan.flows)
     sequence = fuse_losses(sequence, block, keep, roots - results - persistable, plan.flows)
+    again = {uid for call in calls for uid in call.segments}
+    sequence = concat_lookups(sequence, block, keep, plan.flows, again)
+    sequence = join_lookups(sequence, plan.flows, again)
     last = max((i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)), default=-1)
     updates = fold_weight_decay(sequence[last + 1 :], keep)
     return sequence[: last + 1] + group_updates(updates, plan.used_rows)

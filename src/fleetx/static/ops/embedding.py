@@ -1,33 +1,73 @@
-"""Table look-up: rows of W by integer ids."""
+"""Table look-up: rows of W by integer ids.
+
+Look-ups of one step in one table become one (`fused`): its gradient is made once, not per look-up.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from fleetx.ps.fetched_rows import spread_rows
 from fleetx.static.op_registry import Attr, op
 
 _ATTRS = {
     "is_sparse": False,
     "is_distributed": False,
     "padding_idx": Attr("LONG", -1),
-    "remote_prefetch": False,
+    "remote_prefetch": False,  # W has the rows of this batch only, fetched from servers
     "trainer_id": 0,
     "height_sections": Attr("LONGS", []),
     "epmap": Attr("STRINGS", []),
     "table_names": Attr("STRINGS", []),
 }
 
+_Calls = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
-@op("lookup_table_v2", inputs="W Ids", outputs="Out", attrs=_ATTRS, no_grad="Ids")
+
+def _look_up_together(calls: _Calls, **attrs: Any) -> list[torch.Tensor]:
+    """Look up several ids in one table, which is that of the first call."""
+    weight, every = calls[0][0], [ids for _, ids in calls]
+    rows = _lookup_table_v2(weight, torch.cat([ids.reshape(-1) for ids in every]), **attrs)
+    parts = rows.split([ids.numel() for ids in every])
+    return [part.view(*ids.shape, -1) for part, ids in zip(parts, every, strict=True)]
+
+
+def _without_last(ids: torch.Tensor) -> torch.Tensor:
+    if ids.shape[-1] != 1:
+        raise ValueError(
+            f"the last dimension of the ids must be 1, but their shape is {tuple(ids.shape)}."
+        )
+    return ids.squeeze(-1)
+
+
+@op(
+    "lookup_table_v2",
+    inputs="W Ids",
+    outputs="Out",
+    attrs=_ATTRS,
+    no_grad="Ids",
+    fused=_look_up_together,
+)
 def _lookup_table_v2(
-    weight: torch.Tensor, ids: torch.Tensor, *, padding_idx: int, is_sparse: bool
+    weight: torch.Tensor,
+    ids: torch.Tensor,
+    *,
+    padding_idx: int = -1,
+    is_sparse: bool = False,
+    remote_prefetch: bool = False,
 ) -> torch.Tensor:
-    # With `is_sparse`, many look-ups in one table add up rows, and the table's whole gradient is
-    # made once. A tracer (shape inference, compilation) has no sparse tensors.
-    sparse = is_sparse and _get_current_dispatch_mode() is None and not weight.is_meta
-    rows = F.embedding(ids, weight, sparse=sparse)
+    if remote_prefetch:
+        rows = spread_rows(weight, ids)
+    else:
+        # With `is_sparse`, many look-ups in one table add up rows, and the table's whole gradient
+        # is made once. A tracer (shape inference, compilation) has no sparse tensors.
+        sparse = is_sparse and _get_current_dispatch_mode() is None and not weight.is_meta
+        rows = F.embedding(ids, weight, sparse=sparse)
     if padding_idx < 0:
         return rows
     # The row of the padding id reads as zeros, whatever it holds, and gets no gradient.
@@ -40,13 +80,22 @@ def _lookup_table_v2(
     outputs="Out",
     attrs={**_ATTRS, "grad_inplace": False},
     no_grad="Ids",
+    fused=lambda calls, **attrs: _look_up_together(
+        [(weight, _without_last(ids)) for weight, ids in calls], **attrs
+    ),
 )
 def _lookup_table(
-    weight: torch.Tensor, ids: torch.Tensor, *, padding_idx: int, is_sparse: bool
+    weight: torch.Tensor,
+    ids: torch.Tensor,
+    *,
+    padding_idx: int = -1,
+    is_sparse: bool = False,
+    remote_prefetch: bool = False,
 ) -> torch.Tensor:
-    if ids.shape[-1] != 1:
-        raise ValueError(
-            f"the last dimension of the ids must be 1, but their shape is {tuple(ids.shape)}."
-        )
-    ids = ids.squeeze(-1)
-    return _lookup_table_v2(weight, ids, padding_idx=padding_idx, is_sparse=is_sparse)
+    return _lookup_table_v2(
+        weight,
+        _without_last(ids),
+        padding_idx=padding_idx,
+        is_sparse=is_sparse,
+        remote_prefetch=remote_prefetch,
+    )

@@ -1,0 +1,114 @@
+"""DistributeTranspiler, used as Paddle 1.x's guides do: without a fleet."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from jobs import run_job
+
+pytest.importorskip("paddle")
+
+STEPS = {True: 12, False: 100}
+
+
+def build(fluid, *, sparse):
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    x = fluid.layers.data("x", [3])
+    y = fluid.layers.data("y", [1])
+    rows = fluid.layers.embedding(ids, [10, 2], is_sparse=sparse)
+    predicted = fluid.layers.fc(fluid.layers.concat([x, rows], axis=1), 1)
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(predicted, y))
+    if sparse:  # asynchronous workers come with late gradients: small steps
+        fluid.optimizer.SGD(0.01).minimize(loss)
+    else:
+        clip = fluid.clip.GradientClipByGlobalNorm(1.0)
+        fluid.optimizer.Momentum(0.1, 0.9, grad_clip=clip).minimize(loss)
+    return loss
+
+
+def batch(step, worker, workers):
+    random = np.random.RandomState(step)
+    x, ids = random.rand(8, 3).astype("float32"), random.randint(0, 10, (8, 1)).astype("int64")
+    every = {"x": x, "ids": ids, "y": x.sum(1, keepdims=True)}
+    return {name: value[worker::workers] for name, value in every.items()}
+
+
+def script(sync: bool, closes: bool) -> list[float] | None:
+    """Train as a process of a job whose roles are told by variables of its own."""
+    import paddle.fluid as fluid
+
+    fluid.default_startup_program().random_seed = 3
+    loss = build(fluid, sparse=not sync)
+    servers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"]
+    t = fluid.DistributeTranspiler()
+    worker = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+    t.transpile(worker, pservers=servers, trainers=2, sync_mode=sync)
+    exe = fluid.Executor(fluid.CPUPlace())
+    if os.environ["TRAINING_ROLE"] == "PSERVER":
+        own = f"127.0.0.1:{os.environ['PADDLE_PORT']}"
+        program = t.get_pserver_program(own)
+        exe.run(t.get_startup_program(own, program))
+        exe.run(program)
+        return None
+    program = t.get_trainer_program()
+    exe.run(fluid.default_startup_program())
+    losses = [
+        float(exe.run(program, feed=batch(i, worker, 2), fetch_list=[loss])[0][0])
+        for i in range(STEPS[sync])
+    ]
+    if closes:
+        exe.close()
+    else:
+        t._at_exit()
+    return losses
+
+
+def alone() -> list[float]:
+    import paddle.fluid as fluid
+
+    main, startup = fluid.Program(), fluid.Program()
+    startup.random_seed = 3
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        loss = build(fluid, sparse=False)
+    exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    with fluid.scope_guard(scope):
+        exe.run(startup)
+        return [
+            float(exe.run(main, feed=batch(i, 0, 1), fetch_list=[loss])[0][0])
+            for i in range(STEPS[True])
+        ]
+
+
+def test_synchronous_training_is_training_alone():
+    both = np.mean(run_job(script, 2, 2, True, True), axis=0)
+    np.testing.assert_allclose(both, alone(), rtol=1e-4)
+
+
+def test_asynchronous_workers_learn_and_servers_end():
+    for losses in run_job(script, 1, 2, False, False):
+        assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+def test_what_cannot_be_divided_is_named():
+    import paddle.fluid as fluid
+
+    t = fluid.DistributeTranspiler()
+    with pytest.raises(RuntimeError, match="transpile"):
+        t.get_trainer_program()
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        with pytest.raises(ValueError, match="minimize"):
+            t.transpile(0, pservers="127.0.0.1:1", trainers=1)
+        build(fluid, sparse=False)
+        with pytest.raises(ValueError, match="is_collective"):
+            t.transpile(0, trainers="127.0.0.1:1,127.0.0.1:2")
+        t.transpile(0, pservers="127.0.0.1:1", trainers=1)
+    assert [op.type for op in main.global_block().ops][-4:] == [
+        "send", "send_barrier", "recv", "fetch_barrier",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"127\.0\.0\.1:2"):
+        t.get_pserver_program("127.0.0.1:2")
+    (serve,) = t.get_pserver_program("127.0.0.1:1").global_block().ops
+    assert serve.type == "listen_and_serv"
