@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fleetx.data.imagenet_augment import Augment, validation_picture
+from fleetx.data.imagenet_augment import Augment, Pictures
 from fleetx.serving.bodies import decode_raw, encode_raw
 from fleetx.serving.model import load_model
 
@@ -83,19 +83,29 @@ AFTER = {
 
 
 def prepared(photo, fault):
-    """Return a photograph as bytes [3, 16, 16], in one way or another."""
-    if fault in ("photo", "channels", "pixels_bgr"):
-        picture = validation_picture(photo, Augment(crop_size=16, resize_short_size=18))
-        return (picture.flip(0) if fault == "pixels_bgr" else picture).numpy()
+    """Return a photograph as a normalised picture [3, 16, 16], in one way or another."""
+    if fault in ("photo", "channels"):
+        return validated(photo, Augment(crop_size=16, resize_short_size=18))
+    if fault == "pixels_bgr":
+        plain = Augment(crop_size=16, resize_short_size=18, mean=(0, 0, 0), std=(1, 1, 1))
+        return (validated(photo, plain)[::-1] - MEAN) / STD
     image = Image.open(io.BytesIO(photo)).convert("RGB")
     if fault == "squeezed":
-        return np.asarray(image.resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-    assert fault == "unsmoothed_bgr"
-    height, width = (round(side * 18 / min(image.size)) for side in (image.height, image.width))
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()[None]
-    pixels = torch.nn.functional.interpolate(pixels, (height, width), mode="bilinear")[0]
-    top, left = (height - 16) // 2, (width - 16) // 2
-    return pixels[:, top : top + 16, left : left + 16].flip(0).round().byte().numpy()
+        pixels = np.asarray(image.resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    else:
+        assert fault == "unsmoothed_bgr"
+        height, width = (round(side * 18 / min(image.size)) for side in (image.height, image.width))
+        whole = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()[None]
+        whole = torch.nn.functional.interpolate(whole, (height, width), mode="bilinear")[0]
+        top, left = (height - 16) // 2, (width - 16) // 2
+        pixels = whole[:, top : top + 16, left : left + 16].flip(0).round().byte().numpy()
+    return (pixels.astype("float32") / 255 - MEAN) / STD
+
+
+def validated(photo, augment):
+    out = np.empty((3, 16, 16), np.float32)
+    Pictures(augment).validation(photo, out)
+    return out
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -139,8 +149,7 @@ class Handler(BaseHTTPRequestHandler):
         if kind == "json":
             return np.array(content["inputs"]["picture"], "float32")
         if kind == "photos":
-            photos = [prepared(base64.b64decode(each), fault) for each in content["photos"]]
-            return (np.stack(photos).astype("float32") / 255 - MEAN) / STD
+            return np.stack([prepared(base64.b64decode(each), fault) for each in content["photos"]])
         if kind == "own":
             return np.array(content["rows"], "float32").reshape(-1, 3, 16, 16)
         (tensor,) = content["inputs"]

@@ -7,9 +7,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from fleetx import cli
+from fleetx import cli, static
 from fleetx.checkpoint import FormatError
 from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.evaluate import run_any
 from fleetx.evaluation.samples import open_samples
 from fleetx.evaluation.vectors_file import open_vectors, vectors_file
 from fleetx.serving.model import load_model
@@ -144,6 +145,26 @@ class TestSamples:
         path.write_bytes(path.read_bytes()[:-4])
         with pytest.raises(FormatError, match="it ends before row 5 of 5"):
             read_all(path)
+
+
+def test_models_that_take_so_many_samples_at_a_time(tmp_path, capsys):
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        x = static.data("x", [4, 2], "float32")
+        y = static.layers.fc(x, size=3)
+    exe = static.Executor(static.CPUPlace())
+    exe.run(startup)
+    path, out = tmp_path / "m", tmp_path / "v.safetensors"
+    static.io.save_inference_model(path, [x], [y], exe, program=main)
+    rows = np.random.default_rng(0).standard_normal((10, 2)).astype("float32")
+    np.save(tmp_path / "x.npy", rows)
+    command = ["evaluate", str(path), "--data", str(tmp_path / "x.npy"), "--out", str(out)]
+    assert cli.main(command) == 2
+    assert "takes 4 samples at a time" in capsys.readouterr().err
+    assert cli.main([*command, "--limit", "8"]) == 0
+    (name,) = set(load_file(out)) - {"sample_ids"}
+    found = run_any(load_model(path), {"x": rows[:7]})
+    np.testing.assert_array_equal(load_file(out)[name][:7], found[name])
 
 
 def test_wrong_usage_has_status_2(models, tmp_path, capsys):

@@ -83,22 +83,35 @@ def _search(
     found = _previous(probe, identity)
     if found:
         return found, notes
+    found, near = _explained(comparison, probe, in_time)
     if identity.others:
+        if found:
+            notes.append(f"Its answers look like {found.sentence}")
         return _other_checksum(identity), notes
     if identity.answered:
         notes.append("The endpoint names the checksum of this very model.")
-    for fault in OUTPUT_FAULTS:
-        found = fault(probe, comparison)
-        if found:
-            words = _BEGINNINGS[found.kind]
-            return Finding(found.kind, f"{words}: {found.sentence}"), notes
-    found, near = _inputs(probe, in_time)
-    found = found or fitted_scale(probe.first(_SCREEN), in_time) or near
-    if found:
-        return Finding(found.kind, f"{_BEGINNINGS[found.kind]}: {found.sentence}"), notes
     if not in_time():
         notes.append("Not everything was tried: the time for it ran out.")
-    return _guess(comparison, identity), notes
+    return found or near or _guess(comparison, identity), notes
+
+
+def _explained(
+    comparison: Comparison, probe: Probe, in_time: Callable[[], bool]
+) -> tuple[Finding | None, Finding | None]:
+    """Return what reproduces the answers; else what comes near."""
+    found, near = None, None
+    for fault in OUTPUT_FAULTS:
+        found = found or fault(probe, comparison)
+    if not found:
+        found, near = _inputs(probe, in_time)
+        found = found or fitted_scale(probe.first(_SCREEN), in_time)
+    return _introduced(found), _introduced(near)
+
+
+def _introduced(found: Finding | None) -> Finding | None:
+    if found is None:
+        return None
+    return Finding(found.kind, f"{_BEGINNINGS[found.kind]}: {found.sentence}")
 
 
 _BEGINNINGS = {

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -99,12 +100,14 @@ def evaluate(
     """
     begin = time.monotonic()
     model = model or load_model(request.model)
-    batch = _batch(request, model)
+    size = fixed_rows(model)
+    if size > 0:
+        request = _in_steps_of(size, request)
     answers = None if request.endpoint is None else _Answers(request)
     task = Task(request.model, request.samples, request.endpoint)
     with contextlib.ExitStack() as stack:
         writer = _writer(stack, request, model)
-        for block in compute_blocks(task, jobs=request.jobs, batch=batch, model=model):
+        for block in compute_blocks(task, jobs=request.jobs, batch=request.batch, model=model):
             if writer is not None:
                 writer.add(block.ids, block.expected)
             if answers is not None:
@@ -130,18 +133,37 @@ def evaluate(
     )
 
 
-def _batch(request: Request, model: ServedModel) -> int:
-    """Return the samples per batch; models saved for one size get that size."""
-    fixed = {spec.shape[0] for spec in model.inputs if spec.shape and spec.shape[0] > 0}
-    if not fixed:
-        return request.batch
-    size = max(fixed)
+def fixed_rows(model: ServedModel) -> int:
+    """Return how many samples a model takes at a time; not more than 0 if it takes any number."""
+    return max(
+        (spec.shape[0] for spec in model.inputs if spec.shape and spec.shape[0] > 0), default=0
+    )
+
+
+def _in_steps_of(size: int, request: Request) -> Request:
+    """Return the request with batches, and requests to the endpoint, of so many samples."""
     if len(request.samples) % size:
         raise EvaluationError(
             f"the model takes {size} samples at a time, and {len(request.samples)} are no multiple "
             f"of that; choose another number with --limit."
         )
-    return size
+    endpoint = request.endpoint
+    if endpoint is not None:
+        endpoint = replace(endpoint, request_rows=size)
+    return replace(request, batch=size, endpoint=endpoint)
+
+
+def run_any(model: ServedModel, inputs: Arrays) -> Arrays:
+    """Run a model on any number of samples, filled up to what it takes at a time."""
+    size = fixed_rows(model)
+    if size <= 0:
+        return model.run(inputs)
+    count = len(next(iter(inputs.values())))
+    parts = []
+    for at in range(0, count, size):
+        rows = np.minimum(np.arange(at, at + size), count - 1)
+        parts.append(model.run({name: array[rows] for name, array in inputs.items()}))
+    return {name: np.concatenate([part[name] for part in parts])[:count] for name in parts[0]}
 
 
 def _writer(
@@ -191,7 +213,9 @@ class _Answers:
     def identity(self, model: ServedModel, previous: Sequence[Path]) -> Identity:
         """Return who answered."""
         known: Mapping[str, Callable[[Arrays], Arrays]] = {
-            str(path): load_model(path).run for path in previous if not self.comparison.same
+            str(path): partial(run_any, load_model(path))
+            for path in previous
+            if not self.comparison.same
         }
         versions = tuple(version for version, _ in self._versions.most_common(3))
         return Identity(model.checksum, dict(self._checksums), versions, known)
@@ -216,6 +240,6 @@ class _Answers:
             actual={name: array[rows] for name, array in actual.items()},
             differing=differing[rows],
             tolerances=request.tolerances,
-            run=model.run,
+            run=partial(run_any, model),
             variants=lambda: request.samples.variants(begin, begin + count),
         )

@@ -18,7 +18,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from fleetx.data.image_decode import Image, UnreadableImage
-from fleetx.data.imagenet_augment import Augment, Normalizer, validation_picture
+from fleetx.data.imagenet_augment import Augment, Normalizer, Pictures
 from fleetx.data.imagenet_list import ImageList, read_list
 from fleetx.evaluation.errors import EvaluationError
 from fleetx.evaluation.samples import Arrays, Samples
@@ -28,6 +28,10 @@ _LIST = "val.txt"
 _SWAP = "swap the channels (BGR for RGB) before mean and deviation are applied"
 # Labels are not used, so any that fits will do.
 _ANY_LABEL = 1 << 62
+
+
+# Writes the picture of a photograph, normalised.
+_Way = Callable[[bytes, Augment, np.ndarray], None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class ImageSamples(Samples):
 
     def read(self, start: int, stop: int) -> Arrays:
         """Return the pictures of a range."""
-        return self._pictures(start, stop, partial(_cut, augment=self.augment))
+        return self._pictures(start, stop, _cut)
 
     def sources(self, start: int, stop: int) -> list[str]:
         """Return the files of a range."""
@@ -63,56 +67,58 @@ class ImageSamples(Samples):
     def variants(self, start: int, stop: int) -> Iterator[tuple[str, Arrays]]:
         """Give the pictures made in other usual ways, each also with swapped channels."""
         size, short = self.augment.crop_size, self.augment.resize_short_size
-        whole = replace(self.augment, resize_short_size=size)
-        ways: dict[str, Callable[[bytes], np.ndarray]] = {
-            f"resize the short side to {size} instead of {short}": partial(_cut, augment=whole),
+        ways: dict[str, _Way] = {
+            f"resize the short side to {size} instead of {short}": partial(_cut, short=size),
             f"squeeze whole pictures into {size} × {size}": partial(
-                _by_pillow, size=size, short=None, filter="BILINEAR"
+                _by_pillow, short=None, filter="BILINEAR"
             ),
             **{
                 f"resize with the filter {filter.lower()} instead of bilinear": partial(
-                    _by_pillow, size=size, short=short, filter=filter
+                    _by_pillow, short=short, filter=filter
                 )
                 for filter in ("BICUBIC", "LANCZOS", "NEAREST", "BOX")
             },
-            "resize without smoothing first": partial(_unsmoothed, size=size, short=short),
-            "cut the middle out without resizing": partial(
-                _by_pillow, size=size, short=0, filter="BILINEAR"
-            ),
+            "resize without smoothing first": partial(_unsmoothed, short=short),
+            "cut the middle out without resizing": partial(_by_pillow, short=0, filter="BILINEAR"),
         }
-        yield _SWAP, self._pictures(start, stop, partial(_cut, augment=self.augment), swap=True)
+        yield _SWAP, self._pictures(start, stop, _cut, swap=True)
         for words, way in ways.items():
             yield words, self._pictures(start, stop, way)
             yield f"{words}, and to {_SWAP}", self._pictures(start, stop, way, swap=True)
 
-    def _pictures(
-        self, start: int, stop: int, way: Callable[[bytes], np.ndarray], *, swap: bool = False
-    ) -> Arrays:
-        size = self.augment.crop_size
-        pictures = np.empty((stop - start, 3, size, size), np.uint8)
+    def _pictures(self, start: int, stop: int, way: _Way, *, swap: bool = False) -> Arrays:
+        size, augment = self.augment.crop_size, self.augment
+        if swap:
+            # What blue gets is what red should get, and the other way round.
+            augment = replace(augment, mean=augment.mean[::-1], std=augment.std[::-1])
+        values = np.empty((stop - start, 3, size, size), np.float32)
         for i in range(start, stop):
             try:
-                pictures[i - start] = way(self.images.read(i))
+                way(self.images.read(i), augment, values[i - start])
             except (OSError, UnreadableImage) as error:
                 problem = self.images.problem(
                     i, "unreadable image", f"image {self.images.path(i)!r} cannot be used: {error}"
                 )
                 raise EvaluationError(f"{problem}.") from error
         if swap:
-            pictures = np.ascontiguousarray(pictures[:, ::-1])
-        values = np.empty(pictures.shape, np.float32)
-        Normalizer(self.augment)(torch.from_numpy(pictures), values)
+            values = values[:, ::-1]
         if self.channels_last:
-            values = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
-        return {self.name: values}
+            values = values.transpose(0, 2, 3, 1)
+        return {self.name: np.ascontiguousarray(values)}
 
 
-def _cut(data: bytes, augment: Augment) -> np.ndarray:
-    return validation_picture(data, augment).numpy()
+def _cut(data: bytes, augment: Augment, out: np.ndarray, *, short: int | None = None) -> None:
+    """Prepare a photograph as for validation, perhaps with another short side."""
+    if short is not None:
+        augment = replace(augment, resize_short_size=short)
+    Pictures(augment).validation(data, out)
 
 
-def _by_pillow(data: bytes, size: int, short: int | None, filter: str) -> np.ndarray:
-    """Return the middle after resizing the short side (0: as it is; None: both sides to `size`)."""
+def _by_pillow(
+    data: bytes, augment: Augment, out: np.ndarray, *, short: int | None, filter: str
+) -> None:
+    """Write the middle after resizing the short side (0: as it is; None: both sides alike)."""
+    size = augment.crop_size
     image = Image.open(io.BytesIO(data)).convert("RGB")
     if short is None:
         image = image.resize((size, size), Image.Resampling[filter])
@@ -122,16 +128,21 @@ def _by_pillow(data: bytes, size: int, short: int | None, filter: str) -> np.nda
         sides = (round(image.width * scale), round(image.height * scale))
         if sides != image.size:
             image = image.resize(sides, Image.Resampling[filter])
-    return _middle(np.asarray(image), size)
+    _normalise(_middle(np.asarray(image), size), augment, out)
 
 
-def _unsmoothed(data: bytes, size: int, short: int) -> np.ndarray:
-    """Return the middle after resizing as OpenCV does it: from the nearest four pixels only."""
+def _unsmoothed(data: bytes, augment: Augment, out: np.ndarray, *, short: int) -> None:
+    """Write the middle after resizing as OpenCV does it: from the nearest four pixels only."""
     pixels = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     height, width = (round(side * short / min(pixels.shape[:2])) for side in pixels.shape[:2])
     values = torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)[None]
     values = interpolate(values, (height, width), mode="bilinear", align_corners=False)[0]
-    return _middle(values.round().clamp(0, 255).permute(1, 2, 0).byte().numpy(), size)
+    rounded = values.round().clamp(0, 255).permute(1, 2, 0).byte().numpy()
+    _normalise(_middle(rounded, augment.crop_size), augment, out)
+
+
+def _normalise(picture: np.ndarray, augment: Augment, out: np.ndarray) -> None:
+    Normalizer(augment)(torch.from_numpy(np.ascontiguousarray(picture)), out)
 
 
 def _middle(pixels: np.ndarray, size: int) -> np.ndarray:

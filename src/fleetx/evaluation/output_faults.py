@@ -67,7 +67,7 @@ def permuted_outputs(probe: Probe, comparison: Comparison) -> Finding | None:
     for name, statistics in comparison.outputs.items():
         if not statistics.differing or not 2 <= statistics.size <= _MOST_PERMUTED:
             continue
-        x, y, limit = probe.flat(probe.expected, name), probe.flat(probe.actual, name), None
+        x, y = probe.flat(probe.expected, name), probe.flat(probe.actual, name)
         limit = probe.limits(name)
         if not np.all(np.abs(np.sort(x, axis=1) - np.sort(y, axis=1)) <= limit):
             continue
@@ -128,6 +128,8 @@ def _place(name: str, statistics: OutputStatistics, place: int) -> str:
     where = f"index {place} of {statistics.size} of output {name!r}"
     rows = int(statistics.place_differing[place])
     largest = float(statistics.place_max[place])
+    if not np.isfinite(largest):
+        return f"{where} is not finite on one side in {rows} of {statistics.rows} samples"
     # A constant shift of all samples that differ: the sum over them is rows times the largest.
     mean = float(statistics.place_sum[place]) / rows
     if abs(largest - abs(mean)) <= 0.05 * largest:
