@@ -1,17 +1,22 @@
 """Measuring in one process: what listens when, and what is recorded of each kind of step."""
 
+import json
+import sys
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from fleetx import fleet, monitor, static
+from fleetx.fleet.asked import what_was_asked
 from fleetx.launch import heartbeat
 from fleetx.monitor.recorder import Recorder
+from fleetx.monitor.run_folder import read_run
 from fleetx.monitor.samples import samples_in
 from fleetx.static import layers
 from fleetx.static.readers.lod_tensor import LoDTensor
-from fleetx.step.stages import GradientSync, ParameterSync, Precision
+from fleetx.step.stages import GradientSync, ParameterSync, Precision, Stage
 
 
 class Kept:
@@ -278,6 +283,37 @@ class TestLoops:
     def test_wrong_number_of_epochs(self):
         with pytest.raises(ValueError, match="from 0 on, not -1"):
             next(monitor.epochs(-1))
+
+
+class TestAsked:
+    def test_timeline_in_a_folder_of_its_own(self, monkeypatch, tmp_path):
+        assert "FLEETX_TIMELINE" not in what_was_asked("fleet.init", fleet.DistributedStrategy())
+        monkeypatch.setenv("FLEETX_TIMELINE", str(tmp_path / "lines"))
+        monkeypatch.setenv("FLEETX_TIMELINE_STEPS", "2")
+        # Workers that do not all keep one would wait for each other's clocks: they compare first.
+        assert "FLEETX_TIMELINE" in what_was_asked("fleet.init", fleet.DistributedStrategy())
+        train(*pair())
+        monitor.stop()
+        trace = json.loads((tmp_path / "lines" / "timeline.json").read_text())
+        names = [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]
+        stages = ["step 1", "forward", "backward", "update"]
+        assert names == [*stages, "step 2", "waiting for data", *stages[1:]]
+
+    def test_measurements_in_the_folder(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("FLEETX_LOG_DIR", str(tmp_path))
+        train(*pair(), steps=4)
+        monitor.stop()
+        run = read_run(tmp_path)
+        assert run.problems == []
+        assert [r.step for r in run.workers[0].records] == [1, 2, 3, 4]
+        assert {row["stage"] for row in run.facts["strategy"]} == {str(stage) for stage in Stage}
+
+    def test_missing_package_is_named(self, monkeypatch, tmp_path):
+        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+        monkeypatch.setenv("FLEETX_TENSORBOARD", "1")
+        monkeypatch.setenv("FLEETX_LOG_DIR", str(tmp_path))
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'fleetx\[tensorboard\]'"):
+            fleet.init(is_collective=True)
 
 
 class TestRecorder:
