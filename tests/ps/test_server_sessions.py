@@ -230,3 +230,38 @@ def test_an_embedding_alone_keeps_what_nobody_takes():
     embedding.apply_gradients(0.5)
     rows = embedding(torch.tensor([1, -5, 7, IDS])).detach()
     np.testing.assert_array_equal(rows, [[-1, -1], [-0.5, -0.5], [0, 0], [0, 0]])
+
+
+def _late(folder: str) -> Any:
+    """Be any process of a job whose workers meet the servers only when they first need them."""
+    fresh()
+    fleet.init()
+    loss, out = network("both")
+    chosen = strategy()
+    chosen.a_sync_configs = {"launch_barrier": False}
+    fleet.distributed_optimizer(optimizer("sgd"), chosen).minimize(loss)
+    if fleet.is_server():
+        fleet.init_server()
+        fleet.run_server()
+        return None
+    exe = static.Executor()
+    exe.run(fleet.startup_program)
+    fleet.init_worker()
+    assert fleet.fleet._servers is not None
+    met = fleet.fleet._servers._client is not None
+    exe.run(fleet.main_program, feed=batch(0, fleet.worker_index()), fetch_list=[loss])
+    fleet.save(folder, feed=["x", "ids"], fetch=[out])
+    fleet.barrier_worker()
+    compiled = static.CompiledProgram(fleet.main_program)
+    for wrong in ({"executor": "exe"}, {"executor": exe, "main_program": compiled}):
+        with pytest.raises(TypeError, match="Executor|CompiledProgram"):
+            fleet.save_persistables(dirname=folder, **wrong)
+    fleet.stop_worker()
+    return met
+
+
+def test_workers_that_do_not_wait_for_servers_meet_them_later(tmp_path):
+    assert run_job(_late, 1, 2, str(tmp_path / "model"))[:2] == [False, False]
+    with static.scope_guard(static.Scope()):
+        _, feeds, _ = load_inference_dir(str(tmp_path / "model"), static.Executor())
+        assert feeds == ["x", "ids"]

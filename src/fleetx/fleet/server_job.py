@@ -127,7 +127,7 @@ class ServerJob:
             self._link = ServerLink(mode, tables)
             main._servers = startup._servers = self._link
             if self._is_ready:
-                self._link.connect(self.client())
+                self._link.join(self.client)
         self.programs = ServerPrograms(main, startup, origin)
         return self.programs
 
@@ -196,9 +196,10 @@ class ServerJob:
             _log.warning("fleet.init_worker() was called already; nothing is done now.")
             return
         self._is_ready = True
-        client = self.client()
-        if self._link is not None:
-            self._link.connect(client)
+        if self._link is None:
+            self.client()
+        else:
+            self._link.join(self.client)
 
     def client(self) -> Client:
         """Return the connection to all servers, made when it is first needed."""
@@ -252,6 +253,7 @@ class ServerJob:
         """Save parameters as files of their own, and all tables with their state beside them."""
         from fleetx.fleet.server_saving import save_parameters
 
+        _check_savers(executor, program)
         mode = self._any_mode()
         if mode is None:
             raise RuntimeError("there is nothing to save yet: train first.")
@@ -273,6 +275,7 @@ class ServerJob:
         """Save a model with its embeddings, which runs without servers."""
         from fleetx.fleet.server_saving import save_model
 
+        _check_savers(executor, program)
         if self._link is None or self.programs is None:
             raise RuntimeError("there is no program to save yet: call minimize() first.")
         return save_model(
@@ -284,3 +287,17 @@ class ServerJob:
             self._link,
             export_for_deployment=export_for_deployment,
         )
+
+
+def _check_savers(executor: Any, program: Any) -> None:
+    """Refuse what cannot save, before a server is asked for anything."""
+    from fleetx.static.compiled_program import CompiledProgram
+    from fleetx.static.executor import Executor
+
+    if executor is not None and not isinstance(executor, Executor):
+        raise TypeError(
+            f"executor is a {type(executor).__name__}: a job with parameter servers saves with an "
+            "Executor."
+        )
+    if isinstance(program, CompiledProgram):
+        raise TypeError("main_program is a CompiledProgram: give the program it was made from.")

@@ -34,6 +34,7 @@ class ServerLink:
         self.tables = tables
         self._serve = serve
         self._client: Client | None = None
+        self._connect: Callable[[], Client] | None = None
         self._scope: Scope | None = None
         self._rows: dict[str, Tensor] = {}
         self._bound: dict[str, Tensor] = {}
@@ -44,6 +45,8 @@ class ServerLink:
     @property
     def mode(self) -> Mode:
         """The object that this worker trains with."""
+        if self._mode is None and self._connect is not None:
+            self.connect(self._connect())
         if self._mode is None:
             missing = (
                 "call fleet.init_worker()"
@@ -64,6 +67,13 @@ class ServerLink:
         self._client = client
         if self._scope is not None:
             self._start(self._scope)
+
+    def join(self, client: Callable[[], Client]) -> None:
+        """Connect now, or when a value of the servers is first needed, as the mode has it."""
+        if self._settings.waits_for_servers:
+            self.connect(client())
+        else:
+            self._connect = client
 
     def give_rows(self, rows: Mapping[str, Tensor], scope: Scope) -> None:
         """Keep the first rows of tables for the servers; they leave the scope."""
