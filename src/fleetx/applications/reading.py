@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleetx.launch.environment import worker_index, worker_num
+from fleetx.data.imagenet_shards import place_in_job
 
 
 def worker_share() -> tuple[int, int]:
-    """Return this worker's number and how many there are; (0, 1) without a launcher."""
-    return worker_index(), worker_num()
+    """Return this worker's number and how many there are; (0, 1) before `fleet.init()`."""
+    index, count = place_in_job()
+    # A server builds the same model and loaders, but reads nothing: any share will do.
+    return index % count, count
 
 
 def files_in(folder: str | Path, pattern: str) -> list[Path]:
