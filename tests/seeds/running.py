@@ -73,3 +73,16 @@ def free_endpoints(count: int) -> str:
     for each in sockets:
         each.close()
     return ",".join(endpoints)
+
+
+def consecutive_ports(count: int, hosts: list[str]) -> int:
+    """Return the first of so many neighbouring ports that are free on all hosts now."""
+    for first in range(20000 + os.getpid() % 9000, 32000, count):
+        try:
+            for host in hosts:
+                for port in range(first, first + count):
+                    socket.create_server((host, port)).close()
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no free ports")

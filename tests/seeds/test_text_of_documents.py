@@ -182,5 +182,5 @@ def test_parameter_servers(tmp_path):
             assert passes == [str(i // 2) for i in range(20 if role == "WORKER" else 0)]
     finally:
         for process in processes.values():
-            process.kill()
+            process.terminate()
             process.wait()

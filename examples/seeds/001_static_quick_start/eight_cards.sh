@@ -1,3 +1,3 @@
 #!/bin/sh
 # Train on eight cards, or on those that GPUS lists. Options go to the script.
-fleetrun --gpus "${GPUS:-0,1,2,3,4,5,6,7}" "$(dirname "$0")/train_fleet_static.py" "$@"
+exec fleetrun --gpus "${GPUS:-0,1,2,3,4,5,6,7}" "$(dirname "$0")/train_fleet_static.py" "$@"

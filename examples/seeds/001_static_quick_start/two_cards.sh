@@ -1,3 +1,3 @@
 #!/bin/sh
 # Train on two cards; without GPUs on two CPU workers. Options go to the script.
-fleetrun --gpus=0,1 "$(dirname "$0")/train_fleet_static.py" "$@"
+exec fleetrun --gpus=0,1 "$(dirname "$0")/train_fleet_static.py" "$@"

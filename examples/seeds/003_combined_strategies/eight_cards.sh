@@ -1,3 +1,3 @@
 #!/bin/sh
 # Train on eight cards, or on those that GPUS lists. Options go to the script.
-fleetrun --gpus "${GPUS:-0,1,2,3,4,5,6,7}" --log_dir log "$(dirname "$0")/train.py" "$@"
+exec fleetrun --gpus "${GPUS:-0,1,2,3,4,5,6,7}" --log_dir log "$(dirname "$0")/train.py" "$@"

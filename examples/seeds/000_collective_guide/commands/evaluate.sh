@@ -1,3 +1,3 @@
 #!/bin/sh
 # Compute the vectors of the pictures in DATA (./data). Options go to the script.
-python "$(dirname "$0")/../evaluate.py" --data_dir "${DATA:-./data}" "$@"
+exec python "$(dirname "$0")/../evaluate.py" --data_dir "${DATA:-./data}" "$@"

@@ -1,3 +1,3 @@
 #!/bin/sh
 # What the launcher of 1.x takes.
-python -m paddle.distributed.launch --help
+exec python -m paddle.distributed.launch --help

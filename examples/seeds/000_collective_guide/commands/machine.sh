@@ -5,7 +5,7 @@
 # such as --fp16=True for mixed precision.
 node_ip="$1"
 shift
-python -m paddle.distributed.launch \
+exec python -m paddle.distributed.launch \
     --cluster_node_ips="${IPS:-192.168.1.2,192.168.1.3}" \
     --node_ip="$node_ip" \
     --started_port="${PORT:-6170}" \
