@@ -33,9 +33,14 @@ def write_folder(folder: Path, *, train: int, val: int = 0, size: int = 48) -> s
     return str(folder)
 
 
-def fleetrun(folder: Path, script: Path, *arguments: str) -> list[str]:
+TWO = ("--nproc_per_node", "2")
+
+
+def fleetrun(
+    folder: Path, script: Path, *arguments: str, options: tuple[str, ...] = TWO
+) -> list[str]:
     """Run a script with two workers under fleetrun; return what each of them printed."""
-    command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "2"]
+    command = [sys.executable, "-m", "fleetx.launch", *options]
     command += ["--log_dir", str(folder / "log"), str(script), *arguments]
     path = f"{ROOT / 'src'}:{ROOT / 'compat'}"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}

@@ -53,6 +53,16 @@ class TestTwoWorkers:
         assert all(speed > 0 for result in job[1] for speed in result["speeds"])
 
 
+def test_cpu_trainer_learns_with_parameter_servers(tmp_path):
+    options = ("--server_num", "1", "--worker_num", "2")
+    printed = fleetrun(tmp_path, Path(__file__).parent / "fit_on_servers.py", options=options)
+    line = STEP.replace(r"train_loss: \d+\.\d{6}", r"train_loss: (\d+\.\d{6})")
+    for rank, text in enumerate(printed):
+        found = re.findall(rf"^worker_index: {rank}, {line}", text, re.M)
+        assert [int(step) for step, _ in found] == [2, 3, 2, 3]
+        assert float(found[3][1]) < float(found[1][1])
+
+
 def linear_model():
     x = static.data("x", [None, 2], "float32")
     y = static.data("y", [None, 1], "float32")
