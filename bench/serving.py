@@ -157,6 +157,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64, help="height and width of the pictures")
     parser.add_argument("--clients", type=int, default=16, help="requests at a time")
     options = parser.parse_args()
+    # The servers have sessions of their own: who ends this program must not leave them behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as folder:
         model = save_resnet(folder, options.size)
         everyone = servers(model, options.size, options.clients)
