@@ -1,6 +1,7 @@
 """Parameter servers against those of real Paddles, against training in one process, and Gloo.
 
-    python bench/parameter_server.py [--rounds 5] [--steps 150] [--only ctr,local,dense,recovery]
+    python bench/parameter_server.py [--rounds 5] [--steps 150]
+        [--only async,sync,geo,local,dense,recovery]
 
 1. A CTR model (26 slots, a million ids, rows of 16, batch 512, SGD) with 2 servers and 2 workers:
    the same scripts run here and on Paddle 1.8.5 and 2.6.2, where PADDLE185 and PADDLE262 name a
@@ -11,12 +12,13 @@
 4. How long a job stands still when a server with a million rows is killed and started again.
 
 All processes share this machine; jobs take turns, those of 1. each started anew. Figures go to
-bench/results/parameter_server.json.
+bench/results/parameter_server.json; those of parts that were not measured stay as they are there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -28,13 +30,14 @@ from typing import Any
 import torch
 from contest import HERE, OURS, Contestant, contest, ratio
 from groups import GroupContestant
-from record import write_record
+from record import RESULTS, write_record
 from server_jobs import BATCH, ServerContestant, free_ports
 from static_graph import figures, show
 
 from fleetx.ps.client import Client
 from fleetx.ps.table_spec import SparseTableSpec
 
+PARTS = ("async", "sync", "geo", "local", "dense", "recovery")
 # Against whom, in which mode, and how many times as fast.
 GOALS = (
     ("async", "2.6.2", 2.0),
@@ -154,13 +157,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
     parser.add_argument("--steps", type=int, default=150, help="steps of a turn")
-    parser.add_argument("--only", default="ctr,local,dense,recovery", help="what to measure")
+    parser.add_argument("--only", default=",".join(PARTS), help="what to measure")
     options = parser.parse_args()
+    wanted = options.only.split(",")
+    if not set(wanted) <= set(PARTS):
+        parser.error(f"--only {options.only}: choose from {','.join(PARTS)}.")
     torch.set_num_threads(1)
-    wanted, rounds, steps = options.only.split(","), options.rounds, options.steps
+    rounds, steps = options.rounds, options.steps
     lines = []
-    if "ctr" in wanted:
-        for mode in dict.fromkeys(kind for kind, _, _ in GOALS):
+    for mode in PARTS[:3]:
+        if mode in wanted:
             lines += ctr(mode, steps, rounds)
     if "local" in wanted:
         lines += local(steps, rounds)
@@ -169,7 +175,22 @@ def main() -> None:
     if "recovery" in wanted:
         lines += recovery(rounds)
     show(lines, "Parameter servers")
-    write_record("parameter_server", rows=lines)
+    write_record("parameter_server", rows=_with_others(lines))
+
+
+def _with_others(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the new figures in the places of the old ones, and the others as they were."""
+    try:
+        before = json.loads((RESULTS / "parameter_server.json").read_text())["rows"]
+    except FileNotFoundError:
+        return lines
+    new = {_subject(line): line for line in lines}
+    kept = [new.pop(_subject(line), line) for line in before]
+    return kept + list(new.values())
+
+
+def _subject(line: dict[str, Any]) -> tuple[str, ...]:
+    return line["what"], line["ours_name"], line["peer_name"]
 
 
 if __name__ == "__main__":

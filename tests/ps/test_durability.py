@@ -1,8 +1,10 @@
 """Nothing lost: kills, restarts, lost messages, saving, damaged logs; compared bit for bit."""
 
+import contextlib
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -23,10 +25,11 @@ from training import (
 
 from fleetx.checkpoint import FormatError
 from fleetx.ps.assembly import Message
-from fleetx.ps.client import Client, ClientSettings
+from fleetx.ps.client import Client, ClientSettings, RefusedError
 from fleetx.ps.journal import Journal, read
 from fleetx.ps.liveness import PeerLostError
 from fleetx.ps.snapshots import Durability, Storage
+from fleetx.ps.tables import create_table
 from fleetx.ps.wire import Header, Kind
 
 
@@ -281,3 +284,61 @@ def test_a_folder_belongs_to_one_server(tmp_path):
     with pytest.raises(ValueError, match="fsync='sometimes'"):
         Journal(tmp_path / "x", "sometimes", 1.0)
     assert os.listdir(tmp_path)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a folder with room for two megabytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("only who may mount file systems can have a small one")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_named_and_loses_nothing(small_disk):
+    rows = torch.ones(2000, 4, dtype=torch.float64)
+    ids = torch.arange(2000)
+    settings = {"durability": durable(small_disk, snapshot_bytes=300_000)}
+    with servers(1, **settings) as (endpoints, processes):
+        client = Client(endpoints)
+        client.create(sparse_spec())
+        for _ in range(10):
+            client.push_sparse("rows", ids, rows)
+        filler = small_disk / "filler"
+        more, reason = pushes_until_full(client, filler, ids, rows)
+        assert "server 0" in reason
+        assert "cannot log it: [Errno 28] No space left" in reason
+        client.close()
+        assert processes[0].process.is_alive()
+        processes[0].kill()
+        filler.unlink()
+        assert not list(small_disk.glob("**/*.tmp"))
+        processes[0].start()
+        client = Client(endpoints)
+        client.create(sparse_spec())
+        found = client.pull_sparse("rows", ids)
+        client.push_sparse("rows", ids, rows)
+        client.finish()
+    table = create_table(sparse_spec())
+    for _ in range(10 + more):
+        table.push(ids, rows)
+    assert torch.equal(found, table.pull(ids))
+
+
+def pushes_until_full(client, filler, ids, rows):
+    """Take all the room that is left; return how many pushes had some all the same, and
+    what the next one was refused with."""
+    with open(filler, "wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            stream.write(bytes(4096))
+    for done in range(200):
+        try:
+            client.push_sparse("rows", ids, rows)
+        except RefusedError as error:
+            return done, str(error)
+    raise AssertionError("the disk is full, and pushes go on")

@@ -261,7 +261,10 @@ class Link:
     def on_readable(self) -> None:
         """Take in what has arrived."""
         while int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:  # the connection went in between
+                return
             if self._settings.drop and self._random.random() < self._settings.drop:
                 continue
             try:

@@ -84,7 +84,10 @@ class Listener:
         """Return the frames of messages that are there, or come within the time."""
         if self._socket.poll(int(seconds * 1000)):
             for _ in range(most):
-                yield self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                try:
+                    yield self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                except zmq.Again:  # whoever sent it is gone
+                    return
                 if not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                     return
 

@@ -288,8 +288,16 @@ class Server:
             raise WireError(Problem.BAD_REQUEST, f"it could not be loaded: {error}") from error
         finally:
             self.state.applied[message.header.worker] = message.header.sequence
-            if self._storage is not None:
+            self._keep_loaded()
+
+    def _keep_loaded(self) -> None:
+        if self._storage is not None:
+            try:
                 self._storage.snapshot(self.state, wait=True)
+            except OSError as error:
+                raise WireError(
+                    Problem.STORAGE, f"server {self._settings.index} cannot keep it: {error}"
+                ) from error
 
     def _state_changed(self) -> None:
         if len(self.state.finished) == self._settings.workers and self._ends_at is None:
@@ -301,7 +309,10 @@ class Server:
             and self.state.sync.is_between_steps
         ):
             with self._listener.busy():
-                self._storage.snapshot(self.state)
+                try:
+                    self._storage.snapshot(self.state)
+                except OSError as error:
+                    _log.error("A snapshot cannot be begun and will be tried again: %s.", error)
 
     def _look_at_waiting(self) -> None:
         for key, waiting in list(self._waiting.items()):

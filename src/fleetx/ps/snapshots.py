@@ -81,7 +81,7 @@ class Storage:
                     state.apply(message)
                 count += 1
         self._number = found[-1][0] + 1 if found else start
-        self._open_journal()
+        self._journal = self._new_journal(self._number)
         return count
 
     def _load_newest(self, state: ServerState) -> int:
@@ -103,9 +103,9 @@ class Storage:
         state.restore(tensors, meta)
         return number
 
-    def _open_journal(self) -> None:
-        self._journal = Journal(
-            segment_path(self._folder, self._number),
+    def _new_journal(self, number: int) -> Journal:
+        return Journal(
+            segment_path(self._folder, number),
             self._settings.fsync,
             self._settings.fsync_seconds,
         )
@@ -126,19 +126,27 @@ class Storage:
         )
 
     def snapshot(self, state: ServerState, *, wait: bool = False) -> None:
-        """Copy the state and write it in the background (or now, with `wait`)."""
+        """Copy the state and write it in the background (or now, with `wait`).
+
+        Raises OSError where there is no room for it; the log then goes on as before.
+        """
         if self._writer is not None:
             self._writer.join()
         assert self._journal is not None
+        self._last_snapshot = time.monotonic()
+        number = self._number + 1
+        fresh = self._new_journal(number)
         tensors, meta = state.capture()
         self._journal.close()
-        self._number += 1
-        self._open_journal()
-        self._last_snapshot = time.monotonic()
-        number = self._number
+        self._journal, self._number = fresh, number
+        path = self._folder / f"snapshot-{number:012d}"
 
         def write() -> None:
-            manifest.save_state(self._folder / f"snapshot-{number:012d}", tensors, meta)
+            try:
+                manifest.save_state(path, tensors, meta)
+            except OSError:
+                shutil.rmtree(path, ignore_errors=True)  # it takes the room that is missing
+                raise
             self._remove_before(number)
 
         if wait:
