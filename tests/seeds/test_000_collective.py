@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from running import COST, EXAMPLES, ROOT, results, run, saved, workers
+from seed_programs import COST, EXAMPLES, ROOT, results, run, saved, workers
 from tiny_imagenet import write_imagenet
 
 FOLDER = EXAMPLES / "000_collective_guide"

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from running import EPOCH, EXAMPLES, ROOT, consecutive_ports, environment
+from seed_programs import EPOCH, EXAMPLES, ROOT, consecutive_ports, environment
 from tiny_imagenet import write_imagenet
 
 GUIDE = "000_collective_guide"

@@ -1,6 +1,6 @@
 """The programs of the static quick start: alone, and with the workers that `--gpus` asks for."""
 
-from running import EPOCH, EXAMPLES, run
+from seed_programs import EPOCH, EXAMPLES, run
 
 FOLDER = EXAMPLES / "001_static_quick_start"
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from running import EXAMPLES, run
+from seed_programs import EXAMPLES, run
 from tiny_imagenet import SIZES, write_imagenet
 
 LINE = re.compile(

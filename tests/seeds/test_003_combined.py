@@ -3,7 +3,7 @@ downloaded."""
 
 import re
 
-from running import COST, EXAMPLES, run, workers
+from seed_programs import COST, EXAMPLES, run, workers
 from tiny_imagenet import SIZES, served
 
 FOLDER = EXAMPLES / "003_combined_strategies"

@@ -2,7 +2,7 @@
 
 import re
 
-from running import EXAMPLES, free_endpoints, run, saved
+from seed_programs import EXAMPLES, free_endpoints, run, saved
 
 FOLDER = EXAMPLES / "004_parameter_servers"
 LINE = re.compile(

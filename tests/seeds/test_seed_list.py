@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from running import EXAMPLES, ROOT
+from seed_programs import EXAMPLES, ROOT
 
 
 @pytest.mark.parametrize("page", ["docs/seeds.md", "docs/seeds.zh-CN.md"])

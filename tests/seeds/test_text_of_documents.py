@@ -13,7 +13,17 @@ import sys
 import textwrap
 
 import pytest
-from running import COST, EPOCH, EXAMPLES, ROOT, environment, free_endpoints, run, saved, workers
+from seed_programs import (
+    COST,
+    EPOCH,
+    EXAMPLES,
+    ROOT,
+    environment,
+    free_endpoints,
+    run,
+    saved,
+    workers,
+)
 from tiny_imagenet import SIZES, served, write_imagenet
 
 DOCUMENTS = ROOT.parent / "shared" / "seeds"

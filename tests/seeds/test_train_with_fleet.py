@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from running import EPOCH, EXAMPLES, ROOT, run
+from seed_programs import EPOCH, EXAMPLES, ROOT, run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_imagenet import write_imagenet
 
