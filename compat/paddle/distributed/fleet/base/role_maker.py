@@ -7,6 +7,9 @@ from fleetx.fleet.role_maker import Role
 from paddle._coverage import missing
 from paddle._role_makers import RoleMakerBase
 
+# What Paddle looks at; scripts also give where workers would meet by Gloo (path, dfs.name, …).
+_TOLD = ("current_id", "role", "worker_num", "worker_endpoints", "server_endpoints")
+
 __all__ = ["PaddleCloudRoleMaker", "Role", "RoleMakerBase", "UserDefinedRoleMaker"]
 
 
@@ -26,10 +29,9 @@ class UserDefinedRoleMaker(RoleMakerBase, core.UserDefinedRoleMaker):
         for name in ("server_endpoints", "worker_endpoints"):
             if isinstance(kwargs.get(name), str):
                 kwargs[name] = kwargs[name].split(",")
-        # Paddle 2.x does not mind an address that is listed twice.
-        core.UserDefinedRoleMaker.__init__(
-            self, is_collective=is_collective, unique=False, **kwargs
-        )
+        # Paddle 2.x does not mind other arguments, nor an address that is listed twice.
+        known = {name: value for name, value in kwargs.items() if name in _TOLD}
+        core.UserDefinedRoleMaker.__init__(self, is_collective=is_collective, unique=False, **known)
 
 
 __getattr__ = missing(__name__)
