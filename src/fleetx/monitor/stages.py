@@ -18,15 +18,19 @@ Told = Callable[[float, float, Any], None]
 class Listened:
     """A stage whose calls are told of."""
 
-    def __init__(self, inner: Any, listeners: Mapping[str, Told]) -> None:
-        self.inner = inner
+    def __init__(self, stage: Any, listeners: Mapping[str, Told]) -> None:
+        # Stages have all sorts of names themselves: what is kept here has one that none has.
+        object.__setattr__(self, "_listened", stage)
         for name, told in listeners.items():
-            setattr(self, name, _timed(getattr(inner, name), told))
+            object.__setattr__(self, name, _timed(getattr(stage, name), told))
 
     def __getattr__(self, name: str) -> Any:
-        if name == "inner":
+        if name == "_listened":
             raise AttributeError(name)
-        return getattr(self.inner, name)
+        return getattr(self._listened, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._listened, name, value)
 
 
 def _timed(method: Callable[..., Any], told: Told) -> Callable[..., Any]:
