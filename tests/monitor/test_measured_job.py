@@ -19,7 +19,7 @@ def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("job")
     done = fleetrun(
         *(folder, "--nproc_per_node", 2, "--log_dir", "log"),
-        *(WORKERS / "straggler.py", STEPS, 12),
+        *(WORKERS / "straggler.py", STEPS, 120),
         FLEETX_TIMELINE="1",
         FLEETX_TIMELINE_STEPS="10",
         FLEETX_TENSORBOARD="1",

@@ -35,12 +35,15 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def _merge(source: Path, target: Path) -> None:
+    """Move files to their places; folders are made there, since other tars may fill them too."""
     for entry in source.iterdir():
         place = target / entry.name
-        if entry.is_dir() and not entry.is_symlink() and place.is_dir():
+        if entry.is_dir() and not entry.is_symlink():
+            if not place.is_dir() and (place.exists() or place.is_symlink()):
+                place.unlink()
+            place.mkdir(exist_ok=True)
             _merge(entry, place)
-        elif place.is_dir():
+            continue
+        if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
-            os.replace(entry, place)
-        else:
-            os.replace(entry, place)
+        os.replace(entry, place)
