@@ -13,6 +13,7 @@ import os
 import numpy as np
 from models import resnet
 from utils import reader_cv2
+from utils.pretrained import load_pretrained
 from utils.utility import add_arguments, print_arguments
 
 import paddle
@@ -46,17 +47,6 @@ def build(args: argparse.Namespace, startup: fluid.Program) -> tuple:
     return main.clone(for_test=True), loader, image, vector
 
 
-def load(exe: fluid.Executor, folder: str, program: fluid.Program) -> None:
-    """Load the parameters that the folder holds; refuse one that holds none of them."""
-
-    def is_there(var: fluid.Variable) -> bool:
-        return var.persistable and os.path.exists(os.path.join(folder, var.name))
-
-    if not any(is_there(var) for var in program.list_vars()):
-        raise SystemExit(f"--pretrained_model {folder!r} holds no parameter of the network.")
-    fluid.io.load_vars(exe, folder, main_program=program, predicate=is_there)
-
-
 def evaluate(args: argparse.Namespace) -> None:
     """Compute the vectors and write them."""
     startup = fluid.Program()
@@ -65,7 +55,7 @@ def evaluate(args: argparse.Namespace) -> None:
     exe = fluid.Executor(place)
     exe.run(startup)
     if args.pretrained_model:
-        load(exe, args.pretrained_model, program)
+        load_pretrained(exe, args.pretrained_model, program)
     fluid.io.save_inference_model(
         os.path.dirname(args.output) or ".",
         ["image"],

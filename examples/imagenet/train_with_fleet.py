@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from models import resnet
+from utils.pretrained import load_pretrained
 from utils.reader_cv2 import augment_of
 from utils.utility import add_arguments, print_arguments
 
@@ -174,17 +175,6 @@ class Board:
             for name, value in zip(("loss", "acc1", "acc5"), values, strict=True):
                 self._writer.add_scalar(f"{part}/{name}", value, step)
             self._writer.flush()
-
-
-def load_pretrained(exe: fluid.Executor, folder: str, program: fluid.Program) -> None:
-    """Load the parameters that a folder holds; refuse one that holds none of them."""
-
-    def is_there(var: fluid.Variable) -> bool:
-        return var.persistable and os.path.exists(os.path.join(folder, var.name))
-
-    if not any(is_there(var) for var in program.list_vars()):
-        raise SystemExit(f"--pretrained_model {folder!r} holds no parameter of the network.")
-    fluid.io.load_vars(exe, folder, main_program=program, predicate=is_there)
 
 
 def train(args: argparse.Namespace) -> None:
