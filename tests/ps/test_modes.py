@@ -1,5 +1,6 @@
 """Modes: sync equals training in one process, async and geo with one worker do too; merging."""
 
+import signal
 import threading
 
 import pytest
@@ -175,6 +176,7 @@ def test_geo_moves_only_touched_rows_and_reaches_everybody():
             modes[0].push_sparse("rows", torch.tensor([3, 4, 3]), torch.ones(3, 4).double())
             modes[0]._parameters["b"].sub_(1.0)
             modes[0].step_end()
+        modes[0].settle()
         # Worker 0 went 2 * 2 * 0.2 in row 3; half of it, divided by the workers, is at the servers.
         at_servers = modes[0].client.pull_sparse("rows", ids)
         expected = first.clone()
@@ -185,11 +187,37 @@ def test_geo_moves_only_touched_rows_and_reaches_everybody():
         for _ in range(2):
             modes[1].push_sparse("rows", torch.tensor([5]), torch.ones(1, 4).double())
             modes[1].step_end()
+        modes[1].settle()
         assert torch.allclose(modes[1]._parameters["b"], torch.full((3,), -1.0).double())
         assert modes[0].client.changed("rows")[0].tolist() == [5]
         assert modes[0].client.changed("rows")[0].tolist() == []
         for mode in modes:
             mode.stop()
+
+
+def test_geo_trains_on_while_servers_take_their_time():
+    with servers(1) as (endpoints, (process,)):
+        mode = make_mode("geo", Client(endpoints), 1, k_steps=2)
+        values = {"w": torch.zeros(12, 3).double(), "b": torch.zeros(3).double()}
+        mode.start(values)
+        ids = torch.tensor([1, 2, 3])
+        first = mode.pull_sparse("rows", ids)
+
+        def step():
+            mode.push_sparse("rows", ids, torch.ones(3, 4).double())
+            values["b"].sub_(1.0)
+            mode.step_end()
+
+        process.signal(signal.SIGSTOP)
+        for _ in range(3):  # begins an exchange after the second
+            step()
+        assert torch.allclose(mode.pull_sparse("rows", ids), first - 0.6)
+        process.signal(signal.SIGCONT)
+        step()
+        mode.settle()
+        assert torch.allclose(mode.client.pull_sparse("rows", ids), first - 0.8)
+        assert torch.allclose(values["b"], torch.full((3,), -4.0).double())
+        mode.stop()
 
 
 def test_staleness_makes_the_fast_wait_for_the_slow():

@@ -35,6 +35,7 @@ class Case:
     schedule: bool = False
     embeddings: str = "both"
     rows: str | None = None
+    ahead: bool = False
     endpoints: tuple[str, ...] = ()
 
 
@@ -77,9 +78,14 @@ def train(session: Any, case: Case, batches: Any) -> dict[str, torch.Tensor]:
     optimizer = session.distributed_optimizer(made)
     wrapped = session.distributed_model(model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5) if case.schedule else None
-    for x, ids, y in batches:
+    for number, (x, ids, y) in enumerate(batches):
         optimizer.zero_grad()
         ((wrapped(x, ids) - y) ** 2).mean().backward()
+        if case.ahead and number + 1 < len(batches):
+            following = batches[number + 1][1]
+            model.words.prefetch(following[:, 1] * 10**12)
+            if hasattr(model.ids, "prefetch"):  # rows on servers
+                model.ids.prefetch(following[:, 0])
         optimizer.step()
         if scheduler is not None:
             scheduler.step()
@@ -158,6 +164,8 @@ def test_modules_train_as_in_one_process():
                 2, 1, "Adagrad", ServerMode(kind="async", settings=AsyncSettings(max_staleness=0))
             ),
             Case(2, 1, mode=ServerMode(kind="geo", k_steps=1)),
+            Case(2, 2, ahead=True),
+            Case(2, 1, mode=ServerMode(kind="geo", k_steps=1), ahead=True),
             Case(1, 1, mode=ServerMode(kind="half_async")),
         ]
     )

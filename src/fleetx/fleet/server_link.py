@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fleetx.fleet.fed_ids import FedIds, fed_tensor
 from fleetx.fleet.server_mode import ServerMode
 from fleetx.fleet.server_tables import ProgramTables
 from fleetx.launch import heartbeat
 from fleetx.ps.client import Client
 from fleetx.ps.first_rows import MARKER, give_rows, marker_table
-from fleetx.ps.index import unique_ids
 from fleetx.ps.mode import Mode
+from fleetx.ps.row_fetcher import RowFetcher
+from fleetx.static.program import Program
 from fleetx.static.scope import Scope
 
 _log = logging.getLogger("fleetx.fleet")
@@ -39,6 +42,8 @@ class ServerLink:
         self._rows: dict[str, Tensor] = {}
         self._bound: dict[str, Tensor] = {}
         self._mode: Mode | None = None
+        self._fetcher: RowFetcher | None = None
+        self._fed_ids = FedIds()
         self.on_close: Callable[[], None] | None = None
         """Called when the executor that runs the program is closed."""
 
@@ -115,26 +120,42 @@ class ServerLink:
         ids: Sequence[Tensor],
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Return per table the rows of its unique ids, per ids their places, per table the ids."""
-        mode = self.mode
+        fetcher = self._row_fetcher()
         places: list[Tensor] = [torch.empty(0)] * len(ids)
-        keys, pending = [], []
-        for number, table in enumerate(tables):
+        fetches = []
+        for number, (table, padding) in enumerate(zip(tables, paddings, strict=True)):
             mine = [i for i, owner in enumerate(table_of_ids) if owner == number]
             flat = [ids[i].reshape(-1).long() for i in mine]
-            found, inverse = unique_ids(flat[0] if len(flat) == 1 else torch.cat(flat))
-            if paddings[number] >= 0:
-                found, inverse = _without(found, inverse, paddings[number])
-            pending.append(mode.start_pull_sparse(table, found))
-            keys.append(found)
-            for i, part in zip(mine, inverse.split([len(f) for f in flat]), strict=True):
+            fetch = fetcher.fetch(table, flat[0] if len(flat) == 1 else torch.cat(flat), padding)
+            fetches.append(fetch)
+            for i, part in zip(mine, fetch.places.split([len(f) for f in flat]), strict=True):
                 places[i] = part.view(ids[i].shape)
         with heartbeat.collective("rows from servers"):
-            rows = [each.wait() for each in pending]
+            rows = [fetch.rows.wait() for fetch in fetches]
         for number, padding in enumerate(paddings):
             if padding >= 0:
                 rows[number] = torch.cat([rows[number].new_zeros(1, rows[number].shape[1]),
                                           rows[number]])  # fmt: skip
-        return rows, places, keys
+        return rows, places, [fetch.keys for fetch in fetches]
+
+    def expect(self, program: Program, feed: Mapping[str, Any]) -> None:
+        """Begin to fetch the rows that the run after this one needs, whose feed is known already.
+
+        Only rows of ids that are fed as they are: others are known when they have been computed.
+        """
+        if self._mode is None:
+            return
+        fetcher = self._row_fetcher()
+        for table, names, padding in self._fed_ids.of(program):
+            ids = [fed_tensor(feed.get(name)) for name in names]
+            if all(each is not None for each in ids):
+                flat = [each.reshape(-1).long() for each in ids if each is not None]
+                fetcher.expect(table, torch.cat(flat), padding)
+
+    def _row_fetcher(self) -> RowFetcher:
+        if self._fetcher is None:
+            self._fetcher = RowFetcher(self.mode)
+        return self._fetcher
 
     def push_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
         """Hand over the gradients of rows; one more of them than keys is that of the padding."""
@@ -176,10 +197,12 @@ class ServerLink:
         """Fetch the parameters as they are now."""
         assert self._scope is not None
         self._follow({name: _value(self._scope, name) for name in self.tables.dense_names})
+        self.mode.settle()
         self.mode.refresh_dense()
 
     def whole_table(self, name: str) -> Tensor:
         """Return all declared rows of a table."""
+        self.mode.settle()
         count = self.tables.sparse[name].rows
         parts = [
             self.mode.client.pull_sparse(name, torch.arange(start, min(start + _CHUNK, count)))
@@ -196,11 +219,3 @@ def _value(scope: Scope, name: str) -> Tensor:
     if found is None or not isinstance(found.value, Tensor):
         raise RuntimeError(f"parameter {name!r} has no value: run fleet.startup_program first.")
     return found.value
-
-
-def _without(keys: Tensor, inverse: Tensor, padding: int) -> tuple[Tensor, Tensor]:
-    """Return ids without the padding id; place 0 is its, and the others move up."""
-    others = keys != padding
-    place = torch.zeros(len(keys), dtype=torch.int64)
-    place[others] = torch.arange(1, int(others.sum()) + 1)
-    return keys[others], place[inverse]

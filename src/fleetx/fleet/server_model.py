@@ -28,6 +28,7 @@ from fleetx.ps.client import Client
 from fleetx.ps.embedding import LocalTable, RowModule, ServedEmbedding
 from fleetx.ps.first_rows import MARKER, give_rows, marker_table
 from fleetx.ps.mode import Mode
+from fleetx.ps.row_fetcher import RowFetcher
 from fleetx.ps.table_spec import DTYPES, DenseTableSpec, OptimizerSpec
 from fleetx.step.compose import compose_update
 from fleetx.step.technique import Technique
@@ -258,11 +259,17 @@ class _ServerRows:
 
     def __init__(self, table: str, mode: Mode) -> None:
         self._table, self._mode = table, mode
+        self._fetcher = RowFetcher(mode)
 
-    def pull(self, ids: Tensor) -> Tensor:
+    def expect(self, ids: Tensor) -> None:
+        """Begin to fetch rows of the next step."""
+        self._fetcher.expect(self._table, ids)
+
+    def pull(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Fetch rows."""
+        fetch = self._fetcher.fetch(self._table, ids)
         with heartbeat.collective("rows from servers"):
-            return self._mode.pull_sparse(self._table, ids)
+            return fetch.keys, fetch.places, fetch.rows.wait()
 
     def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
         """Send gradients."""

@@ -76,10 +76,11 @@ class AsyncMode(Mode):
         # A worker that was started again goes on where the others have seen it last.
         return 1 + max(welcome["clock"] for welcome in self.client.welcomes())
 
-    def _freshness(self) -> dict[str, Any]:
+    def _freshness(self, ahead: int = 0) -> dict[str, Any]:
         if self._settings.max_staleness is None:
             return {}
-        return {"step": self.step - 1 - self._settings.max_staleness, "flags": Flag.CLOCKED}
+        step = self.step + ahead
+        return {"step": step - 1 - self._settings.max_staleness, "flags": Flag.CLOCKED}
 
     def pull_dense(self) -> None:
         """Take the newest parameters that have come back from a push.
@@ -108,6 +109,16 @@ class AsyncMode(Mode):
         """Begin to fetch rows as they are now."""
         self._check()
         return self.client.start_pull_sparse(table, ids, **self._freshness())
+
+    @property
+    def can_pull_ahead(self) -> bool:
+        """Always."""
+        return True
+
+    def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows of the next step, as new as `max_staleness` wants them there."""
+        self._check()
+        return self.client.start_pull_sparse(table, ids, **self._freshness(ahead=1))
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
         """Keep copies of gradients for the end of the step."""

@@ -31,8 +31,11 @@ _MOST_PENDING = 1024
 class RowSource(Protocol):
     """Where rows come from and where their gradients go."""
 
-    def pull(self, ids: Tensor) -> Tensor:
-        """Return the rows of ids."""
+    def expect(self, ids: Tensor) -> None:
+        """Begin to fetch the rows of the next step's ids (flat), if that makes sense here."""
+
+    def pull(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the unique ids, the place of each id among them, and their rows."""
 
     def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
         """Take gradients of rows."""
@@ -44,9 +47,13 @@ class LocalTable:
     def __init__(self, spec: SparseTableSpec) -> None:
         self.table = SparseTable(spec)
 
-    def pull(self, ids: Tensor) -> Tensor:
-        """Return the rows of ids."""
-        return self.table.pull(ids)
+    def expect(self, ids: Tensor) -> None:
+        """Do nothing: all rows are here."""
+
+    def pull(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the unique ids, the place of each id among them, and their rows."""
+        keys, places = unique_ids(ids)
+        return keys, places, self.table.pull(keys)
 
     def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
         """Update rows."""
@@ -84,10 +91,17 @@ class RowModule(nn.Module):
             self._source = LocalTable(self.make_spec(None))
         return self._source
 
+    def prefetch(self, ids: Tensor) -> None:
+        """Begin to fetch the rows of the next step's ids while this step is under way.
+
+        To be called before the step of the optimizer; the forward pass of the next step with the
+        same ids then need not wait. It changes no result in synchronous training.
+        """
+        self._rows().expect(ids.detach().reshape(-1).long())
+
     def forward(self, ids: Tensor) -> Tensor:
         """Return the rows of ids: ids.shape + (dim,)."""
-        keys, places = unique_ids(ids.detach().reshape(-1).long())
-        rows = self._rows().pull(keys)
+        keys, places, rows = self._rows().pull(ids.detach().reshape(-1).long())
         if torch.is_grad_enabled():
             rows.requires_grad_()
             rows.register_post_accumulate_grad_hook(self._keeper(keys))

@@ -4,11 +4,18 @@ The optimizer runs on the worker. After k steps, delta = (local - old) / workers
 which add it, and old += delta; then, with the servers' value P, local += P - old and old = P. Of
 sparse tables only rows that this worker has touched go up, and only rows that others have changed
 come down; a row that is new to this worker is fetched when it is first needed.
+
+Training goes on while an exchange is under way: what comes down is added at the end of the first
+step that finds it there, at the latest before the next exchange.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -31,6 +38,9 @@ class GeoMode(Mode):
             raise ValueError(f"k_steps={k_steps}: geo training exchanges every 1 or more steps.")
         self._k_steps = k_steps
         self._old: dict[str, Blocks] = {}
+        self._learning: list[Callable[[], None]] = []
+        """Fetches of rows for the next step; each is called before anything else comes down."""
+        self._exchange: Future[_News] | None = None
         self._rows = {name: _LocalRows(spec) for name, spec in self._sparse.items()}
 
     def _first_step(self) -> int:
@@ -47,6 +57,24 @@ class GeoMode(Mode):
         local = self._rows[table]
         flat = ids.detach().reshape(-1)
         learn = self._start_learning(table, flat)
+
+        def finish(_: list[Message]) -> Tensor:
+            learn()
+            return local.read(flat).reshape(*ids.shape, -1)
+
+        return Pending([], finish)
+
+    @property
+    def can_pull_ahead(self) -> bool:
+        """Always."""
+        return True
+
+    def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows of the next step that this worker has not."""
+        local = self._rows[table]
+        flat = ids.detach().reshape(-1)
+        learn = self._start_learning(table, flat)
+        self._learning.append(learn)
 
         def finish(_: list[Message]) -> Tensor:
             learn()
@@ -76,43 +104,87 @@ class GeoMode(Mode):
         self._rows[table].update(flat, gradients.detach().reshape(len(flat), -1), rate)
 
     def step_end(self) -> None:
-        """Exchange differences if it is time."""
+        """Begin to exchange differences if it is time; take what an exchange has brought."""
         self.step += 1
         if self.step % self._k_steps == 0:
-            self._exchange()
+            self._start_exchange()
+        elif self._exchange is not None and self._exchange.done():
+            self.settle()
 
-    def _exchange(self) -> None:
+    def _start_exchange(self) -> None:
+        self.settle()
         workers = self.client.workers
-        sent = []
+        dense: dict[str, Blocks] = {}
         for table, views in self._views.items():
-            deltas = {}
-            for name, view in views.items():
-                deltas[name] = (view - self._old[table][name]) / workers
-                self._old[table][name] += deltas[name]
-            sent.append(self.client.start_dense(Kind.ADD, table, deltas))
-        for table, local in self._rows.items():
-            ids, rows = local.take_deltas(workers)
+            old = self._old[table]
+            dense[table] = {name: (view - old[name]) / workers for name, view in views.items()}
+            for name, delta in dense[table].items():
+                old[name] += delta
+        rows = {table: local.take_deltas(workers) for table, local in self._rows.items()}
+        found: Future[_News] = Future()
+
+        def talk() -> None:
+            try:
+                found.set_result(self._talk(dense, rows))
+            except BaseException as error:  # raised again by settle
+                found.set_exception(error)
+
+        self._exchange = found
+        threading.Thread(target=talk, name="geo exchange", daemon=True).start()
+
+    def _talk(self, dense: dict[str, Blocks], rows: dict[str, tuple[Tensor, Tensor]]) -> _News:
+        """Send differences; return what the servers have then. Runs beside the training."""
+        client = self.client
+        sent = [client.start_dense(Kind.ADD, table, deltas) for table, deltas in dense.items()]
+        for table, (ids, deltas) in rows.items():
             if len(ids):
-                sent.append(self.client.start_sparse(Kind.ADD, table, ids, rows))
+                sent.append(client.start_sparse(Kind.ADD, table, ids, deltas))
         for pending in sent:
             pending.wait()
-        self._fetch()
+        values = {
+            table: {name: torch.empty_like(delta) for name, delta in deltas.items()}
+            for table, deltas in dense.items()
+        }
+        for pending in [client.start_pull_dense(table, out) for table, out in values.items()]:
+            pending.wait()
+        return _News(values, {table: client.changed(table) for table in rows})
 
-    def _fetch(self) -> None:
-        for table, views in self._views.items():
-            values = {name: torch.empty_like(view) for name, view in views.items()}
-            self.client.start_pull_dense(table, values).wait()
-            for name, view in views.items():
+    def settle(self) -> None:
+        """Wait for an exchange that is under way, if any, and add what it has brought."""
+        if self._exchange is None:
+            return
+        news, self._exchange = self._exchange.result(), None
+        # A row that was asked for before the servers told what had changed, and that nobody knew
+        # here when they told it, would miss those changes.
+        for learn in self._learning:
+            learn()
+        self._learning.clear()
+        for table, values in news.dense.items():
+            for name, view in self._views[table].items():
                 view += values[name] - self._old[table][name]
             self._old[table] = values
-        for table, local in self._rows.items():
-            local.merge(*self.client.changed(table))
+        for table, changes in news.rows.items():
+            self._rows[table].merge(*changes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save all tables, with everything that this worker has sent; one worker calls it."""
+        self.settle()
+        super().save(path)
 
     def stop(self) -> None:
         """Send what has not been sent and say farewell."""
         if self.step % self._k_steps:
-            self._exchange()
+            self._start_exchange()
+        self.settle()
         self.client.finish()
+
+
+@dataclasses.dataclass(frozen=True)
+class _News:
+    """What the servers have after an exchange."""
+
+    dense: dict[str, Blocks]
+    rows: dict[str, tuple[Tensor, Tensor]]
 
 
 class _LocalRows:
@@ -130,7 +202,10 @@ class _LocalRows:
         return unique_ids(ids[missing])[0] if bool(missing.any()) else ids[:0]
 
     def learn(self, ids: Tensor, rows: Tensor) -> None:
-        """Take over rows of the servers."""
+        """Take over rows of the servers, but none that is known by now and has gone on here."""
+        new = self._index.lookup(ids) < 0
+        if not bool(new.all()):
+            ids, rows = ids[new], rows[new]
         places, _ = self._index.insert(ids)
         if self._index.row_limit > len(self._local):
             more = max(self._index.row_limit, 2 * len(self._local)) - len(self._local)

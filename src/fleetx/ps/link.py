@@ -181,11 +181,10 @@ class Link:
 
     @property
     def is_finishing(self) -> bool:
-        """Whether the farewell has been sent and nothing else is pending."""
-        return bool(self._pending) and all(
-            request.header.kind == Kind.FINISH and request.attempt >= 0
-            for request in self._pending.values()
-        )
+        """Whether the farewell has been sent and nothing is pending that anybody waits for."""
+        # Rows of a step that never was may have been asked for ahead.
+        rest = [r for r in self._pending.values() if r.header.kind != Kind.PULL]
+        return bool(rest) and all(r.header.kind == Kind.FINISH and r.attempt >= 0 for r in rest)
 
     def _say_hello(self) -> None:
         self._hello_at = time.monotonic()

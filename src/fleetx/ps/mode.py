@@ -3,7 +3,8 @@
 A mode stands between a training loop and the client. The loop calls, per step: `pull_dense()`,
 `pull_sparse(table, ids)` as often as it needs, `push_dense(gradients)`, `push_sparse(table, ids,
 gradients)`, `step_end()`; before all of it `start(parameters)`, which returns the number of the
-first step, and after all of it `stop()`. The modes differ in when things are sent and waited for.
+first step, and after all of it `stop()`. During a step it may ask for rows of the next one already.
+The modes differ in when things are sent and waited for.
 """
 
 from __future__ import annotations
@@ -116,6 +117,15 @@ class Mode(abc.ABC):
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Begin to fetch rows of a table: ids.shape + (dim,)."""
 
+    @property
+    def can_pull_ahead(self) -> bool:
+        """Whether rows of the next step may be asked for before this step has ended."""
+        return False
+
+    def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows for the step after this one, if `can_pull_ahead`."""
+        raise NotImplementedError(f"{type(self).__name__} fetches rows in the step they are for.")
+
     def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
         """Return rows of a table: ids.shape + (dim,)."""
         return self.start_pull_sparse(table, ids).wait()
@@ -129,6 +139,9 @@ class Mode(abc.ABC):
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
         """Hand over gradients of rows."""
+
+    def settle(self) -> None:  # noqa: B027 - most modes have nothing under way then
+        """Wait for an exchange that `step_end` has begun, in modes that train on meanwhile."""
 
     @abc.abstractmethod
     def step_end(self) -> None:

@@ -69,6 +69,15 @@ class SyncMode(Mode):
         self._agree_on_norm()
         return self.client.start_pull_sparse(table, ids, step=self.step)
 
+    @property
+    def can_pull_ahead(self) -> bool:
+        """Not if workers must agree on a norm first: who waits for rows would not do so."""
+        return not self._needs_norm
+
+    def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows as they will be after this step: servers answer when it is done."""
+        return self.client.start_pull_sparse(table, ids, step=self.step + 1)
+
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
         """Begin to send gradients, which must stay as they are until `step_end` has returned."""
         for table in self._dense:

@@ -24,6 +24,7 @@ from fleetx.static.op_registry import EMPTY_NAME
 from fleetx.static.operator import Operator
 from fleetx.static.place import CPUPlace, Place
 from fleetx.static.program import Program, default_main_program
+from fleetx.static.readers.look_ahead import announcing, following_feed
 from fleetx.static.scope import Scope, global_scope
 from fleetx.static.scope_tensor import ScopeTensor
 from fleetx.static.variable import Variable
@@ -82,6 +83,7 @@ class Executor:
         scope = global_scope() if scope is None else scope
         batches = getattr(program, "_place_count", 1)
         program, build = _unwrap(default_main_program() if program is None else program)
+        given = feed
         parts = batches  # how many batches of the declared size the feed is made of
         if isinstance(feed, list | tuple):
             parts = max(parts, len(feed))
@@ -112,6 +114,10 @@ class Executor:
                 del cache[k]
             prepared = self._prepared(program, list(feed), fetches, scope, build, parts)
             cache[key] = prepared
+        if program._servers is not None:
+            following = following_feed(program, given)
+            if following is not None:
+                program._servers.expect(program, following)
         return prepared.run(feed, return_numpy)
 
     def _pruned(
@@ -236,7 +242,7 @@ class Executor:
         labels = list(fetch_info) if fetch_info else names
         with _watched(fetch_handler, global_scope() if scope is None else scope) as seen:
             fetches = [*names, *seen]
-            for step, feed in enumerate(dataset):
+            for step, feed in enumerate(announcing(dataset)):
                 values = self.run(program, feed=feed, fetch_list=fetches, scope=scope)
                 for holder, value in zip(seen.values(), values[len(names) :], strict=True):
                     holder.set(value)

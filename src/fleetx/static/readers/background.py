@@ -81,6 +81,11 @@ class Channel(Generic[T]):
                 raise self._error.with_traceback(self._traceback)
             raise StopIteration
 
+    def peek(self) -> T | None:
+        """Return the next item without taking it, None if it is not there yet."""
+        with self._changed:
+            return self._items[0] if self._items else None
+
     def __iter__(self) -> Iterator[T]:
         return self
 
@@ -132,6 +137,10 @@ class BackgroundIterator(Iterator[T]):
 
     def __next__(self) -> T:
         return self._channel.get()
+
+    def peek(self) -> T | None:
+        """Return the next item without taking it, None if it has not been read yet."""
+        return self._channel.peek()
 
     @property
     def thread(self) -> threading.Thread:

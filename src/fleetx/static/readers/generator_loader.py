@@ -16,9 +16,10 @@ from fleetx.static.place import Place
 from fleetx.static.program import default_main_program
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.batch import Reader
-from fleetx.static.readers.data_feeder import Slot, slot_of
+from fleetx.static.readers.data_feeder import Feed, Slot, slot_of
 from fleetx.static.readers.generator_source import GeneratorSource, regular_array
 from fleetx.static.readers.lod_tensor import LoDTensor
+from fleetx.static.readers.look_ahead import AnnouncingFeed
 from fleetx.static.readers.program_reader import ProgramReader, PushQueue, ReadPort
 from fleetx.static.readers.reader_ops import append_double_buffer, append_read, append_reader
 
@@ -220,6 +221,20 @@ def as_places(places: Any) -> list[Place]:
     return items
 
 
+def _announcing(
+    batches: BackgroundIterator[Sequence[LoDTensor]], place: Place, names: Sequence[str]
+) -> Iterator[Batch]:
+    """Give feeds for one place; each can tell the next."""
+
+    def as_feed(batch: Sequence[LoDTensor]) -> Feed:
+        return dict(zip(names, batch, strict=True))
+
+    for batch in batches:
+        for tensor in batch:
+            tensor.set(tensor.value, place, zero_copy=True)
+        yield [AnnouncingFeed(as_feed(batch), batches, as_feed)]
+
+
 def group_by_place(
     batches: Iterable[Sequence[LoDTensor]],
     places: Sequence[Place],
@@ -227,6 +242,9 @@ def group_by_place(
     drop_last: bool,
 ) -> Iterator[Batch]:
     """Give lists with one batch per place: dicts by name, or lists where there are no names."""
+    if names is not None and len(places) == 1 and isinstance(batches, BackgroundIterator):
+        yield from _announcing(batches, places[0], names)
+        return
     group: Batch = []
     for batch in batches:
         place = places[len(group)]

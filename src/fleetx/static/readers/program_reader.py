@@ -104,6 +104,10 @@ class ProgramReader:
         if running is not None:
             running.close()
 
+    def peek(self) -> list[LoDTensor] | None:
+        """Return the next batch without taking it, None if it is not there yet."""
+        return None if self._running is None else self._running.peek()
+
     def next_batch(self) -> list[LoDTensor]:
         """Return the next batch; EOFException at the end of the data."""
         if self._running is None and (self._pushed is None or self._source.is_set):
