@@ -67,6 +67,47 @@ def test_saves_go_on_with_another_number_of_servers_and_models_run_alone(tmp_pat
     assert not (Path(rest) / "grown").is_file()
 
 
+def _load_again(folder: str) -> Any:
+    """Train, save, train on, load; return what a job predicts after each."""
+    fresh()
+    fleet.init()
+    loss, out = network("both")
+    fleet.distributed_optimizer(optimizer("adagrad"), strategy()).minimize(loss)
+    if fleet.is_server():
+        fleet.init_server()
+        fleet.run_server()
+        return None
+    exe = static.Executor()
+    exe.run(fleet.startup_program)
+    fleet.init_worker()
+    test = fleet.main_program.clone(for_test=True)
+    found = []
+
+    def train(steps: range) -> None:
+        for step in steps:
+            exe.run(fleet.main_program, feed=batch(step, 0), fetch_list=[loss])
+        found.append(exe.run(test, feed=batch(50, 0), fetch_list=[out])[0])
+
+    train(range(3))
+    fleet.save_persistables(exe, folder)
+    fleet.save_inference_model(exe, os.path.join(folder, "one"), ["x", "ids"], out)  # no list
+    train(range(3, 5))
+    with pytest.raises(FileNotFoundError, match=r"takes what fleet.save_persistables wrote"):
+        fleet.load_model(os.path.join(folder, "nothing"))
+    fleet.load_model(folder)
+    train(range(0))
+    train(range(3, 5))
+    fleet.stop_worker()
+    return found
+
+
+def test_a_job_goes_back_to_what_it_has_saved(tmp_path):
+    saved, later, loaded, again = run_job(_load_again, 2, 1, str(tmp_path))[0]
+    assert not np.allclose(saved, later)
+    np.testing.assert_array_equal(loaded, saved)
+    np.testing.assert_array_equal(again, later)  # the state of the optimizer came back too
+
+
 def _two_workers(folder: str) -> Any:
     """A script of PyTorch that saves and is loaded again, and uses what programs have not."""
     fleet.init(strategy=strategy())

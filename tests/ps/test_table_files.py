@@ -1,7 +1,9 @@
 """Saved tables: on another number of servers, in Paddle's text, for other programs, and damaged."""
 
 import json
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -172,10 +174,30 @@ class TestWholeSaves:
         again = create_table(sparse())
         load_table(tmp_path, again)
         assert torch.equal(again.pull(IDS), kept)
+        (left,) = (tmp_path / "emb").glob("part-*-second")
+        os.utime(left, (0, 0))  # so long ago that nobody will finish it
         save_all(tmp_path, tables, "third")
         load_table(tmp_path, again)
         assert torch.equal(again.pull(IDS), pull_all(tables, IDS))
         assert len(list((tmp_path / "emb").glob("part-*"))) == 2
+
+    def test_saves_of_several_workers_into_one_folder(self, tmp_path):
+        tables = [create_table(sparse()) for _ in range(2)]
+        push_all(tables, IDS, 1)
+
+        def save(worker):
+            for number in range(20):
+                save_all(tmp_path, tables, f"{worker}_{number}")
+
+        save(0)
+        again = create_table(sparse())
+        with ThreadPoolExecutor() as pool:
+            saving = [pool.submit(save, worker) for worker in range(2)]
+            while not all(each.done() for each in saving):
+                load_table(tmp_path, again)
+                assert torch.equal(again.pull(IDS), pull_all(tables, IDS))
+            for each in saving:
+                each.result()
 
     def test_parts_of_two_saves_are_not_mixed(self, tmp_path):
         table = create_table(sparse())

@@ -45,7 +45,7 @@ class Saving(Identity):
         executor: Any,
         dirname: str,
         feeded_var_names: list[str] | None = None,
-        target_vars: list[Any] | None = None,
+        target_vars: Any = None,
         main_program: Any = None,
         export_for_deployment: bool = True,
     ) -> Any:
@@ -57,14 +57,14 @@ class Saving(Identity):
                 executor,
                 dirname,
                 feeded_var_names or [],
-                target_vars or [],
+                [] if target_vars is None else target_vars,
                 main_program,
                 export_for_deployment=export_for_deployment,
             )
         return io.save_inference_dir(
             dirname,
             feeded_var_names or [],
-            target_vars or [],
+            [] if target_vars is None else target_vars,
             executor,
             self._program_to_save(main_program),
             export_for_deployment=export_for_deployment,
@@ -92,17 +92,18 @@ class Saving(Identity):
         self.save_inference_model(Executor(), dirname, [_name(each) for each in feed], targets)
 
     def load_model(self, path: str, mode: int = 0) -> None:
-        """Load what `save` wrote without feed and fetch; parameter servers load when they start."""
+        """Load what `save` wrote without feed and fetch.
+
+        In a job with servers the first worker's call makes them load, at once: the others must not
+        be in the middle of a step.
+        """
         from fleetx.static import io
         from fleetx.static.executor import Executor
 
         if self._servers is None:
             io.load_persistables(Executor(), path, self._program_to_save(None))
-        elif self.is_first_worker():
-            raise RuntimeError(
-                f"parameter servers load when they start: call fleet.init_server({path!r}) in them "
-                "in place of fleet.load_model."
-            )
+        else:
+            self._servers.load_model(path)
 
     def save_checkpoint(self, path: str, *, keep: int = 3, **parts: Any) -> Any:
         """Write a checkpoint of everything given: `save_checkpoint(dir, model=model, optimizer=opt,

@@ -262,12 +262,31 @@ class ServerJob:
             save_parameters(executor, dirname, program or self.programs.main, self._link)
         mode.save(os.path.join(dirname, SERVERS))
 
+    def load_model(self, dirname: str) -> None:
+        """Let servers go on with what `save_persistables` wrote; fetch the parameters.
+
+        One worker of them loads, the first one.
+        """
+        mode = self._any_mode()
+        if mode is None:
+            raise RuntimeError(
+                "there are no tables to load into yet: call fleet.init_worker() and run the "
+                "startup program, or make the model and its optimizer, first."
+            )
+        folder = os.path.join(dirname, SERVERS)
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(
+                f"{folder!r} is not there: fleet.load_model takes what fleet.save_persistables "
+                "wrote in a job with servers."
+            )
+        mode.load(folder, asks_servers=self._role.is_first_worker())
+
     def save_inference_model(
         self,
         executor: Any,
         dirname: str,
         feeds: Sequence[str],
-        targets: Sequence[Any],
+        targets: Any,
         program: Any = None,
         *,
         export_for_deployment: bool = True,
@@ -282,7 +301,7 @@ class ServerJob:
             executor,
             dirname,
             feeds,
-            targets,
+            targets if isinstance(targets, list | tuple) else [targets],
             program or self.programs.origin,
             self._link,
             export_for_deployment=export_for_deployment,

@@ -39,6 +39,8 @@ class Mode(abc.ABC):
         self.client = client
         self.step = 0
         """The step that is being worked on."""
+        self.loads = 0
+        """How often other values have been loaded."""
         self._dense = {specs[0].name: list(specs) for specs in dense}
         self._sparse = {spec.name: spec for spec in sparse}
         self._parameters: dict[str, Tensor] = {}
@@ -150,6 +152,14 @@ class Mode(abc.ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save all tables as they are before this step; one worker calls it."""
         self.client.save(path)
+
+    def load(self, path: str | os.PathLike[str], *, asks_servers: bool) -> None:
+        """Go on with saved tables, between two steps; one worker asks the servers to load them."""
+        self.settle()
+        if asks_servers:
+            self.client.load(path)
+        self.loads += 1
+        self.refresh_dense()
 
     def stop(self) -> None:
         """Send what is left and say farewell."""

@@ -31,7 +31,7 @@ class Fetch:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Expected:
-    step: int
+    when: tuple[int, int]
     ids: Tensor
     fetch: Fetch
 
@@ -47,20 +47,24 @@ class RowFetcher:
         """Begin to fetch the rows of the next step's ids, in modes where that is right."""
         if not self._mode.can_pull_ahead:
             return
-        step = self._mode.step
         mine = ids.clone()  # the script may change its batch before it runs it
         fetch = _begin(self._mode.start_pull_ahead, table, mine, padding)
-        known = [other for other in self._expected.get(table, ()) if other.step >= step]
-        self._expected[table] = [*known, _Expected(step + 1, mine, fetch)]
+        now, following = self._when(), self._when(ahead=1)
+        known = [other for other in self._expected.get(table, ()) if other.when in (now, following)]
+        self._expected[table] = [*known, _Expected(following, mine, fetch)]
 
     def fetch(self, table: str, ids: Tensor, padding: int = -1) -> Fetch:
         """Begin to fetch the rows of ids (flat), unless that has been done ahead."""
         known = self._expected.get(table, [])
         for expected in known:
-            if expected.step == self._mode.step and torch.equal(expected.ids, ids):
+            if expected.when == self._when() and torch.equal(expected.ids, ids):
                 known.remove(expected)  # the rows are one user's, who may change them
                 return expected.fetch
         return _begin(self._mode.start_pull_sparse, table, ids, padding)
+
+    def _when(self, ahead: int = 0) -> tuple[int, int]:
+        """Return the step, and which values have been loaded: other ones make rows useless."""
+        return self._mode.step + ahead, self._mode.loads
 
 
 def _begin(

@@ -2,16 +2,19 @@
 
 Every server writes its part under a name that holds the token of this save; when all are there,
 `finish_save` checks them and writes `table.json`, which names them, and only then removes the parts
-of the save before. So a table on the disk is always the whole of one save. Any number of servers
-can load it: each takes the ids and the slices that are its own.
+of the save before. So a table on the disk is always the whole of one save, also if several workers
+save into one folder at the same time. Any number of servers can load it: each takes the ids and the
+slices that are its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,8 @@ PAGE = "table.json"
 _FORMAT = "fleetx-table"
 _VERSION = 1
 _PARTS = "part-*-of-*"
+_LEFT_OVER = 600.0
+"""A part that no page names is from a save that failed, after so many seconds."""
 # State of a sparse table that has an element per row though it has one dimension only.
 _PER_ROW = ("ids", "score", "seen")
 _WAITING = ("waiting_ids", "waiting_counts")
@@ -75,11 +80,22 @@ def finish_save(folder: PathLike, name: str, *, servers: int, token: str) -> Non
             raise FileNotFoundError(
                 f"{where / part} is missing: the save {token!r} of table {name!r} is not complete."
             )
+    before = []
+    with contextlib.suppress(FileNotFoundError, FormatError):  # the first save, or a damaged one
+        before = _read_page(where / PAGE)["parts"]
     page = {"format": _FORMAT, "version": _VERSION, "name": name, "token": token, "parts": parts}
     write_bytes(where / PAGE, json.dumps(page, indent=1).encode())
     for old in where.glob(_PARTS):
-        if old.name not in parts:
-            shutil.rmtree(old)
+        if old.name not in parts and (old.name in before or _is_left_over(old)):
+            with contextlib.suppress(FileNotFoundError):  # another worker removes it too
+                shutil.rmtree(old)
+
+
+def _is_left_over(part: Path) -> bool:
+    """Tell whether a part is not that of a save which another worker is about to finish."""
+    with contextlib.suppress(FileNotFoundError):
+        return time.time() - part.stat().st_mtime > _LEFT_OVER
+    return False
 
 
 def _table_folder(folder: PathLike, name: str) -> Path:
@@ -230,5 +246,13 @@ def save_table(folder: PathLike, table: Any, *, token: str = "only") -> None:
 
 def load_table(folder: PathLike, table: Any, *, server: int = 0, servers: int = 1) -> None:
     """Load a saved table of the same name into the table of one of `servers` servers."""
-    saved = SavedTable(_table_folder(folder, table.spec.name))
-    table.load_state_dict(saved.state_for(table.spec, server=server, servers=servers))
+    while True:
+        saved = SavedTable(_table_folder(folder, table.spec.name))
+        try:
+            state = saved.state_for(table.spec, server=server, servers=servers)
+        except (FileNotFoundError, FormatError):
+            if SavedTable(saved.folder).parts == saved.parts:
+                raise
+            continue  # a newer save has just taken its place
+        table.load_state_dict(state)
+        return
