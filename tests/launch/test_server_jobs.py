@@ -156,6 +156,44 @@ def test_a_restarted_worker_joins_again(fleetrun, tmp_path):
     assert (tmp_path / "result1").exists()
 
 
+TALKING = """
+import os, signal, sys
+import numpy as np
+from fleetx import fleet
+
+fleet.init()
+if fleet.is_server():
+    fleet.init_server()
+    fleet.run_server()
+    sys.exit()
+fleet.init_worker()
+me = fleet.worker_index()
+total = lambda value: float(fleet.util.all_reduce(np.array(value), "sum"))
+if "FLEETX_RESTART_COUNT" not in os.environ:
+    print("first", total(me + 1.0), flush=True)
+    if me == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+elif "anew" in sys.argv:
+    fleet.util.barrier()
+print("second", total(me + 10.0), flush=True)
+print("third", fleet.util.all_gather(me + 5), flush=True)
+fleet.stop_worker()
+"""
+
+
+def test_a_restarted_worker_exchanges_with_the_others(fleetrun, script, tmp_path):
+    script(TALKING)
+    run = fleetrun(*TWO, "--max_restart=1", "train.py")
+    assert run.end(120) == 0, run.stderr
+    assert "first 3.0\nsecond 21.0\nthird [5, 6]" in run.stdout
+    log = (tmp_path / "log/workerlog.1").read_text()
+    assert "second 21.0\nthird [5, 6]" in log
+
+    run = fleetrun(*TWO, "--max_restart=1", "train.py", "anew")
+    assert run.end(120) == 1
+    assert "all must exchange the same things in the same order" in run.stderr
+
+
 def test_state_outlives_a_failed_job(fleetrun, tmp_path):
     """The next job with the same --server_state goes on where the failed one was."""
     flags = ("--server_num=1", "--worker_num=1", "--server_state=state", JOB, tmp_path, 4)

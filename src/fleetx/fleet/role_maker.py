@@ -17,7 +17,7 @@ import torch
 
 from fleetx import comm
 from fleetx.fleet import host_values
-from fleetx.fleet.role_groups import WORLDS, GlooGroup, TrainingGroup, meet
+from fleetx.fleet.role_groups import WORLDS, TrainingGroup, meet
 from fleetx.launch import role_environment, worker_environment
 from fleetx.launch.role_environment import ServerJob
 from fleetx.launch.server_support import ServerSupport, detect_server_support
@@ -47,8 +47,8 @@ class RoleMakerBase:
         self._role_is_generated = False
         self._non_distributed = False
         self._worker_environment: WorkerEnvironment | None = None
-        self._groups: dict[str, GlooGroup] = {}
-        self._meet_workers: Callable[[], GlooGroup] | None = None
+        self._groups: dict[str, host_values.Channel] = {}
+        self._meet_workers: Callable[[], host_values.Channel] | None = None
 
     def generate_role(self) -> None:
         """Work out who this process is, once."""
@@ -195,14 +195,14 @@ class RoleMakerBase:
                 self.worker, device, timeout_seconds=timeout_seconds, asked=asked, later=later
             )
 
-    def meet_workers_by(self, meet: Callable[[], GlooGroup]) -> None:
+    def meet_workers_by(self, meet: Callable[[], host_values.Channel]) -> None:
         """Say how the workers of a server job form a group when they first need one."""
         self._meet_workers = meet
 
-    def _keep_groups(self, groups: dict[str, GlooGroup]) -> None:
-        self._groups = groups
+    def _keep_groups(self, groups: Mapping[str, host_values.Channel]) -> None:
+        self._groups = dict(groups)
         # A group whose threads still run when the interpreter ends makes the process abort.
-        atexit.register(groups.clear)
+        atexit.register(self._groups.clear)
 
     def _channel(self, comm_world: str) -> host_values.Channel | None:
         """Return the group of a world; None in a parameter-server job without groups."""

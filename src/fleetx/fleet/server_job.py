@@ -23,7 +23,7 @@ from fleetx.fleet.server_model import EagerServers
 from fleetx.fleet.server_program import server_programs, write_worker
 from fleetx.fleet.server_tables import ProgramTables, find_tables
 from fleetx.fleet.strategy import DistributedStrategy
-from fleetx.fleet.worker_group import meet_through_servers
+from fleetx.fleet.worker_group import WorkerGroup
 from fleetx.ps.client import Client, ClientSettings
 from fleetx.ps.first_values import SERVERS
 from fleetx.ps.mode import Mode
@@ -81,9 +81,7 @@ class ServerJob:
 
     def __init__(self, role: RoleMakerBase) -> None:
         self._role = role
-        role.meet_workers_by(
-            lambda: meet_through_servers(self.client(), role.server_endpoints()[0])
-        )
+        role.meet_workers_by(lambda: WorkerGroup(self.client(), role.server_endpoints()[0]))
         self._support = role.server_support()
         self._client: Client | None = None
         self._is_ready = False  # whether init_worker was called

@@ -109,8 +109,10 @@ class Group:
             worker.restarted + 1,
             worker.spec.restarts,
         )
-        again = _start(worker.spec, takes_input=False)
-        return replace(again, restarted=worker.restarted + 1)
+        restarted = worker.restarted + 1
+        environment = {**worker.spec.environment, "FLEETX_RESTART_COUNT": str(restarted)}
+        again = _start(replace(worker.spec, environment=environment), takes_input=False)
+        return replace(again, restarted=restarted)
 
     @property
     def completed(self) -> bool:

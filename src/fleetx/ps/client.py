@@ -99,6 +99,11 @@ class Client:
         ]
         return [future.result() for future in futures]
 
+    @property
+    def life(self) -> int:
+        """A number that no other process of this worker has, before or after."""
+        return self._network.links[0].incarnation
+
     def welcomes(self) -> list[dict[str, Any]]:
         """Wait for all servers; return what each said about this worker's earlier life."""
         return self._network.welcomes()

@@ -54,7 +54,7 @@ class Link:
         self.index = index
         self.endpoint = endpoint
         self._worker, self._workers, self._settings = worker, workers, settings
-        self._incarnation = settings.incarnation or time.time_ns() // 1_000_000
+        self.incarnation = settings.incarnation or time.time_ns() // 1_000_000
         self.queue: deque[Request] = deque()
         self.welcome: Future[dict[str, Any]] = Future()
         self.clock = -1
@@ -241,7 +241,7 @@ class Link:
     def _identify(self, header: Header) -> None:
         header.worker, header.incarnation, header.epoch = (
             self._worker,
-            self._incarnation,
+            self.incarnation,
             self._epoch,
         )
 
