@@ -16,6 +16,7 @@ from fleetx.ps.geo_mode import GeoMode
 from fleetx.ps.half_async_mode import HalfAsyncMode
 from fleetx.ps.mode import Mode
 from fleetx.ps.partition import RoundRobin, slice_parameter
+from fleetx.ps.row_fetcher import RowFetcher
 from fleetx.ps.sync_mode import SyncMode
 from fleetx.ps.table_spec import (
     BlockSpec,
@@ -113,11 +114,16 @@ def train(
     """Train; return the values at the end, which for `sync` is after all workers' steps."""
     values = first_values()
     worker = mode.client.worker
+    fetcher = RowFetcher(mode)
     for step in range(mode.start(values), steps):
         before_step(step)
         ids, target = batch(step, worker)
         mode.pull_dense()
-        found, row_gradients = gradients(values, mode.pull_sparse("rows", ids), target)
+        if step + 1 < steps:
+            fetcher.expect("rows", batch(step + 1, worker)[0].reshape(-1))
+        fetch = fetcher.fetch("rows", ids.reshape(-1))
+        rows = fetch.rows.wait()[fetch.places].reshape(*ids.shape, -1)
+        found, row_gradients = gradients(values, rows, target)
         if isinstance(mode, GeoMode):
             for name, gradient in found.items():
                 values[name] -= 0.1 * gradient

@@ -53,7 +53,9 @@ def test_wrong_schedules_are_refused(wrong: dict[str, Any]) -> None:
         SparsitySchedule(**wrong)
 
 
-def simulated(configs: dict[str, Any], *, nesterov: bool, decay: float) -> np.ndarray:
+def simulated(
+    configs: dict[str, Any], *, nesterov: bool, decay: float, falls: float = 1.0
+) -> np.ndarray:
     """Return the weights that two workers reach, by the formulas and a plain sort."""
     schedule = SparsitySchedule(
         begin=configs.get("rampup_begin_step", 0),
@@ -63,8 +65,10 @@ def simulated(configs: dict[str, Any], *, nesterov: bool, decay: float) -> np.nd
     w = torch.from_numpy(worker.first_weights())
     b = torch.zeros(worker.SIZE)
     u, v, b_velocity = torch.zeros(2, *w.shape), torch.zeros(2, *w.shape), torch.zeros_like(b)
-    mu, rate = 0.9, 0.5
+    mu = 0.9
     for step, shares in enumerate(zip(worker.batches(0, 2), worker.batches(1, 2), strict=True)):
+        rate = 0.5 * falls**step
+        held_back, sent = (rate, 1.0) if configs.get("keep_rate") else (1.0, rate)
         grads = []
         for x, y in shares:
             wanted = w.clone().requires_grad_(), b.clone().requires_grad_()
@@ -85,16 +89,16 @@ def simulated(configs: dict[str, Any], *, nesterov: bool, decay: float) -> np.nd
             g = grads[rank][0] + decay * w
             if nesterov:
                 u[rank] = mu * (u[rank] + g)
-                v[rank] += u[rank] + g
+                v[rank] += held_back * (u[rank] + g)
             else:
                 u[rank] = mu * u[rank] + g
-                v[rank] += u[rank]
+                v[rank] += held_back * u[rank]
             count = entries(w.numel(), sparsity)
             order = v[rank].abs().view(-1).argsort(descending=True)[:count]
             total.view(-1)[order] += v[rank].view(-1)[order]
             v[rank].view(-1)[order] = 0
             u[rank].view(-1)[order] = 0
-        w = w - rate * total / 2
+        w = w - sent * total / 2
     return w.numpy()
 
 

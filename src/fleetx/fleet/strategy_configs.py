@@ -106,6 +106,14 @@ DGC: Rows = (
         since="fleetx",
         least=0,
     ),
+    Field(
+        1002,
+        False,
+        "what is held back keeps the learning rate of its own step, not that of the step that "
+        "sends it",
+        "keep_rate",
+        since="fleetx",
+    ),
 )
 LARS: Rows = (
     Field(1, 0.001, "trust coefficient", "lars_coeff"),

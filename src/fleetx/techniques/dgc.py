@@ -40,6 +40,8 @@ class DgcMomentum(ReplacedOptimizer):
     def __init__(self, inner: SGD) -> None:
         super().__init__((), inner.defaults, inner)
         self.received: Received = {}
+        self.keep_rate = False
+        """Whether what is received has its learning rate in it."""
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update all parameters."""
@@ -48,7 +50,7 @@ class DgcMomentum(ReplacedOptimizer):
         return loss
 
     def _update(self, group: dict[str, Any]) -> None:
-        rate = group["lr"] / comm.world_size()
+        rate = (1.0 if self.keep_rate else group["lr"]) / comm.world_size()
         for parameter in group["params"]:
             if parameter in self.received:
                 flat = parameter.data.view(-1)
@@ -122,6 +124,7 @@ class DgcExchange(GradientSync):
                     entries(p.numel(), share),
                     mu=group["momentum"],
                     nesterov=group["nesterov"],
+                    rate=float(group["lr"]) if self.optimizer.keep_rate else 1.0,
                 )
             )
         self.optimizer.received = _collect(large, sent)
@@ -223,8 +226,10 @@ class Dgc(Technique):
         """Update with what was received."""
         assert isinstance(optimizer, SGD)
         assert self._exchange is not None
-        self._exchange.optimizer = DgcMomentum(optimizer)
-        return self._exchange.optimizer
+        replaced = DgcMomentum(optimizer)
+        replaced.keep_rate = bool(self.settings["keep_rate"])
+        self._exchange.optimizer = replaced
+        return replaced
 
     def change_program(self, step: ProgramStep) -> None:
         """Make the momentum optimizer one that compresses."""
@@ -244,6 +249,7 @@ class Dgc(Technique):
                 regularization=inner.regularization,
                 grad_clip=inner._grad_clip,
                 name=inner._name,
+                keep_rate=settings["keep_rate"],
             )
             inner.share_state(step.optimizer)
         step.optimizer = inner

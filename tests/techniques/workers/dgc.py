@@ -37,7 +37,7 @@ def strategy_of(configs, **more):
     return strategy
 
 
-def eager(configs, *, nesterov, decay, break_at=None, **more):
+def eager(configs, *, nesterov, decay, falls=1.0, break_at=None, **more):
     fleet.init(is_collective=True, strategy=strategy_of(configs, **more))
 
     def fresh():
@@ -59,6 +59,8 @@ def eager(configs, *, nesterov, decay, break_at=None, **more):
             model, optimizer = fresh()
             model.load_state_dict(saved[0])
             optimizer.load_state_dict(saved[1])
+        for group in optimizer.param_groups:
+            group["lr"] = 0.5 * falls**i
         loss = ((model(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -87,7 +89,7 @@ def small_program():
         return [float(exe.run(main, feed=feed, fetch_list=[loss])[0]) for _ in range(3)]
 
 
-def program(configs, *, nesterov, decay, **more):
+def program(configs, *, nesterov, decay, falls=1.0, **more):
     fleet.init(is_collective=True)
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -97,8 +99,9 @@ def program(configs, *, nesterov, decay, **more):
             x, SIZE, param_attr=fluid.ParamAttr(name="w"), bias_attr=fluid.ParamAttr(name="b")
         )
         loss = fluid.layers.mean(fluid.layers.square(out - y))
+        rate = 0.5 if falls == 1.0 else fluid.layers.exponential_decay(0.5, 1, falls)
         inner = fluid.optimizer.Momentum(
-            0.5,
+            rate,
             0.9,
             use_nesterov=nesterov,
             regularization=fluid.regularizer.L2Decay(decay) if decay else None,
@@ -120,6 +123,10 @@ def program(configs, *, nesterov, decay, **more):
 CASES = {
     "keep all": ({"sparsity": [0.0]}, {"nesterov": False, "decay": 0.0}),
     "sparse": ({"sparsity": [0.99]}, {"nesterov": False, "decay": 1e-3}),
+    "falling rate": (
+        {"sparsity": [0.99], "keep_rate": True},
+        {"nesterov": False, "decay": 1e-3, "falls": 0.7},
+    ),
     "ramp": (
         {"rampup_begin_step": 2, "rampup_step": 4, "sparsity": [0.75, 0.9375]},
         {"nesterov": True, "decay": 0.0},

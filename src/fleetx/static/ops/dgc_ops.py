@@ -22,15 +22,26 @@ SMALLEST = 16384
 
 
 def compress(
-    u: Tensor, v: Tensor, grad: Tensor, count: int, *, mu: float, nesterov: bool
+    u: Tensor,
+    v: Tensor,
+    grad: Tensor,
+    count: int,
+    *,
+    mu: float,
+    nesterov: bool,
+    rate: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Take a gradient into u and v; return positions and values of the entries to send."""
+    """Take a gradient into u and v; return positions and values of the entries to send.
+
+    `rate` is the learning rate if what is held back keeps it; then the update must not apply it
+    again.
+    """
     if nesterov:
         u.add_(grad).mul_(mu)
-        v.add_(u).add_(grad)
+        v.add_(u, alpha=rate).add_(grad, alpha=rate)
     else:
         u.mul_(mu).add_(grad)
-        v.add_(u)
+        v.add_(u, alpha=rate)
     flat = v.view(-1)
     indices = largest(flat, count)
     values = flat[indices]
@@ -63,7 +74,7 @@ def all_reduce_mean(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 @op(
     "dgc",
-    inputs="U*? V*? Param*? Grad*? Dense*? current_step",
+    inputs="U*? V*? Param*? Grad*? Dense*? current_step LearningRate*?",
     outputs="U_out*? V_out*? Grad_out*? Dense_out*?",
     attrs={
         "m": 0.9,
@@ -74,6 +85,7 @@ def all_reduce_mean(tensors: Sequence[Tensor]) -> list[Tensor]:
         "regular_coeff": Attr("FLOATS", []),
         "regular_type": Attr("INTS", []),
         "local_clip_norm": 0.0,
+        "keep_rate": False,  # LearningRate has one for each of Grad, and is in Grad_out
     },
     grad=None,
     infer=infer_inplace,
@@ -87,6 +99,7 @@ def dgc(
     grads: list[Tensor],
     dense: list[Tensor],
     current_step: Tensor,
+    rates: list[Tensor],
     *,
     m: float,
     use_nesterov: bool,
@@ -96,6 +109,7 @@ def dgc(
     regular_coeff: list[float],
     regular_type: list[int],
     local_clip_norm: float,
+    keep_rate: bool,
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
     """Exchange the gradients of a program: large ones by their largest entries, `Dense` whole."""
     schedule = SparsitySchedule(
@@ -113,9 +127,10 @@ def dgc(
         return us, vs, whole[len(dense) :], whole[: len(dense)]
     if not grads:
         return us, vs, grads, whole
+    factors = [float(rate) for rate in rates] if keep_rate else [1.0] * len(grads)
     sent = [
-        compress(u, v, g, entries(g.numel(), share), mu=m, nesterov=use_nesterov)
-        for u, v, g in zip(us, vs, grads, strict=True)
+        compress(u, v, g, entries(g.numel(), share), mu=m, nesterov=use_nesterov, rate=rate)
+        for u, v, g, rate in zip(us, vs, grads, factors, strict=True)
     ]
     sums = [torch.zeros_like(g) for g in grads]
     for indices, values in gather_entries([i for i, _ in sent], [x for _, x in sent]):
@@ -134,6 +149,7 @@ def dgc(
         "rampup_begin_step": -1.0,
         "sparsity": [0.999],
         "rampup_step": 1.0,
+        "keep_rate": False,
     },
     grad=None,
     infer=infer_update,
@@ -152,8 +168,10 @@ def dgc_momentum(
     rampup_begin_step: float,
     sparsity: list[float],
     rampup_step: float,
+    keep_rate: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Update by the exchanged gradient: p -= lr * g, for the momentum is in it already.
+    """Update by the exchanged gradient: p -= lr * g, for the momentum is in it already, and with
+    `keep_rate` the learning rate too.
 
     While gradients travel whole it is ordinary momentum.
     """
@@ -161,7 +179,7 @@ def dgc_momentum(
         begin=max(0, int(rampup_begin_step)), ramp=int(rampup_step), sparsities=tuple(sparsity)
     )
     if schedule.at(int(current_step.item())):
-        param.sub_(grad * rate)
+        param.sub_(grad if keep_rate else grad * rate)
     else:
         momentum(param, grad, velocity, rate, mu=mu, use_nesterov=use_nesterov)
     return param, velocity, grad

@@ -38,6 +38,7 @@ class DGCMomentumOptimizer(Optimizer):
         regularization: L1Decay or L2Decay, added before compression.
         grad_clip: GradientClipByNorm; each worker clips to `clip_norm / sqrt(num_trainers)`.
         name: prefix of names.
+        keep_rate: what is held back keeps the learning rate of its own step.
     """
 
     type = "dgc_momentum"
@@ -59,6 +60,8 @@ class DGCMomentumOptimizer(Optimizer):
         regularization: Any = None,
         grad_clip: Any = None,
         name: str | None = None,
+        *,
+        keep_rate: bool = False,
     ) -> None:
         require(self, learning_rate=learning_rate, momentum=momentum)
         if rampup_begin_step < 0:
@@ -70,6 +73,7 @@ class DGCMomentumOptimizer(Optimizer):
             "rampup_begin_step": float(rampup_begin_step),
             "rampup_step": float(rampup_step),
             "sparsity": [float(s) for s in sparsity] or [0.999],
+            "keep_rate": keep_rate,
         }
         self._local_clip_norm = 0.0
         if grad_clip is not None:
@@ -120,6 +124,10 @@ class DGCMomentumOptimizer(Optimizer):
         params, grads, dense = [p for p, _ in large], [g for _, g in large], [g for _, g in small]
         # A parameter's own regularizer goes before the optimizer's.
         decays = [getattr(p, "regularizer", None) or self.regularization for p in params]
+        rates = []
+        if self._schedule["keep_rate"]:
+            self._create_global_learning_rate()
+            rates = [self._create_param_lr(pair) for pair in large]
         with program._optimized_guard([]):
             program.current_block().append_op(
                 type="dgc",
@@ -130,6 +138,7 @@ class DGCMomentumOptimizer(Optimizer):
                     "Grad": grads,
                     "Dense": dense,
                     "current_step": [self._step_counter],
+                    "LearningRate": rates,
                 },
                 outputs={"U_out": us, "V_out": vs, "Grad_out": grads, "Dense_out": dense},
                 attrs={
