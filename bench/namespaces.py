@@ -6,7 +6,7 @@ bridge, each behind a link of a given rate (tc's token bucket, both directions).
         print(group.sent(0))  # bytes that have left machine 0
 
 Processes on one machine talk over its loopback, which is not limited. Needs root and the commands
-ip and tc.
+ip and, for limits, tc.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Machines:
         _run("ip", "-n", self._hub, "link", "add", "bridge", "type", "bridge")
         _run("ip", "-n", self._hub, "link", "set", "bridge", "up")
         for i, (name, address) in enumerate(zip(self._names, self.addresses, strict=True)):
-            port = f"port{i}"
+            port = self._port(i)
             _run("ip", "netns", "add", name)
             _run("ip", "-n", name, "link", "set", "lo", "up")
             _run(
@@ -81,6 +81,18 @@ class Machines:
                 # A queue shapes what leaves a device: one at each end limits both directions.
                 _limit(name, LINK, mbit)
                 _limit(self._hub, port, mbit)
+
+    def _port(self, machine: int) -> str:
+        """Return what the other end of a machine's link is called."""
+        return f"port{machine}"
+
+    def pull_plug(self, machine: int) -> None:
+        """Cut a machine off, without a word to the others."""
+        _run("ip", "-n", self._hub, "link", "set", self._port(machine), "down")
+
+    def put_plug_back(self, machine: int) -> None:
+        """Let the others reach a machine again."""
+        _run("ip", "-n", self._hub, "link", "set", self._port(machine), "up")
 
     def remove(self) -> None:
         """End what still runs on the machines and remove them; what was not built is passed over.
@@ -129,7 +141,8 @@ def machines(count: int, *, mbit: float | None = None, prefix: str = "fxb") -> I
     """
     if os.geteuid() != 0:
         raise NoNamespacesError("machines in network namespaces need root: run this as root.")
-    missing = [name for name in ("ip", "tc") if shutil.which(name) is None]
+    needed = ("ip",) if mbit is None else ("ip", "tc")
+    missing = [name for name in needed if shutil.which(name) is None]
     if missing:
         raise NoNamespacesError(
             f"machines in network namespaces need the command {missing[0]}: install iproute2."
