@@ -60,6 +60,7 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(PADDLE_PYTHONS) $(BIN)/python bench/parameter_server.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 	$(BIN)/python bench/recompute.py
+	$(BIN)/python bench/switched_off.py
 	$(BIN)/python bench/large_batch_optimizers.py
 	$(BIN)/python -m pip install -q -c constraints.txt matplotlib litserve opencv-python-headless
 	$(BIN)/python bench/data.py

@@ -155,6 +155,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "launch": times_table,
     "local_sgd": local_sgd_table,
     "dgc": goals_table,
+    "switched_off": goals_table,
     "evaluation": goals_table,
     "monitor": goals_table,
     "interop": interop_table,

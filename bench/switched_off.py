@@ -1,0 +1,108 @@
+"""What techniques cost that are switched off: steps with Fleet, with and without knowing of them.
+
+    python bench/switched_off.py [--rounds 40]
+
+One process trains the same tiny network three ways, window by window in turns: with Fleet and every
+technique switched off, with a Fleet that knows of no techniques, and without Fleet, with torch's
+fused SGD. Time is that of the thread. Figures go to bench/results/switched_off.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from goals import goal, show
+from record import write_record
+from torch import nn
+
+from fleetx import fleet, techniques
+
+STEPS = 100
+"""Steps of a window."""
+
+
+def network() -> nn.Module:
+    """Return a network so small that nothing hides what happens around it."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def window(model: nn.Module, optimizer: Any) -> Callable[[], float]:
+    """Return a function that trains some steps and tells how long they took."""
+    x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
+
+    def run() -> float:
+        start = time.thread_time()
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        return time.thread_time() - start
+
+    return run
+
+
+def with_fleet() -> Callable[[], float]:
+    """Return windows of training with Fleet and nothing switched on."""
+    fleet.init(is_collective=True, strategy=fleet.DistributedStrategy())
+    model = fleet.distributed_model(network())
+    made = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    return window(model, fleet.distributed_optimizer(made))
+
+
+def without_techniques() -> Callable[[], float]:
+    """Return the same with a Fleet to which techniques are unknown."""
+    known = techniques.KNOWN
+    techniques.KNOWN = ()
+    try:
+        return with_fleet()
+    finally:
+        techniques.KNOWN = known
+
+
+def without_fleet() -> Callable[[], float]:
+    """Return windows of training with PyTorch alone."""
+    model = network()
+    return window(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True))
+
+
+def main() -> None:
+    """Measure, print what was reached and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    ways = {"off": with_fleet(), "unknown": without_techniques(), "bare": without_fleet()}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for run in ways.values():
+        run()
+    for turn in range(options.rounds):
+        for name in sorted(ways, reverse=bool(turn % 2)):
+            times[name].append(ways[name]())
+
+    def ratio(peer: str) -> float:
+        pairs = zip(times[peer], times["off"], strict=True)
+        return statistics.median(theirs / ours for theirs, ours in pairs)
+
+    micro = {name: statistics.median(values) / STEPS * 1e6 for name, values in times.items()}
+    goals = [
+        goal(
+            f"steps/s with all techniques switched off ({micro['off']:.0f} us a step), times those "
+            "of a Fleet that knows none",
+            ratio("unknown"),
+            1.0,
+            at_least=True,
+        ),
+        goal("the same, times those of PyTorch without Fleet", ratio("bare"), 0.98, at_least=True),
+    ]
+    show(goals)
+    write_record("switched_off", rounds=options.rounds, goals=goals)
+
+
+if __name__ == "__main__":
+    main()
