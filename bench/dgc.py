@@ -30,7 +30,8 @@ DDP: dict[str, Any] = {"kind": "ddp"}
 
 def compressed(**schedule: Any) -> dict[str, Any]:
     """Return the strategy of dgc with this schedule."""
-    return {"kind": "fleet", "strategy": {"dgc": True, "dgc_configs": schedule}}
+    configs = {"keep_rate": True, **schedule}
+    return {"kind": "fleet", "strategy": {"dgc": True, "dgc_configs": configs}}
 
 
 def speed(data: Path, mbit: float, rounds: int) -> list[dict[str, Any]]:
@@ -77,7 +78,7 @@ def speed(data: Path, mbit: float, rounds: int) -> list[dict[str, Any]]:
 
 def accuracy(data: Path, seeds: int, steps: int) -> list[dict[str, Any]]:
     """Train to the end in both ways; return the goal about accuracy."""
-    ramp = compressed(rampup_begin_step=steps // 14, rampup_step=steps // 7, sparsity=RAMP)
+    ramp = compressed(rampup_begin_step=steps // 7, rampup_step=steps // 14, sparsity=RAMP)
     found: dict[str, list[float]] = {"DDP": [], "dgc": []}
     with machines(WORKERS, prefix="fxd") as four:
         group = started(data, four)

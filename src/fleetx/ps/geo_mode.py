@@ -54,15 +54,7 @@ class GeoMode(Mode):
 
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Begin to look up this worker's rows; unknown ones are fetched first."""
-        local = self._rows[table]
-        flat = ids.detach().reshape(-1)
-        learn = self._start_learning(table, flat)
-
-        def finish(_: list[Message]) -> Tensor:
-            learn()
-            return local.read(flat).reshape(*ids.shape, -1)
-
-        return Pending([], finish)
+        return self._look_up(table, ids, self._start_learning(table, ids))
 
     @property
     def can_pull_ahead(self) -> bool:
@@ -71,21 +63,27 @@ class GeoMode(Mode):
 
     def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Begin to fetch rows of the next step that this worker has not."""
-        local = self._rows[table]
-        flat = ids.detach().reshape(-1)
-        learn = self._start_learning(table, flat)
+        learn = self._start_learning(table, ids)
         self._learning.append(learn)
 
+        def learn_once() -> None:
+            if learn in self._learning:
+                self._learning.remove(learn)
+                learn()
+
+        return self._look_up(table, ids, learn_once)
+
+    def _look_up(self, table: str, ids: Tensor, learn: Callable[[], None]) -> Pending[Tensor]:
         def finish(_: list[Message]) -> Tensor:
             learn()
-            return local.read(flat).reshape(*ids.shape, -1)
+            return self._rows[table].read(ids.detach().reshape(-1)).reshape(*ids.shape, -1)
 
         return Pending([], finish)
 
     def _start_learning(self, table: str, ids: Tensor) -> Callable[[], None]:
         """Begin to fetch rows that this worker has not; the result waits for them."""
         local = self._rows[table]
-        missing = local.unknown(ids)
+        missing = local.unknown(ids.detach().reshape(-1))
         if not len(missing):
             return lambda: None
         fetched = self.client.start_pull_sparse(table, missing)
