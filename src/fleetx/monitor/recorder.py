@@ -106,9 +106,8 @@ class Recorder:
 
     def note_loss(self, loss: Any) -> None:
         """The loss of the step under way; read now, unless it lies on a device that works on."""
-        if hasattr(loss, "detach"):
-            loss = loss.detach()
-        self._loss = loss if _is_on_device(loss) else float(loss)
+        is_elsewhere = getattr(getattr(loss, "device", None), "type", "cpu") != "cpu"
+        self._loss = loss.detach() if is_elsewhere else float(loss)
 
     def run_began(self, samples: int) -> None:
         """The run of a training program begins."""
@@ -159,8 +158,3 @@ class Recorder:
         """Let all takers finish."""
         for taker in self._takers:
             taker.close()
-
-
-def _is_on_device(value: Any) -> bool:
-    device = getattr(value, "device", None)
-    return getattr(device, "type", "cpu") != "cpu"
