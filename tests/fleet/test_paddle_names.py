@@ -67,6 +67,36 @@ def test_auto_acts_only_where_nothing_else_was_set(monkeypatch: pytest.MonkeyPat
     assert not strategy._is_strict_auto()
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "rows", "k_steps"), [("SGD", 100, 800), ("Adam", 100, 0), ("SGD", 10**10, 0)]
+)
+def test_auto_with_servers_trains_alone_where_everything_fits(
+    optimizer: str, rows: int, k_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet.DistributedStrategy, "_only_auto_was_set", True)
+    for name, value in {
+        "PADDLE_PSERVERS_IP_PORT_LIST": "127.0.0.1:36001,127.0.0.2:36001",
+        "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_TRAINER_ID": "0",
+        "TRAINING_ROLE": "TRAINER",
+    }.items():
+        monkeypatch.setenv(name, value)
+    paddle.enable_static()
+    with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
+        fleet.init(role_maker.PaddleCloudRoleMaker())
+        x, y = (paddle.fluid.layers.data(name, [1], dtype="int64") for name in "xy")
+        emb = paddle.fluid.layers.embedding(x, size=[rows, 10], is_sparse=True)
+        out = paddle.fluid.layers.fc(emb, 2, act="softmax")
+        loss = paddle.fluid.layers.mean(paddle.fluid.layers.cross_entropy(out, y))
+        strategy = fleet.DistributedStrategy()
+        strategy.auto = True
+        inner = getattr(paddle.fluid.optimizer, optimizer)(learning_rate=0.01)
+        fleet.distributed_optimizer(inner, strategy=strategy).minimize(loss)
+    assert fleet._final_strategy().a_sync
+    assert fleet._final_strategy().a_sync_configs["k_steps"] == k_steps
+    assert strategy.a_sync_configs["k_steps"] < 0  # the script's own is left alone
+
+
 def test_role_makers_of_2_x() -> None:
     role = role_maker.UserDefinedRoleMaker(
         is_collective=True, current_id=1, worker_endpoints=["a:1", "b:1"]

@@ -9,6 +9,7 @@ from fleetx.fleet.auto_program import ProgramSearch
 from fleetx.fleet.explain import announce
 from fleetx.fleet.observing import observe_program
 from fleetx.fleet.program_writing import write_step
+from fleetx.fleet.server_auto import with_mode
 from fleetx.fleet.server_job import server_techniques
 from fleetx.static.program import default_startup_program
 
@@ -40,6 +41,7 @@ class StaticDistributedOptimizer:
         startup = default_startup_program() if startup_program is None else startup_program
         more = {"parameter_list": parameter_list, "no_grad_set": no_grad_set}
         if fleet._servers is not None:
+            fleet._adopt(with_mode(fleet._strategy, self.inner, loss.block.program))
             chosen = server_techniques(fleet, self.inner)
             return fleet._servers.minimize(
                 self.inner, loss, startup, fleet._strategy, chosen, **more
