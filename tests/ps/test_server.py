@@ -122,7 +122,7 @@ def test_random_bytes_do_not_stop_a_server(tmp_path):
             header = Header(
                 generator.choice(list(Kind)),
                 worker=generator.choice([0, 0, 0, 3]),
-                incarnation=link._incarnation,
+                incarnation=link.incarnation,
                 epoch=epoch,
                 sequence=generator.randrange(4),
                 step=generator.randrange(-1, 3),
@@ -143,7 +143,7 @@ def test_random_bytes_do_not_stop_a_server(tmp_path):
         oversized.linger = 0
         oversized.connect(f"tcp://{endpoints[0]}")
         oversized.send(bytes(wire.MAX_PART * 3))
-        header = Header(Kind.STATUS, worker=0, incarnation=link._incarnation, epoch=epoch)
+        header = Header(Kind.STATUS, worker=0, incarnation=link.incarnation, epoch=epoch)
         stranger.send_multipart(parts(header, [])[0])
         # The answer to the last question shows that everything before it has been dealt with.
         while wire.unpack_header(stranger.recv_multipart()[0]).kind != Kind.DONE:
