@@ -18,7 +18,7 @@ import os, signal, subprocess, sys, time
 rank = int(os.environ["RANK"])
 # A child in the same group, and a grandchild that has left it: both must go.
 child = subprocess.Popen(["sleep", "1000"])
-leave = "import os, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(1000)"
+leave = "import os, time; os.setsid(); os.write(1, b'%d' % os.getpid()); time.sleep(1000)"
 middle = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
 reader, writer = os.pipe()
 subprocess.run([sys.executable, "-c", middle, leave], stdout=writer, check=True)

@@ -201,7 +201,7 @@ class TestPrograms:
             y = layers.fc(x, size=1)
             loss = layers.mean(layers.square(y))
             test = main.clone(for_test=True)
-            optimizer = fleet.distributed_optimizer(static.optimizer.SGD(0.1))
+            optimizer = fleet.distributed_optimizer(static.optimizer.SGD(0.02))
             optimizer.minimize(loss, startup)
         exe = static.Executor()
         feed = {"x": np.ones((7, 4), "float32")}

@@ -107,7 +107,10 @@ class Recorder:
     def note_loss(self, loss: Any) -> None:
         """The loss of the step under way; read now, unless it lies on a device that works on."""
         is_elsewhere = getattr(getattr(loss, "device", None), "type", "cpu") != "cpu"
-        self._loss = loss.detach() if is_elsewhere else float(loss)
+        if is_elsewhere:
+            self._loss = loss.detach()
+        else:
+            self._loss = loss.item() if hasattr(loss, "item") else float(loss)
 
     def run_began(self, samples: int) -> None:
         """The run of a training program begins."""
