@@ -93,6 +93,10 @@ class GlooGroup:
         """Wait until all members have come here."""
         self._group.barrier().wait()
 
+    def close(self) -> None:
+        """End the group's threads, whoever still holds this object (a traceback, say)."""
+        self._group = None
+
 
 def meet(
     rendezvous: Rendezvous, *, is_server: bool, index: int, worker_num: int, server_num: int

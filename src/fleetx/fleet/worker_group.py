@@ -8,6 +8,7 @@ hold all of them any more, worker 0 opens a new meeting place and tells its addr
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import logging
 import secrets
@@ -37,6 +38,8 @@ class WorkerGroup:
         self._host = network.address_towards(server) or network.resolve(server) or "127.0.0.1"
         self._group: GlooGroup | None = None
         self._meeting = ""
+        # A group whose threads still run when the interpreter ends makes the process abort.
+        atexit.register(self._leave)
 
     def all_reduce(self, tensor: Tensor, mode: str) -> Tensor:
         """Return the tensors of all workers reduced."""
@@ -72,7 +75,12 @@ class WorkerGroup:
             except RuntimeError as error:
                 _log.warning("An exchange between workers (%s) failed: %s", name, error)
                 failed = lives, error
-                self._group, self._meeting = None, ""
+                self._leave()
+
+    def _leave(self) -> None:
+        if self._group is not None:
+            self._group.close()
+        self._group, self._meeting = None, ""
 
     def _gather(self, note: dict[str, Any]) -> Notes:
         notes = self._client.gather(note)
@@ -92,7 +100,7 @@ class WorkerGroup:
                 )
 
     def _meet(self) -> None:
-        self._group = None
+        self._leave()
         note: dict[str, Any] = {}
         store = None
         if self._client.worker == 0:
