@@ -215,6 +215,10 @@ def test_geo_trains_on_while_servers_take_their_time():
         process.signal(signal.SIGCONT)
         step()
         mode.settle()
+        with pytest.raises(
+            RuntimeError, match=r"start the job again with fleet.init_server\('a'\)"
+        ):
+            mode.load("a/servers", asks_servers=True)
         assert torch.allclose(mode.client.pull_sparse("rows", ids), first - 0.8)
         assert torch.allclose(values["b"], torch.full((3,), -4.0).double())
         mode.stop()

@@ -41,6 +41,13 @@ class Channel(Protocol):
         """Wait until all have come here."""
 
 
+class OwnChannel(Channel, Protocol):
+    """A group with connections of its own."""
+
+    def close(self) -> None:
+        """End them, whoever still holds this object."""
+
+
 def exchange(channel: Channel, rank: int, parcels: list[Array]) -> list[Array]:
     """Send one array of bytes to each process, this one (`rank`) too; return what all sent."""
     lengths = channel.all_gather(torch.tensor([len(parcel) for parcel in parcels]))

@@ -47,8 +47,8 @@ class RoleMakerBase:
         self._role_is_generated = False
         self._non_distributed = False
         self._worker_environment: WorkerEnvironment | None = None
-        self._groups: dict[str, host_values.Channel] = {}
-        self._meet_workers: Callable[[], host_values.Channel] | None = None
+        self._groups: dict[str, host_values.OwnChannel] = {}
+        self._meet_workers: Callable[[], host_values.OwnChannel] | None = None
 
     def generate_role(self) -> None:
         """Work out who this process is, once."""
@@ -195,14 +195,16 @@ class RoleMakerBase:
                 self.worker, device, timeout_seconds=timeout_seconds, asked=asked, later=later
             )
 
-    def meet_workers_by(self, meet: Callable[[], host_values.Channel]) -> None:
+    def meet_workers_by(self, meet: Callable[[], host_values.OwnChannel]) -> None:
         """Say how the workers of a server job form a group when they first need one."""
         self._meet_workers = meet
 
-    def _keep_groups(self, groups: Mapping[str, host_values.Channel]) -> None:
+    def _keep_groups(self, groups: Mapping[str, host_values.OwnChannel]) -> None:
         self._groups = dict(groups)
-        # A group whose threads still run when the interpreter ends makes the process abort.
-        atexit.register(self._groups.clear)
+        # A group whose threads still run when the interpreter ends makes the process abort; to let
+        # go of it is not enough where a traceback holds it too.
+        for group in groups.values():
+            atexit.register(group.close)
 
     def _channel(self, comm_world: str) -> host_values.Channel | None:
         """Return the group of a world; None in a parameter-server job without groups."""

@@ -95,7 +95,7 @@ class Saving(Identity):
         """Load what `save` wrote without feed and fetch.
 
         In a job with servers the first worker's call makes them load, at once: the others must not
-        be in the middle of a step.
+        be in the middle of a step. Geo training refuses.
         """
         from fleetx.static import io
         from fleetx.static.executor import Executor

@@ -8,7 +8,6 @@ hold all of them any more, worker 0 opens a new meeting place and tells its addr
 
 from __future__ import annotations
 
-import atexit
 import datetime
 import logging
 import secrets
@@ -38,8 +37,6 @@ class WorkerGroup:
         self._host = network.address_towards(server) or network.resolve(server) or "127.0.0.1"
         self._group: GlooGroup | None = None
         self._meeting = ""
-        # A group whose threads still run when the interpreter ends makes the process abort.
-        atexit.register(self._leave)
 
     def all_reduce(self, tensor: Tensor, mode: str) -> Tensor:
         """Return the tensors of all workers reduced."""
@@ -75,9 +72,10 @@ class WorkerGroup:
             except RuntimeError as error:
                 _log.warning("An exchange between workers (%s) failed: %s", name, error)
                 failed = lives, error
-                self._leave()
+                self.close()
 
-    def _leave(self) -> None:
+    def close(self) -> None:
+        """End the connections to the other workers; the next exchange would make new ones."""
         if self._group is not None:
             self._group.close()
         self._group, self._meeting = None, ""
@@ -100,7 +98,7 @@ class WorkerGroup:
                 )
 
     def _meet(self) -> None:
-        self._leave()
+        self.close()
         note: dict[str, Any] = {}
         store = None
         if self._client.worker == 0:

@@ -169,6 +169,13 @@ class GeoMode(Mode):
         self.settle()
         super().save(path)
 
+    def load(self, path: str | os.PathLike[str], *, asks_servers: bool) -> None:
+        """Refuse: what servers load does not reach the values that workers have of their own."""
+        raise RuntimeError(
+            "geo training cannot load while it trains, since every worker has values of its own: "
+            f"start the job again with fleet.init_server({os.path.dirname(path)!r}) in its servers."
+        )
+
     def stop(self) -> None:
         """Send what has not been sent and say farewell."""
         if self.step % self._k_steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -38,6 +39,9 @@ class Network:
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="servers", daemon=True)
         self._thread.start()
+        # A script that ends by an error closes nothing: a thread that the interpreter stops in the
+        # middle of torch would make the process abort, in the place of its own exit code.
+        atexit.register(self.close)
 
     def submit(self, server: int, request: Request) -> Future[Message]:
         """Hand over a request; its future gets the answer."""
@@ -99,6 +103,7 @@ class Network:
             if self._closing:
                 return
             self._closing = True
+        atexit.unregister(self.close)
         os.eventfd_write(self._wake, 1)
         self._thread.join()
         for link in self.links:
