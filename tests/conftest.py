@@ -1,7 +1,18 @@
-"""Settings of all tests."""
+"""Settings of all tests: they run in random order, with fixed random numbers, and leave nothing.
 
+`make test` prints the seed of the order; `make test ARGS=--randomly-seed=N` repeats it.
+"""
+
+import random
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from zlib import crc32
+
+import pytest
+
+import leftovers
 
 # A shell that starts the tests in the background, or nohup, lets them ignore these signals, and
 # with them every process that they start and then interrupt. Handlers are not passed on.
@@ -10,3 +21,38 @@ if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
+
+leftovers.adopt_orphans()
+
+
+@pytest.fixture(scope="session")
+def _checkout() -> leftovers.Checkout:
+    return leftovers.Checkout()
+
+
+@pytest.fixture(autouse=True)
+def _fixed_random_numbers(request: pytest.FixtureRequest) -> None:
+    """Let every test draw the same numbers, whichever tests ran before it."""
+    seed = crc32(request.node.nodeid.encode())
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(_fixed_random_numbers: None, _checkout: leftovers.Checkout) -> Iterator[None]:
+    """Fail a test that leaves something behind; it is set up before other fixtures of a test."""
+    was = leftovers.before(_checkout)
+    yield
+    left = leftovers.left(was, _checkout)
+    if left:
+        pytest.fail("this test leaves behind:\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture
+def fresh_fleet() -> Iterator[None]:
+    """For tests that call `fleet.init` in this process: the session ends with the test."""
+    yield
+    leftovers.end_sessions()

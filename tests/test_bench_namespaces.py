@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import LIMIT, wait_for_end
+
 BENCH = Path(__file__).parent.parent / "bench"
 SIZE = 1_000_000
 
@@ -33,9 +35,8 @@ import subprocess, sys
 sys.path.insert(0, sys.argv[1])
 from namespaces import machines
 with machines(1, prefix="fxbstay") as group:
-    child = subprocess.Popen(group.command(0, ["sleep", "1000"]))
-    print(child.pid, flush=True)
-    child.wait()
+    # The child itself tells its number: it is in the namespace then.
+    subprocess.run(group.command(0, ["sh", "-c", "echo $$; exec sleep 1000"]))
 """
 
 
@@ -65,7 +66,7 @@ def send(group):
     assert receiver.stdout.readline() == "listening\n"
     sender = group.command(0, [sys.executable, "-c", SEND, group.addresses[1]])
     subprocess.run(sender, check=True)
-    assert receiver.wait() == 0
+    assert receiver.wait(LIMIT) == 0
     receiver.stdout.close()
 
 
@@ -93,14 +94,17 @@ def test_nothing_is_left_after_an_error(namespaces):
     def use():
         with namespaces.machines(2) as group:
             made.append(group)
-            child = subprocess.Popen(group.command(0, ["sleep", "1000"]))
+            stay = group.command(0, ["sh", "-c", "echo $$; exec sleep 1000"])
+            child = subprocess.Popen(stay, stdout=subprocess.PIPE)
             made.append(child)
+            assert child.stdout.readline()  # it is in the namespace now
             raise ZeroDivisionError
 
     before = names()
     with pytest.raises(ZeroDivisionError):
         use()
-    assert made[1].wait() == -signal.SIGKILL
+    assert made[1].wait(LIMIT) == -signal.SIGKILL
+    made[1].stdout.close()
     assert not {name for name in names() - before if name.startswith(f"fxb-{os.getpid()}-")}
 
 
@@ -114,9 +118,9 @@ def test_nothing_is_left_after_a_signal(namespaces, number):
     )
     child = int(process.stdout.readline())
     process.send_signal(number)
-    assert process.wait() != 0
+    assert process.wait(LIMIT) != 0
     process.stdout.close()
-    assert not Path(f"/proc/{child}").exists()
+    wait_for_end(child)
     assert not {name for name in names() if name.startswith(f"fxbstay-{process.pid}-")}
 
 

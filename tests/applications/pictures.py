@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 
+from waiting import LIMIT
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -45,7 +47,7 @@ def fleetrun(
     path = f"{ROOT / 'src'}:{ROOT / 'compat'}"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return [(folder / "log" / f"workerlog.{rank}").read_text() for rank in range(2)]

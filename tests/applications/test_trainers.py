@@ -81,7 +81,7 @@ def batches(count):
 
 
 @pytest.fixture
-def alone():
+def alone(fresh_fleet):
     fleet.init(is_collective=True)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from corpora import bert_folder, click_file
 
+from waiting import LIMIT
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = Path(__file__).parent / "workers"
 
@@ -22,7 +24,7 @@ def launch(folder: Path, script: str, flags: list[str], *arguments: str) -> None
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}"}
     done = subprocess.run(
         [*command, str(WORKERS / script), *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=110,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
     logs = "".join(path.read_text() for path in sorted((folder / "log").glob("*log.*")))
     assert done.returncode == 0, done.stdout + done.stderr + logs
@@ -56,7 +58,7 @@ def test_the_example_learns_alone(tmp_path: Path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}"}
     done = subprocess.run(
         [sys.executable, str(script), "--epochs", "3"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     areas = [float(area) for area in re.findall(r"auc = (0\.\d+)", done.stdout)]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from generated_pictures import write_dataset
 
+from waiting import LIMIT
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -19,7 +21,7 @@ def command(*arguments):
 def run(*arguments):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
     return subprocess.run(
-        command(*arguments), env=environment, capture_output=True, text=True, timeout=60
+        command(*arguments), env=environment, capture_output=True, text=True, timeout=LIMIT
     )
 
 
@@ -114,7 +116,7 @@ def test_the_interrupt_key_ends_it_cleanly(tmp_path):
     assert "no-label" in process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
     # This waits for the end of everybody who could write here, so for the checking process too.
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert "interrupted; the figures are of what was done" in output
     assert "Traceback" not in errors

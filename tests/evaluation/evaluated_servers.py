@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleetx import static
 from fleetx.static import layers
+from waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYTHONPATH = f"{ROOT / 'src'}:{ROOT / 'compat'}"
@@ -43,5 +44,5 @@ def started(*command: str | Path):
         yield "http://" + line.split("http://")[1].split()[0]
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(LIMIT)
         process.stdout.close()

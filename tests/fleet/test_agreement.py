@@ -9,6 +9,8 @@ from pathlib import Path
 
 from test_talking import environment, free_ports, run_all
 
+from waiting import LIMIT
+
 SCRIPT = str(Path(__file__).parent / "workers" / "disagree.py")
 CASES = 8
 
@@ -45,6 +47,6 @@ def test_two_workers_that_differ(tmp_path: Path) -> None:
 def test_under_torchrun(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--master-port", str(free_ports(1)[0]), SCRIPT, "one", str(tmp_path)]
-    run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100)
+    run = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LIMIT)
     assert run.returncode != 0
     assert "strategy.nccl_comm_num is 1 on worker 0 and 2 on worker 1" in run.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from fleetx.comm.buckets import growing_limits, make_buckets
+from waiting import LIMIT
 
 WORKERS = Path(__file__).parent / "workers"
 MB = 2**20
@@ -49,7 +50,7 @@ def test_pieces_are_summed_in_two_layers(tmp_path):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     logs = [tmp_path / f"workerlog.{rank}" for rank in range(4)]

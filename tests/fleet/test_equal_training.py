@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from waiting import LIMIT
+
 WORKERS = Path(__file__).parent / "workers"
 
 
@@ -22,7 +24,7 @@ def train(script: str, workers: int, folder: Path, **options: Any) -> dict[str, 
     command += ["--log_dir", str(folder / f"log{workers}"), str(WORKERS / script)]
     command.append(json.dumps({**options, "out": str(out)}))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     result: dict[str, Any] = json.loads(out.read_text())
     return result

@@ -18,6 +18,8 @@ from paddle.fluid.incubate.fleet.collective import (
 )
 from paddle.fluid.incubate.fleet.collective import fleet as fleet_1
 
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
+
 
 @pytest.fixture(autouse=True)
 def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

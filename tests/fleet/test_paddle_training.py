@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from waiting import LIMIT
+
 SCRIPT = str(Path(__file__).parent / "workers" / "train_paddle.py")
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +24,7 @@ def test_two_workers(version: str, tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "2"]
     command += ["--log_dir", str(tmp_path / "log"), SCRIPT, version, out]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     mine, other = (json.loads(Path(f"{out}.{i}").read_text()) for i in range(2))
     assert mine["first"] == other["first"]

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from waiting import LIMIT
+
 SCRIPT = str(Path(__file__).parent / "workers" / "talk.py")
 
 
@@ -45,7 +47,7 @@ def run_all(commands: list[tuple[list[str], dict[str, str]]]) -> None:
     ]
     try:
         for process in processes:
-            output, _ = process.communicate(timeout=100)
+            output, _ = process.communicate(timeout=LIMIT)
             assert process.returncode == 0, output
     finally:
         for process in processes:

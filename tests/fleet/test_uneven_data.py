@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from waiting import LIMIT
+
 SCRIPT = Path(__file__).parent / "workers" / "train_uneven.py"
 
 
@@ -16,7 +18,7 @@ def run(folder: Path, *, join: bool) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "2"]
     command += ["--log_dir", str(folder / "log"), str(SCRIPT), options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
 
 
 def test_join_lets_loops_end_at_different_times(tmp_path: Path) -> None:

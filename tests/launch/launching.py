@@ -4,10 +4,10 @@ import os
 import signal
 import socket
 import subprocess
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+from waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,24 +27,6 @@ def clean_environment(**more: str) -> dict[str, str]:
         if not name.startswith(_FOREIGN) and name not in _FOREIGN_NAMES
     }
     return {**kept, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'compat'}", **more}
-
-
-def wait_until(condition: Callable[[], object], what: str, patience: float = 30) -> None:
-    """Look again and again until the condition holds."""
-    deadline = time.monotonic() + patience
-    never = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {patience} s for: {what}")
-        never.wait(0.02)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in ("Z", "X")
 
 
 def consecutive_ports(count: int, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
@@ -101,15 +83,15 @@ class Launch:
     def stderr(self) -> str:
         return self._err.read_text(errors="replace")
 
-    def end(self, patience: float = 60) -> int:
+    def end(self) -> int:
         """Wait for the end and return the exit code."""
-        return self.process.wait(patience)
+        return self.process.wait(LIMIT)
 
     def kill_whatever_is_left(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(20)
+                self.process.wait(LIMIT)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

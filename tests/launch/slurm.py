@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from launching import consecutive_ports, wait_until
+from launching import consecutive_ports
+
+from waiting import LIMIT, wait_until
 
 PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
 HOSTS = ["127.0.0.1", "127.0.0.2"]
@@ -76,7 +78,7 @@ def _daemons(folder: Path) -> Iterator[dict[str, str]]:
         _configure(folder)
         started.append(_start(folder, "slurmctld", "-D"))
         started += [_start(folder, "slurmd", "-D", "-N", host) for host in HOSTS]
-        wait_until(lambda: _idle(variables) == len(HOSTS), "two idle machines of Slurm", 60)
+        wait_until(lambda: _idle(variables) == len(HOSTS), "two idle machines of Slurm")
         yield variables
     except AssertionError as error:
         for log in folder.glob("*.out"):
@@ -119,14 +121,14 @@ def _start(folder: Path, name: str, *arguments: str) -> "subprocess.Popen[bytes]
 def _idle(variables: dict[str, str]) -> int:
     command = ["sinfo", "--noheader", "--Node", "--format=%t"]
     found = subprocess.run(
-        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=30
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=LIMIT
     )
     return found.stdout.split().count("idle")
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     try:
-        process.wait(15)
+        process.wait(LIMIT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

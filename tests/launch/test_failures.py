@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import clean_environment, is_running, wait_until
+from launching import clean_environment
+
+from waiting import LIMIT, is_running, wait_until
 
 # Rank 0 and its helpers wait for ever; the last rank does what the arguments say.
 CRASH = """
@@ -209,7 +211,7 @@ def test_a_closed_output_ends_the_job(script, tmp_path):
     script("import time\nfor i in range(100000):\n    print(i)\n    time.sleep(0.001)\n")
     command = f"{sys.executable} -m fleetx.launch train.py 2>err | head -60 >shown"
     subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, env=clean_environment(), timeout=60, check=True
+        ["bash", "-c", command], cwd=tmp_path, env=clean_environment(), timeout=LIMIT, check=True
     )
     wait_until(lambda: "SIGPIPE" in (tmp_path / "err").read_text(), "the reason")
 

@@ -8,6 +8,8 @@ import sys
 import pytest
 from launching import ROOT, clean_environment
 
+from waiting import LIMIT
+
 
 def namespaces_are_refused() -> str:
     """Say why there can be no network namespaces here, or return ''."""
@@ -31,7 +33,7 @@ def test_two_machines_train_together(tmp_path):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    printed, _ = process.communicate(timeout=150)
+    printed, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, printed[-3000:]
     assert "epoch 9: loss" in printed
     assert "exit codes of fleetrun: [0, 0]" in printed

@@ -73,7 +73,7 @@ def run(tmp_path, script):
                 line = [*command, str(path), str(out)]
                 jobs.append((out, Launch(line, tmp_path, environment, f"job{number}")))
             for _, job in jobs:
-                assert job.end(120) == 0, job.stdout + job.stderr
+                assert job.end() == 0, job.stdout + job.stderr
         finally:
             for _, job in jobs:
                 job.kill_whatever_is_left()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from launching import ROOT, clean_environment, consecutive_ports, is_running, wait_until
+from launching import ROOT, clean_environment, consecutive_ports
 from machines import machines
 
 from fleetx.checkpoint import manifest
@@ -18,6 +18,7 @@ from fleetx.launch.errors import LaunchError
 from fleetx.launch.fleetrun import _find_site
 from fleetx.launch.layout import Cluster, Node
 from fleetx.launch.server_support import detect_server_support, read_keys, write_keys
+from waiting import LIMIT, is_running, wait_until
 
 sys.path.append(str(ROOT / "tests/ps"))
 import training  # noqa: E402 - the model that the servers of these tests keep
@@ -126,12 +127,12 @@ def test_restarts_are_counted(fleetrun, script, tmp_path):
 def test_a_killed_server_comes_back_with_its_state(fleetrun, tmp_path):
     """Training goes on and ends with the bits of the undisturbed run; SIGTERM kills as well."""
     run = fleetrun(*TWO, JOB, tmp_path, 5, env=HELPERS)
-    wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2", 60)
+    wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2")
     before = [number_in(tmp_path / f"PSERVER{i}.pid") for i in range(2)]
     os.kill(before[0], signal.SIGKILL)
     os.kill(before[1], signal.SIGTERM)
     (tmp_path / "go").touch()
-    assert run.end(120) == 0, run.stderr
+    assert run.end() == 0, run.stderr
     assert run.stderr.count("It is started again (restart 1 of 3).") == 2
     after = [number_in(tmp_path / f"PSERVER{i}.pid") for i in range(2)]
     assert set(before).isdisjoint(after)
@@ -148,10 +149,10 @@ def test_a_killed_server_comes_back_with_its_state(fleetrun, tmp_path):
 
 def test_a_restarted_worker_joins_again(fleetrun, tmp_path):
     run = fleetrun(*TWO, "--max_restart=1", JOB, tmp_path, 4, "async", env=HELPERS)
-    wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2", 60)
+    wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2")
     os.kill(number_in(tmp_path / "TRAINER0.pid"), signal.SIGKILL)
     (tmp_path / "go").touch()
-    assert run.end(120) == 0, run.stderr
+    assert run.end() == 0, run.stderr
     assert (tmp_path / "result0").exists()
     assert (tmp_path / "result1").exists()
 
@@ -184,13 +185,13 @@ fleet.stop_worker()
 def test_a_restarted_worker_exchanges_with_the_others(fleetrun, script, tmp_path):
     script(TALKING)
     run = fleetrun(*TWO, "--max_restart=1", "train.py")
-    assert run.end(120) == 0, run.stderr
+    assert run.end() == 0, run.stderr
     assert "first 3.0\nsecond 21.0\nthird [5, 6]" in run.stdout
     log = (tmp_path / "log/workerlog.1").read_text()
     assert "second 21.0\nthird [5, 6]" in log
 
     run = fleetrun(*TWO, "--max_restart=1", "train.py", "anew")
-    assert run.end(120) == 1
+    assert run.end() == 1
     assert "all must exchange the same things in the same order" in run.stderr
 
 
@@ -198,13 +199,13 @@ def test_state_outlives_a_failed_job(fleetrun, tmp_path):
     """The next job with the same --server_state goes on where the failed one was."""
     flags = ("--server_num=1", "--worker_num=1", "--server_state=state", JOB, tmp_path, 4)
     run = fleetrun(*flags, env=HELPERS)
-    wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2", 60)
+    wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2")
     os.kill(number_in(tmp_path / "TRAINER0.pid"), signal.SIGKILL)
     assert run.end() == 137
     assert "Worker 0 on 127.0.0.1 failed first" in run.stderr
     (tmp_path / "go").touch()
     (tmp_path / "worker0-step0").unlink()
-    assert fleetrun(*flags, env=HELPERS).end(120) == 0
+    assert fleetrun(*flags, env=HELPERS).end() == 0
     assert not (tmp_path / "worker0-step0").exists()
     found, wanted = manifest.load_state(tmp_path / "result0")[0], training.train_alone(4, 1)
     torch.testing.assert_close(found["w"], wanted["w"], rtol=1e-10, atol=1e-12)
@@ -230,7 +231,7 @@ def test_several_machines(fleetrun, tmp_path):
             for i, host in enumerate(network.hosts)
         ]
         (tmp_path / "go").touch()
-        assert [run.end(120) for run in runs] == [0, 0], runs[0].stderr + runs[1].stderr
+        assert [run.end() for run in runs] == [0, 0], runs[0].stderr + runs[1].stderr
     wanted = training.train_alone(4, 2)
     found = manifest.load_state(tmp_path / "result1")[0]
     torch.testing.assert_close(found["w"], wanted["w"], rtol=1e-10, atol=1e-12)
@@ -366,7 +367,7 @@ def test_launch_ps(tmp_path):
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
     )
     assert run.returncode == 0, run.stderr
     assert (tmp_path / "logs/serverlog.0").read_text() == "PSERVER\n"

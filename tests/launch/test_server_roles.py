@@ -9,6 +9,8 @@ from importlib.util import find_spec
 import pytest
 from launching import clean_environment, consecutive_ports
 
+from waiting import LIMIT
+
 needs_mpi = pytest.mark.skipif(
     shutil.which("mpirun") is None or find_spec("mpi4py") is None,
     reason="mpirun or mpi4py is missing: apt install openmpi-bin, pip install 'fleetx[mpi]'",
@@ -64,7 +66,7 @@ def test_a_program_of_paddle_1_under_mpirun(script, tmp_path):
         env=clean_environment(OMP_NUM_THREADS="1"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT,
     )
     assert run.returncode == 0, run.stderr
     # mpirun passes output on in pieces, which may be mixed or cut at the end: files are certain.
@@ -78,7 +80,7 @@ def test_a_program_of_paddle_1_under_mpirun(script, tmp_path):
 def test_a_program_of_paddle_1_under_fleetrun(fleetrun, script, tmp_path):
     script(LEGACY)
     run = fleetrun("--server_num=1", "--worker_num=1", "train.py", "cloud")
-    assert run.end(120) == 0, run.stderr
+    assert run.end() == 0, run.stderr
     assert "worker 0 of 1 learnt" in run.stdout
     assert (tmp_path / "saved/fc_0.w_0").exists()
 
@@ -125,5 +127,5 @@ def test_general_roles_meet_where_the_script_says(tmp_path, where):
         )
         for place in places
     ]
-    found = [process.communicate(timeout=60)[0] for process in running]
+    found = [process.communicate(timeout=LIMIT)[0] for process in running]
     assert found == ["[0, 10] 127.0.0.1:7001\n", "[0, 10] 127.0.0.1:7002\n"]

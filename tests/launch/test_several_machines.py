@@ -6,8 +6,10 @@ import signal
 import socket
 
 import pytest
-from launching import consecutive_ports, is_running, wait_until
+from launching import consecutive_ports
 from machines import machines
+
+from waiting import is_running, wait_until
 
 HOSTS = ["127.0.0.1", "127.0.0.2"]
 
@@ -338,7 +340,7 @@ class TestNetwork:
         script(TRAIN)
         with machines(count) as net:
             runs = self.start(fleetrun, net, "train.py")
-            assert [run.end(100) for run in runs] == [0] * count, [run.stderr for run in runs]
+            assert [run.end() for run in runs] == [0] * count, [run.stderr for run in runs]
             assert all(f"summed {count}" in run.stdout for run in runs)
 
     def test_a_machine_that_is_cut_off_is_named(self, fleetrun, script, tmp_path):

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from waiting import LIMIT
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = Path(__file__).resolve().parent / "workers"
 _FOREIGN = ("PADDLE_", "FLAGS_", "TORCHELASTIC_", "FLEETX_", "FORCE_COLOR", "NO_COLOR", "COLUMNS")
@@ -33,7 +35,7 @@ def fleetrun(folder: Path, *arguments: object, **variables: str) -> subprocess.C
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT,
     )
 
 
@@ -43,4 +45,4 @@ def browse(page: Path, folder: Path, *flags: str) -> subprocess.CompletedProcess
     profile = folder / "profile"
     shutil.rmtree(profile, ignore_errors=True)
     command = [CHROMIUM, *_HEADLESS, f"--user-data-dir={profile}", *flags, page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)

@@ -18,6 +18,8 @@ from fleetx.static import layers
 from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.step.stages import GradientSync, ParameterSync, Precision, Stage
 
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
+
 
 class Kept:
     """A taker that keeps all records."""

@@ -16,23 +16,23 @@ import time
 from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from processes import Process, servers
 from training import IDS, result, sparse_spec, worker_process
 
 from fleetx.ps.client import Client
 from fleetx.ps.snapshots import Durability
 from fleetx.ps.wire import Kind
+from waiting import wait_until
 
 STEPS_PER_KILL = 8
 
 
-def wait_for(path: Path, seconds: float = 120.0) -> None:
+def wait_for(path: Path) -> None:
     """Wait until a process has come so far that it has made this file."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{path} did not appear: the training stands still")
-        time.sleep(0.002)
+    wait_until(path.exists, f"the file {path}: the training stands still")
 
 
 def synchronous(folder: Path, steps: int, kills: int, seed: int) -> dict[str, torch.Tensor]:
@@ -59,7 +59,7 @@ def synchronous(folder: Path, steps: int, kills: int, seed: int) -> dict[str, to
                     victim.kill()
                 for victim in victims:
                     victim.start()
-            codes = [process.end(120) for process in (*workers, *server_processes)]
+            codes = [process.end() for process in (*workers, *server_processes)]
         finally:
             for worker in workers:
                 worker.kill()

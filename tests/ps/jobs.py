@@ -14,6 +14,7 @@ from processes import free_endpoints
 
 from fleetx import fleet
 from fleetx.fleet.session import Fleet
+from waiting import LIMIT
 
 _starter = multiprocessing.get_context("forkserver")
 # torch's optimizers import the compiler when the first one is made: once here, not per process.
@@ -35,7 +36,6 @@ def run_job(
     servers: int,
     workers: int,
     *arguments: Any,
-    seconds: float = 120.0,
 ) -> list[Any]:
     """Call a function in every process of a job; return what the workers returned."""
     endpoints = free_endpoints(servers)
@@ -59,19 +59,21 @@ def run_job(
             process.start()
             theirs.close()
             running.append((process, ours))
-        results = [_receive(ours, seconds) for _, ours in running]
+        results = [_receive(ours) for _, ours in running]
         for process, _ in running:
-            process.join(20)
+            process.join(LIMIT)
         assert [process.exitcode for process, _ in running] == [0] * len(running)
         return results[servers:]
     finally:
-        for process, _ in running:
+        for process, pipe in running:
             process.kill()
+            process.join()
+            process.close()
+            pipe.close()
 
 
-def _receive(pipe: Any, seconds: float) -> Any:
-    if not pipe.poll(seconds):
-        raise AssertionError(f"a process of the job had no result after {seconds} s")
+def _receive(pipe: Any) -> Any:
+    assert pipe.poll(LIMIT), f"a process of the job had no result after {LIMIT:.0f} s"
     value, error = pipe.recv()
     assert error is None, error
     return value

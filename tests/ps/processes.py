@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fleetx.ps.server import ServerSettings, run_server
+from waiting import LIMIT
 
 _starter = multiprocessing.get_context("forkserver")
 # Imported once instead of in every process; pytest since it is what these were started from. Before
@@ -62,7 +63,7 @@ class Process:
         self.signal(signal.SIGKILL)
         self.process.join()
 
-    def end(self, seconds: float = 60.0) -> int | None:
+    def end(self, seconds: float = LIMIT) -> int | None:
         """Return the exit code; None if it still runs after so long."""
         self.process.join(seconds)
         return self.process.exitcode

@@ -31,6 +31,7 @@ from fleetx.ps.liveness import PeerLostError
 from fleetx.ps.snapshots import Durability, Storage
 from fleetx.ps.tables import create_table
 from fleetx.ps.wire import Header, Kind
+from waiting import wait_until
 
 
 def durable(folder, **settings):
@@ -43,12 +44,9 @@ def same(found, expected):
         assert torch.equal(found[name], value), name
 
 
-def wait_for(path, seconds=60):
+def wait_for(path):
     """Wait until a file appears: the sign that a process has come so far."""
-    end = time.monotonic() + seconds
-    while not Path(path).exists():
-        assert time.monotonic() < end, f"{path} did not appear"
-        time.sleep(0.002)
+    wait_until(Path(path).exists, f"the file {path}")
 
 
 def train_in_processes(tmp_path, steps, disturb=None, **settings):
@@ -69,7 +67,7 @@ def train_in_processes(tmp_path, steps, disturb=None, **settings):
             if disturb is not None:
                 disturb(server_processes, workers, tmp_path)
             assert [worker.end() for worker in workers] == [0, 0]
-            assert [server.end(20) for server in server_processes] == [0, 0]
+            assert [server.end() for server in server_processes] == [0, 0]
         finally:
             for worker in workers:
                 worker.kill()
@@ -192,7 +190,7 @@ def test_a_stopped_worker_is_named_and_ends_the_step(tmp_path):
 
         with pytest.raises(PeerLostError, match=rf"worker 1 \(process {other.process.pid} on .*\)"):
             train(mode, 1000, stop_the_other)
-        assert processes[0].end(20) == 1
+        assert processes[0].end() == 1
         other.kill()
         mode.client.close()
     assert "has been silent for" in (tmp_path / "log").read_text()
@@ -225,7 +223,7 @@ def test_asynchronous_workers_go_on_without_a_dead_one_and_it_may_come_back(tmp_
         again.push_sparse("rows", torch.arange(3), torch.ones(3, 4).double())
         again.finish()
         mode.stop()
-        assert processes[0].end(20) == 0
+        assert processes[0].end() == 0
 
 
 # -- the log --------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def run(mode, server_count, workers, settings=None, steps=STEPS):
         for thread in threads:
             thread.join()
         assert not errors
-        assert [process.end(20) for process in processes] == [0] * server_count
+        assert [process.end() for process in processes] == [0] * server_count
     return results
 
 

@@ -20,6 +20,7 @@ from fleetx.ps.client import Client
 from fleetx.ps.row_fetcher import RowFetcher
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.loader import DataLoader
+from waiting import LIMIT
 
 NAMES = ("x", "y", "ids")
 ONES = torch.ones(3, 4).double()
@@ -164,7 +165,7 @@ class Batches:
         return found
 
     def wait(self) -> None:
-        assert self._all_read.wait(60)
+        assert self._all_read.wait(LIMIT)
 
 
 def _run_all(source: str, batches: Batches, executor: Any, loss: Any) -> None:

@@ -57,7 +57,7 @@ def test_values_and_rows_on_two_servers(shared):
         train_a_little(client)
         assert [status["refused"] for status in client.status()] == [0, 0]
         client.finish()
-        assert [process.end(20) for process in processes] == [0, 0]
+        assert [process.end() for process in processes] == [0, 0]
 
 
 @pytest.mark.parametrize("shared", [True, False])

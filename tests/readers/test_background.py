@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from fleetx.static.readers.background import BackgroundIterator, Channel
+from waiting import LIMIT
 
 
 def test_all_items_arrive_in_order():
@@ -27,7 +28,7 @@ def test_thread_runs_at_most_capacity_ahead():
 
     items = BackgroundIterator(source, 2)
     for _ in range(3):  # two in the queue, one waiting for room
-        assert asked.acquire(timeout=10)
+        assert asked.acquire(timeout=LIMIT)
     assert made == [0, 1, 2]
     assert list(items) == list(range(10))
 
@@ -77,7 +78,7 @@ def test_a_dropped_iterator_ends_its_thread():
     next(items)
     del items
     gc.collect()
-    thread.join(timeout=30)
+    thread.join(timeout=LIMIT)
     assert not thread.is_alive()
 
 
@@ -93,7 +94,7 @@ def test_a_running_reader_does_not_keep_or_crash_the_interpreter():
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")

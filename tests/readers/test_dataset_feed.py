@@ -17,6 +17,7 @@ from fleetx.static.dataset_feed import DatasetFactory, InMemoryDataset, QueueDat
 from fleetx.static.errors import DataFormatError
 from fleetx.static.place import CPUPlace
 from fleetx.static.readers.loader import DataLoader
+from waiting import LIMIT
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ def test_stopping_early_ends_threads_and_processes(slots, tmp_path):
         break
     for thread in threading.enumerate():
         if thread.name.startswith("fleetx"):
-            thread.join(timeout=30)
+            thread.join(timeout=LIMIT)
             assert not thread.is_alive()
     assert children() <= before  # of those it started none is left
 

@@ -19,6 +19,7 @@ from fleetx.static.readers.decorator import (
     xmap_readers,
 )
 from fleetx.static.readers.multiprocess import multiprocess_reader
+from waiting import LIMIT
 
 
 def count(n):
@@ -28,7 +29,7 @@ def count(n):
 def wait_for_threads_of(prefix):
     for thread in threading.enumerate():
         if thread.name.startswith(prefix):
-            thread.join(timeout=30)
+            thread.join(timeout=LIMIT)
             assert not thread.is_alive()
 
 
@@ -113,7 +114,7 @@ def test_xmap_keeps_order_when_a_later_sample_is_ready_first():
 
     def mapper(x):
         if x == 0:
-            assert second_done.wait(30)
+            assert second_done.wait(LIMIT)
         else:
             second_done.set()
         return x

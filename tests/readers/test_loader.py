@@ -11,6 +11,7 @@ from fleetx.static.readers.collate import default_collate_fn
 from fleetx.static.readers.dataset import Dataset, IterableDataset, get_worker_info
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.sampler import BatchSampler
+from waiting import LIMIT
 
 WORKERS = pytest.mark.parametrize("num_workers", [0, 2])
 
@@ -128,7 +129,7 @@ def test_stopping_early_ends_the_thread():
             break
     for thread in threading.enumerate():
         if thread.name == "fleetx-loader":
-            thread.join(timeout=30)
+            thread.join(timeout=LIMIT)
             assert not thread.is_alive()
 
 

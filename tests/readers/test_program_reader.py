@@ -21,6 +21,7 @@ from fleetx.static.readers.py_reader import (
     py_reader,
     read_file,
 )
+from waiting import LIMIT
 
 
 def samples(n=10):
@@ -54,7 +55,7 @@ def reader_threads():
 
 def assert_no_reader_threads():
     for thread in reader_threads():
-        thread.join(timeout=30)
+        thread.join(timeout=LIMIT)
     assert reader_threads() == []
 
 

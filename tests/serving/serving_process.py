@@ -7,10 +7,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import numpy as np
+
+from waiting import LIMIT, wait_until
 
 RAW = "application/vnd.safetensors"
 JSON = "application/json"
@@ -36,7 +37,7 @@ class Server:
         self.process, self.port = process, port
 
     def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
 
     def ask(self, method, path, body=None, headers=None):
         connection = self.connect()
@@ -69,9 +70,7 @@ class Server:
 
     def wait_for(self, name, value):
         """Ask for the metrics until a sample has a value."""
-        end = time.monotonic() + 60
-        while self.metrics().get(name) != value:
-            assert time.monotonic() < end, f"{name} never became {value}"
+        wait_until(lambda: self.metrics().get(name) == value, f"{name} to become {value}")
 
     def listens(self):
         """Tell whether new connections are accepted."""
@@ -86,7 +85,7 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(LIMIT)
 
 
 def command(*arguments):

@@ -12,6 +12,7 @@ from fleetx.serving.batching import Batcher
 from fleetx.serving.engines import Engine
 from fleetx.serving.independence import why_not_joined
 from fleetx.serving.metrics import Metrics
+from waiting import LIMIT
 
 
 class Doubling:
@@ -23,7 +24,7 @@ class Doubling:
         self.go.set()
 
     def __call__(self, values):
-        self.go.wait(60)
+        self.go.wait(LIMIT)
         (x,) = values
         self.calls.append(len(x))
         if (x < 0).any():
@@ -107,7 +108,7 @@ def test_output_that_is_not_one_row_per_row_is_computed_alone():
     hold.go.clear()
 
     def call(values):
-        hold.go.wait(60)
+        hold.go.wait(LIMIT)
         return [values[0].sum(axis=0)]
 
     requests = [rows(1, 2), rows(3), rows(4, 5)]

@@ -12,6 +12,7 @@ from serving_process import JSON, RAW, command, environment, serving
 
 from fleetx import cli
 from fleetx.serving import load_model
+from waiting import LIMIT
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +218,7 @@ def test_keys_queue_and_a_stop_in_the_middle_of_a_request(folder, tmp_path, inpu
         response = slow.getresponse()
         assert response.status == 200
         assert_same(load(response.read()), load_model(folder / "net.pt2").run(inputs))
-        assert server.process.wait(60) == 0
+        assert server.process.wait(LIMIT) == 0
         assert "all accepted requests were answered" in server.process.stdout.read()
 
 

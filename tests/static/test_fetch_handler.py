@@ -11,6 +11,7 @@ from fleetx.static.fetch_handler import FetchHandler, FetchHandlerMonitor
 from fleetx.static.layers.io import static_data
 from fleetx.static.program import Program, default_main_program, program_guard
 from fleetx.static.scope import Scope
+from waiting import LIMIT
 
 
 class Collecting(FetchHandler):
@@ -33,7 +34,7 @@ def test_values_of_a_scope(caplog):
     handler = Collecting({"a": here, "b": away, "c": None})
     monitor = FetchHandlerMonitor(scope, handler)
     monitor.start()
-    assert handler.called.wait(30)
+    assert handler.called.wait(LIMIT)
     monitor.stop()
     assert handler.seen[0]["a"].tolist() == [1, 2]
     assert handler.seen[0]["b"] is handler.seen[0]["c"] is None
@@ -57,10 +58,10 @@ def test_values_of_a_run_over_a_dataset():
 
         def batches():
             yield {"x": np.full((2, 1), 3, "float32")}
-            assert handler.called.wait(30)  # a call before anything ran is possible
+            assert handler.called.wait(LIMIT)  # a call before anything ran is possible
             handler.called.clear()
             yield {"x": np.full((2, 1), 3, "float32")}
-            assert handler.called.wait(30)
+            assert handler.called.wait(LIMIT)
 
         Executor().train_from_dataset(
             default_main_program(), batches(), scope=Scope(), fetch_handler=handler

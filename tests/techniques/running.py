@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from waiting import LIMIT
+
 WORKERS = Path(__file__).parent / "workers"
 
 
@@ -17,6 +19,6 @@ def run(script: str, folder: Path, *arguments: str, workers: int = 2) -> list[di
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", str(workers)]
     command += ["--log_dir", str(folder / "log"), str(WORKERS / script), str(folder), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(workers)]

@@ -21,6 +21,8 @@ from fleetx import fleet
 from fleetx.static.ops.amp_ops import all_finite
 from fleetx.techniques.tensors_inside import map_tensors
 
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
+
 
 def begin(model: nn.Module, amp: dict[str, Any] | None, **other: Any) -> tuple[Any, Any]:
     strategy = fleet.DistributedStrategy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from running import run
 from fleetx import fleet
 from fleetx.techniques.checkpointed import Checkpointed
 from fleetx.techniques.recompute import RecomputedModules, find_modules
+
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
 
 
 class Block(nn.Module):
@@ -54,12 +55,6 @@ class Net(nn.Module):
 def net() -> Net:
     torch.manual_seed(3)
     return Net()
-
-
-@pytest.fixture(autouse=True)
-def plain_session() -> Iterator[None]:
-    yield
-    fleet.init(is_collective=True)
 
 
 def train(model: nn.Module, steps: int = 4, **options: Any) -> tuple[list[float], dict[str, Any]]:

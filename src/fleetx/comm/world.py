@@ -88,6 +88,12 @@ def connect(
         meet()
 
 
+def cancel_meeting() -> None:
+    """Forget a meeting that `connect` was told to hold later; a session begins anew."""
+    global _pending
+    _pending = None
+
+
 def meet() -> None:
     """Meet the other workers now, if `connect` was told to do that later."""
     global _pending, _patience

@@ -40,6 +40,10 @@ class Fleet(Composition, Saving):
     """One worker's view of the training job."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set all state to that of a session before `init`: nothing of an earlier one is kept."""
         self._role_maker: RoleMakerBase | None = None
         self._strategy: Any = None
         self._user_optimizer: Any = None
@@ -83,14 +87,14 @@ class Fleet(Composition, Saving):
             raise ValueError(
                 f"`role_maker` should be subclass of RoleMakerBase, but got {type(role_maker)}"
             )
+        self._begin()
+        comm.cancel_meeting()
         role = role_maker or default_role_maker(is_collective)
         role.generate_role()
         self._role_maker = role
         self._is_collective = is_collective or role.is_collective
         self._take_strategy(DistributedStrategy() if strategy is None else strategy)
         self._util = UtilBase(role)
-        self._eager = self._new_eager()
-        self._local_rows = LocalRows()
         self._servers = ServerJob(role) if is_server_job(role) else None
         if self._is_collective:
             role.connect(

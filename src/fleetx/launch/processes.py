@@ -78,7 +78,7 @@ def end_all(
     """
     _signal(descendants(), signum)
     _wait_until_gone(time.monotonic() + grace, reap, hurry)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30  # on a loaded machine even a kill takes its time
     left = descendants()
     while left and time.monotonic() < deadline:
         _signal(left, signal.SIGKILL)  # again and again: one of them may just have forked

@@ -183,7 +183,9 @@ def stop() -> None:
 
 def begin_session() -> Settings | None:
     """Called by `fleet.init`: forget what trained before; return what the environment asks for."""
+    global _described
     targets.forget()
+    _described = ()
     settings = asked_settings()
     return settings if settings.anything else None
 

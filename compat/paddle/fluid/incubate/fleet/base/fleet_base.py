@@ -17,8 +17,12 @@ class Fleet(metaclass=abc.ABCMeta):
     """One worker's view of the training job."""
 
     def __init__(self, mode: Mode | None = None) -> None:
-        self._is_initialized = False
         self._mode = mode
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set all state to that of a fleet before `init`: nothing of an earlier one is kept."""
+        self._is_initialized = False
         self._optimizer: Any = None
         self._role_maker: Any = None
 
@@ -26,6 +30,7 @@ class Fleet(metaclass=abc.ABCMeta):
         """Find out who this process is."""
         if role_maker is not None and not isinstance(role_maker, RoleMakerBase):
             raise TypeError("role_maker must be an instance of RoleMakerBase")
+        self._begin()
         self._role_maker = role_maker
         self._role_maker.generate_role()
         self._is_initialized = True

@@ -59,6 +59,9 @@ class Collective(Fleet):
 
     def __init__(self) -> None:
         super().__init__(Mode.COLLECTIVE)
+
+    def _begin(self) -> None:
+        super()._begin()
         self._session = Session()
         self._compiled: CompiledProgram | None = None
 

@@ -54,6 +54,9 @@ class DistributedTranspiler(Fleet):
 
     def __init__(self) -> None:
         super().__init__(Mode.TRANSPILER)
+
+    def _begin(self) -> None:
+        super()._begin()
         self._session = Session()
         self._transpile_config: DistributedStrategy | None = None
         self._opt_info: Any = None
