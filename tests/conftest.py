@@ -3,6 +3,7 @@
 `make test` prints the seed of the order; `make test ARGS=--randomly-seed=N` repeats it.
 """
 
+import contextlib
 import random
 import signal
 import sys
@@ -13,6 +14,7 @@ from zlib import crc32
 import pytest
 
 import leftovers
+import warm_start
 
 # A shell that starts the tests in the background, or nohup, lets them ignore these signals, and
 # with them every process that they start and then interrupt. Handlers are not passed on.
@@ -23,6 +25,13 @@ if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 leftovers.adopt_orphans()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # once, for all processes of pytest
+        stack = contextlib.ExitStack()
+        stack.enter_context(warm_start.servers())
+        config.add_cleanup(stack.close)
 
 
 @pytest.fixture(scope="session")

@@ -30,8 +30,8 @@ GRACE = 20.0
 
 # Processes that multiprocessing keeps until the interpreter ends: one each, started when needed.
 _KEPT_PROCESSES = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
-# torch's compiler keeps a pool of processes for the life of the interpreter.
-_KEPT_COMMANDS = ("torch/_inductor/compile_worker",)
+# torch's compiler keeps a pool of processes for the life of the interpreter; ours are shared.
+_KEPT_COMMANDS = ("torch/_inductor/compile_worker", "tests/warm_start.py")
 # Threads of libraries that live as long as the process, by the beginning of their names.
 _KEPT_THREADS = (
     "pytest_timeout",  # the timer of a test's limit

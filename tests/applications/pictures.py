@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 
+import warm_start
 from waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,8 +44,7 @@ def fleetrun(
     """Run a script with two workers under fleetrun; return what each of them printed."""
     command = [sys.executable, "-m", "fleetx.launch", *options]
     command += ["--log_dir", str(folder / "log"), str(script), *arguments]
-    path = f"{ROOT / 'src'}:{ROOT / 'compat'}"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    environment = warm_start.environment()
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT
     )

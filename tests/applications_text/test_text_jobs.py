@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from corpora import bert_folder, click_file
 
+import warm_start
 from waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ WORKERS = Path(__file__).parent / "workers"
 def launch(folder: Path, script: str, flags: list[str], *arguments: str) -> None:
     """Run a script under fleetrun."""
     command = [sys.executable, "-m", "fleetx.launch", *flags, "--log_dir", str(folder / "log")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}"}
+    environment = warm_start.environment()
     done = subprocess.run(
         [*command, str(WORKERS / script), *arguments],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT,
@@ -55,7 +55,7 @@ def test_wide_and_deep_trains_with_a_parameter_server(tmp_path: Path):
 
 def test_the_example_learns_alone(tmp_path: Path):
     script = ROOT / "examples" / "ctr" / "train.py"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}"}
+    environment = warm_start.environment()
     done = subprocess.run(
         [sys.executable, str(script), "--epochs", "3"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT,

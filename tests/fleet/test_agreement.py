@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from test_talking import environment, free_ports, run_all
+from test_talking import environment, run_all
 
+from ports import free_ports
 from waiting import LIMIT
 
 SCRIPT = str(Path(__file__).parent / "workers" / "disagree.py")

@@ -1,12 +1,12 @@
 """Gradients travel in buckets: how they are divided, and how pieces of them are summed."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import torch
 
+import warm_start
 from fleetx.comm.buckets import growing_limits, make_buckets
 from waiting import LIMIT
 
@@ -47,7 +47,7 @@ def test_pieces_are_summed_in_two_layers(tmp_path):
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "4"]
     done = subprocess.run(
         [*command, "--log_dir", str(tmp_path), str(WORKERS / "hierarchy.py")],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=warm_start.environment(),
         capture_output=True,
         text=True,
         timeout=LIMIT,

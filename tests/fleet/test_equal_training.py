@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import warm_start
 from waiting import LIMIT
 
 WORKERS = Path(__file__).parent / "workers"
@@ -23,7 +23,7 @@ def train(script: str, workers: int, folder: Path, **options: Any) -> dict[str, 
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", str(workers)]
     command += ["--log_dir", str(folder / f"log{workers}"), str(WORKERS / script)]
     command.append(json.dumps({**options, "out": str(out)}))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = warm_start.environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     result: dict[str, Any] = json.loads(out.read_text())

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from test_talking import free_ports
 
 from fleetx import comm, static
 from fleetx.fleet.role_maker import UserDefinedCollectiveRoleMaker
 from fleetx.fleet.session import Fleet
+from ports import free_endpoints
 
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     """Worker 0 of two that the script names; there is no worker 1."""
     session = Fleet()
-    endpoints = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    endpoints = free_endpoints(2)
     session.init(UserDefinedCollectiveRoleMaker(0, endpoints), timeout_seconds=1)
     yield session
     comm.disconnect()

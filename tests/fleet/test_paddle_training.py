@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import warm_start
 from waiting import LIMIT
 
 SCRIPT = str(Path(__file__).parent / "workers" / "train_paddle.py")
@@ -20,8 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_two_workers(version: str, tmp_path: Path) -> None:
     out = str(tmp_path / "heard")
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "compat")])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    environment = warm_start.environment()
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "2"]
     command += ["--log_dir", str(tmp_path / "log"), SCRIPT, version, out]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,30 +10,19 @@ from typing import Any
 
 import pytest
 
+import warm_start
+from ports import free_ports
 from waiting import LIMIT
 
 SCRIPT = str(Path(__file__).parent / "workers" / "talk.py")
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
 def environment(**variables: str) -> dict[str, str]:
-    kept = {
+    return {
         name: value
-        for name, value in os.environ.items()
+        for name, value in warm_start.environment().items()
         if not name.startswith(("PADDLE_", "SLURM_", "OMPI_"))
-    }
-    source = str(Path(__file__).parents[2] / "src")
-    path = os.pathsep.join([source, kept.get("PYTHONPATH", "")])
-    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables}
+    } | variables
 
 
 def run_all(commands: list[tuple[list[str], dict[str, str]]]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+import warm_start
 from waiting import LIMIT
 
 SCRIPT = Path(__file__).parent / "workers" / "train_uneven.py"
@@ -17,7 +17,7 @@ def run(folder: Path, *, join: bool) -> subprocess.CompletedProcess[str]:
     options = json.dumps({"join": join, "out": str(folder / "out")})
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "2"]
     command += ["--log_dir", str(folder / "log"), str(SCRIPT), options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = warm_start.environment()
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
 
 

@@ -2,9 +2,7 @@
 
 import os
 import signal
-import socket
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 from waiting import LIMIT
@@ -27,23 +25,6 @@ def clean_environment(**more: str) -> dict[str, str]:
         if not name.startswith(_FOREIGN) and name not in _FOREIGN_NAMES
     }
     return {**kept, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'compat'}", **more}
-
-
-def consecutive_ports(count: int, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
-    """The first of `count` neighbouring ports that are free on all the hosts."""
-    for first in range(11000 + os.getpid() % 9000, 32000, count):
-        sockets = []
-        try:
-            for host in hosts:
-                for port in range(first, first + count):
-                    sockets.append(socket.create_server((host, port)))
-            return first
-        except OSError:
-            continue
-        finally:
-            for sock in sockets:
-                sock.close()
-    raise AssertionError("no free ports")
 
 
 class Launch:

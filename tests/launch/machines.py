@@ -15,7 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 import namespaces
 from launching import Launch
-from launching import consecutive_ports as free_neighbours
+
+from ports import consecutive_ports as free_neighbours
 
 
 class Machines:

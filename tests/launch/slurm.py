@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from launching import consecutive_ports
-
+from ports import consecutive_ports
 from waiting import LIMIT, wait_until
 
 PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}

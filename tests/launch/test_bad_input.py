@@ -3,7 +3,8 @@
 import socket
 
 import pytest
-from launching import consecutive_ports
+
+from ports import consecutive_ports
 
 SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
 

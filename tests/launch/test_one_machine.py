@@ -4,7 +4,8 @@ import json
 import re
 
 import pytest
-from launching import consecutive_ports
+
+from ports import consecutive_ports
 
 REPORT = """
 import json, os, sys

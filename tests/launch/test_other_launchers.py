@@ -10,8 +10,10 @@ import sys
 
 import pytest
 import slurm
-from launching import Launch, clean_environment, consecutive_ports
+from launching import Launch, clean_environment
 from machines import Namespaces, machines
+
+from ports import consecutive_ports
 
 # Workers start with different weights and share a batch.
 TRAIN = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from launching import ROOT, clean_environment, consecutive_ports
+from launching import ROOT, clean_environment
 from machines import machines
 
 from fleetx.checkpoint import manifest
@@ -18,6 +18,7 @@ from fleetx.launch.errors import LaunchError
 from fleetx.launch.fleetrun import _find_site
 from fleetx.launch.layout import Cluster, Node
 from fleetx.launch.server_support import detect_server_support, read_keys, write_keys
+from ports import consecutive_ports
 from waiting import LIMIT, is_running, wait_until
 
 sys.path.append(str(ROOT / "tests/ps"))
@@ -275,15 +276,19 @@ def test_environment_of_both_roles(fleetrun, script, tmp_path):
         "job = detect_server_job()\n"
         "print(job.role, job.index, job.worker_num, len(job.server_endpoints))\n"
     )
-    run = fleetrun(*TWO, "--start_port=23170", "--max_server_restart=0", "train.py")
+    port = consecutive_ports(4)
+    run = fleetrun(*TWO, f"--start_port={port}", "--max_server_restart=0", "train.py")
     assert run.end() == 0, run.stderr
     found = {p.name: json.loads(p.read_text()) for p in tmp_path.glob("*.json")}
     assert set(found) == {
-        *("PSERVER.23170.json", "PSERVER.23171.json", "TRAINER.0.json", "TRAINER.1.json")
+        *(f"PSERVER.{port}.json", f"PSERVER.{port + 1}.json", "TRAINER.0.json", "TRAINER.1.json")
     }
+    servers, workers = (
+        ",".join(f"127.0.0.1:{port + i}" for i in numbers) for numbers in ((0, 1), (2, 3))
+    )
     for environment in found.values():
-        assert environment["PADDLE_PSERVERS_IP_PORT_LIST"] == "127.0.0.1:23170,127.0.0.1:23171"
-        assert environment["PADDLE_TRAINER_ENDPOINTS"] == "127.0.0.1:23172,127.0.0.1:23173"
+        assert environment["PADDLE_PSERVERS_IP_PORT_LIST"] == servers
+        assert environment["PADDLE_TRAINER_ENDPOINTS"] == workers
         assert environment["PADDLE_TRAINERS_NUM"] == "2"
         assert environment["PADDLE_HETER_TRAINER_IP_PORT_LIST"] == ""
         assert environment["PADDLE_GLOO_RENDEZVOUS"] == "3"

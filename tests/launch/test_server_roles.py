@@ -7,8 +7,9 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from launching import clean_environment, consecutive_ports
+from launching import clean_environment
 
+from ports import consecutive_ports
 from waiting import LIMIT
 
 needs_mpi = pytest.mark.skipif(

@@ -6,9 +6,9 @@ import signal
 import socket
 
 import pytest
-from launching import consecutive_ports
 from machines import machines
 
+from ports import consecutive_ports
 from waiting import is_running, wait_until
 
 HOSTS = ["127.0.0.1", "127.0.0.2"]

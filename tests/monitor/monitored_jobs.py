@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import warm_start
 from waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,8 +23,7 @@ _HEADLESS = (
 def environment(**more: str) -> dict[str, str]:
     """The environment of a shell in which nothing is asked for but what is given."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
-    path = f"{ROOT / 'src'}:{ROOT / 'compat'}"
-    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
+    return {**kept, **warm_start.variables(), **more}
 
 
 def fleetrun(folder: Path, *arguments: object, **variables: str) -> subprocess.CompletedProcess:

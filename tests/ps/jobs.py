@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from processes import free_endpoints
 
 from fleetx import fleet
 from fleetx.fleet.session import Fleet
+from ports import free_endpoints
 from waiting import LIMIT
 
 _starter = multiprocessing.get_context("forkserver")

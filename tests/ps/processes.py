@@ -7,7 +7,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from fleetx.ps.server import ServerSettings, run_server
+from ports import free_endpoints
 from waiting import LIMIT
 
 _starter = multiprocessing.get_context("forkserver")
@@ -22,17 +22,6 @@ _starter = multiprocessing.get_context("forkserver")
 # Python 3.13 the process that imports them knows only this variable, not the parent's path.
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
 _starter.set_forkserver_preload(["pytest", "fleetx.ps.server", "training"])
-
-
-def free_endpoints(count: int) -> list[str]:
-    """Return addresses at which nobody listens."""
-    with contextlib.ExitStack() as stack:
-        found = []
-        for _ in range(count):
-            sock = stack.enter_context(socket.socket())
-            sock.bind(("127.0.0.1", 0))
-            found.append(f"127.0.0.1:{sock.getsockname()[1]}")
-        return found
 
 
 def _begin(log: str | None, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 import zmq
-from processes import free_endpoints, servers
+from processes import servers
 
 from fleetx.ps import wire
 from fleetx.ps.assembly import parts
@@ -15,6 +15,7 @@ from fleetx.ps.security import is_loopback, make_keys
 from fleetx.ps.server import Server, ServerSettings
 from fleetx.ps.table_spec import BlockSpec, DenseTableSpec, OptimizerSpec, SparseTableSpec
 from fleetx.ps.wire import Header, Kind
+from ports import free_endpoints
 
 SPARSE = SparseTableSpec(name="rows", dim=4, optimizer=OptimizerSpec(kind="sgd", rate=0.5))
 

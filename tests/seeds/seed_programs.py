@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import warm_start
+from waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "seeds"
@@ -26,13 +28,7 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
     for name, module in (("python", ""), ("fleetrun", " -m fleetx.launch")):
         (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
         (commands / name).chmod(0o755)
-    return {
-        **os.environ,
-        "PATH": f"{commands}:{os.environ['PATH']}",
-        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'compat'}",
-        "OMP_NUM_THREADS": "1",
-        **settings,
-    }
+    return warm_start.environment(PATH=f"{commands}:{os.environ['PATH']}", **settings)
 
 
 def run(folder: Path, *command: object, fails: bool = False, **settings: str) -> str:
@@ -44,7 +40,7 @@ def run(folder: Path, *command: object, fails: bool = False, **settings: str) ->
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=110,
+        timeout=LIMIT,
     )
     assert (done.returncode != 0) == fails, done.stdout[-4000:]
     return done.stdout
@@ -64,25 +60,3 @@ def saved(folder: Path) -> dict[str, bytes]:
 def results(folder: Path) -> list[dict]:
     """Return what two workers wrote with --out out."""
     return [json.loads((folder / f"out.{rank}").read_text()) for rank in range(2)]
-
-
-def free_endpoints(count: int) -> str:
-    """Return addresses on this machine that are free now, joined by commas."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    endpoints = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return ",".join(endpoints)
-
-
-def consecutive_ports(count: int, hosts: list[str]) -> int:
-    """Return the first of so many neighbouring ports that are free on all hosts now."""
-    for first in range(20000 + os.getpid() % 9000, 32000, count):
-        try:
-            for host in hosts:
-                for port in range(first, first + count):
-                    socket.create_server((host, port)).close()
-        except OSError:
-            continue
-        return first
-    raise AssertionError("no free ports")

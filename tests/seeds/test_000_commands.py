@@ -7,8 +7,10 @@ import shutil
 import subprocess
 
 import pytest
-from seed_programs import EPOCH, EXAMPLES, ROOT, consecutive_ports, environment
+from seed_programs import EPOCH, EXAMPLES, ROOT, environment
 from tiny_imagenet import write_imagenet
+
+from ports import consecutive_ports
 
 GUIDE = "000_collective_guide"
 TINY = (

@@ -2,7 +2,9 @@
 
 import re
 
-from seed_programs import EXAMPLES, free_endpoints, run, saved
+from seed_programs import EXAMPLES, run, saved
+
+from ports import free_endpoints
 
 FOLDER = EXAMPLES / "004_parameter_servers"
 LINE = re.compile(
@@ -33,7 +35,7 @@ def test_synchronous_training_under_the_launcher(tmp_path):
 
 def test_other_settings_and_roles_by_hand(tmp_path):
     options = ("--asynchronous", "--split_method", "HashName", "--keep_whole", "--passes", 4)
-    endpoints = free_endpoints(2)
+    endpoints = ",".join(free_endpoints(2))
     run(tmp_path, "sh", FOLDER / "by_hand.sh", *options, WORKERS="2", ENDPOINTS=endpoints)
     for rank in range(2):
         check((tmp_path / "log" / f"worker.{rank}").read_text(), 4)

@@ -19,12 +19,13 @@ from seed_programs import (
     EXAMPLES,
     ROOT,
     environment,
-    free_endpoints,
     run,
     saved,
     workers,
 )
 from tiny_imagenet import SIZES, served, write_imagenet
+
+from ports import free_endpoints
 
 DOCUMENTS = ROOT.parent / "shared" / "seeds"
 pytestmark = pytest.mark.skipif(
@@ -170,7 +171,7 @@ def test_parameter_servers(tmp_path):
         assert text.count(written) == 1, written
         text = text.replace(written, here)
     (tmp_path / "train.py").write_text(text)
-    endpoints = free_endpoints(2)
+    endpoints = ",".join(free_endpoints(2))
     command = [sys.executable, "train.py"]
     processes = {
         (role, number): subprocess.Popen(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import warm_start
 from waiting import LIMIT
 
 WORKERS = Path(__file__).parent / "workers"
@@ -18,7 +18,7 @@ def run(script: str, folder: Path, *arguments: str, workers: int = 2) -> list[di
     """Return what each worker of a script wrote to `<folder>/<rank>.json`."""
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", str(workers)]
     command += ["--log_dir", str(folder / "log"), str(WORKERS / script), str(folder), *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = warm_start.environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(workers)]

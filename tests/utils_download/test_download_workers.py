@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import warm_start
 from fleetx import utils
 from fleetx.data.remote_files import DownloadError, RemoteFolder
 from fleetx.utils.hadoop import hadoop_options
@@ -44,7 +45,7 @@ def test_workers_wait_for_each_other_and_fail_together(server, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "2"]
     command += ["train.py", server.url, "out"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    environment = warm_start.environment()
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     first, second = (json.loads((tmp_path / f"out.{rank}").read_text()) for rank in range(2))

@@ -1,0 +1,236 @@
+"""Workers that start quickly: forked from a process that has loaded torch and FleetX already.
+
+Loading torch and the compiler that its optimizers want takes about five seconds of computing per
+process, and most jobs of these tests train for far less. With `environment()` in a job's variables,
+each `python script.py` in it (a worker under fleetrun, say) is handed to a server and forked there:
+real processes with their own environment, files, signals and sockets, only warm. Tests of starting,
+ending and killing processes start them cold.
+
+Run as a program this is such a server.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import fcntl
+import gc
+import importlib
+import io
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = "FLEETX_TESTS_WARM_START_FOLDER"
+_PRELOADED = (
+    "torch",
+    "torch._dynamo",
+    "torch.distributed",
+    "torch.nn.parallel",
+    "fleetx.fleet",
+    "fleetx.static",
+    "fleetx.ps.server",
+    "fleetx.applications",
+    "paddle.fluid",
+    "paddle.distributed.fleet",
+)
+
+
+# -- for tests ------------------------------------------------------------------------------------
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of a job that starts warm: this process's, and `variables`."""
+    return {**os.environ, **variables(), **more}
+
+
+def variables() -> dict[str, str]:
+    """Return what a job of this project needs to start warm, with one thread per process."""
+    folder = os.environ[FOLDER]
+    with (Path(folder) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # all processes of pytest share the servers
+        if not (Path(folder) / "1").exists():
+            _start(folder)
+    path = [str(Path(__file__).parent / "warm"), str(ROOT / "src"), str(ROOT / "compat")]
+    return {
+        "FLEETX_TESTS_WARM_START": folder,
+        "PYTHONPATH": os.pathsep.join(path),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def _start(folder: str) -> None:
+    """Start two servers, with different hashes of strings; return when they can be asked."""
+    for number in range(2):
+        variables = {"PYTHONHASHSEED": str(number + 1), "OMP_NUM_THREADS": "1"}
+        variables["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "compat")])
+        with (Path(folder) / f"{number}.log").open("wb") as log:
+            server = subprocess.Popen(
+                [sys.executable, __file__, folder, str(number)],
+                env={**os.environ, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert server.stdout is not None
+        with server.stdout:
+            assert server.stdout.read() == b"ready\n", (Path(folder) / f"{number}.log").read_text()
+        (Path(folder) / f"{number}.pid").write_text(str(server.pid))
+
+
+@contextlib.contextmanager
+def servers() -> Iterator[None]:
+    """Have a folder for servers, which are started when a test first wants one, and end them."""
+    with tempfile.TemporaryDirectory(prefix="warm-") as folder:
+        os.environ[FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[FOLDER]
+            for file in Path(folder).glob("*.pid"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(file.read_text()), signal.SIGTERM)
+
+
+# -- the server -----------------------------------------------------------------------------------
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    size, descriptors, _, _ = socket.recv_fds(connection, 8, 3)
+    data = connection.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL)
+    return pickle.loads(data), descriptors
+
+
+def _serve(folder: str, number: str) -> dict[str, Any]:
+    """Fork a process per request; in that process return what it is to run."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{folder}/{number}.new")
+    listener.listen(64)
+    os.rename(f"{folder}/{number}.new", f"{folder}/{number}")
+    os.write(1, b"ready\n")
+    os.close(1)
+    listener.settimeout(5)
+    children: set[int] = set()
+    while True:
+        children -= {pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]}
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            if not os.path.exists(folder):
+                os._exit(0)
+            continue
+        keeper = os.fork()
+        if keeper == 0:
+            listener.close()
+            return _keep(connection)
+        children.add(keeper)
+        connection.close()
+
+
+def _keep(connection: socket.socket) -> dict[str, Any]:
+    """Fork the script's process and tell how it ends; kill it if its stand-in has gone."""
+    connection.setblocking(True)
+    request, descriptors = _receive(connection)
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        _die_with(keeper)
+        _become(request, descriptors)
+        return request
+    for descriptor in descriptors:
+        os.close(descriptor)
+    connection.sendall(pid.to_bytes(8, "little"))
+    process = os.pidfd_open(pid)
+    ready, _, _ = select.select([process, connection], [], [])
+    if process not in ready:
+        os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(OSError):  # the other side may have gone
+        connection.sendall(code.to_bytes(8, "little", signed=True))
+    os._exit(0)
+
+
+def _die_with(parent: int) -> None:
+    from fleetx.launch.processes import die_with_parent
+
+    die_with_parent(parent)
+
+
+def _become(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Take the place of the process that handed over."""
+    os.setsid()
+    os.chdir(request["folder"])
+    os.umask(request["umask"])
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    script = request["command"][0]
+    sys.argv = request["command"]
+    sys.orig_argv = [sys.executable, "-u", *sys.argv]
+    sys.path[:] = [os.path.dirname(os.path.abspath(script)), *request["path"]]
+    importlib.invalidate_caches()
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for the life of the process
+    sys.stdout = io.TextIOWrapper(
+        io.FileIO(1, "w", closefd=False), encoding="utf-8", write_through=True
+    )
+    sys.stderr = io.TextIOWrapper(
+        io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True
+    )
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable()
+    sys.modules["numpy"].random.seed()
+    sys.modules["torch"].set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+def _run(script: str) -> None:
+    """Run a script as `python script.py` does, and end."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=script, __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = main
+    code: Any = 0
+    try:
+        with io.open_code(script) as file:
+            compiled = compile(file.read(), script, "exec")
+        exec(compiled, main.__dict__)
+    except SystemExit as error:
+        code = error.code
+    except BaseException as error:
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+        sys.excepthook(type(error), error, error.__traceback__)
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    _end(main, code or 0)
+
+
+def _end(main: types.ModuleType, code: int) -> None:
+    """End as the interpreter does, but without taking all loaded modules to pieces one by one."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    main.__dict__.clear()
+    gc.collect()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    for _name in _PRELOADED:
+        importlib.import_module(_name)
+    # What is there now is not looked through again, least of all when a forked process ends.
+    gc.collect()
+    gc.freeze()
+    _run(_serve(*sys.argv[1:])["command"][0])
