@@ -96,6 +96,8 @@ def _add_ps(commands: Any) -> None:
 def _info(_: argparse.Namespace, console: Console) -> int:
     import torch  # here, so that `fleetx --help` answers at once
 
+    from fleetx.launch import cpu_isa
+
     table = Table(title=f"FleetX {fleetx.__version__}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
@@ -105,6 +107,9 @@ def _info(_: argparse.Namespace, console: Console) -> int:
     table.add_row("paddle (names)", _version("fleetx-paddle"))
     table.add_section()
     table.add_row("CPU", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads for PyTorch")
+    capability = torch.backends.cpu.get_cpu_capability()
+    found = cpu_isa.examine()
+    table.add_row("CPU instruction set", f"{capability}; {found.sentence()}")
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             card = torch.cuda.get_device_properties(index)

@@ -30,6 +30,7 @@ from fleetx.fleet.server_job import ServerJob, is_server_job, server_techniques
 from fleetx.fleet.server_model import LocalRows
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
+from fleetx.launch import cpu_isa
 from fleetx.launch.worker_environment import detect
 from fleetx.step.technique import Technique
 
@@ -89,6 +90,7 @@ class Fleet(Composition, Saving):
             )
         self._begin()
         comm.cancel_meeting()
+        cpu_isa.prepare_process()
         role = role_maker or default_role_maker(is_collective)
         role.generate_role()
         self._role_maker = role

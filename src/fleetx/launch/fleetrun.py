@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from fleetx.launch import console, network, run_script
+from fleetx.launch import console, cpu_isa, network, run_script
 from fleetx.launch.arguments import Options, parse
 from fleetx.launch.banner import configuration
 from fleetx.launch.devices import Devices, choose
@@ -29,8 +29,16 @@ from fleetx.launch.stacks import SIGNAL
 from fleetx.launch.supervisor import Job, Supervisor
 
 
-def main(argv: Sequence[str] | None = None, prog: str = "fleetrun") -> int:
-    """Run the command line `argv` (default: the process's own) and return its exit code."""
+def main(
+    argv: Sequence[str] | None = None,
+    prog: str = "fleetrun",
+    *,
+    examine: Callable[[Mapping[str, str]], cpu_isa.Verdict] = cpu_isa.examine,
+) -> int:
+    """Run the command line `argv` (default: the process's own) and return its exit code.
+
+    `examine` returns what limit the CPU needs, given the environment of the workers.
+    """
     environment = dict(os.environ)
     try:
         options = parse(sys.argv[1:] if argv is None else argv, environment, prog)
@@ -45,6 +53,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "fleetrun") -> int:
         print(f"{prog}: {error}", file=sys.stderr)
         return error.code
     _greet(options, devices)
+    _limit_cpu(environment, examine(environment))
     with ExitStack() as stack:
         scratch = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="fleetrun-", ignore_cleanup_errors=True)
@@ -128,6 +137,16 @@ def _greet(options: Options, devices: Devices) -> None:
     print(f"launch train in {'GPU' if devices.on_gpu else 'CPU'} mode", flush=True)
     if devices.note:
         console.log.warning(devices.note)
+
+
+def _limit_cpu(environment: dict[str, str], verdict: cpu_isa.Verdict) -> None:
+    """Let workers and servers compute with instructions that work here, and say so."""
+    match verdict.state:
+        case cpu_isa.State.LIMITED:
+            environment[cpu_isa.VARIABLE] = verdict.limit
+            console.log.warning("%s and is set for all processes.", verdict.sentence())
+        case cpu_isa.State.BROKEN | cpu_isa.State.UNKNOWN:
+            console.log.warning("%s.", verdict.sentence())
 
 
 def _open_link(
