@@ -42,8 +42,6 @@ if rank == 1 and "exit" in sys.argv:
     os._exit(7)
 if rank == 1 and "kill" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
-if rank == 1 and "segfault" in sys.argv:
-    os.kill(os.getpid(), signal.SIGSEGV)
 time.sleep(1000)
 """
 
@@ -81,7 +79,6 @@ def test_an_exception_is_shown_with_its_rank_and_log(fleetrun, script, tmp_path)
     [
         ("exit", 7, "it ended with exit code 7"),
         ("kill", 137, "killed by SIGKILL, by somebody or by the system"),
-        ("segfault", 139, "ended by SIGSEGV"),
     ],
 )
 def test_every_end_is_named_and_passed_on(fleetrun, script, tmp_path, how, code, words):

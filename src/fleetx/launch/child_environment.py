@@ -47,16 +47,20 @@ def measuring(scratch: str, log_dir: str | None) -> dict[str, str]:
     return {"FLEETX_LOG_DIR": os.path.abspath(log_dir), "FLEETX_RUN": os.path.basename(scratch)}
 
 
-def without_proxies(base: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of an environment that names no proxies."""
-    return {name: value for name, value in base.items() if name not in _PROXIES}
+def started_from(base: Mapping[str, str]) -> dict[str, str]:
+    """Return what the environment of a worker or server starts from.
+
+    It names no proxies, and a process that ends by a fatal signal writes its Python stack.
+    """
+    kept = {name: value for name, value in base.items() if name not in _PROXIES}
+    return {"PYTHONFAULTHANDLER": "1", **kept}
 
 
 def worker_environment(
     base: Mapping[str, str], cluster: Cluster, devices: Devices, local_rank: int, extras: Extras
 ) -> dict[str, str]:
     """Return the variables of worker `local_rank` of this machine, on top of `base`."""
-    result = without_proxies(base)
+    result = started_from(base)
     result.update(_paddle(cluster, local_rank, extras))
     result.update(_torch(cluster, local_rank, extras))
     # Two hosts that find each other by --ips must not be looked up by hostname again.

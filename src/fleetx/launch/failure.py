@@ -7,12 +7,15 @@ something else than a connection, and fell silent first, is taken.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from fleetx.launch import fault_dump
 
 _EXCERPT_BYTES = 1 << 16
 _TRACEBACK_LINES = 30
@@ -66,8 +69,22 @@ def first(failures: Iterable[Failure]) -> Failure:
 
 
 def _is_consequence(failure: Failure) -> bool:
-    last = failure.excerpt.rstrip().splitlines()[-3:]
-    return failure.kind == "exit" and bool(_BROKEN_CONNECTION.search("\n".join(last)))
+    if failure.kind != "exit":
+        return False
+    # Before the stack of a fatal error stands what native code had to say.
+    lines = failure.excerpt.partition(fault_dump.FATAL)[0].rstrip().splitlines()
+    return bool(_BROKEN_CONNECTION.search("\n".join(_reason(lines))))
+
+
+def _reason(lines: list[str]) -> list[str]:
+    """Return the lines that say why: those of the exception, else the last ones."""
+    starts = [i for i, line in enumerate(lines) if _TRACEBACK in line]
+    if not starts:
+        return lines[-3:]
+    block = lines[starts[-1] :]
+    end = _exception_at(block)
+    # An exception's own text comes first; what is written while the process ends, later.
+    return block[-3:] if end is None else block[end : end + 3]
 
 
 def of_worker(
@@ -98,36 +115,98 @@ def manner(returncode: int, out_of_memory: bool) -> str:
         if out_of_memory:
             return f"killed, probably out of memory ({name}; the kernel's count of such kills rose)"
         return f"killed by {name}, by somebody or by the system"
-    return f"ended by {name}"
+    meaning = _meaning(-returncode)
+    return f"ended by {name}, {meaning}" if meaning else f"ended by {name}"
+
+
+def _meaning(signum: int) -> str:
+    """Return what usually sends a signal, as the end of a sentence; "" if that is open."""
+    match signum:
+        case signal.SIGILL:
+            return (
+                "an instruction that this CPU does not carry out (`fleetx info` shows the "
+                "instruction set that works here)"
+            )
+        case signal.SIGBUS:
+            return f"usually because shared memory is full ({_shared_memory()})"
+        case signal.SIGSEGV:
+            return "a crash in native code (an extension module or a library)"
+        case signal.SIGABRT:
+            return "by native code that gave up (an uncaught C++ exception, a failed assertion)"
+        case signal.SIGFPE:
+            return "an arithmetic error in native code, such as an integer division by zero"
+        case signal.SIGXCPU:
+            return "because its limit of CPU time was reached (ulimit -t)"
+        case _:
+            return ""
+
+
+def _shared_memory(folder: str = "/dev/shm") -> str:
+    """Return the size of shared memory and what is used of it now."""
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    size, free = found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize
+    return f"{folder}: {(size - free) / 1e6:.0f} of {size / 1e6:.0f} MB used now"
 
 
 def excerpt(log: Path, offset: int = 0) -> str:
-    """Return the last traceback in a log, or its last lines where there is none."""
+    """Return the last traceback in a log, or its last lines where there is none.
+
+    The stack that faulthandler writes at a fatal error follows what was written before it.
+    """
     try:
         with log.open("rb") as file:
             end = file.seek(0, 2)
             file.seek(max(offset, end - _EXCERPT_BYTES))
-            lines = file.read().decode("utf-8", errors="replace").rstrip().splitlines()
+            text = file.read().decode("utf-8", errors="replace").rstrip()
     except FileNotFoundError:
         return ""
+    before, fatal, dump = text.rpartition(fault_dump.FATAL)
+    if fatal and _TRACEBACK not in dump:
+        recent = before.rstrip().splitlines()[-2 * _TRACEBACK_LINES :]
+        parts = [_last_words(recent), _stack(dump)]
+        return "\n".join(part for part in parts if part)
+    return _last_words(text.splitlines())
+
+
+def _last_words(lines: list[str]) -> str:
     starts = [i for i, line in enumerate(lines) if _TRACEBACK in line]
     if not starts:
         return "\n".join(lines[-_PLAIN_LINES:])
-    block = _whole_traceback(lines[starts[-1] :])
-    if len(block) > _TRACEBACK_LINES:
-        half = _TRACEBACK_LINES // 2
-        block = [*block[:half], f"  ... {len(block) - 2 * half} lines ...", *block[-half:]]
-    return "\n".join(block)
+    return "\n".join(_shortened(_whole_traceback(lines[starts[-1] :])))
+
+
+def _stack(dump: str) -> str:
+    """Return the stack of the thread that a fatal error happened in, as a traceback."""
+    frames = fault_dump.current_thread(dump)
+    lines = [line for frame in frames for line in fault_dump.lines_of(frame)]
+    head = fault_dump.FATAL + dump.partition("\n")[0]
+    return "\n".join([head, *_shortened(lines or ["  (outside of Python code)"])])
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    if len(lines) <= _TRACEBACK_LINES:
+        return lines
+    half = _TRACEBACK_LINES // 2
+    return [*lines[:half], f"  ... {len(lines) - 2 * half} lines ...", *lines[-half:]]
 
 
 def _whole_traceback(lines: list[str]) -> list[str]:
     """Cut off what other threads or exit handlers wrote long after the exception."""
+    end = _exception_at(lines)  # its text may be longer than a line
+    return lines if end is None else lines[: end + _PLAIN_LINES]
+
+
+def _exception_at(lines: list[str]) -> int | None:
+    """Return at which line of a traceback the exception itself stands; None if it is missing."""
     prefix = lines[0].partition(_TRACEBACK)[0]  # torch puts "[rank1]: " before each line
     for index, line in enumerate(lines[1:], start=1):
         body = line.removeprefix(prefix)
-        if body and not body.startswith(" "):  # the exception itself; its text may be longer
-            return lines[: index + _PLAIN_LINES]
-    return lines
+        if body and not body.startswith(" "):
+            return index
+    return None
 
 
 class MemoryKills:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetx.launch import network, server_support
 from fleetx.launch.arguments import Options
-from fleetx.launch.child_environment import measuring, without_proxies
+from fleetx.launch.child_environment import measuring, started_from
 from fleetx.launch.devices import Devices
 from fleetx.launch.group import ProcessSpec
 from fleetx.launch.layout import Cluster
@@ -87,7 +87,7 @@ class ServerProcesses:
         host, port = cluster.master
         meeting = network.join_endpoint(host, job.http_port or port)
         variables = {
-            **without_proxies(self.environment),
+            **started_from(self.environment),
             "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(cluster.servers),
             "PADDLE_TRAINER_ENDPOINTS": ",".join(cluster.endpoints),
             "PADDLE_HETER_TRAINER_IP_PORT_LIST": "",

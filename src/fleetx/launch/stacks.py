@@ -1,27 +1,25 @@
 """Where hanging workers hang: their Python stacks and the collective each of them is in.
 
-The workers run under `run_script.py`, which writes all threads' stacks on `SIGNAL`. The lines of
-source are added here, and the stack is turned so that it reads like a traceback.
+The workers run under `run_script.py`, which writes all threads' stacks on `SIGNAL`; `fault_dump`
+reads them.
 """
 
 from __future__ import annotations
 
-import linecache
 import os
-import re
 import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from fleetx.launch import heartbeat
+from fleetx.launch.fault_dump import Frame, lines_of, threads
 from fleetx.launch.group import Worker
 
 # A real-time signal: SIGUSR1 and SIGUSR2 belong to scripts and batch systems.
 SIGNAL = int(signal.SIGRTMIN) + 5
 _PATIENCE = 2.0
 _POLL = 0.05
-_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)')
 
 
 def collect(workers: Sequence[Worker]) -> str:
@@ -56,41 +54,20 @@ def _await(files: list[Path]) -> dict[Path | None, str]:
 
 def _describe(worker: Worker, dump: str) -> str:
     pulse = heartbeat.read(worker.spec.heartbeat)
-    threads = _threads(dump)
-    where = pulse.collective or (_collective(threads[0]) if threads else "")
+    found = threads(dump)
+    where = pulse.collective or (_collective(found[0]) if found else "")
     steps = f"{pulse.steps} steps done" if pulse.steps else "no step counted"
     head = f"{worker.spec.name}: {steps}, in {where or 'no collective that is known'}"
-    if not threads:
+    if not found:
         return f"{head}\n  (no Python stack: it did not answer)"
     lines = [head]
-    for number, thread in enumerate(threads):
+    for number, thread in enumerate(found):
         lines.append("  main thread:" if number == 0 else f"  thread {number + 1}:")
-        lines += [f"  {line}" for frame in thread for line in _frame_lines(frame)]
+        lines += [f"  {line}" for frame in thread for line in lines_of(frame)]
     return "\n".join(lines)
 
 
-def _threads(dump: str) -> list[list[tuple[str, int, str]]]:
-    """Read faulthandler's text: per thread its frames, outermost first; the main thread first."""
-    threads = []
-    for part in re.split(r"^(?:Current thread|Thread) .*$", dump, flags=re.MULTILINE)[1:]:
-        frames = [
-            (found["file"], int(found["line"]) if found["line"].isdecimal() else 0, found["name"])
-            for found in map(_FRAME.match, part.splitlines())
-            if found and os.path.basename(found["file"]) != "run_script.py"
-        ]
-        if frames:
-            threads.append(frames[::-1])
-    return threads[::-1]  # faulthandler begins with the newest thread
-
-
-def _frame_lines(frame: tuple[str, int, str]) -> list[str]:
-    file, line, name = frame
-    shown = [f'  File "{file}", line {line}, in {name}']
-    source = linecache.getline(file, line).strip()
-    return [*shown, f"    {source}"] if source else shown
-
-
-def _collective(frames: list[tuple[str, int, str]]) -> str:
+def _collective(frames: list[Frame]) -> str:
     """Name the torch.distributed call, or the backward pass, at the end of a stack."""
     for file, _, name in frames:
         if file.endswith("torch/distributed/distributed_c10d.py"):

@@ -1,0 +1,57 @@
+"""Reading what faulthandler writes: the Python stacks of a process, in the order of a traceback.
+
+faulthandler begins with the innermost frame and has no lines of source; here the outermost comes
+first and the source is added, so that a stack reads as Python's tracebacks do.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+
+FATAL = "Fatal Python error: "
+_THREAD = re.compile(r"^(?P<current>Current thread|Thread) .*$", flags=re.MULTILINE)
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)')
+
+Frame = tuple[str, int, str]
+"""A file, a line in it and the function."""
+
+
+def threads(dump: str) -> list[list[Frame]]:
+    """Return the frames of every thread, outermost first, beginning with the main thread."""
+    return [frames for frames, _ in _parts(dump) if frames][::-1]  # it begins with the newest
+
+
+def current_thread(dump: str) -> list[Frame]:
+    """Return the frames of the thread in which a fatal error happened, outermost first."""
+    return next((frames for frames, is_current in _parts(dump) if is_current), [])
+
+
+def _parts(dump: str) -> list[tuple[list[Frame], bool]]:
+    heads = list(_THREAD.finditer(dump))
+    ends = [head.start() for head in heads[1:]] + [len(dump)]
+    return [
+        (_frames(dump[head.end() : end]), head["current"] != "Thread")
+        for head, end in zip(heads, ends, strict=True)
+    ]
+
+
+def _frames(text: str) -> list[Frame]:
+    found = []
+    for line in text.lstrip("\n").splitlines():
+        frame = _FRAME.match(line)
+        if frame is None:
+            break  # a list of modules or a C stack follows
+        if os.path.basename(frame["file"]) != "run_script.py":
+            number = int(frame["line"]) if frame["line"].isdecimal() else 0
+            found.append((frame["file"], number, frame["name"]))
+    return found[::-1]
+
+
+def lines_of(frame: Frame) -> list[str]:
+    """Return a frame as a traceback shows it."""
+    file, line, name = frame
+    shown = [f'  File "{file}", line {line}, in {name}']
+    source = linecache.getline(file, line).strip()
+    return [*shown, f"    {source}"] if source else shown
