@@ -1,5 +1,6 @@
 """Write the ops of small networks with mixed precision: amp_programs.py API FILE."""
 
+import inspect
 import json
 import re
 import sys
@@ -71,7 +72,10 @@ def ops_of(network, **changes):
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), guard():
         loss = network()
-        amp.decorate(Momentum(0.1, 0.9), lists(**changes)).minimize(loss)
+        # Without a type FleetX takes the one that the device is made for.
+        named = "dtype" in inspect.signature(amp.decorate).parameters
+        more = {"dtype": "float16"} if named else {}
+        amp.decorate(Momentum(0.1, 0.9), lists(**changes), **more).minimize(loss)
     block, rows = main.global_block(), []
     for op in main.global_block().ops:
         if op.attr("op_role") & 1:

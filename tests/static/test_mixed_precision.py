@@ -41,8 +41,12 @@ def weights_after(make: Any) -> Any:
 @pytest.mark.parametrize(
     ("settings", "tolerance"),
     [
-        ({"init_loss_scaling": 128.0}, 2e-3),
-        ({"init_loss_scaling": 128.0, "use_dynamic_loss_scaling": False}, 2e-3),
+        ({"init_loss_scaling": 128.0, "dtype": "float16"}, 2e-3),
+        (
+            {"init_loss_scaling": 128.0, "use_dynamic_loss_scaling": False, "dtype": "float16"},
+            2e-3,
+        ),
+        ({"init_loss_scaling": 128.0}, 2e-2),
         ({"use_bf16": True}, 2e-2),
         ({"dtype": "bfloat16"}, 2e-2),
         ({"amp_lists": AutoMixedPrecisionLists(custom_black_list=["mul"])}, 1e-6),
@@ -57,9 +61,12 @@ def test_half_precision_hardly_changes_the_training(
     assert (half == plain).all() == (tolerance < 1e-5)
 
 
-def test_ops_and_state() -> None:
+@pytest.mark.parametrize("dtype", ["auto", "float16"])
+def test_ops_and_state(dtype: str, caplog: pytest.LogCaptureFixture) -> None:
     *_, loss = nets.mlp()
-    made = decorated()
+    made = decorated(dtype=dtype)
+    # Without a type it says which one runs; names, ops and state are Paddle's in either case.
+    assert ("computes in bfloat16 here" in caplog.text) == (dtype == "auto")
     with pytest.raises(RuntimeError, match="call one first"):
         made.get_loss_scaling()
     assert made.get_scaled_loss() is None
@@ -67,6 +74,8 @@ def test_ops_and_state() -> None:
     types = [op.type for op in loss.block.ops]
     assert types[-6:] == ["check_finite_and_unscale", "update_loss_scaling"] + ["momentum"] * 4
     assert [op.type for op in ops] == ["momentum"] * 4
+    half = loss.block.var("fc_0.w_0.cast_fp16").dtype
+    assert str(half) == ("VarType.FP16" if dtype == "float16" else "VarType.BF16")
     assert len(pairs) == 4
     assert made.get_loss_scaling().name == "loss_scaling_0"
     exe = nets.started()
@@ -150,7 +159,7 @@ def forward_ops(program: Any) -> list[str]:
 def test_the_ops_of_a_convolutional_network() -> None:
     # As Paddle 1.8.5 writes them, but for the constants of its loss scaling.
     loss = conv_net()
-    decorated(init_loss_scaling=128.0).minimize(loss)
+    decorated(init_loss_scaling=128.0, dtype="float16").minimize(loss)
     expected = """
         cast(img.cast_fp16) cast(conv2d_0.w_0.cast_fp16) conv2d cast(conv2d_0.b_0.cast_fp16)
         elementwise_add batch_norm relu pool2d cast(fc_0.w_0.cast_fp16) mul
@@ -199,7 +208,7 @@ def test_what_changes_while_the_program_runs_stays_single() -> None:
         layers.reduce_sum(more) > 0, lambda: layers.scale(more, 2.0), lambda: more
     )
     loss = layers.mean(doubled)
-    decorated(init_loss_scaling=8.0).minimize(loss)
+    decorated(init_loss_scaling=8.0, dtype="float16").minimize(loss)
     assert str(kept.dtype) == str(more.dtype) == "VarType.FP32"
     assert str(hidden.dtype) == "VarType.FP16"
     exe = nets.started()

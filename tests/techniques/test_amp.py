@@ -19,9 +19,12 @@ from running import run
 
 from fleetx import fleet
 from fleetx.static.ops.amp_ops import all_finite
+from fleetx.step.technique import Job, Sizes
+from fleetx.techniques.amp import Amp, AmpConfig
 from fleetx.techniques.tensors_inside import map_tensors
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
+FLOAT16 = {"dtype": "float16"}
 
 
 def begin(model: nn.Module, amp: dict[str, Any] | None, **other: Any) -> tuple[Any, Any]:
@@ -73,12 +76,13 @@ def train(amp: dict[str, Any] | None, way: str = "plain", steps: int = 20) -> li
 @pytest.mark.parametrize("way", ["plain", "accumulated", "clipped", "minimize", "with a penalty"])
 def test_it_trains_as_float32_does(way: str) -> None:
     exact = train(None, way)
-    np.testing.assert_allclose(train({}, way), exact, atol=1e-3)
+    np.testing.assert_allclose(train(FLOAT16, way), exact, atol=1e-3)
     np.testing.assert_allclose(train({"use_pure_bf16": True}, way), exact, atol=1e-2)
+    np.testing.assert_allclose(train({}, way), exact, atol=1e-2)
 
 
 def test_gradients_are_in_true_units_and_small_ones_survive() -> None:
-    model, optimizer = begin(nn.Linear(4, 1, bias=False), {})
+    model, optimizer = begin(nn.Linear(4, 1, bias=False), FLOAT16)
     out = model(torch.ones(2, 4))
     assert out.dtype == torch.float32
     (out.sum() * 1e-8).backward()  # nothing in float16 without a scale
@@ -87,7 +91,7 @@ def test_gradients_are_in_true_units_and_small_ones_survive() -> None:
 
 
 def test_a_backward_pass_around_the_model_is_not_divided() -> None:
-    model, _ = begin(network(), {})
+    model, _ = begin(network(), FLOAT16)
     (model.module[0].weight ** 2).sum().backward()
     torch.testing.assert_close(model.module[0].weight.grad, 2 * model.module[0].weight.detach())
 
@@ -103,7 +107,7 @@ def test_gradients_of_inputs_and_of_models_in_a_row_are_true() -> None:
         second(second(first(x))).square().sum().backward()
         return [x.grad, *(p.grad for m in (first, second) for p in m.parameters())]
 
-    scale = {"init_loss_scaling": 64.0}
+    scale = {"init_loss_scaling": 64.0, **FLOAT16}
     for half, single in zip(grads(scale), grads(None), strict=True):
         torch.testing.assert_close(half, single, rtol=5e-3, atol=5e-3)
 
@@ -111,15 +115,17 @@ def test_gradients_of_inputs_and_of_models_in_a_row_are_true() -> None:
 def test_a_parameter_that_thaws_later() -> None:
     model = network()
     model[0].requires_grad_(False)
-    model, _ = begin(model, {})
+    model, _ = begin(model, FLOAT16)
     model.module[0].requires_grad_(True)
     x, y = batch(0)
     nn.functional.cross_entropy(model(x), y).backward()
     assert 0 < model.module[0].weight.grad.abs().max() < 1
 
 
-def test_the_scale_follows_good_and_bad_steps() -> None:
+@pytest.mark.parametrize("dtype", ["auto", "float16"])
+def test_the_scale_follows_good_and_bad_steps(dtype: str) -> None:
     rules = {"init_loss_scaling": 1024.0, "incr_every_n_steps": 3, "decr_ratio": 0.5}
+    rules["dtype"] = dtype
     model, optimizer = begin(network(), rules)
     bad, scales = {4, 5, 6}, []
     for step in range(12):
@@ -141,7 +147,8 @@ def test_the_scale_follows_good_and_bad_steps() -> None:
 
 def test_a_fixed_scale_still_skips_and_bfloat16_does_not_look() -> None:
     fixed = {"init_loss_scaling": 8.0, "use_dynamic_loss_scaling": False}
-    for amp, skips in ((fixed, True), ({"use_pure_bf16": True}, False)):
+    named = {"use_pure_bf16": True}, {"dtype": "bfloat16"}
+    for amp, skips in ((fixed, True), *((amp, False) for amp in named)):
         model, optimizer = begin(network(), amp)
         before = model.module[0].weight.detach().clone()
         (model(batch(0)[0]).sum() * np.inf).backward()
@@ -169,6 +176,35 @@ class Spy(nn.Module):
 
 
 @pytest.mark.parametrize(
+    ("named", "runs", "shown"),
+    [
+        ({}, torch.bfloat16, "bfloat16 (auto: made for cpu), dynamic scale from 32768"),
+        (FLOAT16, torch.float16, "float16, dynamic scale from 32768"),
+        ({"dtype": "bfloat16"}, torch.bfloat16, "bfloat16"),
+    ],
+)
+def test_the_device_decides_unless_the_script_names_the_type(
+    named: dict[str, Any], runs: torch.dtype, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, optimizer = begin(Spy(), {**named, "custom_white_list": ["softmax"]})
+    optimizer.minimize(model(batch(0)[0]).square().mean())
+    assert model.seen["first"] == model.seen["softmax"] == runs
+    (row,) = [row for row in fleet.explain().rows if row.technique == "amp"]
+    assert row.settings == shown
+    name = str(runs).removeprefix("torch.")
+    assert f"fleet: amp in {name}; 1 worker(s)" in capsys.readouterr().err
+
+
+def test_devices_and_their_types() -> None:
+    assert AmpConfig().half("cuda") == "float16"
+    assert AmpConfig().half("cpu") == "bfloat16"
+    assert AmpConfig(dtype="bfloat16").half("cuda") == "bfloat16"
+    config = Amp(Job(strategy=fleet.DistributedStrategy()))
+    (row,) = config.rows(Sizes(elements=(1,), device="cuda"))
+    assert row.settings.startswith("float16 (auto: made for cuda)")
+
+
+@pytest.mark.parametrize(
     ("lists", "half"),
     [
         ({"custom_black_list": ["softmax"]}, {"first", "second", "norm"}),
@@ -182,7 +218,7 @@ class Spy(nn.Module):
     ],
 )
 def test_custom_lists(lists: dict[str, Any], half: set[str]) -> None:
-    model, optimizer = begin(Spy(), lists)
+    model, optimizer = begin(Spy(), {**lists, **FLOAT16})
     optimizer.minimize(model(batch(0)[0]).square().mean())
     found = {name for name, dtype in model.seen.items() if dtype == torch.float16}
     assert found == half
@@ -194,6 +230,8 @@ def test_custom_lists(lists: dict[str, Any], half: set[str]) -> None:
     [
         ({"use_pure_fp16": True}, {}, "set use_pure_fp16 to False"),
         ({"use_optimizer_fp16": True}, {}, "set use_optimizer_fp16 to False"),
+        ({"use_pure_bf16": True, **FLOAT16}, {}, "has one type of half precision: leave one"),
+        ({"dtype": "float8"}, {}, "one of auto, float16, bfloat16, not 'float8'"),
         ({"custom_white_list": ["mul"], "custom_black_list": ["mul"]}, {}, "overlap"),
         ({"custom_white_list": ["no_such_op"]}, {}, "no function of torch for the op 'no_such_op'"),
         ({"custom_black_varnames": ["no_such"]}, {}, "names no_such, but the model has no such"),
@@ -242,7 +280,9 @@ def column(rows: list[list[float]], index: int) -> list[float]:
     return [row[index] for row in rows]
 
 
-@pytest.mark.parametrize(("case", "tolerance"), [("amp", 2e-3), ("amp in bfloat16", 2e-2)])
+@pytest.mark.parametrize(
+    ("case", "tolerance"), [("amp", 2e-2), ("amp in float16", 2e-3), ("amp in bfloat16", 2e-2)]
+)
 @pytest.mark.parametrize("way", ["eager", "program"])
 def test_two_workers_train_as_in_float32(
     trained: list[dict[str, Any]], case: str, tolerance: float, way: str
@@ -252,10 +292,12 @@ def test_two_workers_train_as_in_float32(
         np.testing.assert_allclose(half, exact, atol=tolerance)
 
 
-OVERFLOWS = ["overflow", "overflow with localsgd", "overflow with dgc"]
+OVERFLOWS = ["overflow", "overflow in float16", "overflow with localsgd", "overflow with dgc"]
 
 
-@pytest.mark.parametrize("case", ["amp", *OVERFLOWS, "overflow with gradient_merge"])
+@pytest.mark.parametrize(
+    "case", ["amp", "amp in float16", *OVERFLOWS, "overflow with gradient_merge"]
+)
 def test_programs_train_as_modules_do(trained: list[dict[str, Any]], case: str) -> None:
     assert column(trained[0][case]["eager"], 1) == column(trained[1][case]["eager"], 1)
     for result in trained:
@@ -273,7 +315,7 @@ def test_an_overflow_on_one_worker_skips_the_step_on_all(
     assert column(first, 1) == column(second, 1) == scales
     assert np.isnan(second[3][0])
     assert not np.isnan(first[3][0])
-    if case == "overflow":
+    if "with" not in case:
         assert column(first, 2) == column(second, 2)
     if "localsgd" not in case:
         totals = column(first, 2)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fleetx.comm import world
 from fleetx.static.dtypes import VarType
+from fleetx.static.place import usual_device
 from fleetx.static.program import Program
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Row, Sizes, Technique
@@ -61,7 +62,8 @@ class Explanation:
 
     def short(self) -> str:
         """Return the step in one line."""
-        names = [row.technique for row in self.rows if row.technique not in _DEFAULTS]
+        rows = [row for row in self.rows if row.technique not in _DEFAULTS]
+        names = [row.short or row.technique for row in rows]
         techniques = " + ".join(dict.fromkeys(names)) or "all-reduce"
         return (
             f"fleet: {techniques}; {self.workers} worker(s), each sends "
@@ -138,6 +140,7 @@ def module_sizes(parameters: Iterable[Tensor], buffers: Iterable[Tensor]) -> Siz
     return Sizes(
         elements=tuple(p.numel() for p in trained),
         element_bytes=trained[0].element_size() if trained else 4,
+        device=trained[0].device.type if trained else "cpu",
         buffer_elements=sum(b.numel() for b in buffers if b.is_floating_point()),
     )
 
@@ -151,6 +154,7 @@ def program_sizes(program: Program) -> Sizes:
     return Sizes(
         elements=tuple(prod(p.shape) for p in trained),
         element_bytes=8 if wide else 4,
+        device=usual_device(),
         buffer_elements=sum(prod(p.shape) for p in rest),
     )
 

@@ -44,6 +44,15 @@ AMP: Rows = (
         "use_pure_bf16",
         since="2.5",
     ),
+    Field(
+        1001,
+        "auto",
+        "the type of half precision: float16, bfloat16 (no loss scale), or auto: bfloat16 on CPUs, "
+        "float16 on GPUs, with the loss scale that is set",
+        "dtype",
+        since="fleetx",
+        choices=("auto", "float16", "bfloat16"),
+    ),
 )
 RECOMPUTE: Rows = (
     _strings(1, "checkpoints", "activations to keep: names, Variables, module names or classes"),

@@ -48,6 +48,14 @@ def half_type(dtype: str) -> VarType:
     return found
 
 
+def made_for(device: str) -> str:
+    """Return the type of half precision that a kind of device computes fast.
+
+    CPUs have instructions for bfloat16, if any; float16 is computed one number at a time there.
+    """
+    return "bfloat16" if device == "cpu" else "float16"
+
+
 class AutoMixedPrecisionLists:
     """Ops fit for lower precision (white) and ops that are not (black), with the user's changes."""
 

@@ -9,17 +9,24 @@ NaN gradient all gradients become zero and the optimizer still runs, as in Paddl
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fleetx.static import unique_name
 from fleetx.static.dtypes import VarType
-from fleetx.static.half_precision import AutoMixedPrecisionLists, cast_program, half_type
+from fleetx.static.half_precision import (
+    AutoMixedPrecisionLists,
+    cast_program,
+    half_type,
+    made_for,
+)
 from fleetx.static.initializer import Constant
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.op_registry import SKIP_UPDATE
 from fleetx.static.operator import OpRole
+from fleetx.static.place import usual_device
 from fleetx.static.program import (
     Program,
     default_main_program,
@@ -31,6 +38,8 @@ from fleetx.static.variable import Variable
 __all__ = ["AutoMixedPrecisionLists", "CustomOpLists", "LossScaling", "decorate"]
 
 CustomOpLists = AutoMixedPrecisionLists
+
+_log = logging.getLogger("fleetx.static")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +255,7 @@ def decorate(
     use_fp16_guard: bool | None = None,
     use_bf16: bool = False,
     *,
-    dtype: str = "float16",
+    dtype: str = "auto",
 ) -> OptimizerWithMixedPrecision:
     """Return the optimizer with mixed precision.
 
@@ -262,16 +271,23 @@ def decorate(
         use_pure_fp16: refused; parameters stay float32.
         use_fp16_guard: belongs to `use_pure_fp16`; without effect.
         use_bf16: compute in bfloat16, without a loss scale.
-        dtype: 'float16' or 'bfloat16'; the latter is the same as `use_bf16`.
+        dtype: 'float16', 'bfloat16' (the same as `use_bf16`), or 'auto': float16 where there is
+            CUDA, else bfloat16, which CPUs compute far faster; the loss scale stays then.
     """
     if use_pure_fp16:
         raise ValueError(
             "use_pure_fp16 keeps parameters in float16, but FleetX keeps them in float32: leave it "
             "False; ops then run in float16 by their lists."
         )
-    half = half_type("bfloat16" if use_bf16 else dtype)
+    named = "bfloat16" if use_bf16 else dtype
+    half = half_type(made_for(usual_device()) if named == "auto" else named)
+    if named == "auto" and half == VarType.BF16:
+        _log.warning(
+            "mixed precision computes in bfloat16 here, for float16 is slow on CPUs; "
+            "decorate(..., dtype='float16') takes float16 all the same."
+        )
     scaling = LossScaling.none()
-    if half == VarType.FP16:
+    if half == VarType.FP16 or named == "auto":
         scaling = LossScaling(
             init_loss_scaling=float(init_loss_scaling),
             incr_every_n_steps=incr_every_n_steps,

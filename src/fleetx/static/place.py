@@ -90,6 +90,11 @@ def cuda_places(device_ids: list[int] | None = None) -> list[CUDAPlace]:
     return [CUDAPlace(i) for i in device_ids]
 
 
+def usual_device() -> str:
+    """Return the kind of device that programs usually run on here: cuda where there is one."""
+    return "cuda" if is_compiled_with_cuda() else "cpu"
+
+
 def is_compiled_with_cuda() -> bool:
     """Tell whether programs can run on CUDA on this machine."""
     return torch.cuda.is_available()

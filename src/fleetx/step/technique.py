@@ -50,6 +50,8 @@ class Sizes:
     element_bytes: int = 4
     buffer_elements: int = 0
     """Floating statistics that are not trained."""
+    device: str = "cpu"
+    """The kind of device that the parameters are on."""
 
     @property
     def parameter_bytes(self) -> int:
@@ -68,6 +70,8 @@ class Row:
     """By one worker in an average step, before other techniques' `share_of_bytes`."""
     memory: float | None = 0.0
     """Bytes added (negative: saved) on one worker; None if it depends on the activations."""
+    short: str = ""
+    """What stands for it in the line that announces the step; the technique's name if empty."""
 
 
 class Technique:

@@ -3,7 +3,9 @@
 Stage precision. float16 has a loss scale, so that small gradients do not vanish: gradients are
 multiplied by it where backward enters the model and divided by it where they reach a parameter, so
 that `p.grad` is always in true units. A step with an infinite or NaN gradient is lost on all
-workers, and the scale follows the run of good and bad steps. bfloat16 needs no scale.
+workers, and the scale follows the run of good and bad steps. bfloat16 needs no scale. Where the
+script does not name the type, the device decides, and the scale stays: it does no harm, and scripts
+that look at it or rely on lost steps find both.
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from fleetx import comm
-from fleetx.static.mixed_precision import AutoMixedPrecisionLists, LossScaling, decorate
+from fleetx.static.half_precision import half_type, made_for
+from fleetx.static.mixed_precision import (
+    AutoMixedPrecisionLists,
+    LossScaling,
+    OptimizerWithMixedPrecision,
+)
 from fleetx.static.ops.amp_ops import all_finite, follow_overflow
+from fleetx.static.place import usual_device
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.stages import Parameters, Precision, Stage
 from fleetx.step.technique import Row, Sizes, Technique
@@ -26,14 +34,16 @@ from fleetx.step.train_step import TrainStep
 from fleetx.techniques.amp_lists import CustomPrecision
 from fleetx.techniques.tensors_inside import map_tensors
 
-_HALF = (torch.float16, torch.bfloat16)
+_TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+_HALF = tuple(_TYPES.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class AmpConfig:
     """The settings of `amp_configs`."""
 
-    dtype: torch.dtype = torch.float16
+    dtype: str = "auto"
+    """float16, bfloat16, or auto: what the device is made for."""
     scaling: LossScaling = LossScaling()
     white: frozenset[str] = frozenset()
     """Paddle's names of further ops that run in half precision."""
@@ -49,19 +59,25 @@ class AmpConfig:
     def read(cls, settings: Mapping[str, Any]) -> AmpConfig:
         """Return the settings of a strategy's `amp_configs`."""
         rules = {name: settings[name] for name in LossScaling.__dataclass_fields__}
-        is_bf16 = settings["use_pure_bf16"]
+        dtype = settings["dtype"]
+        if settings["use_pure_bf16"]:
+            if dtype == "float16":
+                raise ValueError(
+                    "amp_configs says 'use_pure_bf16': True and 'dtype': 'float16', but a step has "
+                    "one type of half precision: leave one of them out."
+                )
+            dtype = "bfloat16"
         return cls(
-            dtype=torch.bfloat16 if is_bf16 else torch.float16,
-            scaling=LossScaling.none() if is_bf16 else LossScaling(**rules),
+            dtype=dtype,
+            scaling=LossScaling.none() if dtype == "bfloat16" else LossScaling(**rules),
             white=frozenset(settings["custom_white_list"]),
             black=frozenset(settings["custom_black_list"]),
             black_names=frozenset(settings["custom_black_varnames"]),
         )
 
-    @property
-    def dtype_name(self) -> str:
-        """`float16` or `bfloat16`."""
-        return str(self.dtype).removeprefix("torch.")
+    def half(self, device: str) -> str:
+        """Return `float16` or `bfloat16`, for a kind of device."""
+        return made_for(device) if self.dtype == "auto" else self.dtype
 
 
 class _Multiply(torch.autograd.Function):
@@ -104,7 +120,7 @@ class MixedPrecision(Precision):
         self._hooked: set[int] = set()
         self._custom: CustomPrecision | None = None
         if config.white or config.black or config.black_names:
-            self._custom = CustomPrecision(config.dtype, config.white, config.black)
+            self._custom = CustomPrecision(config.white, config.black)
 
     # -- forward --------------------------------------------------------------------------
     def wrap_forward(self, forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,8 +141,11 @@ class MixedPrecision(Precision):
     def _context(self, model: nn.Module | None) -> AbstractContextManager[Any]:
         first = None if model is None else next(model.parameters(), None)
         device = "cpu" if first is None else first.device.type
+        dtype = _TYPES[self.config.half(device)]
         stack = ExitStack()
-        stack.enter_context(torch.autocast(device, self.config.dtype))
+        stack.enter_context(torch.autocast(device, dtype))
+        if self._custom is not None:
+            self._custom.half = dtype
         stack.enter_context(self._custom or nullcontext())
         return stack
 
@@ -268,11 +287,20 @@ class Amp(Technique):
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of this stage; what it saves depends on the activations."""
         config = self.config
-        text = config.dtype_name
+        half = config.half(sizes.device)
+        text = half if config.dtype != "auto" else f"{half} (auto: made for {sizes.device})"
         if config.scaling.is_on:
             kind = "dynamic" if config.scaling.use_dynamic_loss_scaling else "fixed"
             text += f", {kind} scale from {config.scaling.init_loss_scaling:g}"
-        return [Row(stage=Stage.PRECISION, technique=self.name, settings=text, memory=None)]
+        return [
+            Row(
+                stage=Stage.PRECISION,
+                technique=self.name,
+                settings=text,
+                memory=None,
+                short=f"{self.name} in {half}",
+            )
+        ]
 
 
 def decorated(
@@ -283,13 +311,8 @@ def decorated(
     ask_workers: Callable[[], bool] = bool,
 ) -> Any:
     """Return an optimizer of programs with Fleet's amp: an overflow skips the whole update."""
-    made = decorate(
-        optimizer,
-        AutoMixedPrecisionLists(
-            config.white, config.black, config.black_names, dtype=config.dtype_name
-        ),
-        dtype=config.dtype_name,
-        **config.scaling.settings(),
-    )
+    half = config.half(usual_device())
+    lists = AutoMixedPrecisionLists(config.white, config.black, config.black_names, dtype=half)
+    made = OptimizerWithMixedPrecision(optimizer, lists, config.scaling, half_type(half))
     made.skips_updates, made.checks_each, made.asks_workers = True, check_each, ask_workers
     return made

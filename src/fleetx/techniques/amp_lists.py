@@ -71,12 +71,11 @@ _FIRST_ONLY = {f for name in ("batch_norm", "group_norm", "layer_norm") for f in
 class CustomPrecision(TorchFunctionMode):
     """Runs white functions in half precision, black ones in single."""
 
-    def __init__(self, half: torch.dtype, white: Iterable[str], black: Iterable[str]) -> None:
+    def __init__(self, white: Iterable[str], black: Iterable[str]) -> None:
         super().__init__()
-        self._dtypes: dict[Callable[..., Any], torch.dtype] = {
-            **_functions(white, half),
-            **_functions(black, torch.float32),
-        }
+        self.half = torch.float16
+        """The type of half precision; may change between two uses."""
+        self._is_half = {**_functions(white, True), **_functions(black, False)}
         self._single: set[int] = set()
 
     def keep_single(self, parameters: Iterable[Tensor]) -> None:
@@ -87,11 +86,12 @@ class CustomPrecision(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        dtype = self._dtypes.get(func)
+        is_half = self._is_half.get(func)
         if self._single and any(id(x) in self._single for x in (*args, *kwargs.values())):
-            dtype = torch.float32
-        if dtype is None:
+            is_half = False
+        if is_half is None:
             return func(*args, **kwargs)
+        dtype = self.half if is_half else torch.float32
 
         def cast(x: Tensor) -> Tensor:
             return x if x.dtype == torch.float64 else x.to(dtype)
@@ -105,8 +105,8 @@ class CustomPrecision(TorchFunctionMode):
             return func(*args, **kwargs)
 
 
-def _functions(names: Iterable[str], dtype: torch.dtype) -> dict[Callable[..., Any], torch.dtype]:
-    found: dict[Callable[..., Any], torch.dtype] = {}
+def _functions(names: Iterable[str], is_half: bool) -> dict[Callable[..., Any], bool]:
+    found: dict[Callable[..., Any], bool] = {}
     for name in names:
         known = _FUNCTIONS.get(_SAME.get(name, name))
         if known is None:
@@ -114,5 +114,5 @@ def _functions(names: Iterable[str], dtype: torch.dtype) -> dict[Callable[..., A
                 f"amp has no function of torch for the op {name!r} in its custom lists; it knows "
                 f"{', '.join(sorted({*_FUNCTIONS, *_SAME}))}."
             )
-        found.update(dict.fromkeys(known, dtype))
+        found.update(dict.fromkeys(known, is_half))
     return found

@@ -16,22 +16,25 @@ STEPS, SIZE = 9, 128
 # Steps in which a worker has an infinite input, and one in which its loss is NaN.
 INFINITE, WORKER = (3, 4), 1
 NAN, NAN_WORKER = 7, 0
+FLOAT16 = {"amp": True, "amp_configs": {"dtype": "float16"}}
 CASES = {
     "float32": {},
     "amp": {"amp": True},
     "amp in bfloat16": {"amp": True, "amp_configs": {"use_pure_bf16": True}},
+    "amp in float16": FLOAT16,
     "overflow": {"amp": True},
+    "overflow in float16": FLOAT16,
     "overflow with localsgd": {
-        "amp": True,
+        **FLOAT16,
         "localsgd": True,
         "localsgd_configs": {"k_steps": 2, "begin_step": 0},
     },
     "overflow with gradient_merge": {
-        "amp": True,
+        **FLOAT16,
         "gradient_merge": True,
         "gradient_merge_configs": {"k_steps": 2},
     },
-    "overflow with dgc": {"amp": True, "dgc": True, "dgc_configs": {"sparsity": [0.5]}},
+    "overflow with dgc": {**FLOAT16, "dgc": True, "dgc_configs": {"sparsity": [0.5]}},
 }
 CONFIGS = {
     "init_loss_scaling": 64.0,
