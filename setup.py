@@ -1,34 +1,66 @@
 """The small C modules; everything else is in pyproject.toml.
 
-An installation compiles them. To do it in place: python setup.py build_ext --inplace
+An installation compiles them. Each has a fallback in Python (`fleetx.compiled`), so that one that
+cannot be compiled is told in one line and left out. In place: python setup.py build_ext --inplace
 """
 
+import shlex
+import shutil
+import sysconfig
+
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, ExecError, LinkError, PlatformError
+
+# One binary for Python 3.11 and all newer ones, but for those without the interpreter's lock.
+STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
+MACROS: list[tuple[str, str | None]] = [("Py_LIMITED_API", "0x030B0000")] if STABLE else []
+
+# First values of rows are the same on every processor: a product and a sum are rounded apart.
+EXACT = ["-O3", "-ffp-contract=off", "-Wall", "-Wextra"]
+# Square roots may be computed several at a time.
+FAST = ["-O3", "-fno-math-errno", "-Wall", "-Wextra"]
 
 
-def _module(name: str) -> Extension:
+def _module(name: str, flags: list[str], headers: tuple[str, ...] = ()) -> Extension:
+    folder = "src/" + name.rpartition(".")[0].replace(".", "/")
     return Extension(
-        f"fleetx.ps.{name}",
-        [f"src/fleetx/ps/{name}.c"],
-        depends=["src/fleetx/ps/_common.h"],
-        extra_compile_args=["-O3", "-Wall", "-Wextra"],
+        name,
+        [f"src/{name.replace('.', '/')}.c"],
+        depends=["src/fleetx/_glibc.h", *[f"{folder}/{header}" for header in headers]],
+        define_macros=MACROS,
+        extra_compile_args=flags,
+        extra_link_args=["-pthread"],
+        libraries=["m"],
+        py_limited_api=STABLE,
+        optional=True,
     )
+
+
+class BuildOptional(build_ext):
+    """Compiles what can be compiled, and says in one line what cannot."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Build a module, or leave it out and say why."""
+        try:
+            super().build_extension(ext)
+        except (CompileError, ExecError, LinkError, PlatformError, OSError) as error:
+            command = " ".join(getattr(self.compiler, "compiler_so", None) or ["cc"])
+            program = shlex.split(command)[0]
+            if shutil.which(program) is None:
+                reason = f"there is no C compiler ({program!r} was not found)"
+            else:
+                reason = f"{program!r} failed, see above ({error})"
+            self.warn(f"{ext.name} is left out, slower code in Python runs instead: {reason}.")
 
 
 setup(
     ext_modules=[
-        _module("_index"),
-        _module("_rows"),
-        Extension(
-            "fleetx.static.ops._layerwise",
-            ["src/fleetx/static/ops/_layerwise.c"],
-            # Square roots may then be computed several at a time.
-            extra_compile_args=["-O3", "-fno-math-errno", "-Wall", "-Wextra"],
-        ),
-        Extension(
-            "fleetx.data._resample",
-            ["src/fleetx/data/_resample.c"],
-            extra_compile_args=["-O3", "-Wall", "-Wextra"],
-        ),
-    ]
+        _module("fleetx.ps._index", EXACT, ("_common.h",)),
+        _module("fleetx.ps._rows", EXACT, ("_common.h",)),
+        _module("fleetx.static.ops._layerwise", FAST),
+        _module("fleetx.data._resample", ["-O3", "-Wall", "-Wextra"]),
+    ],
+    cmdclass={"build_ext": BuildOptional},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},
 )

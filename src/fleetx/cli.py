@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fleetx
+from fleetx import compiled
 from fleetx.checkpoint import FormatError
 from fleetx.data import command as data
 from fleetx.evaluation import command as evaluation
@@ -118,6 +119,11 @@ def _info(_: argparse.Namespace, console: Console) -> int:
         table.add_row("GPU", "none: CUDAPlace falls back to the CPU")
     backends = [b for b in ("nccl", "gloo", "mpi") if torch.distributed.is_backend_available(b)]
     table.add_row("Collectives", ", ".join(backends))
+    table.add_section()
+    for module, purpose in compiled.MODULES.items():
+        reason = compiled.why_missing(module)
+        state = "compiled" if reason is None else f"in Python, slower: {reason}"
+        table.add_row(purpose, f"{state} ({module})")
     console.print(table)
     return 0
 

@@ -8,6 +8,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,15 +162,19 @@ static int resample(const Source *s, const double *box, float *out, int height, 
     return failed ? -1 : 0;
 }
 
+/* The side of a picture; products of it with small numbers are integers that fit. */
+static int is_length(Py_ssize_t side) { return side >= 1 && side <= 1 << 24; }
+
 static int check(const Py_buffer *in, const Py_buffer *out, const double *box)
 {
     if (in->ndim != 3 || in->itemsize != 1 || in->shape[2] != 3 || in->strides[2] != 1 ||
-        in->strides[1] != 3 || in->shape[0] < 1 || in->shape[1] < 1) {
+        in->strides[1] != 3 || !is_length(in->shape[0]) || !is_length(in->shape[1])) {
         PyErr_SetString(PyExc_ValueError, "pixels must be bytes [height, width, 3], row by row");
         return -1;
     }
-    if (out->ndim != 3 || out->itemsize != 4 || strcmp(out->format, "f") || out->shape[0] != 3 ||
-        out->shape[1] < 1 || out->shape[2] < 1) {
+    if (out->ndim != 3 || out->itemsize != 4 || out->format == NULL || strcmp(out->format, "f") ||
+        (uintptr_t)out->buf % 4 != 0 || out->shape[0] != 3 || !is_length(out->shape[1]) ||
+        !is_length(out->shape[2])) {
         PyErr_SetString(PyExc_ValueError, "out must be float32 [3, height, width]");
         return -1;
     }

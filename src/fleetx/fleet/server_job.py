@@ -24,6 +24,7 @@ from fleetx.fleet.server_program import server_programs, write_worker
 from fleetx.fleet.server_tables import ProgramTables, find_tables
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.worker_group import WorkerGroup
+from fleetx.ps import native
 from fleetx.ps.client import Client, ClientSettings
 from fleetx.ps.first_values import SERVERS
 from fleetx.ps.mode import Mode
@@ -154,6 +155,7 @@ class ServerJob:
     def run_server(self) -> None:
         """Serve until all workers have finished."""
         self._require_server("run_server")
+        self._say_if_slower()
         role, support = self._role, self._support
         durability = None
         if support.state_folder is not None:
@@ -177,6 +179,12 @@ class ServerJob:
             **more,
         )
         run_server(role.server_endpoints()[index], settings)
+
+    @staticmethod
+    def _say_if_slower() -> None:
+        """Say in a server's log, and in that of the first worker, that fallbacks run."""
+        if slower := native.slower_because():
+            _log.warning("%s", slower)
 
     def _keys(self) -> JobKeys | None:
         return None if self._support.keys is None else JobKeys.from_dict(self._support.keys)
@@ -203,6 +211,8 @@ class ServerJob:
         """Return the connection to all servers, made when it is first needed."""
         if self._client is None:
             role = self._role
+            if role.is_first_worker():
+                self._say_if_slower()
             keys = self._keys()
             self._client = Client(
                 role.server_endpoints(),

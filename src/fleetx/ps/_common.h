@@ -9,7 +9,9 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include "../_glibc.h"
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Calls on this many elements or more let other Python threads run. */
@@ -39,6 +41,16 @@ static inline uint64_t reduce64(uint64_t hash, uint64_t range) {
     return (uint64_t)(((unsigned __int128)hash * range) >> 64);
 }
 
+/* Refuse memory that does not begin where a number may: loops over it are compiled for such only. */
+static inline int check_alignment(const Py_buffer *view, size_t size, const char *name) {
+    if (view->len == 0 || (uintptr_t)view->buf % size == 0) {
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError, "%s must begin at a multiple of %zu bytes in memory.", name,
+                 size);
+    return -1;
+}
+
 /* Take a contiguous array of 64-bit integers, or of doubles if `kinds` says so. */
 static inline int take_array(PyObject *object, Py_buffer *view, int writable, const char *kinds,
                              const char *name) {
@@ -58,7 +70,18 @@ static inline int take_array(PyObject *object, Py_buffer *view, int writable, co
         PyBuffer_Release(view);
         return -1;
     }
+    if (check_alignment(view, 8, name) < 0) {
+        PyBuffer_Release(view);
+        return -1;
+    }
     return 0;
+}
+
+/* Free an object of a type made by PyType_FromSpec. */
+static inline void free_object(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
 }
 
 static inline int take_ids(PyObject *object, Py_buffer *view, int writable, const char *name) {

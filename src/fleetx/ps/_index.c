@@ -178,14 +178,12 @@ static Py_ssize_t insert_all(Index *self, const int64_t *ids, int64_t *rows, int
 
 /* -- the Python type -------------------------------------------------------------------------- */
 static void index_dealloc(Index *self) {
-    PyTypeObject *type = Py_TYPE(self);
     free(self->slots);
     free(self->spare);
     if (self->lock != NULL) {
         PyThread_free_lock(self->lock);
     }
-    type->tp_free(self);
-    Py_DECREF(type);
+    free_object((PyObject *)self);
 }
 
 static PyObject *index_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -193,7 +191,7 @@ static PyObject *index_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, ":Index", names)) {
         return NULL;
     }
-    Index *self = (Index *)type->tp_alloc(type, 0);
+    Index *self = (Index *)PyType_GenericAlloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
@@ -342,8 +340,10 @@ static PyObject *index_ids_by_row(Index *self, PyObject *args) {
         int64_t *id = ids.buf;
         uint8_t *flag = live.buf;
         BEGIN_LONG(self->rows)
-        memset(id, 0, (size_t)ids.len);
-        memset(flag, 0, (size_t)live.len);
+        if (self->rows > 0) { /* memory of no length may have no address, which memset wants */
+            memset(id, 0, (size_t)ids.len);
+            memset(flag, 0, (size_t)live.len);
+        }
         for (uint64_t i = 0; i < self->capacity; i++) {
             const Slot *slot = &self->slots[i];
             if (slot->row != EMPTY) {
@@ -489,8 +489,9 @@ static PyObject *route(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OnO:route", &ids_object, &servers, &out_object)) {
         return NULL;
     }
-    if (servers < 1) {
-        return PyErr_Format(PyExc_ValueError, "there must be a server, not %zd.", servers);
+    if (servers < 1 || servers > (Py_ssize_t)UINT32_MAX) {
+        return PyErr_Format(PyExc_ValueError,
+                            "there must be a server, and at most 2**32 - 1, not %zd.", servers);
     }
     if (take_ids(ids_object, &ids, 0, "ids") < 0) {
         return NULL;

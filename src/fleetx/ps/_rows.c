@@ -9,6 +9,9 @@
 #include <math.h>
 #include <sys/mman.h>
 
+/* There is a newer log, which only glibc 2.29 has; both compute the same. */
+LOADS_ON_OLDER_SYSTEMS(log)
+
 /* Blocks are about this large; the system gives memory to pages that were written only. */
 #define BLOCK_BYTES (8u << 20)
 /* Rows are read in no order: large pages save most of the walks through page tables. */
@@ -34,7 +37,6 @@ static inline uint64_t row_limit(const RowStore *self) {
 }
 
 static void store_dealloc(RowStore *self) {
-    PyTypeObject *type = Py_TYPE(self);
     for (size_t i = 0; i < self->block_count; i++) {
         munmap(self->blocks[i], self->block_size);
     }
@@ -42,8 +44,7 @@ static void store_dealloc(RowStore *self) {
     if (self->lock != NULL) {
         PyThread_free_lock(self->lock);
     }
-    type->tp_free(self);
-    Py_DECREF(type);
+    free_object((PyObject *)self);
 }
 
 static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -55,7 +56,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (record < 1 || record > (Py_ssize_t)1 << 28) {
         return PyErr_Format(PyExc_ValueError, "a row cannot have %zd bytes.", record);
     }
-    RowStore *self = (RowStore *)type->tp_alloc(type, 0);
+    RowStore *self = (RowStore *)PyType_GenericAlloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
@@ -63,7 +64,8 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     while (((size_t)2 << self->shift) * self->record <= BLOCK_BYTES) {
         self->shift++;
     }
-    self->block_size = (((size_t)1 << self->shift) * self->record + 4095) & ~(size_t)4095;
+    /* Whole pages, which have up to 64 KiB. */
+    self->block_size = (((size_t)1 << self->shift) * self->record + 65535) & ~(size_t)65535;
     self->lock = PyThread_allocate_lock();
     if (self->lock == NULL) {
         Py_DECREF(self);
@@ -121,17 +123,20 @@ static PyObject *store_grow(RowStore *self, PyObject *object) {
     return failed ? PyErr_NoMemory() : Py_NewRef(Py_None);
 }
 
-/* The arguments of gather and scatter, checked but for the row numbers. */
+/* The arguments of gather, scatter and add, checked but for the row numbers. */
 typedef struct {
     Py_buffer rows, values;
     size_t offset, width;
     Py_ssize_t count;
+    double scale; /* of add */
 } Copy;
 
-static int take_copy(RowStore *self, PyObject *args, Copy *copy, int writable) {
+/* `format` tells the arguments of the method that takes them. */
+static int take_copy(RowStore *self, PyObject *args, const char *format, Copy *copy, int writable) {
     PyObject *rows_object, *values_object;
     Py_ssize_t offset, width;
-    if (!PyArg_ParseTuple(args, "OnnO", &rows_object, &offset, &width, &values_object)) {
+    if (!PyArg_ParseTuple(args, format, &rows_object, &offset, &width, &values_object,
+                          &copy->scale)) {
         return -1;
     }
     if (offset < 0 || width < 1 || (size_t)offset > self->record ||
@@ -194,7 +199,7 @@ static inline void prefetch_field(const RowStore *self, const Copy *copy, Py_ssi
 
 static PyObject *store_gather(RowStore *self, PyObject *args) {
     Copy copy;
-    if (take_copy(self, args, &copy, 1) < 0) {
+    if (take_copy(self, args, "OnnO:gather", &copy, 1) < 0) {
         return NULL;
     }
     const int64_t *row = copy.rows.buf;
@@ -222,7 +227,7 @@ static PyObject *store_gather(RowStore *self, PyObject *args) {
 
 static PyObject *store_scatter(RowStore *self, PyObject *args) {
     Copy copy;
-    if (take_copy(self, args, &copy, 0) < 0) {
+    if (take_copy(self, args, "OnnO:scatter", &copy, 0) < 0) {
         return NULL;
     }
     const int64_t *row = copy.rows.buf;
@@ -245,15 +250,16 @@ static PyObject *store_scatter(RowStore *self, PyObject *args) {
 }
 
 /* 4 or 8 for an array of floats or doubles, else 0 and an error. */
-static size_t number_size(const Py_buffer *view) {
+static size_t number_size(const Py_buffer *view, const char *name) {
     const char *format = view->format == NULL ? "B" : view->format;
     if (*format == '@' || *format == '=' || *format == '<') {
         format++;
     }
     if ((format[0] == 'f' || format[0] == 'd') && format[1] == '\0') {
-        return format[0] == 'f' ? 4 : 8;
+        const size_t size = format[0] == 'f' ? 4 : 8;
+        return check_alignment(view, size, name) < 0 ? 0 : size;
     }
-    PyErr_Format(PyExc_TypeError, "numbers must be float32 or float64, not of format '%s'.",
+    PyErr_Format(PyExc_TypeError, "%s must be float32 or float64, not of format '%s'.", name,
                  view->format == NULL ? "B" : view->format);
     return 0;
 }
@@ -277,23 +283,11 @@ static inline void add_scaled(void *into, const void *from, size_t bytes, size_t
 
 static PyObject *store_add(RowStore *self, PyObject *args) {
     Copy copy;
-    double scale;
-    PyObject *first = PyTuple_GetSlice(args, 0, 4);
-    if (first == NULL) {
+    if (take_copy(self, args,
+                  "OnnOd;add needs rows, offset, width, values and scale, a number", &copy, 0) < 0) {
         return NULL;
     }
-    const int taken = take_copy(self, first, &copy, 0);
-    Py_DECREF(first);
-    if (taken < 0) {
-        return NULL;
-    }
-    size_t number = 0;
-    if (PyTuple_GET_SIZE(args) != 5) {
-        PyErr_SetString(PyExc_TypeError, "add needs rows, offset, width, values and scale.");
-    } else {
-        scale = PyFloat_AsDouble(PyTuple_GET_ITEM(args, 4));
-        number = scale == -1.0 && PyErr_Occurred() ? 0 : number_size(&copy.values);
-    }
+    size_t number = number_size(&copy.values, "values");
     if (number != 0 && (copy.offset % number != 0 || self->record % number != 0 ||
                         copy.width % number != 0)) {
         PyErr_SetString(PyExc_ValueError, "a field of numbers must consist of whole ones.");
@@ -316,7 +310,7 @@ static PyObject *store_add(RowStore *self, PyObject *args) {
     for (Py_ssize_t i = 0; i < copy.count && !bad; i++) {
         prefetch_field(self, &copy, i + AHEAD);
         add_scaled(row_at(self, (uint64_t)row[i]) + copy.offset, values + (size_t)i * copy.width,
-                   copy.width, number, scale);
+                   copy.width, number, copy.scale);
     }
     END_LONG
     PyThread_release_lock(self->lock);
@@ -383,7 +377,8 @@ static PyObject *add_rows(PyObject *module, PyObject *args) {
     }
     PyObject *result = NULL;
     const Py_ssize_t count = rows.len / 8;
-    const size_t number = number_size(&values), same = number_size(&out);
+    const size_t number = number_size(&values, "values");
+    const size_t same = number == 0 ? 0 : number_size(&out, "out");
     const size_t width = count == 0 ? 0 : (size_t)(values.len / count);
     if (number == 0 || same == 0) {
         /* the error is set */

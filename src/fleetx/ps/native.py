@@ -1,15 +1,30 @@
-"""The compiled modules, with a helpful sentence where they were not compiled."""
+"""An index of ids and a store of rows: the compiled modules, or their fallbacks in NumPy.
+
+Both give the same bits, so that servers and workers of one job may differ in what they have. The
+compiled ones are about ten times as fast.
+"""
 
 from __future__ import annotations
 
-try:
+from typing import TYPE_CHECKING
+
+from fleetx import compiled
+
+_INDEX, _ROWS = "fleetx.ps._index", "fleetx.ps._rows"
+
+if TYPE_CHECKING or compiled.is_there(_INDEX):
     from fleetx.ps._index import Index, route, split, unique
+else:
+    from fleetx.ps.index_in_numpy import Index, route, split, unique
+
+if TYPE_CHECKING or compiled.is_there(_ROWS):
     from fleetx.ps._rows import RowStore, add_rows, normal, uniform
-except ImportError as error:
-    raise ImportError(
-        "the compiled part of fleetx.ps is missing or was built for another Python: install fleetx "
-        "again (pip install -e .), or run 'python setup.py build_ext --inplace' in its sources; "
-        f"both need a C compiler ({error})."
-    ) from error
+else:
+    from fleetx.ps.rows_in_numpy import RowStore, add_rows, normal, uniform
 
 __all__ = ["Index", "RowStore", "add_rows", "normal", "route", "split", "uniform", "unique"]
+
+
+def slower_because() -> str | None:
+    """Return a sentence about compiled modules that are missing, None if none is."""
+    return compiled.slower_because(_INDEX, _ROWS)

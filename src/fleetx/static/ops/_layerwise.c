@@ -15,6 +15,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "../../_glibc.h"
+
+LOADS_ON_OLDER_SYSTEMS(pthread_create)
+LOADS_ON_OLDER_SYSTEMS(pthread_join)
+LOADS_ON_OLDER_SYSTEMS(pthread_barrier_init)
+LOADS_ON_OLDER_SYSTEMS(pthread_barrier_wait)
+LOADS_ON_OLDER_SYSTEMS(pthread_barrier_destroy)
+
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -365,11 +373,11 @@ static void run_all(Work *work) {
 
 /* Read tuples of addresses and a count; NULL with an exception if they are none. */
 static Row *take_rows(PyObject *list, int tensors, Py_ssize_t *count, Py_ssize_t *longest) {
-    PyObject *fast = PySequence_Fast(list, "rows must be a list");
+    PyObject *fast = PySequence_Tuple(list);
     if (fast == NULL) {
         return NULL;
     }
-    *count = PySequence_Fast_GET_SIZE(fast);
+    *count = PyTuple_Size(fast);
     *longest = 0;
     Row *rows = PyMem_Calloc((size_t)*count + 1, sizeof(Row));
     if (rows == NULL) {
@@ -377,9 +385,14 @@ static Row *take_rows(PyObject *list, int tensors, Py_ssize_t *count, Py_ssize_t
     }
     for (Py_ssize_t i = 0; rows != NULL && i < *count; i++) {
         unsigned long long at[4] = {0, 0, 0, 0};
-        PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
+        PyObject *item = PyTuple_GetItem(fast, i);
         const char *kind = tensors == 3 ? "nKKK" : "nKKKK";
-        if (!PyArg_ParseTuple(item, kind, &rows[i].n, &at[0], &at[1], &at[2], &at[3])) {
+        int taken = PyTuple_Check(item) &&
+                    PyArg_ParseTuple(item, kind, &rows[i].n, &at[0], &at[1], &at[2], &at[3]);
+        if (!taken || rows[i].n < 0) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_TypeError, "rows must be tuples of a count and addresses.");
+            }
             PyMem_Free(rows);
             rows = NULL;
             break;

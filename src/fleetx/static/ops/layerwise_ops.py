@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from fleetx import compiled
 from fleetx.static.op_registry import op
 from fleetx.static.ops.adam_ops import same_powers
 from fleetx.static.ops.optimizer_ops import Row, by_learning_rate, infer_update, scalar, single
 
-try:
+if TYPE_CHECKING or compiled.is_there("fleetx.static.ops._layerwise"):
     from fleetx.static.ops import _layerwise
-except ImportError:  # not compiled: torch's calls do the same, in more passes over memory
-    _layerwise = None  # type: ignore[assignment]
+else:  # torch's calls do the same in more passes over memory; norms differ in their last bits
+    _layerwise = None
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
 
