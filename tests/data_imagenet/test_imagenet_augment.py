@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 import torch
 from generated_pictures import photograph
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
+from fleetx import compiled
+from fleetx.data import imagenet_augment
 from fleetx.data.image_decode import UnreadableImage, check_image, decode, read_header
 from fleetx.data.imagenet_augment import (
     Augment,
@@ -18,7 +22,31 @@ from fleetx.data.imagenet_augment import (
     random_part,
     validation_picture,
 )
-from fleetx.data.resample import resample, resample_by_pillow
+from fleetx.data.resample import resample_by_torch
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def resample(request, monkeypatch):
+    """What resizes photographs, everywhere in a test."""
+    function = resample_by_torch
+    if request.param == "compiled":
+        if reason := compiled.why_missing("fleetx.data._resample"):
+            pytest.skip(f"needs fleetx.data._resample: {reason}")
+        from fleetx.data._resample import resample as function
+    monkeypatch.setattr(imagenet_augment, "resample", function)
+    return function
+
+
+def resample_by_pillow(pixels, box, out, flip, scale, shift):
+    """Do the same with Pillow, which rounds to whole bytes on the way."""
+    left, top, width, height = box
+    # Pillow takes no box that is beyond the image by a rounding error.
+    right, bottom = min(left + width, pixels.shape[1]), min(top + height, pixels.shape[0])
+    part = Image.fromarray(np.ascontiguousarray(pixels)).resize(
+        (out.shape[2], out.shape[1]), Image.Resampling.BILINEAR, box=(left, top, right, bottom)
+    )
+    resized = np.asarray(part)[:, :: -1 if flip else 1].transpose(2, 0, 1)
+    out[...] = resized * np.reshape(scale, (3, 1, 1)) + np.reshape(shift, (3, 1, 1))
 
 
 def encoded(pixels, kind="JPEG", mode="RGB", **options):
@@ -125,7 +153,7 @@ def normalized(pixels, augment):
 
 
 @pytest.mark.parametrize("subsampling", [0, 2])
-def test_training_pictures_are_pillows(subsampling):
+def test_training_pictures_are_pillows(subsampling, resample):
     augment = Augment(crop_size=64, resize_short_size=72)
     data = encoded(photograph(260, 190), subsampling=subsampling)
     for number in range(24):
@@ -138,7 +166,7 @@ def test_training_pictures_are_pillows(subsampling):
         assert off.max() < 0.3
 
 
-def test_pictures_without_reduction_are_pillows_to_two_steps():
+def test_pictures_without_reduction_are_pillows_to_two_steps(resample):
     augment = Augment(crop_size=224)
     data = encoded(photograph(300, 260), subsampling=0)
     for number in range(8):
@@ -148,7 +176,7 @@ def test_pictures_without_reduction_are_pillows_to_two_steps():
 
 
 @pytest.mark.parametrize("size", [(500, 375), (256, 300), (90, 200), (1100, 700)])
-def test_validation_pictures_are_pillows(size):
+def test_validation_pictures_are_pillows(size, resample):
     augment = Augment()
     data = encoded(photograph(*size))
     image = by_pillow(data)
@@ -208,10 +236,7 @@ def test_wrong_settings(options, message):
 @pytest.mark.parametrize(
     "box", [(0, 0, 97, 61), (0.0, 0.0, 30.5, 61.0), (13.7, 9.2, 60.1, 33.3), (96, 60, 1, 1)]
 )
-def test_compiled_and_pillow_give_the_same(box, flip):
-    from fleetx.data import _resample
-
-    assert resample is _resample.resample
+def test_pillow_gives_the_same(box, flip, resample):
     pixels = photograph(120, 80)[10:71, 20:117]
     for shape in ((3, 50, 40), (3, 7, 200), (3, 1, 1)):
         mine, other = (np.full(shape, np.nan, np.float32) for _ in range(2))
@@ -222,7 +247,31 @@ def test_compiled_and_pillow_give_the_same(box, flip):
         np.testing.assert_allclose(mine[2], other[2], atol=0.51)
 
 
-def test_compiled_resampling_refuses_what_it_cannot_read():
+SIDES = st.integers(1, 60)
+PLACES = st.floats(-30, 60)
+LENGTHS = st.floats(0.01, 200)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    source=st.tuples(SIDES, SIDES),
+    result=st.tuples(SIDES, SIDES),
+    box=st.tuples(PLACES, PLACES, LENGTHS, LENGTHS),
+    flip=st.booleans(),
+)
+def test_compiled_and_torch_give_the_same(source, result, box, flip):
+    if reason := compiled.why_missing("fleetx.data._resample"):
+        pytest.skip(f"needs fleetx.data._resample: {reason}")
+    from fleetx.data import _resample
+
+    pixels = photograph(source[1], source[0])
+    mine, other = (np.full((3, *result), np.nan, np.float32) for _ in range(2))
+    _resample.resample(pixels, box, mine, flip, (1, 2, 0.5), (0, -1, 10))
+    resample_by_torch(pixels, box, other, flip, (1, 2, 0.5), (0, -1, 10))
+    np.testing.assert_allclose(mine, other, rtol=0, atol=2e-3)
+
+
+def test_resampling_refuses_what_it_cannot_read(resample):
     pixels, out = photograph(20, 20), np.empty((3, 4, 4), np.float32)
     more = (False, (1, 1, 1), (0, 0, 0))
     for wrong in (pixels[:, ::2], pixels[:, :, :1], pixels[:0], pixels.astype(np.int32)):

@@ -1,4 +1,4 @@
-"""The compiled index against a dict, and its refusal of everything that is not what it takes."""
+"""The index against a dict, and its refusal of everything that is not what it takes."""
 
 import array
 import threading
@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from fleetx.ps import native
 from fleetx.ps.index import IdIndex, merge_rows, unique_ids
+
+# Each test runs with the compiled modules and with their fallbacks.
+pytestmark = pytest.mark.usefixtures("implementation")
 
 # Few different ids, so that the same ones come again; some at the ends of the range.
 IDS = st.one_of(st.integers(-20, 20), st.integers(-(2**63), 2**63 - 1))
@@ -87,8 +90,8 @@ class TestIndex:
             IdIndex().lookup([1, 2])
 
 
-class TestCompiledArguments:
-    """What Python code of this package never does, but the compiled code must survive."""
+class TestArguments:
+    """What the other code of this package never does, but compiled code must survive."""
 
     def ids(self, count):
         return array.array("q", range(count))

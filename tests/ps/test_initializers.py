@@ -8,6 +8,9 @@ import torch
 from fleetx.ps.initializers import RowInitializer
 from fleetx.ps.table_spec import InitializerSpec
 
+# Each test runs with the compiled modules and with their fallbacks.
+pytestmark = pytest.mark.usefixtures("implementation")
+
 KINDS = ["zeros", "constant", "uniform", "normal", "truncated_normal", "xavier"]
 
 

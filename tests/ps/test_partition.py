@@ -79,7 +79,7 @@ def test_wrong_numbers_are_named():
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3, 10])
-def test_ids_are_spread_and_found_again(servers):
+def test_ids_are_spread_and_found_again(servers, implementation):
     ids = torch.arange(0, 2**20, 64)  # a pattern that id % n would not spread
     where = servers_of_ids(ids, servers)
     parts = split_ids(ids, servers)

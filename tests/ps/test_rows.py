@@ -1,4 +1,4 @@
-"""The compiled row store: fields of rows in and out, and nothing outside of it."""
+"""The row store: fields of rows in and out, and nothing outside of it."""
 
 import array
 
@@ -7,6 +7,9 @@ import pytest
 import torch
 
 from fleetx.ps import native
+
+# Each test runs with the compiled modules and with their fallbacks.
+pytestmark = pytest.mark.usefixtures("implementation")
 
 
 def test_fields_of_rows():

@@ -17,6 +17,9 @@ from fleetx.ps.table_spec import (
     SpecError,
 )
 
+# Each test runs with the compiled modules and with their fallbacks.
+pytestmark = pytest.mark.usefixtures("implementation")
+
 DIM = 4
 # Any 64-bit number is an id.
 POOL = torch.tensor([0, 1, -1, 2**63 - 1, -(2**63), 77, 10**12, 5])

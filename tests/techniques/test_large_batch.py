@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from fleetx import static
+from fleetx import compiled, static
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.static import layers
 from fleetx.static.errors import ArgumentError
+from fleetx.static.ops import layerwise_ops
 from fleetx.static.optimizer import v2
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job, Sizes
@@ -113,11 +114,15 @@ def test_twenty_steps_follow_the_formula(kind: str, dtype: torch.dtype, toleranc
 
 
 @pytest.mark.parametrize("kind", [Lars, Lamb])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_compiled_updates_equal_those_of_torch(
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_updates_equal_those_in_double_precision(
     kind: Any, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("fleetx.static.ops._layerwise")
+    """The compiled updates with some threads, and with 0 what runs in their place."""
+    if threads == 0:
+        monkeypatch.setattr(layerwise_ops, "_layerwise", None)
+    elif reason := compiled.why_missing("fleetx.static.ops._layerwise"):
+        pytest.skip(f"needs fleetx.static.ops._layerwise: {reason}")
     # Around the sizes at which they do something else: single lines, places, threads.
     shapes = [(1,), (15,), (17,), (129,), (65535,), (65537,), (300, 1000), (8, 3, 5, 5), (0,)]
 
@@ -136,7 +141,7 @@ def test_compiled_updates_equal_those_of_torch(
         return [p.detach() for p in parameters]
 
     count = torch.get_num_threads()
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads or count)
     found = trained(torch.float32)
     monkeypatch.undo()
     assert torch.get_num_threads() == count
