@@ -104,7 +104,8 @@ class Composition(Identity):
         names = [technique.name for technique in self._applied]
         chain = paddle_selection.longest_chain(names)
         rest = [name for name in names if name not in chain]
-        return [paddle_selection.OPTIMIZERS[name] for name in [*chain, *rest]]
+        known = paddle_selection.OPTIMIZERS
+        return [known[name] for name in [*chain, *rest] if name in known]
 
     def _get_applied_graph_list(self) -> list[str]:
         """Return Paddle's name for a graph that is run as a whole, if `minimize` made one."""

@@ -121,6 +121,26 @@ class DistributedOptimizer(WrappedOptimizer):
         self.train_step.run(loss)
         return loss
 
+    @property
+    def is_update_step(self) -> bool:
+        """Whether the next call of `step` updates the parameters; False while `gradient_merge`
+        only adds to what it has collected.
+
+        What `p.grad` holds is the gradient of the last backward pass in either case: the merged
+        one exists inside `step` only, where `strategy.gradient_clip` clips it.
+        """
+        return self.train_step.grad_sync.updates_next()
+
+    def flush(self, *, loss: torch.Tensor | None = None) -> None:
+        """Update with the gradients that `gradient_merge` has collected since the last update, for
+        the end of an epoch whose steps `k_steps` does not divide.
+
+        With `avg` they are divided by the number of steps collected. All workers must call it;
+        nothing is done if none has collected anything. `adaptive_localsgd` needs the last `loss`.
+        """
+        heartbeat.beat()
+        self.train_step.flush(loss)
+
     def minimize(self, loss: torch.Tensor, *_: Any, **__: Any) -> tuple[None, list[Any]]:
         """Run backward, unless the script has, and update the parameters."""
         if not self._saw_backward:

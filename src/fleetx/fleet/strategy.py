@@ -59,6 +59,10 @@ class DistributedStrategy:
     recompute_configs = ConfigsField(101, tables.RECOMPUTE, "recomputation")
     gradient_merge = Field(6, False, "one update for the gradients of several steps")
     gradient_merge_configs = ConfigsField(104, tables.GRADIENT_MERGE, "merging of gradients")
+    gradient_clip = Field(
+        1003, False, "clip the merged and averaged gradient before the update", since="fleetx"
+    )
+    gradient_clip_configs = ConfigsField(1004, tables.GRADIENT_CLIP, "clipping of gradients")
     lars = Field(7, False, "layer-wise rates for momentum with large batches")
     lars_configs = ConfigsField(108, tables.LARS, "LARS")
     lamb = Field(8, False, "layer-wise rates for Adam with large batches")

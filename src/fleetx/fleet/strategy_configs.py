@@ -101,6 +101,16 @@ GRADIENT_MERGE: Rows = (
     Field(1, 1, "steps whose gradients are merged", "k_steps", least=1),
     Field(2, True, "divide the merged gradient by k_steps", "avg"),
 )
+GRADIENT_CLIP: Rows = (
+    Field(
+        1001, 0.0, "largest norm of all gradients together; 0 for none", "norm", since="fleetx",
+        least=0,
+    ),
+    Field(1002, 2.0, "order of that norm", "norm_type", since="fleetx", above=0),
+    Field(
+        1003, 0.0, "largest magnitude of an element; 0 for none", "value", since="fleetx", least=0
+    ),
+)  # fmt: skip
 DGC: Rows = (
     Field(1, 0, "step from which gradients are compressed", "rampup_begin_step", least=0),
     Field(2, 1, "steps over which the sparsities are gone through", "rampup_step", least=1),

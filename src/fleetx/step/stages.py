@@ -84,6 +84,14 @@ class GradientSync(_Stateless):
         """Take a backward pass's gradients; tell whether it is time to exchange and update."""
         return True
 
+    def updates_next(self) -> bool:
+        """Tell whether the next call of `collect` will ask for an update."""
+        return True
+
+    def flush(self, parameters: Parameters) -> bool:
+        """Give back what is collected so far; tell whether there is anything, on any worker."""
+        return False
+
     def exchange(self, parameters: Parameters) -> None:
         """Make the gradients those to update with."""
 

@@ -3,7 +3,7 @@
 A script calls forward, `loss.backward()` and `optimizer.step()`. The first runs under `precision`
 and `memory`, the second may average gradients as it goes, the third is `run` here:
 
-    collect -> usable on all workers? -> exchange -> update -> exchange parameters
+    collect -> usable on all workers? -> exchange -> clip -> update -> exchange parameters
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fleetx.step.fused_update import fuse_update
-from fleetx.step.stages import GradientSync, Memory, ParameterSync, Precision
+from fleetx.step.stages import GradientSync, Memory, Parameters, ParameterSync, Precision
 
 
 class TrainStep:
@@ -27,6 +27,8 @@ class TrainStep:
         self.memory = Memory()
         self.grad_sync = GradientSync()
         self.param_sync = ParameterSync()
+        self.clip: Callable[[Parameters], None] | None = None
+        """Bounds the gradients before an update."""
         self.parameters: dict[str, torch.Tensor] = {}
         """What is trained, by name."""
         self.when_named: list[Callable[[dict[str, torch.Tensor]], None]] = []
@@ -44,6 +46,7 @@ class TrainStep:
             type(self.precision) is Precision
             and type(self.grad_sync) is GradientSync
             and type(self.param_sync) is ParameterSync
+            and self.clip is None
         )
 
     @property
@@ -93,15 +96,30 @@ class TrainStep:
 
     def run(self, loss: torch.Tensor | None = None) -> None:
         """Do everything that follows backward."""
+        self._check_loss(loss)
+        if self.grad_sync.collect(self.parameters):
+            self._finish(loss)
+
+    def flush(self, loss: torch.Tensor | None = None) -> None:
+        """Update with gradients that are collected so far; all workers must call it."""
+        self._check_loss(loss)
+        if self.grad_sync.flush(self.parameters):
+            self._finish(loss)
+
+    def _check_loss(self, loss: torch.Tensor | None) -> None:
         if self.param_sync.needs_loss and loss is None:
             raise ValueError(
                 "adaptive_localsgd chooses its interval by the loss: call "
-                "optimizer.minimize(loss) or optimizer.step(loss=loss)."
+                "optimizer.minimize(loss), optimizer.step(loss=loss) or "
+                "optimizer.flush(loss=loss)."
             )
-        if not self.grad_sync.collect(self.parameters):
-            return
+
+    def _finish(self, loss: torch.Tensor | None) -> None:
+        """Exchange what was collected and update."""
         if self.precision.usable(self.parameters, agreed=self.grad_sync.during_backward):
             self.grad_sync.exchange(self.parameters)
+            if self.clip is not None:
+                self.clip(self.parameters)
             self.update.step()
         self.param_sync.after_update(self._tensors, loss)
 

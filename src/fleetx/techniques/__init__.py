@@ -9,6 +9,7 @@ from fleetx.techniques.adaptive_local_sgd import AdaptiveLocalSgd
 from fleetx.techniques.amp import Amp
 from fleetx.techniques.dgc import Dgc
 from fleetx.techniques.fp16_all_reduce import Fp16AllReduce
+from fleetx.techniques.gradient_clip import GradientClip
 from fleetx.techniques.gradient_merge import GradientMerge
 from fleetx.techniques.lamb import LambTechnique
 from fleetx.techniques.lars import LarsTechnique
@@ -19,6 +20,7 @@ KNOWN: tuple[type[Technique], ...] = (
     LarsTechnique,
     LambTechnique,
     Dgc,
+    GradientClip,
     Recompute,
     Amp,
     Fp16AllReduce,

@@ -7,17 +7,19 @@ activations of more than one small batch.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
+from fleetx.comm import world
 from fleetx.static.operator import OpRole
 from fleetx.static.program import Program
 from fleetx.step.gradient_sync import AfterBackward
 from fleetx.step.program_step import Pairs, ProgramStep
-from fleetx.step.stages import GradientSync, Parameters, Stage
+from fleetx.step.stages import GradientSync, LocalGradients, Parameters, Stage
 from fleetx.step.technique import Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 
@@ -26,7 +28,8 @@ class MergedGradients(GradientSync):
     """Collects the gradients of `k_steps` backward passes before the inner exchange.
 
     Gradients are taken away from the parameters at once, so a script may call `zero_grad` where it
-    likes.
+    likes. A script that changes them before that changes one part of a sum, which is seldom what
+    it wants: it is told once.
     """
 
     during_backward = False
@@ -37,10 +40,40 @@ class MergedGradients(GradientSync):
         self._avg = avg
         self._count = 0
         self._merged: dict[str, torch.Tensor] = {}
+        self._first: torch.Tensor | None = None  # a parameter whose gradient is looked at
+        self._after_backward: tuple[int, int] | None = None  # identity and version of its gradient
+        self._has_warned = False
+
+    def watch(self, parameters: Parameters) -> None:
+        """Note what backward leaves in one parameter, to see whether the script changes it."""
+        first = next((p for p in parameters.values() if p.requires_grad and p.is_leaf), None)
+        if first is not None and first is not self._first:
+            self._first = first
+            first.register_post_accumulate_grad_hook(self._note)
+
+    def _note(self, parameter: torch.Tensor) -> None:
+        self._after_backward = _fingerprint(parameter)
+
+    def _warn_if_changed(self) -> None:
+        """Say once if the script has changed a gradient between backward and step."""
+        noted, self._after_backward = self._after_backward, None
+        if self._has_warned or noted is None or self._first is None or self._first.grad is None:
+            return
+        if _fingerprint(self._first) != noted:
+            self._has_warned = True
+            warnings.warn(
+                "the script changes gradients between backward() and step() while gradient_merge "
+                f"adds up those of {self._k_steps} steps: a clip such as clip_grad_norm_ then "
+                "bounds each part instead of the merged gradient, unlike a step with the large "
+                "batch. Take it out and set strategy.gradient_clip = True and "
+                "strategy.gradient_clip_configs = {'norm': ...}, which clips the merged gradient.",
+                stacklevel=6,
+            )
 
     @torch.no_grad()
     def collect(self, parameters: Parameters) -> bool:
         """Take the gradients; give their mean back in every k-th step."""
+        self._warn_if_changed()
         for name, parameter in parameters.items():
             if parameter.grad is not None:
                 self._add(name, parameter.grad)
@@ -48,12 +81,34 @@ class MergedGradients(GradientSync):
         self._count += 1
         if self._count < self._k_steps:
             return False
+        self._give_back(parameters, self._k_steps)
+        return self.inner.collect(parameters)
+
+    def updates_next(self) -> bool:
+        """Tell whether the next step is a k-th one."""
+        return self._count + 1 >= self._k_steps and self.inner.updates_next()
+
+    @torch.no_grad()
+    def flush(self, parameters: Parameters) -> bool:
+        """Give back the mean of what was collected, however many steps that are.
+
+        Workers that exchange gradients may have collected different numbers of steps: each has
+        the share that makes their mean the one over all steps of all workers.
+        """
+        counts = [int(n) for n in world.all_gather(torch.tensor(self._count))]
+        if not any(counts):
+            return False
+        is_local = isinstance(self.inner, LocalGradients)
+        divisor = max(1, self._count) if is_local else sum(counts) / len(counts)
+        self._give_back(parameters, divisor)
+        return self.inner.collect(parameters)
+
+    def _give_back(self, parameters: Parameters, divisor: float) -> None:
         for name, parameter in parameters.items():
             merged = self._merged.pop(name, None)
             if merged is not None:
-                parameter.grad = merged.div_(self._k_steps) if self._avg else merged
+                parameter.grad = merged.div_(divisor) if self._avg else merged
         self._count = 0
-        return self.inner.collect(parameters)
 
     def _add(self, name: str, grad: torch.Tensor) -> None:
         merged = self._merged.get(name)
@@ -80,6 +135,12 @@ class MergedGradients(GradientSync):
         self.inner.load_state_dict(state["inner"])
 
 
+def _fingerprint(parameter: torch.Tensor) -> tuple[int, int]:
+    """Return what tells whether a gradient has been replaced or changed in place."""
+    assert parameter.grad is not None
+    return id(parameter.grad), parameter.grad._version
+
+
 class GradientMerge(Technique):
     """Exchanges and updates in every k-th step only."""
 
@@ -104,7 +165,9 @@ class GradientMerge(Technique):
         inner = step.grad_sync
         if type(inner) is GradientSync and self.job.workers > 1:
             inner = AfterBackward(self.job.exchange())
-        step.grad_sync = MergedGradients(inner, self._k_steps, avg=self.settings["avg"])
+        merged = MergedGradients(inner, self._k_steps, avg=self.settings["avg"])
+        step.grad_sync = merged
+        step.when_named.append(merged.watch)
 
     def change_program(self, step: ProgramStep) -> None:
         """Wrap the optimizer, and exchange where it updates."""

@@ -24,6 +24,7 @@ SETTINGS = {
     "localsgd": {"localsgd_configs": {"k_steps": 2}},
     "adaptive_localsgd": {"adaptive_localsgd_configs": {"init_k_steps": 2}},
     "fp16_allreduce": {},
+    "gradient_clip": {"gradient_clip_configs": {"norm": 1.0}},
 }
 
 

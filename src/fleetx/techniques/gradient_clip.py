@@ -1,0 +1,133 @@
+"""gradient_clip: bound the gradient that parameters are updated with.
+
+Wraps the update. It acts on what the update sees: the gradient in true units, merged over the steps
+of `gradient_merge` and averaged over all workers (with LocalSGD the worker's own). A script that
+clips between `backward()` and `step()` sees one part of a merged gradient only.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.clip import GradientClipBase, GradientClipByGlobalNorm, GradientClipByValue
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.stages import Parameters, Stage
+from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.train_step import TrainStep
+
+
+@dataclass
+class Clip:
+    """Clips the gradients of parameters in place, as torch's functions of these names do."""
+
+    norm: float = 0.0
+    """The largest norm of all gradients together; 0 for none."""
+    norm_type: float = 2.0
+    value: float = 0.0
+    """The largest magnitude of an element; 0 for none."""
+    last_norm: Tensor | None = None
+    """The norm before the last clip, on the device of the gradients."""
+
+    @torch.no_grad()
+    def __call__(self, parameters: Parameters) -> None:
+        """Clip."""
+        gradients = [_values(p) for p in parameters.values() if p.grad is not None]
+        if not gradients:
+            return
+        if self.value:
+            torch._foreach_clamp_min_(gradients, -self.value)
+            torch._foreach_clamp_max_(gradients, self.value)
+            return
+        norms = torch._foreach_norm(gradients, self.norm_type)
+        first = norms[0]
+        together = torch.stack([norm.to(first.device, first.dtype) for norm in norms])
+        self.last_norm = torch.linalg.vector_norm(together, self.norm_type)
+        factor = (self.norm / (self.last_norm + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(factor.to(gradient.device))
+
+
+def _values(parameter: Tensor) -> Tensor:
+    """Return the elements of a gradient that are stored, as a tensor that can be changed."""
+    assert parameter.grad is not None
+    if not parameter.grad.is_sparse:
+        return parameter.grad
+    parameter.grad = parameter.grad.coalesce()
+    return parameter.grad._values()
+
+
+class GradientClip(Technique):
+    """Clips by the settings of `gradient_clip_configs`."""
+
+    name = "gradient_clip"
+    wraps = frozenset({Stage.UPDATE})
+    refuses = {
+        "dgc": "dgc accumulates and compresses gradients before they are exchanged, so that no "
+        "whole gradient is left to clip (dgc_configs['local_clip_norm'] clips what each worker "
+        "adds)",
+    }
+
+    def _clip(self) -> Clip:
+        settings = self.settings
+        return Clip(settings["norm"], settings["norm_type"], settings["value"])
+
+    def check(self) -> None:
+        """Refuse a clip without a limit, and one with two."""
+        norm, value = self.settings["norm"], self.settings["value"]
+        if bool(norm) == bool(value):
+            raise ValueError(
+                f"gradient_clip clips by norm or by value, but gradient_clip_configs has norm="
+                f"{norm:g} and value={value:g}: set one of them, for example "
+                "strategy.gradient_clip_configs = {'norm': 1.0}."
+            )
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse programs whose optimizer clips already, or cannot."""
+        from fleetx.static.optimizer import Optimizer
+
+        if isinstance(optimizer, torch.optim.Optimizer):
+            return
+        name = type(optimizer).__name__
+        if not isinstance(optimizer, Optimizer):
+            raise ValueError(
+                f"gradient_clip clips in a plain optimizer of programs, not in a {name}: give the "
+                "clip to the optimizer inside (grad_clip=...) and switch off gradient_clip."
+            )
+        if optimizer._grad_clip is not None:
+            raise ValueError(
+                f"the {name} has a grad_clip already, and the strategy switches on gradient_clip: "
+                "take one of them away."
+            )
+        norm_type = self.settings["norm_type"]
+        if self.settings["norm"] and norm_type != 2.0:
+            raise ValueError(
+                f"gradient_clip_configs has norm_type={norm_type:g}, but programs clip by the "
+                "Euclidean norm: set norm_type to 2."
+            )
+
+    def change_step(self, step: TrainStep) -> None:
+        """Clip between the exchange of gradients and the update."""
+        step.clip = self._clip()
+
+    def change_program(self, step: ProgramStep) -> None:
+        """Give the optimizer a grad_clip, which `minimize` writes in front of the update."""
+        wanted = self._clip()
+        clip: GradientClipBase = (
+            GradientClipByValue(wanted.value)
+            if wanted.value
+            else GradientClipByGlobalNorm(wanted.norm)
+        )
+        step.optimizer = copy.copy(step.optimizer)  # the script's own one stays as it is
+        step.optimizer._grad_clip = clip
+
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return the line of the clip."""
+        clip = self._clip()
+        kind = "" if clip.norm_type == 2.0 else f" (of order {clip.norm_type:g})"
+        text = f"each element to {clip.value:g}" if clip.value else f"norm{kind} to {clip.norm:g}"
+        return [Row(stage=Stage.UPDATE, technique=self.name, settings=text)]
