@@ -78,7 +78,9 @@ def test_clipping_is_that_of_the_large_batch(trained: list[dict[str, Any]], case
 def test_grad_clip_of_a_program_acts_on_the_merged_gradient(trained: list[dict[str, Any]]) -> None:
     for case in ("norm", "merge"):
         expected = by_hand(worker.CASES[case], len(trained))
-        np.testing.assert_allclose(trained[0]["programs"][f"own {case}"], expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            trained[0]["programs"][f"own {case}"], expected, rtol=1e-5, atol=1e-5
+        )
 
 
 def test_with_localsgd_each_worker_clips_its_own(trained: list[dict[str, Any]]) -> None:
@@ -139,7 +141,8 @@ def test_sparse_gradients_are_clipped_as_dense_ones() -> None:
         model(torch.tensor([1, 4, 1, 6])).square().sum().backward()
         limit = Clip(norm=0.5)
         limit(dict(model.named_parameters()))
-        assert limit.last_norm is not None and limit.last_norm > 0.5
+        assert limit.last_norm is not None
+        assert limit.last_norm > 0.5
         grads = [p.grad for p in model.parameters() if p.grad is not None]
         return [g.to_dense() if g.is_sparse else g for g in grads]
 

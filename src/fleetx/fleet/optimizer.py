@@ -121,6 +121,16 @@ class DistributedOptimizer(WrappedOptimizer):
         self.train_step.run(loss)
         return loss
 
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return the loss to call `backward` on where amp scales the loss itself; without amp in
+        float16 the loss as it is.
+
+        Plain `loss.backward()` is right for losses made of what the model returns and of
+        parameters. A loss that uses other values from inside the model, or gradients
+        (`create_graph=True`), needs this or `minimize(loss)`.
+        """
+        return self.train_step.precision.scaled(loss)
+
     @property
     def is_update_step(self) -> bool:
         """Whether the next call of `step` updates the parameters; False while `gradient_merge`

@@ -1,18 +1,20 @@
 """amp: forward and backward in half precision, parameters and updates in single.
 
 Stage precision. float16 has a loss scale, so that small gradients do not vanish: gradients are
-multiplied by it where backward enters the model and divided by it where they reach a parameter, so
-that `p.grad` is always in true units. A step with an infinite or NaN gradient is lost on all
-workers, and the scale follows the run of good and bad steps. bfloat16 needs no scale. Where the
-script does not name the type, the device decides, and the scale stays: it does no harm, and scripts
-that look at it or rely on lost steps find both.
+multiplied by it where backward enters the model and divided by it where they leave it for a
+parameter, so that `p.grad` is always in true units. A step with an infinite or NaN gradient is
+skipped on all workers, and the scale follows the run of good and bad steps. bfloat16 needs no scale.
+If the script does not name the type, the device decides, and the scale stays: it does no harm, and
+scripts that read it or rely on skipped steps find both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -81,33 +83,56 @@ class AmpConfig:
 
 
 class _Multiply(torch.autograd.Function):
-    """An identity whose backward multiplies gradients by what `factor` returns."""
+    """An identity whose backward multiplies gradients by what `factor` returns.
+
+    `inputs_of` is the precision whose model begins behind it, where it stands in front of one.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: Callable[[], float]) -> Tensor:
-        ctx.factor = factor
+    def forward(
+        ctx: Any, x: Tensor, factor: Callable[[], float], inputs_of: MixedPrecision | None
+    ) -> Tensor:
+        ctx.factor, ctx.inputs_of = factor, inputs_of
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return grads[0] * ctx.factor(), None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return grads[0] * ctx.factor(), None, None
 
 
-@dataclass
-class _Scaled:
-    """Where the backward pass that runs now has been scaled."""
+class _BackwardPass:
+    """The backward pass that runs now, if its loss is scaled."""
 
-    at_loss: bool = False
-    at_outputs: bool = False
+    def __init__(self) -> None:
+        self.loss_scale = 1.0
+
+    def begin(self, scale: float) -> None:
+        """Note, until the pass ends, what all gradients in it are multiplied by."""
+        self.loss_scale = scale
+        _when_backward_ends(self.end)
+
+    def end(self) -> None:
+        """Forget it."""
+        self.loss_scale = 1.0
+
+    def unscale(self, grad: Tensor) -> Tensor:
+        """Return the gradient of a leaf in true units."""
+        return grad if self.loss_scale == 1.0 else grad / self.loss_scale
+
+
+_PASS = _BackwardPass()
+_IS_HOOKED = "_fleetx_unscaled"  # on parameters whose own hook is `_PASS.unscale`
 
 
 class MixedPrecision(Precision):
     """Forward under autocast; gradients scaled on their way through the model.
 
-    With `loss.backward()` the scale acts between the model's outputs and its parameters and inputs.
-    What a loss takes from parameters directly (a penalty on weights written into the loss) reaches
-    them unscaled and is divided all the same; `optimizer.minimize(loss)` scales the loss itself and
-    is exact for such losses too.
+    With `loss.backward()` the scale acts between the model's outputs on one side and its inputs and
+    parameters on the other: what reaches a parameter from inside the model is divided by it before
+    it is added to what comes from elsewhere, such as a penalty on weights. A backward pass that
+    builds a graph of its own (`create_graph`) is not scaled, nor are those up to the next step.
+    With `optimizer.scale(loss).backward()` and `optimizer.minimize(loss)` the loss itself is scaled
+    and all that the pass reaches is divided, so that nothing depends on the way of a gradient.
     """
 
     def __init__(self, config: AmpConfig) -> None:
@@ -116,7 +141,10 @@ class MixedPrecision(Precision):
         self.scale = torch.tensor([rules.init_loss_scaling], dtype=torch.float32)
         self.good_steps = torch.zeros(1, dtype=torch.int32)
         self.bad_steps = torch.zeros(1, dtype=torch.int32)
-        self._backward = _Scaled()
+        self._inside = 1.0  # what the pass that runs multiplies gradients inside the model by
+        self._task = -1  # the number of that pass
+        self._keeps_unscaled = False  # until the next step
+        self._has_warned = False
         self._hooked: set[int] = set()
         self._custom: CustomPrecision | None = None
         if config.white or config.black or config.black_names:
@@ -131,10 +159,15 @@ class MixedPrecision(Precision):
             self._hook(model.parameters())
 
         def run(*args: Any, **kwargs: Any) -> Any:
+            if torch._C._current_graph_task_id() < 0:  # a pass that raised has left its marks
+                self._end_backward()
+                _PASS.end()
             args, kwargs = map_tensors((args, kwargs), self._enter)
             with self._context(model):
                 result = forward(*args, **kwargs)
-            return map_tensors(result, self._leave)
+            # What the outputs were computed by; the graph is followed from there if it has to be.
+            ends: list[Any] = []
+            return map_tensors(result, partial(self._leave, ends))
 
         return run
 
@@ -153,52 +186,102 @@ class MixedPrecision(Precision):
         """Return an input whose gradient leaves the model in true units."""
         if not (self.config.scaling.is_on and x.requires_grad and torch.is_grad_enabled()):
             return x
-        return _Multiply.apply(x, lambda: 1.0 / self._inner_scale())  # type: ignore[no-any-return, no-untyped-call]
+        return _Multiply.apply(x, lambda: 1.0 / self._inside, self)  # type: ignore[no-any-return, no-untyped-call]
 
-    def _leave(self, x: Tensor) -> Tensor:
+    def _leave(self, ends: list[Any], x: Tensor) -> Tensor:
         """Return an output in single precision whose gradient enters the model scaled."""
         x = x.float() if x.dtype in _HALF else x
-        if not (self.config.scaling.is_on and x.requires_grad and torch.is_grad_enabled()):
+        # A parameter that is returned as it is has nothing behind it that could be scaled.
+        scales = self.config.scaling.is_on and x.grad_fn is not None and torch.is_grad_enabled()
+        if not scales:
             return x
-        return _Multiply.apply(x, self._scale_at_output)  # type: ignore[no-any-return, no-untyped-call]
+        ends.append(x.grad_fn)
+        return _Multiply.apply(x, partial(self._scale_at_output, ends), None)  # type: ignore[no-any-return, no-untyped-call]
 
     # -- backward -------------------------------------------------------------------------
-    def _scale_at_output(self) -> float:
-        self._note("at_outputs")
-        return self._inner_scale()
-
-    def _inner_scale(self) -> float:
-        """Return what gradients inside the model are multiplied by, where the loss is not."""
-        return 1.0 if self._backward.at_loss else self.scale.item()
-
-    def _scale_at_loss(self) -> float:
-        self._note("at_loss")
-        return self.scale.item()
-
-    def _note(self, place: str) -> None:
-        """Note where this backward pass is scaled, until it ends."""
-        if not (self._backward.at_loss or self._backward.at_outputs):
-            engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
-            engine.queue_callback(self._end_backward)
-        setattr(self._backward, place, True)
+    def _scale_at_output(self, ends: list[Any]) -> float:
+        """Return by what gradients are multiplied that enter the model at an output."""
+        if _PASS.loss_scale != 1.0:
+            return 1.0
+        if torch.is_grad_enabled():
+            # Gradients that a later pass takes through the graph of this one come into the model
+            # at other places than its outputs: nothing is scaled up to the next step.
+            self._keeps_unscaled = True
+            return 1.0
+        if self._keeps_unscaled:
+            self._warn_unscaled()
+            return 1.0
+        if self._inside == 1.0:
+            self._inside, self._task = self.scale.item(), torch._C._current_graph_task_id()
+            _when_backward_ends(self._end_backward)
+        self._hook_edges(ends)
+        ends.clear()
+        return self._inside
 
     def _end_backward(self) -> None:
-        self._backward = _Scaled()
+        self._inside, self._task = 1.0, -1
+
+    def _warn_unscaled(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                "amp in float16 does not scale gradients in a backward pass that follows one with "
+                "create_graph=True in the same step, so that small ones may become zero: call "
+                "optimizer.minimize(loss) or optimizer.scale(loss).backward(), or use bfloat16.",
+                stacklevel=2,
+            )
+
+    def _hook_edges(self, ends: Iterable[Any]) -> None:
+        """Let gradients be divided where they leave the graph of the model for a leaf.
+
+        Only there: what reaches the same leaf from elsewhere is in true units.
+        """
+        waiting = list(ends)
+        while waiting:
+            node = waiting.pop()
+            if self in node.metadata or getattr(node, "inputs_of", None) is self:
+                continue
+            node.metadata[self] = True
+            leaves = []
+            for place, (child, _) in enumerate(node.next_functions):
+                if type(child).__name__ == "AccumulateGrad":
+                    leaves.append(place)
+                elif child is not None:
+                    waiting.append(child)
+            if leaves:
+                node.register_hook(partial(self._divide, leaves))
+
+    def _divide(
+        self, places: Sequence[int], inputs: tuple[Tensor | None, ...], _: Any
+    ) -> tuple[Tensor | None, ...] | None:
+        if self._inside == 1.0:
+            return None
+        divided = list(inputs)
+        for place in places:
+            gradient = divided[place]
+            if gradient is not None:
+                divided[place] = gradient / self._inside
+        return tuple(divided)
 
     def _hook(self, parameters: Iterable[Tensor]) -> None:
-        """Let gradients of parameters be divided by the scale before they are accumulated."""
+        """Let gradients be divided at parameters if a whole pass, or one inside it, is scaled."""
         for parameter in parameters if self.config.scaling.is_on else ():
             if id(parameter) in self._hooked:
                 continue
             self._hooked.add(id(parameter))
             was = parameter.requires_grad
-            parameter.requires_grad_().register_hook(self._unscale)  # one frozen now may thaw
+            parameter.requires_grad_()  # one frozen now may thaw
+            if not hasattr(parameter, _IS_HOOKED):  # a model may be given to fleet again
+                setattr(parameter, _IS_HOOKED, True)
+                parameter.register_hook(_PASS.unscale)
+            parameter.register_hook(self._unscale_nested)
             parameter.requires_grad_(was)
 
-    def _unscale(self, grad: Tensor) -> Tensor:
-        if self._backward.at_loss or self._backward.at_outputs:
-            return grad / self.scale.item()
-        return grad  # of a backward pass that did not go through the model's outputs
+    def _unscale_nested(self, grad: Tensor) -> Tensor:
+        """Divide a gradient of a pass inside the scaled one: a checkpoint calls backward itself."""
+        if self._inside == 1.0 or torch._C._current_graph_task_id() == self._task:
+            return grad
+        return grad / self._inside
 
     def watch(self, parameters: Parameters) -> None:
         """Find the parameters whose gradients are scaled, and those that the settings name."""
@@ -214,9 +297,23 @@ class MixedPrecision(Precision):
 
     def scaled(self, loss: Tensor) -> Tensor:
         """Return the loss with gradients that start multiplied by the scale."""
-        if not self.config.scaling.is_on:
+        if not self.config.scaling.is_on or loss.grad_fn is None:
             return loss
-        return _Multiply.apply(loss, self._scale_at_loss)  # type: ignore[no-any-return, no-untyped-call]
+        _PASS.end()
+        return _Multiply.apply(loss, partial(self._scale_at_loss, [loss.grad_fn]), None)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _scale_at_loss(self, ends: list[Any]) -> float:
+        scale = float(self.scale.item())
+        _PASS.begin(scale)
+        handles = [leaf.register_prehook(_unscale_all) for leaf in _others(ends)]
+        ends.clear()
+
+        def remove() -> None:
+            for handle in handles:
+                handle.remove()
+
+        _when_backward_ends(remove)
+        return scale
 
     # -- the verdict ----------------------------------------------------------------------
     def usable(self, parameters: Parameters, *, agreed: bool) -> bool:
@@ -224,6 +321,7 @@ class MixedPrecision(Precision):
         rules = self.config.scaling
         if not rules.is_on:
             return True
+        self._keeps_unscaled = False
         overflow = not all_finite([p.grad for p in parameters.values() if p.grad is not None])
         if not agreed and comm.is_connected():
             overflow = bool(comm.all_reduce(torch.tensor([int(overflow)]), "max").item())
@@ -246,6 +344,31 @@ class MixedPrecision(Precision):
         self.scale.fill_(state["scale"])
         self.good_steps.fill_(state["good_steps"])
         self.bad_steps.fill_(state["bad_steps"])
+
+
+def _when_backward_ends(callback: Callable[[], None]) -> None:
+    """Let autograd's engine call this after the pass that runs."""
+    engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+    engine.queue_callback(callback)
+
+
+def _others(ends: Iterable[Any]) -> list[Any]:
+    """Return the accumulators of leaves in a graph that no precision has hooked."""
+    waiting, seen, found = list(ends), set(), []
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if type(node).__name__ != "AccumulateGrad":
+            waiting.extend(child for child, _ in node.next_functions)
+        elif not hasattr(node.variable, _IS_HOOKED):
+            found.append(node)
+    return found
+
+
+def _unscale_all(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(map(_PASS.unscale, gradients))
 
 
 class Amp(Technique):
