@@ -324,7 +324,7 @@ def test_an_overflow_on_one_worker_skips_the_step_on_all(
         assert still == [3, 4, 7]
 
 
-HALF = {"init_loss_scaling": 1024.0}  # no gradient below overflows
+HALF = {"dtype": "float16", "init_loss_scaling": 1024.0}  # no gradient below overflows
 
 
 class Leaky(nn.Module):

@@ -20,6 +20,8 @@ from running import run
 from fleetx import fleet
 from fleetx.techniques.gradient_clip import Clip
 
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
+
 
 @pytest.fixture(scope="module", params=[1, 2])
 def trained(
