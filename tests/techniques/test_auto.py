@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from fleetx import fleet
 from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.launch import cpu_isa
 from fleetx.techniques import auto
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from running import run
 
+FACTS = auto.Facts(workers=1, device="cpu", parameters=10)
+
 
 def names(strategy: DistributedStrategy, **facts: Any) -> list[str]:
-    job = auto.Facts(**{"workers": 1, "device": "cpu", "parameters": 10, **facts})
     config = auto.AutoConfig.read(strategy.auto_configs)
-    return [c.name for c in auto.candidates(strategy, config, job=job, machines=1)]
+    return [c.name for c in auto.candidates(strategy, config, dataclasses.replace(FACTS, **facts))]
 
 
 def test_only_speed_and_memory_by_default() -> None:
@@ -39,10 +46,32 @@ def test_what_is_set_stays() -> None:
     assert names(strategy) == ["as it is"]
 
 
+def test_the_named_type_of_half_precision_is_tried() -> None:
+    strategy = DistributedStrategy()
+    assert names(strategy, device="cuda") == ["as it is", "amp bfloat16", "amp float16"]
+    strategy.amp_configs = {"dtype": "float16"}
+    assert names(strategy) == ["as it is", "amp float16"]
+    strategy.amp_configs = {"dtype": "auto", "use_pure_bf16": True}
+    assert names(strategy, device="cuda") == ["as it is", "amp bfloat16"]
+
+
 def test_more_is_tried_if_it_is_allowed() -> None:
     strategy = DistributedStrategy()
-    strategy.auto_configs = {"techniques": ["localsgd"]}
-    assert "localsgd" in names(strategy)
+    strategy.auto_configs = {"techniques": ["localsgd", "gradient_merge"]}
+    every = [f"localsgd every {k} steps" for k in (4, 8, 16)]
+    assert {*every, "gradient_merge"} <= {*names(strategy, workers=2)}
+    assert not any("localsgd" in name for name in names(strategy))  # alone, nothing to save
+    config = auto.AutoConfig.read(strategy.auto_configs)
+    facts = dataclasses.replace(FACTS, workers=2)
+    tried = {c.name: c for c in auto.candidates(strategy, config, facts)}
+    followed = tried[every[1]].applied_to(strategy)
+    assert followed.localsgd
+    assert followed.localsgd_configs["k_steps"] == 8
+    # Whole intervals are measured: in fewer steps nothing might be sent.
+    assert auto.steps_to_measure(auto.AutoConfig(steps=9), followed) == 16
+    assert auto.steps_to_measure(auto.AutoConfig(steps=9), strategy) == 9
+    strategy.localsgd_configs = {"k_steps": 5}
+    assert "localsgd" in names(strategy, workers=2)
     strategy.auto_configs = {"techniques": ["faster"]}
     with pytest.raises(ValueError, match="'faster'.*localsgd"):
         names(strategy)
@@ -73,26 +102,119 @@ def test_the_time_limit_ends_the_search() -> None:
     assert [t.note for t in trials[1:]] == ["not tried: the time was up"] * 2
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "choice"
-    path.write_text("{")
-    facts = auto.Facts(workers=1, device="cpu", parameters=1)
-    with pytest.raises(ValueError, match=str(path)):
-        auto.recall(auto.AutoConfig(file=str(path)), facts)
+class Deciding:
+    """Decides with a file; what is measured last is the fastest."""
+
+    def __init__(self, file: Path, **settings: Any) -> None:
+        self.strategy = DistributedStrategy()
+        self.strategy.auto_configs = {"file": str(file), **settings}
+        self.measured: list[str] = []
+        self.refused = ""
+
+    def __call__(self, **facts: Any) -> DistributedStrategy:
+        self.measured.clear()
+        job = dataclasses.replace(FACTS, **facts)
+        return auto.decide(self.strategy, job, self._measure, self._check)
+
+    def _measure(self, candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
+        self.measured.append(candidate.name)
+        return auto.Trial(candidate=candidate, seconds=0.5 ** len(self.measured), samples=8)
+
+    def _check(self, candidate: auto.Candidate) -> None:
+        if self.refused:
+            raise ValueError(self.refused)
 
 
-def test_a_choice_for_another_job_is_not_taken(
+def test_a_choice_is_taken_over_by_the_same_job_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = auto.AutoConfig(file=str(tmp_path / "choice"))
-    facts = auto.Facts(workers=1, device="cpu", parameters=1)
-    chosen = auto.Trial(candidate=auto.Candidate("amp", {"amp": True}), seconds=1.0)
-    auto.remember(config, facts, [chosen], chosen)
-    assert auto.recall(config, facts) == chosen.candidate
-    assert json.loads(Path(config.file).read_text())["tried"][0]["seconds"] == 1.0
-    other = auto.Facts(workers=2, device="cpu", parameters=1)
-    assert auto.recall(config, other) is None
-    assert "another job" in capsys.readouterr().err
+    file = tmp_path / "choice"
+    decide = Deciding(file, techniques=["gradient_merge"])
+    assert decide().gradient_merge
+    assert len(decide.measured) == 4
+    kept = json.loads(file.read_text())
+    assert kept["name"] == decide.measured[-1]
+    capsys.readouterr()
+    assert decide().gradient_merge
+    assert decide.measured == []
+    said = capsys.readouterr().err
+    assert f"auto: 'amp bfloat16 + gradient_merge', as {file} remembers it" in said
+    assert f"measured {kept['date']}: 128.0 samples/s, best of 4" in said
+    for facts, words in (
+        ({"workers": 2}, "another job (workers 1 instead of 2)"),
+        ({"model": "x", "batch": "y", "machines": 2}, "; machines 1 instead of 2 and 1 more)"),
+        ({"strategy": {"strategy.nccl_comm_num": "2"}}, "strategy.nccl_comm_num not set instead"),
+    ):
+        before = file.read_text()
+        decide(**facts)
+        assert decide.measured
+        assert words in capsys.readouterr().err
+        assert json.loads(file.read_text())["job"] != json.loads(before)["job"]
+        file.write_text(before)
+
+
+def test_a_choice_must_be_allowed_today(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "choice"
+    Deciding(file, techniques=["gradient_merge"])()
+    decide = Deciding(file)  # the strategy no longer allows it
+    assert not decide().gradient_merge
+    assert "which is not to be tried today; measuring anew" in capsys.readouterr().err
+    decide.refused = "does not go together"
+    decide()
+    assert decide.measured
+    assert "refused today (does not go together)" in capsys.readouterr().err
+
+
+OLD = '{"job": {"workers": 1}, "name": "amp", "changes": {}}'
+
+
+@pytest.mark.parametrize("text", [OLD, "{", "[]"])
+def test_an_old_file_is_replaced_a_foreign_one_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    file = tmp_path / "choice"
+    file.write_text(text)
+    decide = Deciding(file)
+    decide()
+    assert decide.measured
+    said = capsys.readouterr().err
+    if text == OLD:
+        assert f"{file} was written by another version of FleetX; measuring anew." in said
+        assert json.loads(file.read_text())["name"] == "amp bfloat16"
+    else:
+        assert f"{file} is not a choice that auto has written and stays as it is" in said
+        assert file.read_text() == text
+
+
+def test_a_cpu_that_dies_of_half_precision_is_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decide = Deciding(tmp_path / "here")
+    assert decide().amp  # where it can run
+    probe = partial(
+        cpu_isa.half_precision_fails,
+        {**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        cpuinfo="flags : fpu amx_tile amx_bf16\n",
+        probe=[sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGILL)"],
+    )
+    monkeypatch.setattr(auto, "half_precision_fails", probe)
+    assert not decide().amp  # a remembered choice is not taken over either
+    assert "refused today (bfloat16 cannot run here: it ends by" in capsys.readouterr().err
+    strategy = DistributedStrategy()
+    strategy.auto = True
+    file = tmp_path / "choice"
+    strategy.auto_configs = {"file": str(file), "steps": 1}
+    fleet.init(is_collective=True, strategy=strategy)
+    model = fleet.distributed_model(torch.nn.Linear(4, 2))
+    optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+    assert not fleet._final_strategy().amp
+    kept = json.loads(file.read_text())
+    notes = {t["name"]: t["note"] for t in kept["tried"]}
+    assert notes["amp bfloat16"] == "bfloat16 cannot run here: it ends by SIGILL"
+    assert kept["job"]["batch"] == "torch.float32[3, 4]"
+    assert kept["job"]["optimizer"] == "SGD"
 
 
 @pytest.fixture(scope="module")

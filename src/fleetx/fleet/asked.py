@@ -33,8 +33,13 @@ def what_was_asked(call: str, strategy: Any) -> dict[str, str]:
         asked["the content of the script (checksum)"] = content
     if wants_timeline():  # workers that keep one compare their clocks first
         asked["FLEETX_TIMELINE"] = "set"
-    settings = _settings("strategy", strategy)
+    settings = settings_of(strategy)
     return asked | {name: text for name, text in settings.items() if name not in _OWN_AFFAIRS}
+
+
+def settings_of(strategy: Any) -> dict[str, str]:
+    """Return all settings of a strategy as text, by names such as 'strategy.amp_configs.dtype'."""
+    return _settings("strategy", strategy)
 
 
 def _settings(name: str, value: Any) -> dict[str, str]:

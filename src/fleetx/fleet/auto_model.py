@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fleetx.comm import world
+from fleetx.fleet.auto_facts import gather
 from fleetx.fleet.explain import explain, module_sizes
 from fleetx.fleet.model import LooksLikeItsModule, wrap
 from fleetx.step.compose import choose, compose_step, compose_update
@@ -66,18 +66,26 @@ class ModelSearch:
         """Choose by measuring, or from the file that remembers, and tell the session."""
         strategy = self._job(None).strategy
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        facts = auto.Facts(
-            workers=world.world_size(),
-            device=device.type,
-            parameters=sum(p.numel() for p in model.parameters()),
+        facts = gather(
+            strategy,
+            machines=self._machines(),
+            device=device,
+            layers=[type(module).__name__ for module in model.modules()],
+            parameters=[(n, p.shape, str(p.dtype)) for n, p in model.named_parameters()],
+            optimizer=optimizer,
+            batch=", ".join(f"{t.dtype}{list(t.shape)}" for t in _tensors(batch)),
         )
+
+        def check(candidate: auto.Candidate) -> None:
+            for technique in choose(self._job(candidate.applied_to(strategy)), KNOWN):
+                technique.check_optimizer(optimizer)
 
         def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
             job = self._job(candidate.applied_to(strategy))
             trial = auto.Trial(candidate=candidate, samples=_samples(batch) * facts.workers)
             return _measure(trial, job, *copy.deepcopy((model, optimizer)), batch, device, config)
 
-        self._adopt(auto.decide(strategy, facts, self._machines(), measure))
+        self._adopt(auto.decide(strategy, facts, measure, check))
 
 
 def _measure(
@@ -114,7 +122,7 @@ def _measure(
         step.run(loss.detach())
         optimizer.zero_grad()
 
-    return auto.timed(trial, train, config)
+    return auto.timed(trial, train, auto.steps_to_measure(config, job.strategy))
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fleetx import comm
-from fleetx.fleet.explain import announce, program_sizes
+from fleetx.fleet.auto_facts import gather
+from fleetx.fleet.explain import announce
 from fleetx.fleet.program_writing import CollectivePrograms, write_step
 from fleetx.static import unique_name
 from fleetx.static.optimizer import Optimizer
@@ -63,16 +63,24 @@ class ProgramSearch:
         program._first_run = None
         fleet = self._fleet
         strategy = fleet._strategy
-        sizes = program_sizes(program)
-        facts = auto.Facts(
-            workers=comm.world_size(),
-            device=executor._device.type,
-            parameters=sum(sizes.elements),
+        facts = gather(
+            strategy,
+            machines=fleet.node_num(),
+            device=executor._device,
+            layers=[op.type for block in self._main.blocks for op in block.ops],
+            parameters=[(p.name, p.shape, str(p.dtype)) for p in self._main.all_parameters()],
+            optimizer=self._optimizer,
+            batch=", ".join(f"{name} {_shape(feed[name])}" for name in sorted(feed)),
         )
         samples = max(map(_rows, feed.values()), default=1)
 
+        def check(candidate: auto.Candidate) -> None:
+            for technique in choose(fleet._job(candidate.applied_to(strategy)), KNOWN):
+                technique.check_optimizer(self._optimizer)
+
         def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
-            built = self._built(fleet._job(candidate.applied_to(strategy)))
+            followed = candidate.applied_to(strategy)
+            built = self._built(fleet._job(followed))
             trial = auto.Trial(
                 candidate=candidate,
                 samples=samples * facts.workers,
@@ -89,9 +97,12 @@ class ProgramSearch:
                 executor.run(one, feed=feed, scope=inner)
 
             trial = auto.fits(trial, lambda: run(built.origin), executor._device)
-            return trial if trial.note else auto.timed(trial, lambda: run(built.main), config)
+            if trial.note:
+                return trial
+            steps = auto.steps_to_measure(config, followed)
+            return auto.timed(trial, lambda: run(built.main), steps)
 
-        fleet._adopt(auto.decide(strategy, facts, fleet.node_num(), measure))
+        fleet._adopt(auto.decide(strategy, facts, measure, check))
         job, _ = fleet._choose(self._optimizer)
         chosen = self._built(job)
         announce(chosen.explanation)
@@ -107,5 +118,9 @@ class ProgramSearch:
 
 def _rows(value: Any) -> int:
     """Return how many samples a fed value has; the tensors of a loader tell by a method."""
-    shape = value.shape() if callable(getattr(value, "shape", None)) else np.shape(value)
+    shape = _shape(value)
     return shape[0] if shape else 1
+
+
+def _shape(value: Any) -> list[int]:
+    return list(value.shape() if callable(getattr(value, "shape", None)) else np.shape(value))

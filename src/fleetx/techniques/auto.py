@@ -1,9 +1,10 @@
 """auto: find the fastest strategy for this model on this cluster by measuring.
 
 Candidates are combinations of switches on top of what the strategy already says. Each is tried for
-a few real steps on copies, all workers together; those that need more memory than there is are
-dropped; the fastest is taken and may be remembered in a file. Only what changes speed and memory is
-tried, unless `auto_configs` allows techniques that change the mathematics.
+a few real steps on copies, all workers together; those that need more memory than there is, or that
+this CPU cannot run, are dropped; the fastest is taken and may be remembered in a file. Only what
+changes speed and memory is tried, unless `auto_configs` allows techniques that change the
+mathematics.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,11 +26,17 @@ import torch
 
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.comm import world
+from fleetx.launch.cpu_isa import half_precision_fails
 from fleetx.techniques.peak_memory import PeakMemory
 from fleetx.techniques.random_state import random_state_kept
 
 CHANGE_MATHEMATICS = ("localsgd", "adaptive_localsgd", "dgc", "lars", "lamb", "gradient_merge")
 """Techniques that are tried only if `auto_configs["techniques"]` names them."""
+
+_NEED_WORKERS = ("localsgd", "adaptive_localsgd", "dgc")
+_INTERVALS = (4, 8, 16)
+"""Local steps to try where the script says nothing: with Paddle's default of 1 nothing is saved."""
+_FORMAT = 2
 
 _WORTH = 1.05
 """A candidate must be this much faster than a simpler one: less is noise."""
@@ -47,6 +56,18 @@ class Candidate:
         for key, value in self.changes.items():
             setattr(result, key, value)
         return result
+
+
+def period(strategy: Any) -> int:
+    """Return after how many steps of a strategy what it sends and updates repeats."""
+    steps = 1
+    if strategy.gradient_merge:
+        steps *= strategy.gradient_merge_configs["k_steps"]
+    if strategy.localsgd:
+        steps *= strategy.localsgd_configs["k_steps"]
+    elif strategy.adaptive_localsgd:
+        steps *= strategy.adaptive_localsgd_configs["init_k_steps"]
+    return int(steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +93,21 @@ class Facts:
     device: str
     parameters: int
     """Elements of all of them."""
+    machines: int = 1
+    hardware: str = ""
+    model: str = ""
+    """A digest of its layers and of its parameters' names, shapes and types."""
+    optimizer: str = ""
+    batch: str = ""
+    """Shapes and types of the first batch."""
+    strategy: Mapping[str, str] = field(default_factory=dict)
+    """What the script has set, by name, but for how `auto` measures and remembers."""
+    versions: str = ""
+
+    def flat(self) -> dict[str, Any]:
+        """Return everything by name, one level deep."""
+        found = asdict(self)
+        return {**found.pop("strategy"), **found}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,19 +133,24 @@ class AutoConfig:
         return found
 
 
-def candidates(strategy: Any, config: AutoConfig, *, job: Facts, machines: int) -> list[Candidate]:
+def candidates(strategy: Any, config: AutoConfig, job: Facts) -> list[Candidate]:
     """Return what to try, the plain strategy first, then by the number of changes."""
-    workers = job.workers
+    workers, machines = job.workers, job.machines
     choices: list[list[tuple[str, dict[str, Any]]]] = []
 
     def choice(*options: tuple[str, dict[str, Any]]) -> None:
         choices.append([("", {}), *options])
 
     if not strategy.amp:
-        half = [("amp bfloat16", {"amp": True, "amp_configs": {"use_pure_bf16": True}})]
-        if job.device == "cuda":
-            half.append(("amp float16", {"amp": True}))
-        choice(*half)
+        settings = strategy.amp_configs
+        named = "bfloat16" if settings["use_pure_bf16"] else settings["dtype"]
+        types = ["bfloat16", *(["float16"] if job.device == "cuda" else [])]
+        choice(
+            *(
+                (f"amp {half}", {"amp": True, "amp_configs": {"dtype": half}})
+                for half in (types if named == "auto" else [named])
+            )
+        )
     if not strategy.recompute and strategy.recompute_configs["checkpoints"]:
         choice(("recompute", {"recompute": True}))
     if workers > 1:
@@ -120,14 +161,25 @@ def candidates(strategy: Any, config: AutoConfig, *, job: Facts, machines: int) 
             choice(("hierarchical", {"use_hierarchical_allreduce": True, **group}))
         if job.parameters * 4 > 4e6 and not strategy.was_set("fuse_grad_size_in_MB"):
             choice(("buckets of 4 MB", {"fuse_grad_size_in_MB": 4}))
-    if config.techniques:
-        choice(*((name, {name: True}) for name in config.techniques))
+    allowed = [name for name in config.techniques if workers > 1 or name not in _NEED_WORKERS]
+    if allowed:
+        choice(*(option for name in allowed for option in _options(strategy, name)))
     found = []
     for options in product(*choices):
         names = [name for name, _ in options if name]
         changes = {key: value for _, part in options for key, value in part.items()}
         found.append((len(names), Candidate(" + ".join(names) or "as it is", changes)))
     return [candidate for _, candidate in sorted(found, key=lambda item: item[0])]
+
+
+def _options(strategy: Any, name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the ways to try a technique: LocalSGD with several intervals, unless one is set."""
+    if name != "localsgd" or "k_steps" in strategy.localsgd_configs.given:
+        return [(name, {name: True})]
+    return [
+        (f"localsgd every {k} steps", {"localsgd": True, "localsgd_configs": {"k_steps": k}})
+        for k in _INTERVALS
+    ]
 
 
 def search(
@@ -158,22 +210,58 @@ def search(
 def decide(
     strategy: Any,
     facts: Facts,
-    machines: int,
     measure: Callable[[Candidate, AutoConfig], Trial],
+    check: Callable[[Candidate], None],
 ) -> Any:
-    """Return the strategy to train with: remembered, or found by measuring candidates."""
+    """Return the strategy to train with: remembered, or found by measuring candidates.
+
+    `check` raises ValueError for a candidate whose techniques do not go together, or not with the
+    optimizer.
+    """
     config = AutoConfig.read(strategy.auto_configs)
-    kept = recall(config, facts)
+    found = candidates(strategy, config, facts)
+    half_fails = cache(lambda: _half_fails(facts.device))  # asked of all workers at the same place
+
+    def tried(candidate: Candidate) -> Trial:
+        if _adds_half_precision(candidate) and half_fails():
+            return Trial(candidate=candidate, note=half_fails())
+        return measure(candidate, config)
+
+    def checked(candidate: Candidate) -> None:
+        if _adds_half_precision(candidate) and half_fails():
+            raise ValueError(half_fails())
+        check(candidate)
+
+    kept = recall(config, facts, found, checked)
     if kept is None:
-        found = candidates(strategy, config, job=facts, machines=machines)
         with random_state_kept():
-            trials = search(found, lambda candidate: measure(candidate, config), config)
+            trials = search(found, tried, config)
         chosen = best(trials)
         if world.rank() == 0:
             print(table(trials, chosen), file=sys.stderr, flush=True)
         remember(config, facts, trials, chosen)
         kept = chosen.candidate
     return kept.applied_to(strategy)
+
+
+def _adds_half_precision(candidate: Candidate) -> bool:
+    return bool(candidate.changes.get("amp"))
+
+
+def _half_fails(device: str) -> str:
+    """Return why half precision cannot run on some worker's CPU, "" if it can on all.
+
+    Of all that a candidate may add, only products and convolutions in half precision use
+    instructions that the script's own steps do not: only they can end a process that trains
+    without them. So these are tried in a process of its own, and only on CPUs that are known to
+    advertise more than they carry; the outcome is remembered for the machine. Running every
+    candidate in a child first would cost an import of torch each (seconds, and a copy of the
+    model), and a forked child cannot run backward once its parent has.
+    """
+    own = half_precision_fails() if device == "cpu" else ""
+    if not agreed_most(float(bool(own))):
+        return ""
+    return f"bfloat16 cannot run here: {own or 'it ends another worker'}"
 
 
 def fits(trial: Trial, work: Callable[[], Any], device: torch.device) -> Trial:
@@ -194,18 +282,24 @@ def fits(trial: Trial, work: Callable[[], Any], device: torch.device) -> Trial:
     return replace(trial, memory=memory)
 
 
-def timed(trial: Trial, train: Callable[[], Any], config: AutoConfig) -> Trial:
+def timed(trial: Trial, train: Callable[[], Any], steps: int) -> Trial:
     """Return the trial with the time of a step, after two steps that are not counted."""
     train()
     train()
     world.barrier()
     start = time.perf_counter()
-    for _ in range(config.steps):
+    for _ in range(steps):
         train()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     world.barrier()
-    return replace(trial, seconds=(time.perf_counter() - start) / config.steps)
+    return replace(trial, seconds=(time.perf_counter() - start) / steps)
+
+
+def steps_to_measure(config: AutoConfig, strategy: Any) -> int:
+    """Return how many steps show what a strategy costs: whole periods of it, at least as asked."""
+    whole = period(strategy)
+    return -(-config.steps // whole) * whole
 
 
 def agreed_most(value: float) -> float:
@@ -248,40 +342,86 @@ def table(trials: Sequence[Trial], chosen: Trial) -> str:
     return buffer.getvalue()
 
 
-def recall(config: AutoConfig, facts: Facts) -> Candidate | None:
-    """Return the choice that a file remembers for a job like this; None if there is none.
+def recall(
+    config: AutoConfig,
+    facts: Facts,
+    found: Sequence[Candidate],
+    check: Callable[[Candidate], None],
+) -> Candidate | None:
+    """Return the choice that a file remembers, if it is one for this job today; else None.
 
-    Worker 0 reads it and tells the others, whether they reach the file or not.
+    Worker 0 reads the file and tells the others, whether they reach it or not. It must be of the
+    same job, among today's candidates, and pass the rules.
     """
     if not config.file:
         return None
-    text = ""
-    if world.rank() == 0 and Path(config.file).is_file():
-        text = Path(config.file).read_text()
-    text = _from_first(text)
-    if not text:
-        return None
+    kept = _read(config.file) if world.rank() == 0 else {}
+    reason = _why_not(kept, facts, found) if world.rank() == 0 and kept is not None else ""
+    name = _from_first("" if reason or not kept else str(kept["name"]))
+    candidate = next((c for c in found if c.name == name), None)
+    if candidate is not None:
+        try:
+            check(candidate)
+        except ValueError as error:
+            candidate, reason = None, f"chose {name!r}, which is refused today ({error})"
+    if world.rank() == 0:
+        if candidate is not None and kept:
+            rate, count = kept["samples_per_second"], len(kept["tried"])
+            how = f"measured {kept['date']}: {rate:.1f} samples/s, best of {count}"
+            print(f"auto: {name!r}, as {config.file} remembers it ({how}).", file=sys.stderr)
+        elif reason:
+            print(f"auto: {config.file} {reason}; measuring anew.", file=sys.stderr)
+    return candidate
+
+
+def _read(file: str) -> dict[str, Any] | None:
+    """Return what a file remembers: empty if there is no file, None if auto did not write it."""
+    path = Path(file)
+    if not path.exists():
+        return {}
     try:
-        kept = json.loads(text)
-        known, changes, name = kept["job"], kept["changes"], kept["name"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{config.file} is not a choice that auto has written ({error}): remove it, or name "
-            "another file in auto_configs['file']."
-        ) from error
-    if known != asdict(facts):
-        if world.rank() == 0:
-            print(
-                f"auto: {config.file} is of another job ({known}); measuring anew.",
-                file=sys.stderr,
-            )
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
-    return Candidate(name, changes)
+    return kept if isinstance(kept, dict) and isinstance(kept.get("job"), dict) else None
+
+
+def _why_not(kept: dict[str, Any], facts: Facts, found: Sequence[Candidate]) -> str:
+    """Return why a remembered choice does not count, as the predicate of a sentence."""
+    if not kept:
+        return ""
+    if kept.get("format") != _FORMAT or not kept.keys() >= _KEYS:
+        return "was written by another version of FleetX"
+    was, now = kept["job"], json.loads(json.dumps(facts.flat()))
+    different = [
+        f"{key} {was.get(key, 'not set')} instead of {now.get(key, 'not set')}"
+        for key in sorted({*was, *now})
+        if was.get(key) != now.get(key)
+    ]
+    if different:
+        more = f" and {len(different) - 2} more" if len(different) > 2 else ""
+        return f"is of another job ({'; '.join(different[:2])}{more})"
+    if not any(c.name == kept["name"] and dict(c.changes) == kept["changes"] for c in found):
+        return f"chose {kept['name']!r}, which is not to be tried today"
+    return ""
+
+
+_KEYS = {"job", "name", "changes", "tried", "date", "samples_per_second"}
 
 
 def remember(config: AutoConfig, facts: Facts, trials: Sequence[Trial], chosen: Trial) -> None:
-    """Write the choice, and what was measured, to the file that the settings name."""
+    """Write the choice, and what was measured, to the file that the settings name.
+
+    A file that auto has not written stays as it is.
+    """
     if not config.file or world.rank() != 0:
+        return
+    if _read(config.file) is None:
+        print(
+            f"auto: {config.file} is not a choice that auto has written and stays as it is: remove "
+            "it, or name another file in auto_configs['file'].",
+            file=sys.stderr,
+        )
         return
     tried = [
         {"name": t.candidate.name, "seconds": t.seconds, "bytes": t.bytes_sent, "note": t.note}
@@ -289,9 +429,12 @@ def remember(config: AutoConfig, facts: Facts, trials: Sequence[Trial], chosen: 
     ]
     candidate = chosen.candidate
     kept = {
-        "job": asdict(facts),
+        "format": _FORMAT,
+        "date": datetime.now().astimezone().isoformat(" ", "minutes"),
+        "job": facts.flat(),
         "name": candidate.name,
         "changes": dict(candidate.changes),
+        "samples_per_second": chosen.samples / chosen.seconds if chosen.seconds else 0.0,
         "tried": tried,
     }
     write_bytes(config.file, (json.dumps(kept, indent=1) + "\n").encode())
