@@ -35,7 +35,7 @@ demo: $(READY) ## train with two workers, save, load and use a small network on 
 		--nproc_per_node 2 --log_dir examples/digits/output/log examples/digits/train.py $(ARGS)
 
 test: $(READY) ## run all tests (ARGS="-k name" to choose)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count seed") and compare bit for bit
 	OMP_NUM_THREADS=1 $(BIN)/python tests/ps/chaos.py $(ARGS)

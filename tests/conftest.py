@@ -5,9 +5,11 @@
 
 import contextlib
 import random
+import re
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -32,6 +34,29 @@ def pytest_configure(config: pytest.Config) -> None:
         stack = contextlib.ExitStack()
         stack.enter_context(warm_start.servers())
         config.add_cleanup(stack.close)
+    # The order is random, the numbers are not: see _fixed_random_numbers.
+    config.option.randomly_reset_seed = False
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line each why tests were skipped, and which command brings in what is missing."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    )
+    packages: set[str] = set()
+    missing = 0
+    for reason, count in sorted(reasons.items()):
+        install = re.search(r"apt-get install ([\w. +-]+)", reason)
+        if install:
+            packages.update(install[1].split())
+            missing += count
+        else:
+            terminalreporter.write_line(f"skipped {count}: {reason}")
+    if missing:
+        command = f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
+        terminalreporter.write_line(f"skipped {missing}: programs are missing; as root: {command}")
 
 
 @pytest.fixture(scope="session")

@@ -196,6 +196,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
 
 def _run(script: str) -> None:
     """Run a script as `python script.py` does, and end."""
+    script = os.path.join(os.getcwd(), script)
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=script, __builtins__=__builtins__, __cached__=None)
     sys.modules["__main__"] = main

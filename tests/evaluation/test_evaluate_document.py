@@ -74,7 +74,10 @@ def test_vectors_of_the_example_are_those_of_its_model(imagenet, tmp_path, capsy
     assert open_vectors(out).ids(0, 2) == ["n00/0.jpeg", "n01/1.jpeg"]
 
 
-@pytest.mark.skipif(not DOCUMENTS.is_dir(), reason="the documents are not beside the project")
+@pytest.mark.skipif(
+    not DOCUMENTS.is_dir(),
+    reason="not beside the project: documents, data",
+)
 def test_program_of_the_document(imagenet, tmp_path):
     (document,) = DOCUMENTS.glob("000_*")
     blocks = re.findall(r"^```python\n(.*?)^```", document.read_text(), re.S | re.M)

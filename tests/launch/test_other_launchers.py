@@ -52,10 +52,10 @@ exec ip netns exec {names}$((${{host##*.}} - 1)) unshare --uts sh -c "hostname $
 """
 
 needs_mpi = pytest.mark.skipif(
-    shutil.which("mpirun") is None, reason="mpirun is missing: apt install openmpi-bin"
+    shutil.which("mpirun") is None, reason="mpirun is missing: apt-get install openmpi-bin"
 )
 needs_slurm = pytest.mark.skipif(
-    bool(slurm.missing()), reason=f"Slurm is incomplete: apt install {slurm.missing()}"
+    bool(slurm.missing()), reason=f"Slurm is incomplete: apt-get install {slurm.missing()}"
 )
 
 

@@ -14,7 +14,9 @@ from waiting import LIMIT
 
 needs_mpi = pytest.mark.skipif(
     shutil.which("mpirun") is None or find_spec("mpi4py") is None,
-    reason="mpirun or mpi4py is missing: apt install openmpi-bin, pip install 'fleetx[mpi]'",
+    reason="mpirun is missing: apt-get install openmpi-bin"
+    if shutil.which("mpirun") is None
+    else "mpi4py is missing: pip install 'fleetx[mpi]'",
 )
 
 # A program of Paddle 1.x, as its documents have it.

@@ -67,7 +67,7 @@ def test_page_stands_alone(report):
     assert "straggler.py" in text
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt install chromium)")
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: apt-get install chromium")
 def test_page_in_a_browser(report, tmp_path):
     logs = ("--enable-logging=stderr", "--v=0", "--dump-dom")
     shown = browse(report[0], tmp_path, *logs)

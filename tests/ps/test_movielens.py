@@ -102,7 +102,10 @@ def alone(geo: bool) -> float:
     return train(session, geo, 0, 1)
 
 
-@pytest.mark.skipif(not DATA.is_file(), reason="MovieLens 100k is not beside the project")
+@pytest.mark.skipif(
+    not DATA.is_file(),
+    reason="not beside the project: documents, data",
+)
 def test_every_mode_reaches_the_quality_of_one_process():
     kinds = ("sync", "async", "half_async", "geo")
     results = run_cases(served, [Case(ServerMode(kind=kind, k_steps=4)) for kind in kinds])

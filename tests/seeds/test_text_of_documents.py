@@ -29,7 +29,8 @@ from ports import free_endpoints
 
 DOCUMENTS = ROOT.parent / "shared" / "seeds"
 pytestmark = pytest.mark.skipif(
-    not DOCUMENTS.is_dir(), reason="the documents are not beside the project"
+    not DOCUMENTS.is_dir(),
+    reason="not beside the project: documents, data",
 )
 
 

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Runs all tests again and again, in a new order each time, while two busy processes take their
+# share of the machine. Prints seed, time and result of every run; ends with the first failure and
+# keeps the logs.
+#
+#     tests/under_load.sh [runs] [first seed] [arguments of pytest...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+runs=${1:-10}
+seed=${2:-$RANDOM}
+shift $(($# < 2 ? $# : 2))
+logs=$(mktemp -d "${TMPDIR:-/tmp}/under-load.XXXXXX")
+echo "$runs runs from seed $seed on; logs in $logs"
+
+busy=()
+trap 'kill "${busy[@]}" 2>/dev/null || true' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+for _ in 1 2; do
+    sh -c 'while :; do :; done' &
+    busy+=($!)
+done
+
+for ((run = 0; run < runs; run++, seed++)); do
+    began=$SECONDS
+    result=0
+    OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist worksteal -q \
+        -p no:cacheprovider --randomly-seed="$seed" "$@" >"$logs/$seed.log" 2>&1 || result=$?
+    echo "seed $seed: $((SECONDS - began)) s: $(tail -n 1 "$logs/$seed.log")"
+    if ((result)); then
+        echo "failed (exit code $result), see $logs/$seed.log; again: make test ARGS=--randomly-seed=$seed"
+        exit "$result"
+    fi
+done
