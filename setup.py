@@ -4,7 +4,6 @@ An installation compiles them. Each has a fallback in Python (`fleetx.compiled`)
 cannot be compiled is told in one line and left out. In place: python setup.py build_ext --inplace
 """
 
-import shlex
 import shutil
 import sysconfig
 
@@ -40,18 +39,25 @@ def _module(name: str, flags: list[str], headers: tuple[str, ...] = ()) -> Exten
 class BuildOptional(build_ext):
     """Compiles what can be compiled, and says in one line what cannot."""
 
+    command_name = "build_ext"
+
+    def run(self) -> None:
+        """Build the modules; those that fail are left out and named."""
+        self._failed: dict[str, list[str]] = {}
+        super().run()
+        for reason, names in self._failed.items():
+            self.warn(f"slower code in Python runs instead of {', '.join(names)}: {reason}.")
+
     def build_extension(self, ext: Extension) -> None:
-        """Build a module, or leave it out and say why."""
+        """Build a module, or note why it cannot be built."""
         try:
             super().build_extension(ext)
-        except (CompileError, ExecError, LinkError, PlatformError, OSError) as error:
-            command = " ".join(getattr(self.compiler, "compiler_so", None) or ["cc"])
-            program = shlex.split(command)[0]
+        except (CompileError, ExecError, LinkError, PlatformError, OSError):
+            program = (getattr(self.compiler, "compiler_so", None) or ["cc"])[0]
+            reason = f"the C compiler {program!r} failed, see above"
             if shutil.which(program) is None:
                 reason = f"there is no C compiler ({program!r} was not found)"
-            else:
-                reason = f"{program!r} failed, see above ({error})"
-            self.warn(f"{ext.name} is left out, slower code in Python runs instead: {reason}.")
+            self._failed.setdefault(reason, []).append(ext.name)
 
 
 setup(
