@@ -62,6 +62,7 @@ save_persistables = fleet.save_persistables
 save_inference_model = fleet.save_inference_model
 save_checkpoint = fleet.save_checkpoint
 load_checkpoint = fleet.load_checkpoint
+synchronize_model = fleet.synchronize_model
 
 _SESSION_ATTRIBUTES = ("util", "main_program", "startup_program", "_origin_program")
 
@@ -120,6 +121,7 @@ __all__ = [
     "state_dict",
     "step",
     "stop_worker",
+    "synchronize_model",
     "worker_endpoints",
     "worker_index",
     "worker_num",

@@ -10,6 +10,7 @@ with checksums, everything else in JSON; nothing is unpickled on loading.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,9 @@ import torch
 
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.checkpoint.manifest import load_state, save_state
+from fleetx.fleet.resized_checkpoint import combine
+
+logger = logging.getLogger("fleetx.fleet")
 
 _FOLDER = re.compile(r"checkpoint\.(\d+)")
 _TENSORS, _REST = "tensors", "state.json"
@@ -149,7 +153,8 @@ def load(path: str | Path, others: Others | None = None) -> dict[str, Any] | Non
     """Return the states of the newest checkpoint, verified, or None if there is none.
 
     With `others` all workers must call it together: they must see the same checkpoint, and each
-    gets its own states if they were kept.
+    gets its own states if they were kept; with another number of workers than kept them, the states
+    of all combined (`fleetx.fleet.resized_checkpoint`).
     """
     found = numbered(Path(path))
     newest = max(found, default=-1)
@@ -167,14 +172,26 @@ def load(path: str | Path, others: Others | None = None) -> dict[str, Any] | Non
         return None
     folder = found[newest]
     kept = 1 + len(list(folder.glob("worker.*")))
-    if kept > 1:
-        count, rank = (1, 0) if others is None else (others.count, others.rank)
-        if kept != count:
-            raise ValueError(
-                f"{folder} holds a state for each of {kept} workers, but this job has {count}: go "
-                f"on with {kept} workers."
-            )
-        folder = folder if rank == 0 else folder / f"worker.{rank}"
+    count, rank = (1, 0) if others is None else (others.count, others.rank)
+    if kept == 1:
+        return _read(folder, 0)
+    if kept == count:
+        return _read(folder, rank)
+    combined = combine([_read(folder, i) for i in range(kept)], rank)
+    if rank == 0:
+        logger.warning(
+            "%s was written by %d workers and is loaded by %d: %s.",
+            folder,
+            kept,
+            count,
+            combined.summary(),
+        )
+    return combined.states
+
+
+def _read(folder: Path, rank: int) -> dict[str, Any]:
+    """Return the states of one worker in a checkpoint."""
+    folder = folder if rank == 0 else folder / f"worker.{rank}"
     tensors, _ = load_state(folder / _TENSORS)
     states: dict[str, Any] = _restore(json.loads((folder / _REST).read_text()), tensors)
     return states

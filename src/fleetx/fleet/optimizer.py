@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from fleetx.launch import heartbeat
 from fleetx.step.train_step import TrainStep
+from fleetx.techniques.dgc import DgcMomentum, without_held_back
 
 
 class WrappedOptimizer(Optimizer):
@@ -169,5 +170,8 @@ class DistributedOptimizer(WrappedOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` returned."""
         rest = dict(state_dict)
-        self.train_step.load_state_dict(rest.pop("fleet", {}))
+        techniques = rest.pop("fleet", {})
+        self.train_step.load_state_dict(techniques)
+        if not isinstance(self.inner, DgcMomentum):
+            rest = without_held_back(rest, techniques)
         self.inner.load_state_dict(rest)

@@ -16,7 +16,7 @@ from fleetx.fleet.collective_program import (
 from fleetx.fleet.explain import Explanation, explain, program_sizes
 from fleetx.static.program import Program
 from fleetx.step.compose import compose_program
-from fleetx.step.program_step import ProgramStep
+from fleetx.step.program_step import ParameterAverage, ProgramStep
 from fleetx.step.technique import Job, Technique
 
 
@@ -28,6 +28,7 @@ class CollectivePrograms:
     origin: Program  # as the optimizer left it, without
     startup: Program
     explanation: Explanation
+    parameter_average: ParameterAverage | None = None
 
 
 def write_step(
@@ -61,4 +62,5 @@ def write_step(
             use_sync_batch_norm(main)
         main._gradient_exchange = step.exchange
     explanation = explain(job, techniques, program_sizes(main), type(optimizer).__name__)
-    return result, CollectivePrograms(main, origin, startup, explanation)
+    programs = CollectivePrograms(main, origin, startup, explanation, step.parameter_average)
+    return result, programs

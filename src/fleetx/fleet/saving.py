@@ -2,21 +2,81 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import sys
 from typing import Any
 
 from fleetx import comm
 from fleetx.fleet import checkpoints
+from fleetx.fleet.eager_training import EagerTraining
 from fleetx.fleet.identity import Identity
 from fleetx.fleet.server_job import ServerJob
 from fleetx.step.technique import Technique
+
+logger = logging.getLogger("fleetx.fleet")
 
 
 class Saving(Identity):
     """Programs, inference models and checkpoints."""
 
     _collective: Any
+    _eager: EagerTraining
     _servers: ServerJob | None
     _applied: list[Technique]
+    _saved_updates: int = -1
+    """Updates when the last checkpoint was written."""
+
+    # -- one model on all workers -----------------------------------------------------
+    def synchronize_model(self, scope: Any = None) -> None:
+        """Give all workers the mean of their parameters and statistics; all must call it.
+
+        For the end of a training, or in front of a save, with techniques that let workers train
+        alone (`localsgd`, `adaptive_localsgd`); with others workers are equal, and nothing is done.
+        The parameters of a program are those in `scope`, by default the global one.
+        """
+        self._role  # noqa: B018 - raises if init was not called
+        for pair in self._eager.pairs:
+            pair.step.synchronize()
+        average = None if self._collective is None else self._collective.parameter_average
+        if average is not None:
+            average.synchronize(_global_scope() if scope is None else scope)
+
+    def _behind(self) -> int:
+        """Return the largest number of updates since the parameters were equal on all workers."""
+        found = [pair.step.param_sync.behind for pair in self._eager.pairs]
+        average = None if self._collective is None else self._collective.parameter_average
+        if average is not None:
+            found.append(average.behind(_global_scope()))
+        return max(found, default=0)
+
+    def _warn_if_apart(self, call: str) -> None:
+        """Say that what a single worker saves is its own, where workers have trained alone."""
+        behind = self._behind()
+        if behind:
+            logger.warning(
+                "%s writes the parameters of worker %d alone, which have seen %d update(s) since "
+                "the last average over the workers: let all workers call "
+                "fleet.synchronize_model() before one of them saves.",
+                call,
+                self.worker_index(),
+                behind,
+            )
+
+    def _watch_exit(self) -> None:
+        """Look at the end of the process whether workers have ended with different parameters."""
+        atexit.unregister(self._warn_at_exit)
+        atexit.register(self._warn_at_exit)
+
+    def _warn_at_exit(self) -> None:
+        behind = self._behind()
+        if behind and self._saved_updates != behind and not hasattr(sys, "last_value"):
+            logger.warning(
+                "the training ends %d update(s) after the last average over the workers, so that "
+                "every worker holds parameters of its own: let all workers call "
+                "fleet.synchronize_model() behind the last step.",
+                behind,
+            )
 
     def save_persistables(
         self,
@@ -36,6 +96,7 @@ class Saving(Identity):
         if self._servers is not None:
             self._servers.save_persistables(executor, dirname, main_program)
             return
+        self._warn_if_apart("fleet.save_persistables")
         if main_program is None and self._collective is not None:
             main_program = self._collective.main  # techniques have variables of their own there
         io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
@@ -61,6 +122,7 @@ class Saving(Identity):
                 main_program,
                 export_for_deployment=export_for_deployment,
             )
+        self._warn_if_apart("fleet.save_inference_model")
         return io.save_inference_dir(
             dirname,
             feeded_var_names or [],
@@ -116,6 +178,7 @@ class Saving(Identity):
         others = self._others() if any(t.differs_by_worker for t in self._applied) else None
         if others is None and not self.is_first_worker():
             return None
+        self._saved_updates = self._behind()
         states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
         return checkpoints.save(path, states, keep=keep, others=others)
 
@@ -133,6 +196,9 @@ class Saving(Identity):
         is none.
 
         Every worker must call it. The checkpoint is read and verified before any object is changed.
+        One that holds a state for each worker can be loaded by another number of workers: floating
+        tensors become their mean, which is what a synchronisation would have given; what cannot be
+        averaged is named in a line.
         """
         states = checkpoints.load(path, self._others())
         if states is None:
@@ -158,6 +224,12 @@ class Saving(Identity):
         if self._collective is None:
             raise RuntimeError("there is no program to save yet: call minimize() first.")
         return self._collective.origin
+
+
+def _global_scope() -> Any:
+    from fleetx.static.scope import global_scope
+
+    return global_scope()
 
 
 def _name(variable: Any) -> str:

@@ -109,6 +109,7 @@ class Fleet(Composition, Saving):
                 f"{detect().world_size} workers were started, but fleet.init() was not told that "
                 "they train together: call fleet.init(is_collective=True)."
             )
+        self._watch_exit()
         observe_session(role, has_group=self._is_collective)
         return self
 

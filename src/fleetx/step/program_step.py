@@ -9,12 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from fleetx.comm.gradient_all_reduce import GradientExchange
 from fleetx.static.program import Program
+from fleetx.static.scope import Scope
 
 Pairs = list[tuple[Any, Any]]
+
+
+class ParameterAverage(Protocol):
+    """What exchanges parameters behind some updates only."""
+
+    def behind(self, scope: Scope) -> int:
+        """Return how many updates there were since parameters were equal on all workers."""
+
+    def synchronize(self, scope: Scope) -> None:
+        """Make parameters in a scope equal on all workers, which must all call it."""
 
 
 @dataclass
@@ -30,5 +41,7 @@ class ProgramStep:
     """How gradients that are summed during backward travel."""
     update_condition: str | None = None
     """The boolean variable that tells in which runs parameters are updated; None: in all."""
+    parameter_average: ParameterAverage | None = None
+    """How parameters become equal between two exchanges of them; None: they always are."""
     after_update: list[Callable[[Program, Program, Any], None]] = field(default_factory=list)
     """Write ops behind the update; called with the main and the startup program and the loss."""

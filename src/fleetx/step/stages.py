@@ -108,5 +108,11 @@ class ParameterSync(_Stateless):
     needs_loss = False
     """`after_update` wants to know the loss."""
 
+    behind = 0
+    """Updates since parameters were last equal on all workers."""
+
     def after_update(self, parameters: Parameters, loss: torch.Tensor | None) -> None:
         """Exchange parameters, if it is time; `parameters` has buffers (statistics) too."""
+
+    def synchronize(self, parameters: Parameters) -> None:
+        """Make parameters equal on all workers, which must all call it."""

@@ -106,6 +106,10 @@ class TrainStep:
         if self.grad_sync.flush(self.parameters):
             self._finish(loss)
 
+    def synchronize(self) -> None:
+        """Make parameters and statistics equal on all workers, which must all call it."""
+        self.param_sync.synchronize(self._tensors)
+
     def _check_loss(self, loss: torch.Tensor | None) -> None:
         if self.param_sync.needs_loss and loss is None:
             raise ValueError(

@@ -236,19 +236,20 @@ class MixedPrecision(Precision):
 
         Only there: what reaches the same leaf from elsewhere is in true units.
         """
-        waiting = list(ends)
+        waiting, seen = list(ends), set(ends)
         while waiting:
             node = waiting.pop()
-            if self in node.metadata or getattr(node, "inputs_of", None) is self:
+            if getattr(node, "inputs_of", None) is self:
                 continue
-            node.metadata[self] = True
             leaves = []
             for place, (child, _) in enumerate(node.next_functions):
                 if type(child).__name__ == "AccumulateGrad":
                     leaves.append(place)
-                elif child is not None:
+                elif child is not None and child not in seen:
+                    seen.add(child)
                     waiting.append(child)
-            if leaves:
+            if leaves and self not in node.metadata:  # forward passes may share a cast
+                node.metadata[self] = True
                 node.register_hook(partial(self._divide, leaves))
 
     def _divide(

@@ -140,11 +140,34 @@ class DgcExchange(GradientSync):
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far the schedule has come; velocities are the optimizer's."""
-        return {"step": self.step}
+        assert self.optimizer is not None
+        return {"step": self.step, "keep_rate": self.optimizer.keep_rate}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the schedule was."""
         self.step = int(state["step"])
+
+
+def without_held_back(state: dict[str, Any], techniques: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimizer's state for plain momentum: what was held back goes into the velocity.
+
+    It then comes to act over the next steps, in all as much as it would have.
+    """
+    exchange = techniques.get("grad_sync", {})
+    keep_rate = exchange.get("inner", exchange).get("keep_rate", False)
+    groups = {i: group for group in state["param_groups"] for i in group["params"]}
+    changed = {}
+    for i, own in state["state"].items():
+        held_back = own.get("held_back")
+        if held_back is not None:
+            rest = {name: value for name, value in own.items() if name != "held_back"}
+            mu = groups[i]["momentum"]
+            velocity = rest.get("momentum_buffer")
+            rate = float(groups[i]["lr"]) if keep_rate else 1.0
+            share = held_back * ((1.0 - mu) / mu / rate)
+            own = {**rest, "momentum_buffer": share if velocity is None else velocity + share}
+        changed[i] = own
+    return {**state, "state": changed}
 
 
 def _collect(parameters: list[Tensor], sent: list[tuple[Tensor, Tensor]]) -> Received:

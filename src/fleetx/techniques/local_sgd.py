@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from fleetx.comm import world
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.stages import LocalGradients, Parameters, ParameterSync, Stage
 from fleetx.step.technique import Row, Sizes, Technique
@@ -58,8 +59,20 @@ class PeriodicAverage(ParameterSync):
         """Count the update; average, if it is time."""
         self.count += 1
         is_begin = self.count <= self._begin_step
-        if not is_begin and self.count - self.last_step < self.k_steps:
-            return
+        if is_begin or self.count - self.last_step >= self.k_steps:
+            self._average_now(parameters, is_begin=is_begin)
+
+    @property
+    def behind(self) -> int:  # type: ignore[override]
+        """Updates since the last average."""
+        return self.count - self.last_step
+
+    def synchronize(self, parameters: Parameters) -> None:
+        """Average now, without an outer step: parameters become their mean over the workers."""
+        if any(world.all_gather(torch.tensor(self.behind))):
+            self._average_now(parameters, is_begin=True)
+
+    def _average_now(self, parameters: Parameters, *, is_begin: bool) -> None:
         trained = _trained(parameters)
         # A frozen parameter is equal everywhere; what is no parameter is a statistic.
         others = [
@@ -149,7 +162,9 @@ class LocalSgd(Technique):
     def change_program(self, step: ProgramStep) -> None:
         """Leave gradients alone and append the average behind the update."""
         step.synchronise = None
-        step.after_update.append(self.make_program(step).append)
+        program = self.make_program(step)
+        step.after_update.append(program.append)
+        step.parameter_average = program
 
     def make_program(self, step: ProgramStep) -> LocalSgdProgram:
         """Return what writes the average into a program."""

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from fleetx import comm
 from fleetx.comm.gradient_all_reduce import GradientAllReduce, GradientExchange
 from fleetx.static import layers
@@ -20,6 +22,7 @@ from fleetx.static.dtypes import is_floating
 from fleetx.static.layers.control_flow import ConditionalBlock
 from fleetx.static.operator import OpRole
 from fleetx.static.program import Program, program_guard
+from fleetx.static.scope import Scope
 from fleetx.static.tensor.math import isnan
 from fleetx.static.tensor.search import where
 from fleetx.static.variable import Variable
@@ -29,6 +32,7 @@ from fleetx.techniques.parameter_average import OuterStep
 
 SNAPSHOT = "@SNAPSHOT"
 VELOCITY = "@OUTER_VELOCITY"
+_STEP, _LAST_STEP = "local_sgd_step", "last_step"
 _NO_STATE = ("Param", "Grad", "LearningRate")
 
 
@@ -42,6 +46,8 @@ class LocalSgdProgram:
         self._settings = settings
         self._k_steps = k_steps
         self._step = step
+        self._parameters: list[str] = []
+        self._momenta: list[str] = []
         self._outer = OuterStep.from_settings(settings)
         half = job.all_reduce.dtype
         self._half = None if half is None else str(half).removeprefix("torch.")
@@ -63,12 +69,40 @@ class LocalSgdProgram:
             if p.name in written and is_floating(p.dtype) and not getattr(p, "is_distributed", 0)
         ]
         momenta = _momenta(main) if self._settings["average_momentum"] else []
+        self._parameters = [p.name for p in parameters]
+        self._momenta = [m.name for m in momenta]
         with program_guard(main, startup), main._optimized_guard([]):
             if self._settings.get("every_run"):
                 _append_mean(block, [*parameters, *momenta], self._workers)
                 return
             pairs = [(p, _create_copy(p, SNAPSHOT, main, startup)) for p in parameters]
             self._append_counted(main, startup, pairs, momenta, loss)
+
+    def behind(self, scope: Scope) -> int:
+        """Return how many updates there were since the last average; where the script counts
+        itself (`every_run`), nobody knows."""
+        step, last = scope.find_var(_STEP), scope.find_var(_LAST_STEP)
+        if self._settings.get("every_run") or step is None or last is None:
+            return 0
+        if not (step.is_initialized() and last.is_initialized()):
+            return 0
+        return max(0, int(step.value.item()) - int(last.value.item()))
+
+    @torch.no_grad()
+    def synchronize(self, scope: Scope) -> None:
+        """Average the parameters in a scope now, without an outer step."""
+        every_run = bool(self._settings.get("every_run"))
+        if not every_run and not any(comm.all_gather(torch.tensor(self.behind(scope)))):
+            return
+        for name in [*self._parameters, *self._momenta]:
+            value = scope.find_var(name).value
+            value.copy_(comm.all_reduce(value / self._workers))
+        for name in self._parameters:
+            snapshot = scope.find_var(name + SNAPSHOT)
+            if snapshot is not None and snapshot.is_initialized():
+                snapshot.value.copy_(scope.find_var(name).value)
+        if not every_run:
+            scope.find_var(_LAST_STEP).value.copy_(scope.find_var(_STEP).value)
 
     def _append_counted(
         self,
@@ -79,10 +113,10 @@ class LocalSgdProgram:
         loss: Variable,
     ) -> None:
         """Count updates and average when it is time."""
-        step = _create_number("local_sgd_step", 0)
+        step = _create_number(_STEP, 0)
         k_steps = _create_number("k_steps", self._k_steps)
         begin_step = _create_number("begin_step", self._settings["begin_step"])
-        last_step = _create_number("last_step", self._settings["begin_step"])
+        last_step = _create_number(_LAST_STEP, self._settings["begin_step"])
         condition = self._step.update_condition
         updated = None if condition is None else main.global_block().var(condition)
         if updated is None:
