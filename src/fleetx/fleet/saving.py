@@ -24,8 +24,6 @@ class Saving(Identity):
     _eager: EagerTraining
     _servers: ServerJob | None
     _applied: list[Technique]
-    _saved_updates: int = -1
-    """Updates when the last checkpoint was written."""
 
     # -- one model on all workers -----------------------------------------------------
     def synchronize_model(self, scope: Any = None) -> None:
@@ -70,7 +68,7 @@ class Saving(Identity):
 
     def _warn_at_exit(self) -> None:
         behind = self._behind()
-        if behind and self._saved_updates != behind and not hasattr(sys, "last_value"):
+        if behind and not hasattr(sys, "last_value"):  # not after an error
             logger.warning(
                 "the training ends %d update(s) after the last average over the workers, so that "
                 "every worker holds parameters of its own: let all workers call "
@@ -178,7 +176,6 @@ class Saving(Identity):
         others = self._others() if any(t.differs_by_worker for t in self._applied) else None
         if others is None and not self.is_first_worker():
             return None
-        self._saved_updates = self._behind()
         states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
         return checkpoints.save(path, states, keep=keep, others=others)
 
