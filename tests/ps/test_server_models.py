@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from jobs import role, run_cases
 from torch import nn
@@ -36,6 +37,8 @@ class Case:
     embeddings: str = "both"
     rows: str | None = None
     ahead: bool = False
+    empty: bool = False
+    """Whether the last worker's second batch has no rows."""
     endpoints: tuple[str, ...] = ()
 
 
@@ -68,7 +71,14 @@ def batch(step: int, worker: int) -> tuple[torch.Tensor, ...]:
     return x, torch.randint(0, IDS, (ROWS, 2), generator=made), y
 
 
-def train(session: Any, case: Case, batches: Any) -> dict[str, torch.Tensor]:
+def batches_of(case: Case, worker: int) -> list[tuple[torch.Tensor, ...]]:
+    found = [batch(step, worker) for step in range(STEPS)]
+    if case.empty and worker == case.workers - 1:
+        found[1] = tuple(each[:0] for each in found[1])
+    return found
+
+
+def train(session: Any, case: Case, batches: Any, shares: Any = None) -> dict[str, torch.Tensor]:
     model = Net(case)
     groups: Any = model.parameters()
     if case.groups:
@@ -80,7 +90,8 @@ def train(session: Any, case: Case, batches: Any) -> dict[str, torch.Tensor]:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5) if case.schedule else None
     for number, (x, ids, y) in enumerate(batches):
         optimizer.zero_grad()
-        ((wrapped(x, ids) - y) ** 2).mean().backward()
+        loss = ((wrapped(x, ids) - y) ** 2).mean()
+        (loss if shares is None else loss * shares[number]).backward()
         if case.ahead and number + 1 < len(batches):
             following = batches[number + 1][1]
             model.words.prefetch(following[:, 1] * 10**12)
@@ -114,7 +125,7 @@ def served(case: Case, worker: int) -> dict[str, np.ndarray]:
         made.a_sync = False
     session.init(role(fleet.Role.WORKER, worker, case), strategy=made)
     session.init_worker()
-    found = train(session, case, [batch(step, worker) for step in range(STEPS)])
+    found = train(session, case, batches_of(case, worker))
     session.stop_worker()
     return {name: value.numpy() for name, value in found.items()}
 
@@ -122,11 +133,13 @@ def served(case: Case, worker: int) -> dict[str, np.ndarray]:
 def alone(case: Case) -> dict[str, torch.Tensor]:
     session = Fleet()
     session.init(strategy=strategy(case))
-    batches = []
-    for step in range(STEPS):
-        parts = [batch(step, worker) for worker in range(case.workers)]
+    batches, shares = [], []
+    for parts in zip(*(batches_of(case, worker) for worker in range(case.workers)), strict=True):
         batches.append(tuple(torch.cat(each) for each in zip(*parts, strict=True)))
-    return train(session, case, batches)
+        # Every worker counts the same, and an empty batch has a gradient of zero.
+        full = [each for each in parts if len(each[0])]
+        shares.append(len(full) / case.workers if full else 1.0)
+    return train(session, case, batches, shares)
 
 
 def check(cases: list[Case]) -> None:
@@ -145,8 +158,10 @@ def check(cases: list[Case]) -> None:
 EXACT = {"betas": (0.875, 0.9921875)}
 OTHERS = {"embeddings": "dense"}
 WHOLE = ServerMode(kind="sync", slice_var_up=False)
+ASYNC = ServerMode(kind="async", settings=AsyncSettings(max_staleness=0))
 
 
+@pytest.mark.filterwarnings("ignore:The batch of this training step is empty")
 def test_modules_train_as_in_one_process():
     check(
         [
@@ -160,12 +175,14 @@ def test_modules_train_as_in_one_process():
             Case(2, 2, settings={"momentum": 0.9}, technique="lars", **OTHERS),
             Case(2, 2, "Adam", settings=EXACT, technique="lamb", **OTHERS),
             Case(2, 2, schedule=True),
-            Case(
-                2, 1, "Adagrad", ServerMode(kind="async", settings=AsyncSettings(max_staleness=0))
-            ),
+            Case(2, 1, "Adagrad", ASYNC),
             Case(2, 1, mode=ServerMode(kind="geo", k_steps=1)),
             Case(2, 2, ahead=True),
             Case(2, 1, mode=ServerMode(kind="geo", k_steps=1), ahead=True),
             Case(1, 1, mode=ServerMode(kind="half_async")),
+            Case(2, 2, empty=True),
+            Case(2, 1, "Adagrad", empty=True, mode=ASYNC),
+            Case(2, 1, mode=ServerMode(kind="geo", k_steps=1), ahead=True, empty=True),
+            Case(1, 1, mode=ServerMode(kind="half_async"), empty=True),
         ]
     )

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from jobs import role, run_cases
-from programs import STEPS, batch, fresh, joined, network, optimizer, strategy
+from programs import IDS, STEPS, batch, fresh, network, optimizer, strategy
 
 from fleetx import fleet, static
 from fleetx.fleet.server_mode import ServerMode
@@ -27,6 +28,8 @@ class Case:
     more: dict[str, Any] = field(default_factory=dict)
     rate: str = "number"
     padding: int | None = None
+    empty: bool = False
+    """Whether the last worker's second batch has no rows; for SGD."""
     endpoints: tuple[str, ...] = ()
 
     def make_optimizer(self) -> Any:
@@ -44,6 +47,13 @@ class Case:
         return made
 
 
+def feed_of(case: Case, step: int, worker: int) -> dict[str, np.ndarray]:
+    feed = batch(step, worker)
+    if case.empty and step == 1 and worker == case.workers - 1:
+        return {name: value[:0] for name, value in feed.items()}
+    return feed
+
+
 def train_case(case: Case, worker: int) -> dict[str, np.ndarray]:
     fresh()
     with static.scope_guard(static.Scope()):
@@ -56,15 +66,29 @@ def train_case(case: Case, worker: int) -> dict[str, np.ndarray]:
         exe.run(fleet.startup_program)
         assert not [op for op in fleet.main_program.global_block().ops if op.type == "adam"]
         for step in range(STEPS):
-            exe.run(fleet.main_program, feed=batch(step, worker), fetch_list=[loss])
+            exe.run(fleet.main_program, feed=feed_of(case, step, worker), fetch_list=[loss])
             if case.rate == "scheduler":
                 fleet.fleet._user_optimizer._learning_rate.step()
         found = {n: _value(n) for n in NAMES}
         link = fleet.main_program._servers
         if "table" in link.tables.sparse:
+            if link.tables.sparse["table"].given:
+                check_refused_id(exe, loss)
             found["table"] = link.whole_table("table").numpy().copy()
         fleet.stop_worker()
     return found
+
+
+def check_refused_id(exe: Any, loss: Any) -> None:
+    feed = batch(0, 0)
+    for outside in (IDS, -1):
+        feed["ids"][3, 1] = outside
+        with pytest.raises(static.ExecutionError) as refused:
+            exe.run(fleet.main_program, feed=feed, fetch_list=[loss])
+        assert (
+            f"id {outside} is outside the table 'table', which has {IDS} rows: ids go from 0 to "
+            f"{IDS - 1}."
+        ) in str(refused.value)
 
 
 def _value(name: str) -> Any:
@@ -81,8 +105,17 @@ def alone(case: Case) -> dict[str, np.ndarray]:
         made.minimize(loss)
         exe = static.Executor()
         exe.run(static.default_startup_program())
+        rate = static.global_scope().find_var("learning_rate_0")
         for step in range(STEPS):
-            exe.run(feed=joined(step, case.workers), fetch_list=[loss])
+            parts = [feed_of(case, step, worker) for worker in range(case.workers)]
+            feed = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            # Every worker counts the same, and an empty batch has a gradient of zero.
+            share = sum(len(part["x"]) > 0 for part in parts) / case.workers
+            if 0 < share < 1:
+                rate.value.mul_(share)
+            exe.run(feed=feed, fetch_list=[loss])
+            if 0 < share < 1:
+                rate.value.div_(share)
             if case.rate == "scheduler":
                 made._learning_rate.step()
         return {name: _value(name) for name in NAMES}
@@ -105,6 +138,7 @@ WHOLE = ServerMode(kind="sync", slice_var_up=False)
 HASHED = ServerMode(kind="sync", min_block_size=2, split_method="HashName")
 
 
+@pytest.mark.filterwarnings("ignore:The batch of this training step is empty")
 def test_programs_train_as_in_one_process():
     cases = [
         Case(1, 1, "sgd"),
@@ -126,5 +160,10 @@ def test_programs_train_as_in_one_process():
         Case(2, 1, "adagrad", "async"),
         Case(2, 1, "sgd", "geo"),
         Case(2, 1, "sgd", ServerMode(kind="half_async")),
+        Case(2, 2, "sgd", SLICED, empty=True, padding=3),
+        Case(2, 2, "sgd", SLICED, sparse="dense", empty=True),
+        Case(2, 1, "sgd", "async", empty=True),
+        Case(2, 1, "sgd", "geo", sparse="growing", empty=True),
+        Case(2, 1, "sgd", ServerMode(kind="half_async"), empty=True),
     ]
     check(cases)

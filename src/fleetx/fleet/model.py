@@ -19,7 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 from fleetx.comm import world
 from fleetx.comm.buckets import FIRST_MB, growing_limits
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
+from fleetx.fleet.embedding_errors import outside_embedding
 from fleetx.launch import heartbeat
+from fleetx.static.feeding import warn_of_empty_batch
 from fleetx.step.stages import Precision
 from fleetx.step.technique import Job
 from fleetx.step.train_step import TrainStep
@@ -33,6 +35,20 @@ class LooksLikeItsModule(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module; an error about an index names the embedding and the id."""
+        if self.training:
+            for value in args:
+                if isinstance(value, torch.Tensor) and value.dim() and not value.shape[0]:
+                    warn_of_empty_batch("an argument of the model", value)
+        try:
+            return super().__call__(*args, **kwargs)
+        except (IndexError, RuntimeError) as error:
+            reason = outside_embedding(error, self.module)
+            if reason is None:
+                raise
+            raise IndexError(reason) from error
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state of the user's module, under its own names."""

@@ -19,6 +19,7 @@ from fleetx.fleet.server_tables import ProgramTables
 from fleetx.launch import heartbeat
 from fleetx.ps.client import Client
 from fleetx.ps.first_rows import MARKER, give_rows, marker_table
+from fleetx.ps.index import check_range, integer_ids
 from fleetx.ps.mode import Mode
 from fleetx.ps.row_fetcher import RowFetcher
 from fleetx.static.program import Program
@@ -125,7 +126,7 @@ class ServerLink:
         fetches = []
         for number, (table, padding) in enumerate(zip(tables, paddings, strict=True)):
             mine = [i for i, owner in enumerate(table_of_ids) if owner == number]
-            flat = [ids[i].reshape(-1).long() for i in mine]
+            flat = [self._checked(table, ids[i]) for i in mine]
             fetch = fetcher.fetch(table, flat[0] if len(flat) == 1 else torch.cat(flat), padding)
             fetches.append(fetch)
             for i, part in zip(mine, fetch.places.split([len(f) for f in flat]), strict=True):
@@ -137,6 +138,14 @@ class ServerLink:
                 rows[number] = torch.cat([rows[number].new_zeros(1, rows[number].shape[1]),
                                           rows[number]])  # fmt: skip
         return rows, places, [fetch.keys for fetch in fetches]
+
+    def _checked(self, table: str, ids: Tensor) -> Tensor:
+        """Return the ids of a look-up, flat; rows that worker 0 has given are all there are."""
+        flat = integer_ids(ids, table)
+        declared = self.tables.sparse.get(table)
+        if declared is not None and declared.given:
+            check_range(flat, table, declared.rows)
+        return flat
 
     def expect(self, program: Program, feed: Mapping[str, Any]) -> None:
         """Begin to fetch the rows that the run after this one needs, whose feed is known already.

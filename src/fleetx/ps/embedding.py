@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fleetx.ps.entries import entry_spec
 from fleetx.ps.fetched_rows import spread_rows
-from fleetx.ps.index import unique_ids
+from fleetx.ps.index import check_range, integer_ids, unique_ids
 from fleetx.ps.sparse_table import SparseTable
 from fleetx.ps.table_spec import EvictionSpec, InitializerSpec, OptimizerSpec, SparseTableSpec
 
@@ -97,18 +97,23 @@ class RowModule(nn.Module):
         To be called before the step of the optimizer; the forward pass of the next step with the
         same ids then need not wait. It changes no result in synchronous training.
         """
-        self._rows().expect(ids.detach().reshape(-1).long())
+        self._rows().expect(self._checked(ids))
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the rows of ids: ids.shape + (dim,)."""
-        keys, places, rows = self._rows().pull(ids.detach().reshape(-1).long())
+        flat = self._checked(ids)
+        keys, places, rows = self._rows().pull(flat)
         if torch.is_grad_enabled():
             rows.requires_grad_()
             rows.register_post_accumulate_grad_hook(self._keeper(keys))
         out = spread_rows(rows, places.reshape(ids.shape))
         if self.padding_idx is not None and self.padding_reads_zero:
-            out = out * (ids != self.padding_idx).unsqueeze(-1)
+            out = out * (flat != self.padding_idx).reshape(*ids.shape, 1)
         return out
+
+    def _checked(self, ids: Tensor) -> Tensor:
+        """Return ids as a flat int64 tensor; refuse what cannot be looked up."""
+        return integer_ids(ids, self.table_name)
 
     def _keeper(self, keys: Tensor) -> Callable[[Tensor], None]:
         def keep(rows: Tensor) -> None:
@@ -227,11 +232,9 @@ class ServedEmbedding(RowModule):
             name=self.table_name, dim=self.dim, dtype=dtype, optimizer=self._optimizer
         )
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """Return the rows of ids; an id outside of the table is an error, as in nn.Embedding."""
-        if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < self.num_embeddings):
-            raise IndexError(
-                f"the table {self.table_name!r} has ids from 0 to {self.num_embeddings - 1}; "
-                f"{int(ids.min())} to {int(ids.max())} were looked up."
-            )
-        return super().forward(ids)
+    def _checked(self, ids: Tensor) -> Tensor:
+        """Return ids as a flat int64 tensor; an id outside the table is an error, as in
+        nn.Embedding."""
+        flat = super()._checked(ids)
+        check_range(flat, self.table_name, self.num_embeddings)
+        return flat

@@ -31,4 +31,4 @@ class _Spread(Function):
 def spread_rows(rows: Tensor, places: Tensor) -> Tensor:
     """Return the rows with the numbers in `places`: places.shape + (dim,)."""
     spread: Tensor = _Spread.apply(rows, places.reshape(-1))
-    return spread.view(*places.shape, -1)
+    return spread.view(*places.shape, rows.shape[1])

@@ -76,7 +76,8 @@ class GeoMode(Mode):
     def _look_up(self, table: str, ids: Tensor, learn: Callable[[], None]) -> Pending[Tensor]:
         def finish(_: list[Message]) -> Tensor:
             learn()
-            return self._rows[table].read(ids.detach().reshape(-1)).reshape(*ids.shape, -1)
+            rows = self._rows[table].read(ids.detach().reshape(-1))
+            return rows.reshape(*ids.shape, rows.shape[1])
 
         return Pending([], finish)
 
@@ -99,7 +100,8 @@ class GeoMode(Mode):
         flat = ids.detach().reshape(-1)
         self._start_learning(table, flat)()
         rate = self._sparse[table].optimizer.rate if rate is None else rate
-        self._rows[table].update(flat, gradients.detach().reshape(len(flat), -1), rate)
+        rows = gradients.detach().reshape(len(flat), gradients.shape[-1])
+        self._rows[table].update(flat, rows, rate)
 
     def step_end(self) -> None:
         """Begin to exchange differences if it is time; take what an exchange has brought."""

@@ -10,6 +10,12 @@ from torch import Tensor
 
 from fleetx.ps import native
 
+# The 64 bits of an unsigned id are kept.
+_INTEGERS = (
+    torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+)  # fmt: skip
+
 
 def check_ids(ids: Tensor) -> Tensor:
     """Return ids as the compiled code takes them: a contiguous int64 vector on the CPU."""
@@ -17,6 +23,33 @@ def check_ids(ids: Tensor) -> Tensor:
         found = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"ids must be an int64 tensor, not {found}.")
     return ids.detach().cpu().reshape(-1).contiguous()
+
+
+def integer_ids(ids: Tensor, table: str) -> Tensor:
+    """Return the ids of a look-up in a table as a flat int64 tensor; only integers are ids."""
+    if not isinstance(ids, Tensor):
+        raise TypeError(
+            f"the table {table!r} is looked up by a tensor of integers, not by a "
+            f"{type(ids).__name__}: pass torch.as_tensor(ids)."
+        )
+    if ids.dtype not in _INTEGERS:
+        raise TypeError(
+            f"the table {table!r} is looked up by integers, not by {ids.dtype}, which cannot hold "
+            "every id: keep ids as integers from the start, or convert them with .long()."
+        )
+    return ids.detach().reshape(-1).long()
+
+
+def check_range(ids: Tensor, table: str, rows: int) -> None:
+    """Refuse ids outside a table that has so many rows."""
+    if not ids.numel():
+        return
+    low, high = (int(value) for value in ids.aminmax())
+    if low < 0 or high >= rows:
+        raise IndexError(
+            f"id {low if low < 0 else high} is outside the table {table!r}, which has {rows} rows: "
+            f"ids go from 0 to {rows - 1}."
+        )
 
 
 class IdIndex:

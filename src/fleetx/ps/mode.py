@@ -190,7 +190,7 @@ class Batch:
     def add_sparse(self, table: str, ids: Tensor, rows: Tensor, rate: float | None) -> None:
         """Add gradients of rows; copies are kept."""
         flat = ids.detach().reshape(-1)
-        rows = rows.detach().reshape(len(flat), -1)
+        rows = rows.detach().reshape(len(flat), rows.shape[-1])
         self.sparse.setdefault(table, []).append((flat.clone(), rows.clone()))
         self.rates[table] = rate
 

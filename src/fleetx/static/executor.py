@@ -4,8 +4,6 @@ only call the result."""
 from __future__ import annotations
 
 import contextlib
-import sys
-import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,16 +13,16 @@ import numpy as np
 import torch
 
 from fleetx.static.errors import EOFException, ExecutionError, FeedError
-from fleetx.static.feeding import FeedCheck, merge_feeds, with_readers
+from fleetx.static.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
 from fleetx.static.fetch_handler import FetchHandlerMonitor
 from fleetx.static.fetch_targets import prune_to_targets, split_fetches
 from fleetx.static.fetched import as_fetched
 from fleetx.static.lowering import LoweredStep, lower
-from fleetx.static.op_registry import EMPTY_NAME
 from fleetx.static.operator import Operator
 from fleetx.static.place import CPUPlace, Place
 from fleetx.static.program import Program, default_main_program
 from fleetx.static.readers.look_ahead import announcing, following_feed
+from fleetx.static.run_errors import explain
 from fleetx.static.scope import Scope, global_scope
 from fleetx.static.scope_tensor import ScopeTensor
 from fleetx.static.variable import Variable
@@ -276,6 +274,7 @@ class _Prepared:
         self.checks = checks
         self._lowered: dict[bool, LoweredStep] = {}
         self._compiled: dict[Any, Callable[..., list[Any]]] = {}
+        self.trains = any(op.backward_id is not None for op in program.global_block().ops)
         self.may_have_lod = any(v.lod_level > 0 for v in program.list_vars())
 
     def step(self, with_lod: bool) -> LoweredStep:
@@ -288,7 +287,7 @@ class _Prepared:
             )
             if found.required:
                 name = found.required[0]
-                if found.op_of_line:
+                if found.ops_of_line:
                     raise FeedError(
                         f"variable {name!r} is needed by this run, but feed has no value for it"
                         f" (feed has {self.feeds or 'nothing'})."
@@ -306,6 +305,11 @@ class _Prepared:
                 if offsets:
                     lods[check.name] = [list(level) for level in offsets]
             tensors.append(check.convert(value, self.device, check.name in lods))
+        if self.trains and not all(map(torch.numel, tensors)):
+            for name, value in zip(self.feeds, tensors, strict=True):
+                if not value.numel() and name not in lods:  # sequences may have no elements
+                    warn_of_empty_batch(repr(name), value)
+                    break
         step = self.step(bool(lods) or self.may_have_lod)
         step.context.lods = lods
         was_enabled = torch.is_grad_enabled()
@@ -317,7 +321,7 @@ class _Prepared:
         except Exception as error:
             for check, tensor in zip(self.checks, tensors, strict=True):
                 check.blame(tensor, error)
-            raise _explain(error, step) from error
+            raise explain(error, step, dict(zip(self.feeds, tensors, strict=True))) from error
         finally:
             torch._C._set_grad_enabled(was_enabled)
         if return_numpy:
@@ -341,30 +345,6 @@ class _Prepared:
 
             found = self._compiled[key] = compile_step(step, tensors)
         return found
-
-
-def _explain(error: Exception, step: LoweredStep) -> Exception:
-    """Return an error that says which op failed, on which variables, and why."""
-    empty = [n for n, h in step.holders.items() if h.value is None]
-    line = next(
-        (
-            frame.lineno
-            for frame in reversed(traceback.extract_tb(sys.exc_info()[2]))
-            if frame.filename == step.filename
-        ),
-        None,
-    )
-    op = step.op_of_line.get(line or -1)
-    if empty and (op is None or any(n in empty for n in op.input_arg_names)):
-        return ExecutionError(
-            f"variable {empty[0]!r} has no value yet: run the startup program first, "
-            "or load the variable, in the scope you run in."
-        )
-    if op is None:
-        return error if isinstance(error, RuntimeError) else ExecutionError(str(error))
-    ins = ", ".join(n for n in op.input_arg_names if n != EMPTY_NAME)
-    outs = ", ".join(n for n in op.output_arg_names if n != EMPTY_NAME)
-    return ExecutionError(f"op {op.type!r} ({ins} -> {outs}) failed: {error}")
 
 
 @contextlib.contextmanager

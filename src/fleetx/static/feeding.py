@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,11 +78,17 @@ class FeedCheck:
     def _from_python(self, value: Any) -> np.ndarray[Any, Any]:
         try:
             array = np.array(value, dtype=self.numpy_dtype)
-            return array.reshape(1) if array.ndim == 0 and self.shape == (1,) else array
+            given = np.asarray(value)
         except (ValueError, TypeError) as error:
             raise TypeError(
                 f"feed of {self.name!r} cannot be made an array of {self.numpy_dtype}: {error}."
             ) from error
+        if given.dtype.kind == "f" and array.dtype.kind in "iu" and (given != array).any():
+            raise TypeError(
+                f"feed of {self.name!r} holds {given[given != array][0]}, but the variable holds "
+                f"whole numbers ({self.numpy_dtype})."
+            )
+        return array.reshape(1) if array.ndim == 0 and self.shape == (1,) else array
 
     def blame(self, tensor: torch.Tensor, error: Exception) -> None:
         """Say of a failed run that this value does not look as declared, if it does not."""
@@ -114,6 +121,15 @@ class FeedCheck:
                 f"The fed Variable {self.name!r} should have dimensions = {len(wanted)}, shape = "
                 f"{wanted}, but received fed shape {each} on each device"
             )
+
+
+def warn_of_empty_batch(name: str, value: torch.Tensor) -> None:
+    """Say that a training step gets nothing to train on."""
+    warnings.warn(
+        f"The batch of this training step is empty ({name} has the shape {tuple(value.shape)}): it "
+        "adds nothing to the gradients, and a mean over it is NaN.",
+        stacklevel=4,
+    )
 
 
 def merge_feeds(feeds: Sequence[Any]) -> dict[str, Any]:

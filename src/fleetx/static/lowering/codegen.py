@@ -43,7 +43,8 @@ class LoweredStep:
     feed_names: list[str]
     required: list[str]  # data variables that must be fed
     context: OpContext
-    op_of_line: dict[int, Operator]
+    ops_of_line: dict[int, tuple[Operator, ...]]  # the first stands for all
+    local_names: dict[str, str]  # variable -> its name in the function
     holders: dict[str, ScopeVariable]
     filename: str
     lines: list[str]  # the body, one call a line
@@ -59,15 +60,15 @@ class _Writer:
     """The function being written."""
 
     lines: list[str] = field(default_factory=list)
-    op_of_line: dict[int, Operator] = field(default_factory=dict)
+    ops_of_line: dict[int, tuple[Operator, ...]] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)  # globals of the function
     locals: dict[str, str] = field(default_factory=dict)  # variable name -> Python name
     indent: str = "    "
 
-    def emit(self, text: str, op: Operator | None = None) -> None:
+    def emit(self, text: str, *ops: Operator) -> None:
         self.lines.append(self.indent + text)
-        if op is not None:
-            self.op_of_line[len(self.lines) + 1] = op  # line 1 is the def
+        if ops:
+            self.ops_of_line[len(self.lines) + 1] = ops  # line 1 is the def
 
     def constant(self, value: Any, hint: str) -> str:
         name = f"{hint}{len(self.names)}"
@@ -259,10 +260,10 @@ class _Lowering:
         if item.is_loss:
             # Kept as a 0-d root for autograd; everybody else sees a plain value of shape [1].
             root = self.scalars[item.output] = self.writer.local(item.output + "@ROOT")
-            self.writer.emit(f"{root} = {call}({args})", item.ops[-1])
+            self.writer.emit(f"{root} = {call}({args})", *reversed(item.ops))
             self.writer.emit(f"{target} = {root}.detach().reshape(1)")
             return
-        self.writer.emit(f"{target} = {call}({args})", item.ops[-1])
+        self.writer.emit(f"{target} = {call}({args})", *reversed(item.ops))
         self.after_write(item.ops[-1], [item.output])
 
     def write_group(self, group: list[Operator]) -> None:
@@ -285,9 +286,9 @@ class _Lowering:
             all_bound.append((op, bound))
         left = ", ".join(targets) + ("," if len(targets) == 1 else "")
         if all(t == "_" for t in targets):
-            self.writer.emit(f"{call}(({rows},))", group[0])
+            self.writer.emit(f"{call}(({rows},))", *group)
         else:
-            self.writer.emit(f"{left} = {call}(({rows},))", group[0])
+            self.writer.emit(f"{left} = {call}(({rows},))", *group)
         for op, bound in all_bound:
             self.after_write(op, bound)
 
@@ -324,8 +325,8 @@ class _Lowering:
         for name in call.inputs:
             if name not in call.changed:
                 self.read(name, flows=True, base=False)  # loaded here, not in the function
-        lines, op_of_line = writer.lines, writer.op_of_line
-        writer.lines, writer.op_of_line = [], {}
+        lines, ops_of_line = writer.lines, writer.ops_of_line
+        writer.lines, writer.ops_of_line = [], {}
         for item in call.items:
             if isinstance(item, FusedOp):
                 self.write_fused(item)
@@ -334,7 +335,7 @@ class _Lowering:
         code = SegmentCode(
             name=f"S{len(self.segments)}",
             lines=writer.lines,
-            op_of_line=writer.op_of_line,
+            ops_of_line=writer.ops_of_line,
             fixed={
                 writer.locals[n]
                 for n in call.inputs
@@ -342,7 +343,7 @@ class _Lowering:
             },
             changed={self.holder(n) for n in call.changed if n in self.holder_names},
         )
-        writer.lines, writer.op_of_line = lines, op_of_line
+        writer.lines, writer.ops_of_line = lines, ops_of_line
         code.take_out_scope()
         code.position = len(lines)
         writer.emit("", call.ops[-1])  # the call: written when it is known which results are used
@@ -433,8 +434,8 @@ class _Lowering:
         arguments = ", ".join(writer.local(n) for n in self.feeds)
         lines = [f"def step({arguments}):", *free_early(writer.lines), ""]
         for code in self.segments:
-            for number, op in code.op_of_line.items():
-                writer.op_of_line[len(lines) + number] = op
+            for number, ops in code.ops_of_line.items():
+                writer.ops_of_line[len(lines) + number] = ops
             lines += code.source()
         return "\n".join([*lines, ""])
 
@@ -483,7 +484,8 @@ def lower(
         feed_names=feeds,
         required=work.required,
         context=ctx,
-        op_of_line=writer.op_of_line,
+        ops_of_line=writer.ops_of_line,
+        local_names=writer.locals,
         holders=work.holders,
         filename=filename,
         copy_fetches=tuple(

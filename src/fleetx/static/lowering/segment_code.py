@@ -38,7 +38,7 @@ class SegmentCode:
 
     name: str
     lines: list[str]
-    op_of_line: dict[int, Operator]  # by number of the line, the `def` being line 1
+    ops_of_line: dict[int, tuple[Operator, ...]]  # by number of the line, the `def` being line 1
     fixed: set[str]  # locals that are no activations: parameters and the like
     changed: set[str]  # scope variables (H...) whose values are changed in place
     stores: list[str] = field(default_factory=list)  # lines for the step, behind the call

@@ -31,7 +31,7 @@ def _smooth_l1_loss(
     )
     if outside is not None:
         errors = errors * outside
-    return difference, errors.reshape(x.shape[0], -1).sum(1, keepdim=True)
+    return difference, errors.flatten(1).sum(1, keepdim=True)
 
 
 @op("huber_loss", inputs="X Y", outputs="Residual Out", attrs={"delta": 1.0})

@@ -34,7 +34,8 @@ def _look_up_together(calls: _Calls, **attrs: Any) -> list[torch.Tensor]:
     weight, every = calls[0][0], [ids for _, ids in calls]
     rows = _lookup_table_v2(weight, torch.cat([ids.reshape(-1) for ids in every]), **attrs)
     parts = rows.split([ids.numel() for ids in every])
-    return [part.view(*ids.shape, -1) for part, ids in zip(parts, every, strict=True)]
+    dim = weight.shape[1]
+    return [part.view(*ids.shape, dim) for part, ids in zip(parts, every, strict=True)]
 
 
 def _without_last(ids: torch.Tensor) -> torch.Tensor:

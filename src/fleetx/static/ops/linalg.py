@@ -55,8 +55,8 @@ def mul(x: Tensor, y: Tensor, *, x_num_col_dims: int, y_num_col_dims: int) -> Te
     if x.dim() == 2 and y.dim() == 2 and x_num_col_dims == 1:
         return torch.mm(x, y)
     head, tail = x.shape[:x_num_col_dims], y.shape[y_num_col_dims:]
-    left = x.reshape(math.prod(head), -1)
-    right = y.reshape(-1, math.prod(tail))
+    left = x.reshape(math.prod(head), math.prod(x.shape[x_num_col_dims:]))
+    right = y.reshape(math.prod(y.shape[:y_num_col_dims]), math.prod(tail))
     return torch.mm(left, right).reshape(head + tail)
 
 

@@ -72,6 +72,10 @@ def _reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], shape: list[i
     if whole is not None or parts:
         shape = resolve_shape(shape, None if parts else whole, parts)
     if 0 in shape:
+        if -1 in shape:  # known from the other dimensions, even if a copied one is empty
+            left = math.prod(d for i, d in enumerate(x.shape) if shape[i : i + 1] != [0])
+            size = left // max(1, math.prod(d for d in shape if d > 0))
+            shape = [size if d == -1 else d for d in shape]
         shape = [x.shape[i] if d == 0 else d for i, d in enumerate(shape)]
     return x.reshape(shape)
 
@@ -236,13 +240,13 @@ def _flatten_rule(op: Any, block: Any) -> None:
 @op("flatten2", outputs="Out XShape?", attrs={"axis": 1}, infer=_flatten_rule)
 def flatten2(x: Tensor, *, axis: int) -> tuple[Tensor, None]:
     """X as a matrix: dimensions before `axis` are rows."""
-    return x.reshape(math.prod(x.shape[:axis]), -1), None
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:])), None
 
 
 @op("flatten", attrs={"axis": 1}, infer=_flatten_rule)
 def flatten(x: Tensor, *, axis: int) -> Tensor:
     """X as a matrix, the older op."""
-    return x.reshape(math.prod(x.shape[:axis]), -1)
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
 @op("flatten_contiguous_range", outputs="Out XShape?", attrs={"start_axis": 1, "stop_axis": 1})

@@ -97,7 +97,8 @@ def _nce(
         chance = dist[classes].to(x.dtype)
     else:
         chance = torch.full_like(classes, 1, dtype=x.dtype) / num_total_classes
-    logits = torch.einsum("nd,nkd->nk", x, weight[classes])
+    # Unlike weight[classes], a look-up refuses a class below zero.
+    logits = torch.einsum("nd,nkd->nk", x, F.embedding(classes, weight))
     if bias is not None:
         logits = logits + bias.reshape(-1)[classes]
     found = torch.sigmoid(logits)

@@ -200,7 +200,7 @@ def _lookup_saved_rows(
         out[known] = rows[places[known]]
     if padding_idx >= 0:
         out[flat == padding_idx] = 0
-    return out.reshape(*ids.shape, -1)
+    return out.reshape(*ids.shape, rows.shape[1])
 
 
 def _unknown_rows(described: str, ids: Tensor, like: Tensor) -> Tensor:
