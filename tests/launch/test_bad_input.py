@@ -1,10 +1,13 @@
 """Every mistake in the command is one sentence, before anything starts, with exit code 2."""
 
+import re
 import socket
 
 import pytest
 
 from ports import consecutive_ports
+
+from fleetx.launch.arguments import parse
 
 SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
 
@@ -15,8 +18,18 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         ([], "No script was named"),
         (["missing.py"], "There is no script 'missing.py' in "),
         (["-m", "no_such_module_anywhere"], "There is no module 'no_such_module_anywhere'"),
-        (["--gpu", "0", "train.py"], "There is no flag --gpu: did you mean --gpus."),
-        (["--seletected_gpus=0,1", "train.py"], "did you mean --selected_gpus."),
+        (["folder"], "'folder' is a folder without a __main__.py: name a script in it."),
+        (["--gpuss", "0", "train.py"], "There is no flag --gpuss: did you mean --gpus?"),
+        (["--seletected_gpus=0,1", "train.py"], "did you mean --selected_gpus?"),
+        (["--nproc_per_nodes=2", "train.py"], "did you mean --nproc_per_node?"),
+        (["--nprocs", "2", "train.py"], "There is no flag --nprocs: "),
+        (["--log", "x", "train.py"], "--log can be --log_dir or --log_all or --log_overwrite or "),
+        (["-n", "2", "train.py"], "There is no flag -n: see --help"),
+        (["--standalone", "--nnodes=2", "train.py"], "--standalone is for one machine"),
+        (
+            ["--nnodes=2", "--master=a:1", "--master-port=2", "train.py"],
+            "--master and --master_addr both say where machines meet",
+        ),
         (["--gpus", "a,b", "train.py"], "--gpus must be numbers with commas between"),
         (["--gpus", "0,0", "train.py"], "--gpus 0,0 names a GPU twice"),
         (["--nproc_per_node", "0", "train.py"], "--nproc_per_node must be 1 or more, not 0."),
@@ -55,6 +68,7 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
 )
 def test_one_sentence(fleetrun, script, tmp_path, arguments, sentence):
     script(SCRIPT)
+    (tmp_path / "folder").mkdir()
     run = fleetrun(*arguments)
     assert run.end() == 2
     assert run.stderr.startswith("fleetrun: ")
@@ -62,6 +76,37 @@ def test_one_sentence(fleetrun, script, tmp_path, arguments, sentence):
     assert sentence in run.stderr
     assert run.stdout == ""
     assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--nproc", "2"], {"nproc": 2}),
+        (["--nproc=2"], {"nproc": 2}),
+        (["--nproc-per-node", "2"], {"nproc": 2}),
+        (["--nproc-per", "2", "--gpu", "0"], {"nproc": 2, "gpus": "0"}),
+        (["--log-dir=x", "--max-restarts", "1"], {"log_dir": "x", "max_restart": 1}),
+        (["--node-rank", "1", "--rdzv_id", "j"], {"rank": 1, "job_id": "j"}),
+        (["--nnodes=2", "--rdzv-endpoint=h:1"], {"nnodes": 2, "master": "h:1"}),
+        (["--nnodes=2", "--master-addr=h"], {"nnodes": 2, "master": "h:29500"}),
+        (["--nnodes=2", "--master_addr=h", "--master_port=7"], {"nnodes": 2, "master": "h:7"}),
+        (["--master_port=7", "--standalone"], {"nnodes": 1, "master": None}),
+    ],
+)
+def test_other_spellings(flags, expected):
+    script_args = ("--nproc", "3", "--serv", "--log", "x")
+    options = parse([*flags, "train.py", *script_args], {})
+    assert {name: getattr(options, name) for name in expected} == expected
+    assert (options.script, options.script_args) == ("train.py", script_args)
+    assert not {"master_addr", "master_port", "standalone"} & set(options.shown)
+
+
+def test_the_flag_that_is_proposed_works(fleetrun, script):
+    script(SCRIPT)
+    first = fleetrun("--nproc_per_nodes", "2", "train.py")
+    assert first.end() == 2
+    (proposed,) = re.findall(r"did you mean (\S+)\?", first.stderr)
+    assert fleetrun(proposed, "2", "train.py").end() == 0
 
 
 def test_a_port_in_use(fleetrun, script, tmp_path):

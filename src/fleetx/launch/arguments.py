@@ -1,8 +1,9 @@
 """The command line of fleetrun: the flags of Fleet 1.x, 2.0 and 2.3+, in one parser.
 
-Each flag keeps its Fleet name; names that mean the same are aliases of one. Some have a default
-from the environment, as Fleet's (PADDLE_*) and the Kubeflow trainer's (PET_*) launchers do.
-What follows the script belongs to the script and is passed on untouched.
+Each flag keeps its Fleet name; names that mean the same, torchrun's among them, are aliases of one,
+dashes are as good as underscores, and the beginning of a name is enough where only one begins so.
+Some have a default from the environment, as Fleet's (PADDLE_*) and the Kubeflow trainer's (PET_*)
+launchers do. What follows the script belongs to the script and is passed on untouched.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from fleetx.launch.server_arguments import ServerOptions
 
 # Flags of elastic groups: known, so that they are refused by name.
 _ELASTIC_FLAGS = ("elastic_server", "np", "scale", "force")
+
+# Flags of torchrun that others here stand for.
+_TORCHRUN_FLAGS = ("master_addr", "master_port", "standalone")
 
 _LOG_DIR = "log"
 
@@ -80,11 +84,10 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "fleetrun") -> Options:
     """Read a command line; LaunchError says in one sentence what is wrong with it."""
     parser = _parser(prog)
-    given, unknown = parser.parse_known_args(list(argv))
-    if unknown:
-        raise LaunchError(_unknown_flag(parser, unknown[0]))
+    given = _parse_completed(parser, list(argv))
     if given.training_script is None:
         raise LaunchError("No script was named: fleetrun [flags] train.py [arguments of train.py].")
+    _join_master(given)
     _fill_from_environment(given, environment)
     _refuse_what_is_missing(given)
     server_job = server_arguments.read_flags(given)
@@ -93,6 +96,8 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         given.log_dir = _LOG_DIR
     shown = dict(vars(given))
     print_config = shown.pop("print_config")
+    for name in _TORCHRUN_FLAGS:
+        del shown[name]
     return Options(
         script=given.training_script,
         script_args=tuple(given.training_script_args),
@@ -133,12 +138,13 @@ def _parser(prog: str) -> _Parser:
     here.add_argument("--gpus", "--selected_gpus", "--devices", metavar="0,1")
     here.add_argument(
         "--nproc_per_node",
-        "--nproc-per-node",
         type=int,
         metavar="N",
         help="workers on this machine (default: one per GPU, or one)",
     )
-    here.add_argument("--host", "--node_ip", metavar="IP", help="this machine's address")
+    here.add_argument(
+        "--host", "--node_ip", "--local_addr", metavar="IP", help="this machine's address"
+    )
     here.add_argument(
         "--log_dir",
         help="folder of workerlog.N (default: log); if it is named, workers measure their steps "
@@ -152,17 +158,26 @@ def _parser(prog: str) -> _Parser:
     job = parser.add_argument_group("all machines")
     job.add_argument("--ips", "--cluster_node_ips", default="127.0.0.1", metavar="IP,IP")
     job.add_argument("--started_port", "--start_port", type=int, metavar="PORT")
-    job.add_argument("--master", metavar="HOST:PORT", help="where the machines meet")
+    job.add_argument(
+        "--master", "--rdzv_endpoint", metavar="HOST:PORT", help="where the machines meet"
+    )
+    job.add_argument("--master_addr", help=argparse.SUPPRESS)
+    job.add_argument("--master_port", type=int, help=argparse.SUPPRESS)
+    job.add_argument("--standalone", action="store_true", help=argparse.SUPPRESS)
     job.add_argument("--nnodes", default="1", metavar="N", help="how many machines")
-    job.add_argument("--rank", type=int, default=-1, help="number of this machine")
-    job.add_argument("--job_id", default="default")
+    job.add_argument(
+        "--rank", "--node_rank", type=int, default=-1, metavar="N", help="number of this machine"
+    )
+    job.add_argument("--job_id", "--rdzv_id", default="default")
     job.add_argument("--use_paddlecloud", action="store_true", help="ask PaddleCloud's variables")
     job.add_argument("--run_mode", default="collective")
     job.add_argument("--backend", help="gloo or nccl, passed on to the workers")
     job.add_argument("--with_gloo", default="0", help=argparse.SUPPRESS)
     job.add_argument("--gloo_port", type=int, help=argparse.SUPPRESS)
     care = parser.add_argument_group("failures")
-    care.add_argument("--max_restart", type=int, metavar="N", help="restarts after a failure")
+    care.add_argument(
+        "--max_restart", "--max_restarts", type=int, metavar="N", help="restarts after a failure"
+    )
     care.add_argument("--elastic_level", type=int, default=-1, help=argparse.SUPPRESS)
     care.add_argument("--elastic_timeout", type=int, default=30, help=argparse.SUPPRESS)
     care.add_argument("--rdzv_timeout", type=float, default=300.0, metavar="S")
@@ -172,16 +187,63 @@ def _parser(prog: str) -> _Parser:
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     parser.add_argument("training_script", nargs="?", metavar="script.py")
     parser.add_argument("training_script_args", nargs=argparse.REMAINDER, metavar="...")
+    for name, action in list(parser._option_string_actions.items()):
+        parser._option_string_actions["--" + name[2:].replace("_", "-")] = action
     return parser
 
 
-def _unknown_flag(parser: _Parser, flag: str) -> str:
+def _parse_completed(parser: _Parser, argv: list[str]) -> argparse.Namespace:
+    """Parse flags; a beginning that only one of them has stands for it.
+
+    argparse's own abbreviations would also look at the arguments of the script.
+    """
+    for _ in argv:
+        given, unknown = parser.parse_known_args(argv)
+        if not unknown:
+            break
+        flag, equals, value = unknown[0].partition("=")
+        argv[argv.index(unknown[0])] = _complete(parser, flag) + equals + value
+    else:
+        given = parser.parse_args(argv)
+    return given
+
+
+def _complete(parser: _Parser, flag: str) -> str:
+    """Return the flag that a beginning stands for."""
+    shown = [a for a in parser._actions if a.help is not argparse.SUPPRESS and a.option_strings]
+    word = flag.replace("-", "_")
+    meant = [
+        next(name for name in action.option_strings if name.replace("-", "_").startswith(word))
+        for action in shown
+        if any(name.replace("-", "_").startswith(word) for name in action.option_strings)
+    ]
+    if flag.startswith("--") and len(meant) == 1:
+        return meant[0]
+    if flag.startswith("--") and meant:
+        raise LaunchError(f"{flag} can be {' or '.join(meant)}: write one of them in full.")
+    raise LaunchError(_unknown_flag(shown, flag))
+
+
+def _unknown_flag(shown: Sequence[argparse.Action], flag: str) -> str:
     from difflib import get_close_matches  # only a mistake pays for the import
 
-    known = [name for action in parser._actions for name in action.option_strings]
-    close = get_close_matches(flag.split("=")[0], known, n=1)
-    way_out = f"did you mean {close[0]}" if close else "see --help for the flags there are"
-    return f"There is no flag {flag.split('=')[0]}: {way_out}."
+    known = [name for action in shown for name in action.option_strings]
+    close = get_close_matches(flag, known, n=1)
+    way_out = f"did you mean {close[0]}?" if close else "see --help for the flags there are."
+    return f"There is no flag {flag}: {way_out}"
+
+
+def _join_master(given: argparse.Namespace) -> None:
+    """Make one address of torchrun's two flags."""
+    address, port = given.master_addr, given.master_port
+    if given.standalone and given.nnodes != "1":
+        raise LaunchError(f"--standalone is for one machine, but --nnodes is {given.nnodes}.")
+    if address is None and port is None:
+        return
+    if given.master is not None:
+        raise LaunchError("--master and --master_addr both say where machines meet: leave one out.")
+    if given.nnodes != "1":  # torchrun's flags mean nothing on one machine
+        given.master = f"{address or '127.0.0.1'}:{29500 if port is None else port}"
 
 
 def _fill_from_environment(given: argparse.Namespace, environment: Mapping[str, str]) -> None:

@@ -113,6 +113,8 @@ def _check_script(script: str) -> None:
         return
     if script.startswith("-"):
         raise LaunchError(f"{script} stands where the script should: flags come before it.")
+    if path.is_dir():
+        raise LaunchError(f"{script!r} is a folder without a __main__.py: name a script in it.")
     raise LaunchError(f"There is no script {script!r} in {os.getcwd()}.")
 
 
