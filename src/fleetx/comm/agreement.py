@@ -8,6 +8,7 @@ worker 0 compares them and says what it found, so that all of them end with the 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import sys
 import time
@@ -18,6 +19,7 @@ import torch.distributed as dist
 Asked = Mapping[str, str]
 
 _MOST_DIFFERENCES = 5
+_CHECKSUM = "the whole of it (checksum)"
 _NOTICE_AFTER = 20.0
 # How long worker 0, which keeps the store, stays for the others to read why it fails.
 _FAREWELL = 5.0
@@ -31,13 +33,44 @@ class MissingWorkersError(RuntimeError):
     """Workers did not come in time."""
 
 
-def agree(store: dist.Store, rank: int, size: int, asked: Asked, timeout_seconds: float) -> None:
+def agree(
+    store: dist.Store,
+    rank: int,
+    size: int,
+    asked: Asked,
+    timeout_seconds: float,
+    details: Asked | None = None,
+) -> None:
     """Return when all workers have been asked for the same; raise on all of them otherwise.
 
     The store must be fresh: another agreement needs another prefix.
+
+    Args:
+        store: through which they talk.
+        rank: this worker.
+        size: how many there are.
+        asked: what to compare.
+        timeout_seconds: how long to wait for the others.
+        details: more to compare, too long for a card: workers compare a checksum, and only if that
+            is all they differ in, the details.
     """
-    table = _Table(store, rank, size, timeout_seconds)
     asked = {"number of workers": str(size), **asked}
+    if details is None:
+        _agree(_Table(store, rank, size, timeout_seconds), rank, asked)
+        return
+    content = json.dumps(list(details.items())).encode()
+    checksum = {_CHECKSUM: hashlib.sha256(content).hexdigest()[:12]}
+    first, second = (dist.PrefixStore(name, store) for name in ("checksum", "details"))
+    try:
+        _agree(_Table(first, rank, size, timeout_seconds), rank, {**asked, **checksum})
+    except DisagreementError as error:
+        if f": {_CHECKSUM} is " not in str(error):  # something else comes first
+            raise
+        _agree(_Table(second, rank, size, timeout_seconds), rank, {**asked, **details})
+        raise
+
+
+def _agree(table: _Table, rank: int, asked: Asked) -> None:
     if rank == 0:
         table.compare(asked)
     else:

@@ -152,10 +152,11 @@ def _join(meeting: _Meeting) -> None:
     )
 
 
-def agree_on(asked: Asked) -> None:
+def agree_on(asked: Asked, details: Asked | None = None) -> None:
     """Compare with all workers what this one was asked for; raise on all of them if it differs.
 
-    Workers that have not met yet do it when they meet.
+    Workers that have not met yet do it when they meet. `details` may be long, and can be compared
+    by workers that have met only: they are looked at one by one if a checksum differs.
     """
     global _pending, _agreements
     if _pending is not None:
@@ -164,7 +165,7 @@ def agree_on(asked: Asked) -> None:
         _agreements += 1
         store = dist.distributed_c10d._get_default_store()
         fresh = dist.PrefixStore(f"fleetx/agreement/{_agreements}", store)
-        agree(fresh, dist.get_rank(), dist.get_world_size(), asked, _patience)
+        agree(fresh, dist.get_rank(), dist.get_world_size(), asked, _patience, details)
 
 
 def disconnect() -> None:

@@ -1,4 +1,4 @@
-"""What a worker was asked for, in the words of a message: its script and its strategy.
+"""What a worker was asked for, in the words of a message: its script, strategy, model, optimizer.
 
 Workers compare this before they train together (`comm.agreement`). Settings that concern one
 process only, such as numbers of threads, may differ.
@@ -11,6 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin
+
 from fleetx.fleet.observing import wants_timeline
 from fleetx.fleet.strategy import DistributedStrategy
 
@@ -21,6 +25,8 @@ _OWN_AFFAIRS = {
     "strategy.cudnn_batchnorm_spatial_persistent",
     "strategy.conv_workspace_size_limit",
 }
+# How an update is computed, not what it computes: may follow from the device.
+_OWN_KERNELS = {"params", "foreach", "fused", "capturable"}
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -42,6 +48,48 @@ def settings_of(strategy: Any) -> dict[str, str]:
     return _settings("strategy", strategy)
 
 
+def what_is_trained(model: nn.Module) -> dict[str, str]:
+    """Return what all workers' models must have in common: names, types, shapes, what is frozen."""
+    parameters = dict(model.named_parameters())
+    found = {"the number of parameters": str(len(parameters))}
+    for name, p in parameters.items():
+        frozen = "" if p.requires_grad else ", frozen"
+        found[f"parameter {name!r}"] = _kind(p) + frozen
+    for name, buffer in model.named_buffers():
+        found[f"buffer {name!r}"] = _kind(buffer)
+    return {**found, "the order of parameters (checksum)": _checksum(*parameters)}
+
+
+def how_it_is_trained(optimizer: torch.optim.Optimizer) -> dict[str, str]:
+    """Return what all workers' optimizers must have in common: kind, groups and their settings."""
+    groups = optimizer.param_groups
+    kind = type(optimizer)
+    found = {
+        "the optimizer": f"{kind.__module__}.{kind.__qualname__}",
+        "the number of parameter groups": str(len(groups)),
+    }
+    for number, group in enumerate(groups):
+        kinds = [_kind(p) for p in group["params"]]
+        elements = sum(p.numel() for p in group["params"])
+        where = f"of parameter group {number}"
+        found[f"the size {where}"] = f"{len(kinds)} tensors with {elements} elements"
+        found[f"the shapes {where} (checksum)"] = _checksum(*kinds)
+        for key in sorted(set(group) - _OWN_KERNELS):
+            found[f"{key} {where}"] = _text(group[key])
+    return found
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    """Return a tensor's type and shape."""
+    if isinstance(tensor, UninitializedTensorMixin):
+        return "not initialised"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _checksum(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+
+
 def _settings(name: str, value: Any) -> dict[str, str]:
     """Return the settings in a strategy, flat: 'strategy.amp_configs.use_pure_fp16' and so on."""
     if isinstance(value, DistributedStrategy):
@@ -55,6 +103,8 @@ def _settings(name: str, value: Any) -> dict[str, str]:
 def _text(value: Any) -> str:
     if isinstance(value, _PLAIN):
         return repr(value)
+    if isinstance(value, torch.Tensor):
+        return repr(value.tolist())
     if isinstance(value, list | tuple):
         return f"[{', '.join(_text(item) for item in value)}]"
     return str(getattr(value, "name", type(value).__name__))  # a variable, or an object

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from fleetx.fleet.auto_facts import gather
 from fleetx.fleet.explain import explain, module_sizes
+from fleetx.fleet.gradient_watch import GradientWatch
 from fleetx.fleet.model import LooksLikeItsModule, wrap
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job
@@ -30,20 +32,26 @@ Batch = tuple[tuple[Any, ...], dict[str, Any]]
 class AutoModel(LooksLikeItsModule):
     """A model that becomes a distributed one at its first training step."""
 
-    def __init__(self, module: nn.Module, decide: Callable[..., nn.Module]) -> None:
-        super().__init__()
-        self.module = module
-        self._decide = decide
-        # Not a submodule: it holds the same parameters under other names.
-        object.__setattr__(self, "_chosen", None)
+    def __init__(self, module: nn.Module, decide: Callable[..., LooksLikeItsModule]) -> None:
+        super().__init__(module)
+        self._keep(_decide=decide, _chosen=None)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model; the first time in training, choose how first."""
         if self._chosen is None:
             if not (self.training and torch.is_grad_enabled()):
                 return self.module(*args, **kwargs)
-            object.__setattr__(self, "_chosen", self._decide(args, kwargs))
+            self._keep(_chosen=self._decide(args, kwargs))
         return self._chosen(*args, **kwargs)
+
+    def no_sync(self) -> AbstractContextManager[Any]:
+        """Keep the gradients of forward passes in this context on this worker."""
+        return super().no_sync() if self._chosen is None else self._chosen.no_sync()
+
+    @property
+    def gradient_watch(self) -> GradientWatch | None:
+        """What looks after the gradients, once it is known how to train."""
+        return None if self._chosen is None else self._chosen.gradient_watch
 
 
 class ModelSearch:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from fleetx.comm import world
 from fleetx.fleet.auto_model import AutoModel, Batch, ModelSearch
 from fleetx.fleet.explain import Explanation, announce, explain, module_sizes
-from fleetx.fleet.model import wrap
+from fleetx.fleet.gradient_watch import GradientWatch
+from fleetx.fleet.model import LooksLikeItsModule, wrap
 from fleetx.fleet.observing import observe_step
 from fleetx.fleet.optimizer import DistributedOptimizer
 from fleetx.step.compose import compose_step, compose_update
@@ -30,7 +32,7 @@ class Pair:
     techniques: list[Technique]
     step: TrainStep
     parameters: set[int] = field(default_factory=set)
-    model: nn.Module | None = None
+    model: LooksLikeItsModule | None = None
     optimizer: DistributedOptimizer | None = None
 
 
@@ -71,14 +73,20 @@ class EagerTraining:
         pair = self._pair_for(parameters, "optimizer")
         if self._search.is_on():
             pair.step.take_optimizer(optimizer)  # until it is known what to train with
-            pair.optimizer = DistributedOptimizer(pair.step)
+            pair.optimizer = self._distributed(pair)
             return pair.optimizer
         compose_update(pair.step, pair.techniques, optimizer)
-        pair.optimizer = DistributedOptimizer(pair.step)
+        pair.optimizer = self._distributed(pair)
         self._announce(pair)
         return pair.optimizer
 
-    def _decide(self, pair: Pair, model: nn.Module, batch: Batch) -> nn.Module:
+    def _distributed(self, pair: Pair) -> DistributedOptimizer:
+        def find_watches() -> list[GradientWatch]:
+            return _find_watches(pair.step, [p.model for p in self.pairs if p.model is not None])
+
+        return DistributedOptimizer(pair.step, find_watches)
+
+    def _decide(self, pair: Pair, model: nn.Module, batch: Batch) -> LooksLikeItsModule:
         """Find the best strategy with the first batch; return the model that trains by it."""
         if pair.optimizer is None:
             raise RuntimeError(
@@ -121,3 +129,32 @@ def _explained(pair: Pair) -> Explanation:
     buffers = [] if pair.model is None else pair.model.buffers()
     sizes = module_sizes(pair.step.parameters.values(), buffers)
     return explain(pair.job, pair.techniques, sizes, type(pair.step.update).__name__)
+
+
+def _find_watches(step: TrainStep, models: list[LooksLikeItsModule]) -> list[GradientWatch]:
+    """Return what looks after the gradients of the models that an optimizer trains.
+
+    Raises RuntimeError if a parameter is in none: with several workers nobody would exchange it.
+    """
+    if not world.is_connected():
+        return []
+    trained = {id(p): name for name, p in step.parameters.items() if p.requires_grad}
+    mine = []
+    for model in models:
+        held = {id(p) for p in model.taken}
+        if held & set(trained):
+            mine.append(model)
+            trained = {key: name for key, name in trained.items() if key not in held}
+    if trained and mine:
+        raise RuntimeError(
+            f"parameter {next(iter(trained.values()))!r} was not in the model when "
+            "fleet.distributed_model was called, so workers do not exchange it: change the model "
+            "before that call."
+        )
+    if trained:
+        raise RuntimeError(
+            "the optimizer's parameters are in no model that fleet.distributed_model has returned, "
+            f"so the {world.world_size()} workers would train apart: call model = "
+            "fleet.distributed_model(model), in the place of DistributedDataParallel too."
+        )
+    return [model.gradient_watch for model in mine if model.gradient_watch is not None]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from fleetx.fleet.gradient_watch import GradientWatch
 from fleetx.launch import heartbeat
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.dgc import DgcMomentum, without_held_back
@@ -85,12 +86,19 @@ class DistributedOptimizer(WrappedOptimizer):
     """A torch optimizer as Fleet hands it back.
 
     With techniques that act after backward, `step` runs them; without, it is the wrapped
-    optimizer's step.
+    optimizer's step. `find_watches` is called before the first step: it checks that a distributed
+    model has the parameters, and returns what is to be asked before each step.
     """
 
-    def __init__(self, train_step: TrainStep) -> None:
+    def __init__(
+        self,
+        train_step: TrainStep,
+        find_watches: Callable[[], list[GradientWatch]] = list,
+    ) -> None:
         super().__init__(train_step.update)
         self.train_step = train_step
+        self._find_watches = find_watches
+        self._watches: list[GradientWatch] | None = None
         self._saw_backward = False
         first = next((p for g in self.param_groups for p in g["params"] if p.requires_grad), None)
         if first is not None:
@@ -99,6 +107,14 @@ class DistributedOptimizer(WrappedOptimizer):
     def take_step(self, train_step: TrainStep) -> None:
         """Run another step from now on, on the same parameter groups."""
         self.train_step, self.inner = train_step, train_step.update
+        self._watches = None
+
+    def _check_gradients(self) -> None:
+        """Refuse to update by gradients that should be averages and are not."""
+        if self._watches is None:
+            self._watches = self._find_watches()
+        for watch in self._watches:
+            watch.check()
 
     def _note_backward(self, _: torch.Tensor) -> None:
         self._saw_backward = True
@@ -115,10 +131,14 @@ class DistributedOptimizer(WrappedOptimizer):
         if loss is not None and self.train_step.on_loss is not None:
             self.train_step.on_loss(loss)
         if self.train_step.is_plain:
-            return self.inner.step() if closure is None else self.inner.step(closure)
+            if closure is None:
+                self._check_gradients()
+                return self.inner.step()
+            return self.inner.step(self._checked(closure))
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._check_gradients()
         self.train_step.run(loss)
         return loss
 
@@ -151,6 +171,16 @@ class DistributedOptimizer(WrappedOptimizer):
         """
         heartbeat.beat()
         self.train_step.flush(loss)
+
+    def _checked(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a closure that checks the gradients it has computed."""
+
+        def run() -> Any:
+            loss = closure()
+            self._check_gradients()
+            return loss
+
+        return run
 
     def minimize(self, loss: torch.Tensor, *_: Any, **__: Any) -> tuple[None, list[Any]]:
         """Run backward, unless the script has, and update the parameters."""

@@ -44,14 +44,6 @@ _NO_ROWS = (
 class ServedModel(LooksLikeItsModule):
     """A module whose parameters are on servers."""
 
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module."""
-        return self.module(*args, **kwargs)
-
 
 class ServedOptimizer(WrappedOptimizer):
     """A torch optimizer whose update runs on servers; groups and their learning rates are its.

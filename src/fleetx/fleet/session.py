@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -20,8 +20,9 @@ from torch import nn
 from fleetx import comm
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
 from fleetx.fleet import uneven
-from fleetx.fleet.asked import what_was_asked
+from fleetx.fleet.asked import how_it_is_trained, what_is_trained, what_was_asked
 from fleetx.fleet.composition import Composition
+from fleetx.fleet.foreign_wrappers import refuse_other_wrappers
 from fleetx.fleet.mpi_role_maker import default_role_maker
 from fleetx.fleet.observing import observe_session
 from fleetx.fleet.role_maker import RoleMakerBase, UserDefinedRoleMaker
@@ -115,6 +116,7 @@ class Fleet(Composition, Saving):
 
     def _take_strategy(self, strategy: Any) -> None:
         """Keep a copy of a strategy; a switch that nothing here can act on is an error."""
+        _check_kind(strategy)
         refused = strategy.refused() if hasattr(strategy, "refused") else []
         if refused:
             raise ValueError(
@@ -178,10 +180,13 @@ class Fleet(Composition, Saving):
             raise TypeError(
                 f"distributed_model takes a torch.nn.Module, not {type(model).__name__}."
             )
+        refuse_other_wrappers(model)
         self._role  # noqa: B018 - raises if init was not called
         if self._servers is not None:
             return self._servers.model(model, self._strategy)
         comm.meet()
+        if comm.is_connected():
+            comm.agree_on({"the call": "fleet.distributed_model"}, what_is_trained(model))
         self._local_rows.take_model(model, self.worker_num())
         if self._strategy.sync_batch_norm:
             model = convert_sync_batch_norm(model)
@@ -207,6 +212,8 @@ class Fleet(Composition, Saving):
             comm.agree_on(what_was_asked("fleet.distributed_optimizer", self._strategy))
         if isinstance(optimizer, torch.optim.Optimizer):
             comm.meet()
+            if comm.is_connected():
+                comm.agree_on({}, how_it_is_trained(optimizer))
             self._local_rows.take_optimizer(optimizer)
             if not self._eager.has_models_with(self._job()):
                 raise ValueError(
@@ -296,3 +303,18 @@ class Fleet(Composition, Saving):
     @property
     def _origin_program(self) -> Any:
         return None if self._programs is None else self._programs.origin
+
+
+def _check_kind(strategy: Any) -> None:
+    """Refuse what cannot be a strategy: a mapping of switches, or a class that was not called."""
+    if isinstance(strategy, Mapping):
+        switches = "; ".join(f"strategy.{name} = {value!r}" for name, value in strategy.items())
+        raise TypeError(
+            f"strategy is a {type(strategy).__name__}, but switches are set on an object: "
+            f"strategy = fleet.DistributedStrategy(){'; ' if switches else ''}{switches}."
+        )
+    if isinstance(strategy, type | str | bytes | int | float | list | tuple | set):
+        raise TypeError(
+            f"strategy takes a fleet.DistributedStrategy(), not {strategy!r}: make one, and set "
+            "its switches."
+        )

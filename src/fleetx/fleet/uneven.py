@@ -29,7 +29,7 @@ def join(model: nn.Module, optimizer: Any = None) -> Iterator[None]:
         optimizer: what `fleet.distributed_optimizer` returned, whose state is equal afterwards.
     """
     if not isinstance(model, DistributedModel):
-        if isinstance(model, LocalModel):
+        if isinstance(model, LocalModel) and comm.is_connected():
             raise ValueError(
                 "fleet.join lets a worker that is done answer the others' all-reduces, but this "
                 "strategy exchanges something else (localsgd, dgc, gradient_merge): switch that "
@@ -55,7 +55,7 @@ def join(model: nn.Module, optimizer: Any = None) -> Iterator[None]:
 
     handle = model.register_forward_pre_hook(count)
     try:
-        with model.join():
+        with model.averaging.join():
             yield
     finally:
         handle.remove()

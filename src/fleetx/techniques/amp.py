@@ -3,9 +3,9 @@
 Stage precision. float16 has a loss scale, so that small gradients do not vanish: gradients are
 multiplied by it where backward enters the model and divided by it where they leave it for a
 parameter, so that `p.grad` is always in true units. A step with an infinite or NaN gradient is
-skipped on all workers, and the scale follows the run of good and bad steps. bfloat16 needs no scale.
-If the script does not name the type, the device decides, and the scale stays: it does no harm, and
-scripts that read it or rely on skipped steps find both.
+skipped on all workers, and the scale follows the run of good and bad steps. bfloat16 needs no
+scale. If the script does not name the type, the device decides, and the scale stays: it does no
+harm, and scripts that read it or rely on skipped steps find both.
 """
 
 from __future__ import annotations

@@ -1,0 +1,105 @@
+"""Recognise wrappers of other libraries around a model or inside it.
+
+Two wrappers that both exchange gradients or parameters undo each other's work, or neither exchanges
+what the other changes. A wrapper is known by the names of its classes, so that no library has to
+be imported for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+_NAMES = frozenset(
+    {
+        "DataParallel",
+        "DistributedDataParallel",
+        "FullyShardedDataParallel",
+        "FSDPModule",
+        "DeepSpeedEngine",
+    }
+)
+
+
+class FleetWrapper:
+    """Marks the wrappers that `fleet.distributed_model` makes."""
+
+
+def refuse_other_wrappers(model: nn.Module) -> None:
+    """Raise TypeError if a model or a part of it is distributed already."""
+    for path, module in _parts(model):
+        found = _wrapper(module)
+        if found is not None:
+            where = f"its part {path!r}" if path else "it"
+            raise TypeError(
+                f"fleet.distributed_model was given a {type(model).__name__}, but {where} is "
+                f"distributed by {found} already: give it the module inside that wrapper "
+                "(its attribute `module`)."
+            )
+    for name, parameter in model.named_parameters():
+        if type(parameter).__name__ == "DTensor":
+            raise TypeError(
+                f"fleet.distributed_model was given a {type(model).__name__} whose parameter "
+                f"{name!r} is a DTensor, distributed over workers already: give it the model "
+                "before another library (fully_shard, parallelize_module) takes it."
+            )
+
+
+def refuse_outer_wrapper(wrapper: nn.Module, module: nn.Module) -> None:
+    """Raise TypeError if another library has changed a distributed model since.
+
+    Args:
+        wrapper: what `fleet.distributed_model` returned.
+        module: the user's model inside.
+    """
+    kinds = [_by_name(part) or _marked(part) for part in (wrapper, *module.modules())]
+    found = next((kind for kind in kinds if kind is not None), None)
+    if found is not None:
+        raise TypeError(_around(found))
+
+
+def refuse_foreign_ddp(module: nn.Module, *_: Any) -> None:
+    """Raise TypeError if a model runs inside a DistributedDataParallel that is not fleet's.
+
+    It can be registered as a forward pre-hook.
+    """
+    active = DistributedDataParallel._active_ddp_module
+    if active is None or isinstance(active, FleetWrapper):
+        return
+    if any(part is module for part in active.modules()):
+        raise TypeError(_around("DistributedDataParallel"))
+
+
+def _around(other: str) -> str:
+    return (
+        f"the model that fleet.distributed_model returned is wrapped by {other} too, and the two "
+        "would undo each other's exchange: leave that wrapper (accelerator.prepare, a Trainer, "
+        "Lightning's ddp, fully_shard) out, or train without fleet."
+    )
+
+
+def _parts(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Give a module and everything in it; fleet's wrappers do not show themselves otherwise."""
+    yield path, module
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _parts(child, f"{path}.{name}" if path else name)
+
+
+def _wrapper(module: nn.Module) -> str | None:
+    """Return by what a module is distributed."""
+    return "fleet.distributed_model" if isinstance(module, FleetWrapper) else _by_name(module)
+
+
+def _by_name(module: nn.Module) -> str | None:
+    names = [kind.__name__ for kind in type(module).__mro__]
+    return next(("fully_shard" if n == "FSDPModule" else n for n in names if n in _NAMES), None)
+
+
+def _marked(module: nn.Module) -> str | None:
+    # FullyShardedDataParallel marks the modules it holds, for torch's compiler.
+    is_held = module.__dict__.get("_is_fsdp_managed_module", False)
+    return "FullyShardedDataParallel" if is_held else None
