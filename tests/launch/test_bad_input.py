@@ -5,9 +5,8 @@ import socket
 
 import pytest
 
-from ports import consecutive_ports
-
 from fleetx.launch.arguments import parse
+from ports import consecutive_ports
 
 SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
 
