@@ -238,6 +238,12 @@ def test_a_search_leaves_no_trace_but_its_choice(searched: list[dict[str, Any]],
         assert len(found["applied"]) == len([w for w in words if w and "buckets" not in w])
 
 
+def test_local_sgd_is_tried_with_several_intervals(searched: list[dict[str, Any]]) -> None:
+    tried = searched[0]["local"]
+    assert list(tried) == ["as it is", *(f"localsgd every {k} steps" for k in (4, 8, 16))]
+    assert all(tried.values())
+
+
 def test_too_little_memory_is_said(searched: list[dict[str, Any]]) -> None:
     for result in searched:
         assert "memory_limit_mb" in result["too small"]

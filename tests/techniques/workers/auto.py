@@ -98,6 +98,12 @@ def main():
             "tried": kept["tried"],
             "auto": fleet._final_strategy().auto,
         }
+    # Little else to choose from, so that all intervals are tried.
+    local = {"techniques": ["localsgd"], "steps": 1, "file": str(out / "local.choice")}
+    eager(strategy_of(checkpoints=[], auto=True, auto_configs=local, amp=True, fp16_allreduce=True))
+    fleet.barrier_worker()
+    kept = json.loads(Path(local["file"]).read_text())
+    result["local"] = {row["name"]: row["seconds"] for row in kept["tried"]}
     small = strategy_of(checkpoints=[], auto=True, auto_configs={"memory_limit_mb": 1})
     fleet.init(is_collective=True, strategy=small)
     model = fleet.distributed_model(torch.nn.Linear(32, 4000))
