@@ -60,13 +60,13 @@ def agree(
         return
     content = json.dumps(list(details.items())).encode()
     checksum = {_CHECKSUM: hashlib.sha256(content).hexdigest()[:12]}
-    first, second = (dist.PrefixStore(name, store) for name in ("checksum", "details"))
     try:
-        _agree(_Table(first, rank, size, timeout_seconds), rank, {**asked, **checksum})
+        _agree(_Table(store, rank, size, timeout_seconds), rank, {**asked, **checksum})
     except DisagreementError as error:
         if f": {_CHECKSUM} is " not in str(error):  # something else comes first
             raise
-        _agree(_Table(second, rank, size, timeout_seconds), rank, {**asked, **details})
+        again = dist.PrefixStore("details", store)
+        _agree(_Table(again, rank, size, timeout_seconds), rank, {**asked, **details})
         raise
 
 
@@ -79,6 +79,8 @@ def _agree(table: _Table, rank: int, asked: Asked) -> None:
 
 def difference(first: int, asked: Asked, second: int, other: Asked) -> str | None:
     """Say in one sentence in what two workers differ; None if they agree."""
+    if asked.get("the call") != other.get("the call"):  # nothing else can be compared
+        asked, other = ({"the call": a.get("the call", "not known")} for a in (asked, other))
     parts = [
         f"{name} is {asked.get(name, 'not set')} on worker {first} and "
         f"{other.get(name, 'not set')} on worker {second}"

@@ -36,8 +36,7 @@ def refuse_other_wrappers(model: nn.Module) -> None:
             where = f"its part {path!r}" if path else "it"
             raise TypeError(
                 f"fleet.distributed_model was given a {type(model).__name__}, but {where} is "
-                f"distributed by {found} already: give it the module inside that wrapper "
-                "(its attribute `module`)."
+                f"distributed by {found} already: give it the model as it was before that."
             )
     for name, parameter in model.named_parameters():
         if type(parameter).__name__ == "DTensor":

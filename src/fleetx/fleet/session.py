@@ -213,7 +213,9 @@ class Fleet(Composition, Saving):
         if isinstance(optimizer, torch.optim.Optimizer):
             comm.meet()
             if comm.is_connected():
-                comm.agree_on({}, how_it_is_trained(optimizer))
+                comm.agree_on(
+                    {"the call": "fleet.distributed_optimizer"}, how_it_is_trained(optimizer)
+                )
             self._local_rows.take_optimizer(optimizer)
             if not self._eager.has_models_with(self._job()):
                 raise ValueError(

@@ -46,7 +46,7 @@ def begin(**switches):
     strategy = DistributedStrategy()
     for name, value in switches.items():
         setattr(strategy, name, value)
-    fleet.init(is_collective=True, strategy=strategy)
+    fleet.init(is_collective=True, strategy=strategy, timeout_seconds=60)
     torch.manual_seed(5 + RANK)
     return Net()
 
@@ -84,11 +84,11 @@ def no_model_localsgd():
 
 
 def no_model_gradient_merge():
-    net = begin(gradient_merge=True)
+    net = begin(gradient_merge=True, gradient_merge_configs={"k_steps": 2})
     wrapped_step(net, sgd(net))
 
 
-def plain_ddp_and_our_optimizer():
+def plain_ddp():
     net = begin()
     wrapped_step(DistributedDataParallel(net), sgd(net))
 
@@ -153,7 +153,7 @@ def backward_twice():
     loss = model(batch())
     loss.backward(retain_graph=True)
     loss.backward()
-    optimizer.minimize(loss)
+    optimizer.step()
 
 
 def inside_a_closure():
@@ -461,12 +461,13 @@ CASES = {
 
 
 def main():
-    chosen = sys.argv[2:] or [name for name in CASES if name != "alike"]
+    chosen = sys.argv[2:] or list(CASES)
     told = {}
     for name in chosen:
+        print(name, flush=True)
         try:
             told[name] = CASES[name]()
-        except (RuntimeError, TypeError, ValueError) as error:
+        except (RuntimeError, TypeError) as error:
             told[name] = f"{type(error).__name__}: {error}"
     (Path(sys.argv[1]) / f"{RANK}.json").write_text(json.dumps(told))
 

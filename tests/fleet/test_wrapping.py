@@ -1,0 +1,188 @@
+"""What would train wrongly is refused, and a wrapped model is alike with one worker and two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fleetx.fleet import DistributedStrategy
+from fleetx.fleet.session import Fleet
+
+SCRIPT = str(Path(__file__).parent / "workers" / "wrapping.py")
+
+
+def run(folder: Path, workers: int, *cases: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", str(workers)]
+    command += ["--log_dir", str(folder / "log"), SCRIPT, str(folder), *cases]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(workers)]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what two workers were told in every case: the same."""
+    first, second = run(tmp_path_factory.mktemp("wrapping"), 2)
+    assert first == second
+    return first
+
+
+@pytest.mark.parametrize(
+    "case", ["no_model", "no_model_localsgd", "no_model_gradient_merge", "plain_ddp"]
+)
+def test_an_optimizer_needs_a_distributed_model(told: dict[str, Any], case: str) -> None:
+    assert told[case].startswith("RuntimeError: the optimizer's parameters are in no model")
+    assert "model = fleet.distributed_model(model)" in told[case]
+
+
+def test_gradients_that_are_not_averaged_are_not_used(told: dict[str, Any]) -> None:
+    apart_before, apart, message = told["raw_module"]
+    assert apart_before == apart == 0
+    assert "'first.weight', 'first.bias'" in message
+    for case in ("method", "backward_twice", "inside_a_closure"):
+        assert told[case].startswith("RuntimeError: backward reached parameters 'first.weight'")
+        assert "call that model, not the module inside" in told[case]
+    assert "'second.weight'" not in told["method"]
+    assert "did not require gradients when fleet.distributed_model was called" in told["thawed"]
+
+
+def test_what_is_right_stays_allowed(told: dict[str, Any]) -> None:
+    for case in (
+        "two_optimizers_of_one_model",
+        "raw_beside_wrapped_in_one_loss",
+        "accumulated",
+        "unused_is_allowed",
+        "compiled",
+    ):
+        assert told[case] == 0, case
+    assert told["a_schedule"] is True
+
+
+def test_one_warning_when_no_backward_pass_averages(told: dict[str, Any]) -> None:
+    (warning,) = told["never_averaged"]
+    assert "gradients from model.no_sync()" in warning
+
+
+@pytest.mark.parametrize("case", ["unused", "unused_and_another_optimizer"])
+def test_unused_parameters_are_named(told: dict[str, Any], case: str) -> None:
+    assert told[case].startswith(
+        "RuntimeError: parameters 'second.weight', 'second.bias' got no gradient"
+    )
+    assert "set strategy.find_unused_parameters = True" in told[case]
+
+
+@pytest.mark.parametrize(
+    ("case", "by"),
+    [
+        ("ddp_below", "it is distributed by DistributedDataParallel already"),
+        ("ddp_below_in_a_part", "its part 'first' is distributed by DistributedDataParallel"),
+        ("fully_shard_below", "its part 'first' is distributed by fully_shard"),
+        ("twice", "it is distributed by fleet.distributed_model already"),
+        ("ddp_around", "is wrapped by DistributedDataParallel too"),
+        ("ddp_around_a_larger_model", "is wrapped by DistributedDataParallel too"),
+        ("ddp_around_localsgd", "is wrapped by DistributedDataParallel too"),
+        ("ddp_beside_localsgd", "is wrapped by DistributedDataParallel too"),
+        ("fully_shard_around", "is wrapped by fully_shard too"),
+    ],
+)
+def test_other_wrappers_are_refused(told: dict[str, Any], case: str, by: str) -> None:
+    assert told[case].startswith("TypeError: ")
+    assert by in told[case]
+
+
+@pytest.mark.parametrize(
+    ("case", "what"),
+    [
+        ("dtypes", "parameter 'first.weight' is float32 [4, 3] on worker 0 and float64 [4, 3] on"),
+        ("shapes", "parameter 'second.bias' is float32 [1] on worker 0 and float32 [2] on"),
+        ("shapes_localsgd", "parameter 'second.bias' is float32 [1] on worker 0 and float32 [2]"),
+        ("names", "parameter 'third.bias' is not set on worker 0 and float32 [1] on worker 1"),
+        ("frozen", "float32 [4, 3] on worker 0 and float32 [4, 3], frozen on worker 1"),
+        ("buffers", "buffer 'seen' is float32 [1] on worker 0 and float32 [2] on worker 1"),
+        ("optimizers", "is torch.optim.sgd.SGD on worker 0 and torch.optim.adam.Adam on worker 1"),
+        ("learning_rates", "lr of parameter group 0 is 0.1 on worker 0 and 0.2 on worker 1"),
+        ("groups", "the number of parameter groups is 1 on worker 0 and 2 on worker 1"),
+        (
+            "calls",
+            "jobs: the call is fleet.distributed_model on worker 0 and "
+            "fleet.distributed_optimizer on worker 1. Start",
+        ),
+    ],
+)
+def test_workers_that_differ_hear_both_values(told: dict[str, Any], case: str, what: str) -> None:
+    assert told[case].startswith("DisagreementError: ")
+    assert what in told[case]
+
+
+def test_one_worker_and_two_see_the_same_model(told: dict[str, Any], tmp_path: Path) -> None:
+    (one,) = run(tmp_path, 1, "alike")
+    assert one["alike"] == told["alike"]
+    seen = told["alike"]["plain"]
+    assert seen == told["alike"]["localsgd"]
+    assert [seen[k] for k in ("module", "same", "registered", "independent")] == [True] * 4
+    assert seen["parameters"][0] == seen["state"][0] == "first.weight"
+    assert seen["modules"] == ["", "first", "second", "norm"]
+    assert seen["temperature"] == [100, 100]
+    assert seen["own attribute"] == 4
+    assert seen["set"] == [1, True]
+    assert seen["deleted"] == [False, False]
+    assert seen["copies"] == [True, True]
+    assert "'head' cannot be set" in seen["set head"]
+    assert "'scale' cannot be set" in seen["set scale"]
+    assert "assign=True" in seen["assign"]
+    assert seen["eval"] == [False, False, False]
+    assert seen["train"] == [True, True]
+    assert not any(seen["frozen"])
+    assert seen["dtype"] == "torch.float64"
+    assert seen["hook"] == 1
+    assert seen["sequence"] == [2, "ReLU", 2, True]
+
+
+def test_a_wrapped_model_trains_as_the_raw_one() -> None:
+    def train(wraps: bool) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        layers = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)
+        model: nn.Module = nn.Sequential(*layers).double()
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        if wraps:
+            fleet = Fleet()
+            fleet.init(is_collective=True)
+            model = fleet.distributed_model(model)
+            optimizer = fleet.distributed_optimizer(optimizer)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(5, 3).double()).square().mean().backward()
+            optimizer.step()
+        return list(model.state_dict().values())
+
+    for mine, other in zip(train(True), train(False), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize("place", ["init", "distributed_optimizer"])
+def test_a_strategy_that_is_no_strategy(place: str) -> None:
+    fleet = Fleet()
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+
+    def give(strategy: Any) -> None:
+        if place == "init":
+            fleet.init(is_collective=True, strategy=strategy)
+        else:
+            fleet.init(is_collective=True)
+            fleet.distributed_optimizer(optimizer, strategy)
+
+    with pytest.raises(TypeError, match=r"is a dict, .*DistributedStrategy\(\); strategy.amp = T"):
+        give({"amp": True})
+    with pytest.raises(TypeError, match="not 'amp'"):
+        give("amp")
+    with pytest.raises(TypeError, match="takes a fleet.DistributedStrategy"):
+        give(DistributedStrategy)
