@@ -17,6 +17,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 from fleetx.fleet.observing import wants_timeline
 from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.launch import environment
 
 _OWN_AFFAIRS = {
     "strategy.execution_strategy.num_threads",
@@ -39,6 +40,8 @@ def what_was_asked(call: str, strategy: Any) -> dict[str, str]:
         asked["the content of the script (checksum)"] = content
     if wants_timeline():  # workers that keep one compare their clocks first
         asked["FLEETX_TIMELINE"] = "set"
+    if environment.progress_switch() == "1":  # decides on stop_on_nan where the strategy does not
+        asked["FLEETX_PROGRESS"] = "1"
     settings = settings_of(strategy)
     return asked | {name: text for name, text in settings.items() if name not in _OWN_AFFAIRS}
 

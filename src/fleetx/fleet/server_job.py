@@ -44,8 +44,8 @@ _log = logging.getLogger("fleetx.fleet")
 
 
 # Techniques that leave the exchange of gradients alone, for modules and for programs.
-_FOR_MODULES = ("lars", "lamb")
-_FOR_PROGRAMS = (*_FOR_MODULES, "recompute")
+_FOR_MODULES = ("lars", "lamb", "stop_on_nan")
+_FOR_PROGRAMS = ("lars", "lamb", "recompute")
 
 
 def is_server_job(role: RoleMakerBase) -> bool:
@@ -60,6 +60,8 @@ def server_techniques(fleet: Fleet, optimizer: Any) -> list[Technique]:
         return []
     _, found = fleet._choose(optimizer)
     of_module = isinstance(optimizer, torch.optim.Optimizer)
+    if not of_module and not fleet._strategy.was_set("stop_on_nan"):
+        found = [each for each in found if each.name != "stop_on_nan"]  # the default of a terminal
     allowed = _FOR_MODULES if of_module else _FOR_PROGRAMS
     wrong = [technique.name for technique in found if technique.name not in allowed]
     if wrong:

@@ -64,7 +64,7 @@ class ServedOptimizer(WrappedOptimizer):
             with torch.enable_grad():
                 loss = closure()
         heartbeat.beat()
-        self.servers.step()
+        self.servers.step(loss)
         return loss
 
     def minimize(self, loss: Tensor, *_: Any, **__: Any) -> tuple[None, list[Any]]:
@@ -74,7 +74,8 @@ class ServedOptimizer(WrappedOptimizer):
         self.inner.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         pairs = [(p, p.grad) for g in self.param_groups for p in g["params"] if p.grad is not None]
-        self.step()
+        heartbeat.beat()
+        self.servers.step(loss)
         return None, pairs
 
 
@@ -92,6 +93,7 @@ class EagerServers:
         self._served_optimizer: ServedOptimizer | None = None
         self._modules: list[RowModule] = []
         self._groups: list[dict[str, Tensor]] = []
+        self._rank = 0
 
     def model(
         self, model: nn.Module, client: MakeClient, mode: ServerMode, role: RoleMakerBase
@@ -105,6 +107,7 @@ class EagerServers:
                 "and call fleet.distributed_model once."
             )
         self._model, self._client, self._settings = model, client, mode
+        self._rank = role.worker_index()
         self._start_if_complete()
         self._served_model = ServedModel(model)
         self._observe()
@@ -222,11 +225,15 @@ class EagerServers:
         return tables, {**found, MARKER: torch.ones(1)}
 
     # -- a step -----------------------------------------------------------------------
-    def step(self) -> None:
+    def step(self, loss: Tensor | None = None) -> None:
         """Hand over gradients, end the step, bring parameters up to date."""
         mode = self.mode
         if mode is None or self._optimizer is None:
             raise RuntimeError("call fleet.distributed_model(model) before the first step.")
+        if self._step.guard is not None:
+            self._step.guard.note(loss)
+            # Workers of servers have no common step; the launcher ends those that are left.
+            self._step.guard.stop_alone(self._rank)
         for group, mine in zip(self._optimizer.param_groups, self._groups, strict=True):
             gradients = {
                 name: p.grad.to_dense() if p.grad.is_sparse else p.grad

@@ -82,6 +82,14 @@ class DistributedStrategy:
     auto = Field(11, False, "find the best strategy by measuring")
     auto_configs = ConfigsField(1002, tables.AUTO, "finding the best strategy")
 
+    stop_on_nan = Field(
+        1005,
+        False,
+        "stop at the first loss or gradient that is infinite or NaN; if it is not set, on with "
+        "FLEETX_PROGRESS=1",
+        since="fleetx",
+    )
+
     # -- data parallelism -------------------------------------------------------------
     sync_batch_norm = Field(17, False, "statistics of batch normalisation over all workers")
     fuse_all_reduce_ops = Field(18, True, "few large all-reduces instead of many small ones")

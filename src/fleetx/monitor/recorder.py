@@ -9,12 +9,15 @@ measured run none of this is in the path of a step.
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fleetx.monitor.record import StepRecord
 
+logger = logging.getLogger("fleetx.monitor")
 now = time.perf_counter
 
 
@@ -55,6 +58,7 @@ class Recorder:
         self._data = self._wait = 0.0
         self._samples = 0
         self._loss: Any = None
+        self._has_warned = False
 
     def add(self, taker: Taker) -> None:
         """Give the following steps to one more."""
@@ -154,6 +158,14 @@ class Recorder:
         self._began, self._forward_began, self._marked = ended, None, None
         self._data = self._wait = 0.0
         self._samples, self._loss = 0, None
+        if isinstance(loss, float) and not math.isfinite(loss) and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "the loss is %s in step %d: strategy.stop_on_nan = True stops there and names the "
+                "worker and the parameter.",
+                loss,
+                self.steps,
+            )
         for taker in self._takers:
             taker.take(record)
 

@@ -11,6 +11,10 @@ class EOFException(Exception):
     """A reader of the program has no more data in this pass; call its `reset()`."""
 
 
+class NotFiniteError(FloatingPointError):
+    """`stop_on_nan` ends the training: something became infinite or NaN. No op is to blame."""
+
+
 class EnforceNotMet(RuntimeError):
     """The engine refused a value; base of errors that Paddle raises from its C++ core."""
 

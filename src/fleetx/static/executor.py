@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.static.errors import EOFException, ExecutionError, FeedError
+from fleetx.static.errors import EOFException, ExecutionError, FeedError, NotFiniteError
 from fleetx.static.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
 from fleetx.static.fetch_handler import FetchHandlerMonitor
 from fleetx.static.fetch_targets import prune_to_targets, split_fetches
@@ -316,7 +316,7 @@ class _Prepared:
         try:
             run = step.run if not self._wants_compile(lods) else self._compile(step, tensors)
             values = run(*tensors)
-        except EOFException:
+        except (EOFException, NotFiniteError):
             raise
         except Exception as error:
             for check, tensor in zip(self.checks, tensors, strict=True):

@@ -7,7 +7,7 @@ that the stages of PyTorch modules call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +20,10 @@ Pairs = list[tuple[Any, Any]]
 
 class ParameterAverage(Protocol):
     """What exchanges parameters behind some updates only."""
+
+    counters: Sequence[str]
+    """Two variables that are equal in the runs behind which parameters are equal; none if they are
+    never known to be."""
 
     def behind(self, scope: Scope) -> int:
         """Return how many updates there were since parameters were equal on all workers."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -31,6 +31,22 @@ class Stage(StrEnum):
     GRAD_SYNC = "grad_sync"
     UPDATE = "update"
     PARAM_SYNC = "param_sync"
+
+
+class Guard(Protocol):
+    """What looks at losses and gradients, and may end the training."""
+
+    def note(self, loss: torch.Tensor | None) -> None:
+        """Look at what backward has left; called once per step."""
+
+    def forget(self) -> None:
+        """Forget what was found: the step is skipped anyway."""
+
+    def agree(self) -> None:
+        """Stop on all workers if one of them has found something; all must call it."""
+
+    def stop_alone(self, rank: int) -> None:
+        """Stop if this worker has found something."""
 
 
 class _Stateless:
@@ -57,6 +73,11 @@ class Precision(_Stateless):
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """Return what `minimize` calls backward on for this loss."""
         return loss
+
+    def expects_overflow(self) -> bool:
+        """Tell whether a gradient may be infinite or NaN because of a scale, and is then not
+        used."""
+        return False
 
     def usable(self, parameters: Parameters, *, agreed: bool) -> bool:
         """Tell whether the gradients can be used; all workers get one answer.
@@ -108,6 +129,8 @@ class ParameterSync(_Stateless):
     needs_loss = False
     """`after_update` wants to know the loss."""
 
+    trains_alone = False
+    """Workers do not wait for each other between two exchanges of parameters."""
     behind = 0
     """Updates since parameters were last equal on all workers."""
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fleetx.step.fused_update import fuse_update
-from fleetx.step.stages import GradientSync, Memory, Parameters, ParameterSync, Precision
+from fleetx.step.stages import GradientSync, Guard, Memory, Parameters, ParameterSync, Precision
 
 
 class TrainStep:
@@ -29,6 +29,8 @@ class TrainStep:
         self.param_sync = ParameterSync()
         self.clip: Callable[[Parameters], None] | None = None
         """Bounds the gradients before an update."""
+        self.guard: Guard | None = None
+        """Looks at losses and gradients, and may end the training."""
         self.parameters: dict[str, torch.Tensor] = {}
         """What is trained, by name."""
         self.when_named: list[Callable[[dict[str, torch.Tensor]], None]] = []
@@ -47,6 +49,7 @@ class TrainStep:
             and type(self.grad_sync) is GradientSync
             and type(self.param_sync) is ParameterSync
             and self.clip is None
+            and self.guard is None
         )
 
     @property
@@ -97,6 +100,8 @@ class TrainStep:
     def run(self, loss: torch.Tensor | None = None) -> None:
         """Do everything that follows backward."""
         self._check_loss(loss)
+        if self.guard is not None:
+            self.guard.note(loss)
         if self.grad_sync.collect(self.parameters):
             self._finish(loss)
 
@@ -120,12 +125,20 @@ class TrainStep:
 
     def _finish(self, loss: torch.Tensor | None) -> None:
         """Exchange what was collected and update."""
+        if self.guard is not None:
+            if self.precision.expects_overflow():
+                self.guard.forget()
+            elif not self.param_sync.trains_alone:
+                self.guard.agree()
         if self.precision.usable(self.parameters, agreed=self.grad_sync.during_backward):
             self.grad_sync.exchange(self.parameters)
             if self.clip is not None:
                 self.clip(self.parameters)
             self.update.step()
         self.param_sync.after_update(self._tensors, loss)
+        # Workers that train alone hear of it where they meet.
+        if self.guard is not None and self.param_sync.trains_alone and not self.param_sync.behind:
+            self.guard.agree()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all stages but the optimizer's own; empty if none has any."""

@@ -15,6 +15,7 @@ from fleetx.techniques.lamb import LambTechnique
 from fleetx.techniques.lars import LarsTechnique
 from fleetx.techniques.local_sgd import LocalSgd
 from fleetx.techniques.recompute import Recompute
+from fleetx.techniques.stop_on_nan import StopOnNan
 
 KNOWN: tuple[type[Technique], ...] = (
     LarsTechnique,
@@ -27,4 +28,5 @@ KNOWN: tuple[type[Technique], ...] = (
     LocalSgd,
     AdaptiveLocalSgd,
     GradientMerge,
+    StopOnNan,
 )

@@ -317,6 +317,10 @@ class MixedPrecision(Precision):
         return scale
 
     # -- the verdict ----------------------------------------------------------------------
+    def expects_overflow(self) -> bool:
+        """Tell whether a smaller scale may still help against an overflow."""
+        return self.config.scaling.is_on and self.scale.item() > 1.0
+
     def usable(self, parameters: Parameters, *, agreed: bool) -> bool:
         """Tell whether all gradients are finite on all workers, and adapt the scale."""
         rules = self.config.scaling

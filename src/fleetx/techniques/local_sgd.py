@@ -36,6 +36,8 @@ class LocalUpdates(LocalGradients):
 class PeriodicAverage(ParameterSync):
     """Averages every `k_steps` updates, and after each one up to `begin_step`."""
 
+    trains_alone = True
+
     def __init__(
         self,
         step: TrainStep,

@@ -78,6 +78,11 @@ class LocalSgdProgram:
             pairs = [(p, _create_copy(p, SNAPSHOT, main, startup)) for p in parameters]
             self._append_counted(main, startup, pairs, momenta, loss)
 
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """The updates so far, and those up to the last average."""
+        return () if self._settings.get("every_run") else (_STEP, _LAST_STEP)
+
     def behind(self, scope: Scope) -> int:
         """Return how many updates there were since the last average; where the script counts
         itself (`every_run`), nobody knows."""

@@ -25,6 +25,7 @@ SETTINGS = {
     "adaptive_localsgd": {"adaptive_localsgd_configs": {"init_k_steps": 2}},
     "fp16_allreduce": {},
     "gradient_clip": {"gradient_clip_configs": {"norm": 1.0}},
+    "stop_on_nan": {},
 }
 
 

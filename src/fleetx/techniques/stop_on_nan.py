@@ -1,0 +1,159 @@
+"""stop_on_nan: end the training where a loss or gradient stops being a number.
+
+Wraps the precision. A hook adds up every gradient as backward makes it, before workers exchange it,
+so that the worker and the parameter are known where the NaN enters. All workers hear of it before
+the update that it would spoil (with LocalSGD at the next average, for workers do not wait for each
+other before) and stop together, with the same words.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.comm import world
+from fleetx.launch import environment
+from fleetx.static import layers
+from fleetx.static.dtypes import is_floating
+from fleetx.static.errors import NotFiniteError
+from fleetx.static.operator import OpRole
+from fleetx.static.ops.stop_on_nan import ADVICE
+from fleetx.static.program import Program, program_guard
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.stages import Parameters, Stage
+from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.train_step import TrainStep
+
+_LOSS = 1  # the number of the loss; parameters follow
+
+
+class NanGuard:
+    """Notes the first loss or gradient of this worker that is infinite or NaN."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._hooked: set[int] = set()
+        self._totals: dict[str, Tensor] = {}
+        self._step = 0
+        self._first: tuple[int, int] | None = None  # step, and number of what was no number
+
+    def watch(self, parameters: Parameters) -> None:
+        """Look at the gradients of these parameters from now on."""
+        self._names = list(parameters)
+        for name, parameter in parameters.items():
+            if parameter.requires_grad and id(parameter) not in self._hooked:
+                self._hooked.add(id(parameter))
+                parameter.register_hook(partial(self._add, name))
+
+    def _add(self, name: str, grad: Tensor) -> None:
+        grad = grad.detach()
+        total = (grad._values() if grad.is_sparse else grad).sum(dtype=torch.float32)
+        before = self._totals.get(name)
+        self._totals[name] = total if before is None else before + total
+
+    def note(self, loss: Tensor | None) -> None:
+        """Look at what backward has left; called once per step."""
+        self._step += 1
+        totals, self._totals = self._totals, {}
+        if self._first is not None:
+            return
+        if loss is not None and not bool(loss.detach().isfinite().all()):
+            self._first = self._step, _LOSS
+        elif totals:
+            device = next(iter(totals.values())).device
+            together = torch.stack([total.to(device) for total in totals.values()])
+            if not bool(together.isfinite().all()):
+                values = zip(totals, together.tolist(), strict=True)
+                name = next(name for name, value in values if not math.isfinite(value))
+                self._first = self._step, _LOSS + 1 + self._names.index(name)
+
+    def forget(self) -> None:
+        """Forget what was found: the step is skipped anyway."""
+        self._first = None
+
+    def agree(self) -> None:
+        """Stop on all workers if one of them has found something; all must call it."""
+        own = torch.tensor(self._first or (0, 0))
+        found = [(int(step), rank, int(number)) for rank, (step, number) in _gathered(own)]
+        found = [each for each in found if each[2]]
+        if found:
+            self._stop(*min(found))
+
+    def stop_alone(self, rank: int) -> None:
+        """Stop if this worker has found something."""
+        if self._first is not None:
+            self._stop(self._first[0], rank, self._first[1])
+
+    def _stop(self, step: int, rank: int, number: int) -> None:
+        self.forget()
+        what = "the loss" if number == _LOSS else f"the gradient of {self._names[number - 2]!r}"
+        raise NotFiniteError(
+            f"{what} became infinite or NaN in step {step} on worker {rank}, {ADVICE}"
+        )
+
+
+def _gathered(own: Tensor) -> list[tuple[int, list[int]]]:
+    return list(enumerate(each.tolist() for each in world.all_gather(own)))
+
+
+def _append_check(step: ProgramStep, main: Program, startup: Program, loss: Any) -> None:
+    block = main.global_block()
+    parameters = [p.name for p in main.all_parameters() if p.trainable and is_floating(p.dtype)]
+    if not parameters:
+        return
+    average = step.parameter_average
+    with program_guard(main, startup), main._optimized_guard([]):
+        counts = layers.create_global_var(
+            [2], 0, "int64", persistable=True, name="stop_on_nan_counts"
+        )
+        block.append_op(
+            type="stop_on_nan",
+            inputs={
+                "Loss": [loss.name],
+                "Param": parameters,
+                "Counts": [counts.name],
+                "Due": [] if average is None else list(average.counters),
+            },
+            outputs={"CountsOut": [counts.name]},
+            attrs={"op_role": OpRole.Optimize},
+        )
+
+
+class StopOnNan(Technique):
+    """Stops at the first loss or gradient that is no number.
+
+    Where the strategy does not say, it is on while the progress line is asked for.
+    """
+
+    name = "stop_on_nan"
+    wraps = frozenset({Stage.PRECISION})
+
+    @classmethod
+    def is_on(cls, strategy: object) -> bool:
+        """Tell whether a strategy asks for it, or nobody decided and the progress line is on."""
+        wanted = bool(getattr(strategy, cls.name, False))
+        was_set = getattr(strategy, "was_set", None)
+        if was_set is None or was_set(cls.name):
+            return wanted
+        return wanted or environment.progress_switch() == "1"
+
+    def change_update(
+        self, step: TrainStep, optimizer: torch.optim.Optimizer
+    ) -> torch.optim.Optimizer:
+        """Look at gradients from now on; the optimizer stays."""
+        step.guard = NanGuard()
+        step.when_named.append(step.guard.watch)
+        return optimizer
+
+    def change_program(self, step: ProgramStep) -> None:
+        """Append the check behind the update and what other techniques append there."""
+        step.after_update.append(partial(_append_check, step))
+
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return the line of the check."""
+        text = "every loss and gradient"
+        return [Row(stage=Stage.PRECISION, technique=self.name, settings=text)]

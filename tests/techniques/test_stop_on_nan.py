@@ -1,0 +1,101 @@
+"""A NaN ends the training on all workers, in the words of where it entered."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "workers"))
+
+import stop_on_nan as worker
+from running import run
+
+from fleetx import fleet
+from fleetx.monitor.recorder import Recorder
+
+# The step in which all stop: that of the NaN, or the next in which workers meet.
+STOPS = {
+    **dict.fromkeys(("plain", "minimize", "finite loss", "dgc", "amp, scale 1"), worker.BAD),
+    **dict.fromkeys(("merge", "localsgd", "merge localsgd"), 6),
+}
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def trained(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
+    if request.param == 1:
+        modules = {name: worker.modules(name, each) for name, each in worker.CASES.items()}
+        programs = {name: worker.programs(worker.CASES[name]) for name in worker.PROGRAMS}
+        return [{"modules": modules, "programs": programs}]
+    return run("stop_on_nan.py", tmp_path_factory.mktemp("nan"))
+
+
+@pytest.mark.parametrize("case", list(STOPS))
+def test_modules_stop_together_and_name_step_worker_and_parameter(
+    trained: list[dict[str, Any]], case: str
+) -> None:
+    first = trained[0]["modules"][case]
+    assert all(result["modules"][case] == first for result in trained)
+    alone = len(trained) == 1 and "localsgd" in case and "merge" not in case
+    assert first["stopped"] == (worker.BAD if alone else STOPS[case])
+    what = "the loss" if case == "minimize" else "the gradient of '2."
+    assert first["words"].startswith(what)
+    assert f"in step {worker.BAD} on worker {len(trained) - 1}" in first["words"]
+
+
+@pytest.mark.parametrize("case", ["plain", "merge", "localsgd"])
+def test_programs_stop_together(trained: list[dict[str, Any]], case: str) -> None:
+    first = trained[0]["programs"][case]
+    assert all(result["programs"][case] == first for result in trained)
+    alone = len(trained) == 1 and case == "localsgd"
+    assert first["stopped"] == (worker.BAD if alone else STOPS[case])
+    where = f"step {worker.BAD} on worker {len(trained) - 1}"
+    assert f"the loss became infinite or NaN in {where}" in first["words"]
+    assert f"'fc_0.w_0' in step {first['stopped']}" in first["words"]
+
+
+def test_an_overflow_of_amp_is_skipped(trained: list[dict[str, Any]]) -> None:
+    for result in trained:
+        for kind in ("modules", "programs"):
+            assert result[kind]["amp"] == {"stopped": None, "finite": True}
+
+
+def test_switched_off_it_goes_on(trained: list[dict[str, Any]]) -> None:
+    for result in trained:
+        for kind in ("modules", "programs"):
+            assert result[kind]["off"] == {"stopped": None, "finite": False}
+
+
+@pytest.mark.parametrize(
+    ("progress", "said", "is_on"),
+    [("1", None, True), ("1", False, False), ("0", None, False), ("0", True, True)],
+)
+def test_with_a_progress_line_it_is_on_unless_the_script_says_no(
+    monkeypatch: pytest.MonkeyPatch, progress: str, said: bool | None, is_on: bool
+) -> None:
+    monkeypatch.setenv("FLEETX_PROGRESS", progress)
+    settings = {} if said is None else {"stop_on_nan": said}
+    worker.begin(settings)
+    model = fleet.distributed_model(torch.nn.Linear(2, 1))
+    optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    assert (optimizer.train_step.guard is not None) is is_on
+    monkeypatch.setenv("FLEETX_PROGRESS", "0")
+    fleet.init(is_collective=True)
+
+
+def test_a_measured_loss_that_is_no_number_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = Recorder([], None)
+    for loss in (1.0, float("nan"), float("nan")):
+        recorder.note_loss(torch.tensor(loss))
+        recorder.step_ended()
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "the loss is nan in step 2"
+    ]
