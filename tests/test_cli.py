@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fleetx
-from fleetx import cli
+from fleetx import cli, compiled
 from fleetx.ps.security import JobKeys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +20,16 @@ def test_info_names_versions_and_devices(capsys):
     shown = capsys.readouterr().out
     for word in (fleetx.__version__, "torch", "protobuf", "threads", "GPU", "gloo"):
         assert word in shown
+
+
+def test_info_names_compiled_modules(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    for module in compiled.MODULES:
+        reason = compiled.why_missing(module)
+        state = f"in Python, slower: {reason}" if reason else "compiled"
+        assert f"{state} ({module})" in shown
 
 
 @pytest.mark.parametrize(
