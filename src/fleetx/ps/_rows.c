@@ -16,6 +16,13 @@ LOADS_ON_OLDER_SYSTEMS(log)
 #define BLOCK_BYTES (8u << 20)
 /* Rows are read in no order: large pages save most of the walks through page tables. */
 #define LARGE_PAGE ((size_t)2 << 20)
+/* Blocks are whole pages, which have up to 64 KiB. AddressSanitizer watches the heap only, so that
+ * under it blocks come from there and end with their last row. */
+#ifdef __SANITIZE_ADDRESS__
+#define PAGE ((size_t)1)
+#else
+#define PAGE ((size_t)64 << 10)
+#endif
 
 typedef struct {
     PyObject_HEAD
@@ -36,9 +43,43 @@ static inline uint64_t row_limit(const RowStore *self) {
     return (uint64_t)self->block_count << self->shift;
 }
 
+/* Memory for a block, or NULL. A store's first block has no large pages: it may stay small. */
+static uint8_t *new_block(size_t size, int large) {
+#ifdef __SANITIZE_ADDRESS__
+    (void)large;
+    return calloc(1, size);
+#else
+    uint8_t *raw = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED) {
+        return NULL;
+    }
+    const size_t before = (size_t)(-(uintptr_t)raw & (LARGE_PAGE - 1));
+    if (before > 0) {
+        munmap(raw, before);
+    }
+    if (before < LARGE_PAGE) {
+        munmap(raw + before + size, LARGE_PAGE - before);
+    }
+    if (large) {
+        madvise(raw + before, size, MADV_HUGEPAGE); /* a wish: without it all works as well */
+    }
+    return raw + before;
+#endif
+}
+
+static void free_block(uint8_t *block, size_t size) {
+#ifdef __SANITIZE_ADDRESS__
+    (void)size;
+    free(block);
+#else
+    munmap(block, size);
+#endif
+}
+
 static void store_dealloc(RowStore *self) {
     for (size_t i = 0; i < self->block_count; i++) {
-        munmap(self->blocks[i], self->block_size);
+        free_block(self->blocks[i], self->block_size);
     }
     free(self->blocks);
     if (self->lock != NULL) {
@@ -64,34 +105,13 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     while (((size_t)2 << self->shift) * self->record <= BLOCK_BYTES) {
         self->shift++;
     }
-    /* Whole pages, which have up to 64 KiB. */
-    self->block_size = (((size_t)1 << self->shift) * self->record + 65535) & ~(size_t)65535;
+    self->block_size = (((size_t)1 << self->shift) * self->record + PAGE - 1) & ~(PAGE - 1);
     self->lock = PyThread_allocate_lock();
     if (self->lock == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
     return (PyObject *)self;
-}
-
-/* Memory for a block, or NULL. A store's first block has no large pages: it may stay small. */
-static uint8_t *new_block(size_t size, int large) {
-    uint8_t *raw = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED) {
-        return NULL;
-    }
-    const size_t before = (size_t)(-(uintptr_t)raw & (LARGE_PAGE - 1));
-    if (before > 0) {
-        munmap(raw, before);
-    }
-    if (before < LARGE_PAGE) {
-        munmap(raw + before + size, LARGE_PAGE - before);
-    }
-    if (large) {
-        madvise(raw + before, size, MADV_HUGEPAGE); /* a wish: without it all works as well */
-    }
-    return raw + before;
 }
 
 static PyObject *store_grow(RowStore *self, PyObject *object) {
