@@ -38,6 +38,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.randomly_reset_seed = False
 
 
+# Fixtures that run a job of several processes, for all tests of a module.
+_JOBS = {"trained", "walked", "searched", "job", "served"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not _JOBS.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in one line each why tests were skipped, and which command brings in what is missing."""
     reasons = Counter(

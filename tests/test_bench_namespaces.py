@@ -11,6 +11,8 @@ import pytest
 
 from waiting import LIMIT, wait_for_end
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 BENCH = Path(__file__).parent.parent / "bench"
 SIZE = 1_000_000
 

@@ -59,6 +59,7 @@ def test_show_refuses_a_file_of_another_kind(capsys):
     assert "inference.pdiparams" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_module_runs_as_a_command():
     done = subprocess.run(
         [sys.executable, "-m", "fleetx", "--version"],

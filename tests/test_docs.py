@@ -15,6 +15,7 @@ def python_blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_code_of_the_page_runs(page, tmp_path):
     script = tmp_path / "page.py"

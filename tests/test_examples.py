@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 ROOT = Path(__file__).resolve().parent.parent
 FLEETRUN = ["-m", "fleetx.launch", "--nproc_per_node", "2"]
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]

@@ -98,6 +98,7 @@ class TestImports:
         )
         assert heavy == "set()"
 
+    @pytest.mark.slow
     def test_parts_load_on_first_use(self):
         assert run_python("import fleetx\nprint(fleetx.static.__name__)") == "fleetx.static"
 
@@ -108,6 +109,7 @@ class TestImports:
     def test_parts_are_listed(self):
         assert "static" in dir(fleetx)
 
+    @pytest.mark.slow
     def test_fleetx_never_imports_the_paddle_names(self):
         assert run_python("import fleetx.static\nprint('paddle' in sys.modules)") == "False"
 

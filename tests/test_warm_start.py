@@ -11,6 +11,8 @@ import pytest
 import warm_start
 from waiting import LIMIT, wait_for_end
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 SCRIPT = """
 import json, os, pathlib, signal, sys, threading, time
 loaded = "torch" in sys.modules

@@ -30,6 +30,7 @@ class TestTwoWorkers:
         printed = fleetrun(folder, Path(__file__).parent / "fit_pictures.py", data)
         return printed, results(folder)
 
+    @pytest.mark.slow
     def test_fit_prints_a_line_per_step_after_the_first_ones(self, job):
         for text in job[0]:
             found = re.findall(rf"^epoch id: (\d), {STEP}", text, re.M)
@@ -53,6 +54,7 @@ class TestTwoWorkers:
         assert all(speed > 0 for result in job[1] for speed in result["speeds"])
 
 
+@pytest.mark.slow
 def test_cpu_trainer_learns_with_parameter_servers(tmp_path):
     options = ("--server_num", "1", "--worker_num", "2")
     printed = fleetrun(tmp_path, Path(__file__).parent / "fit_on_servers.py", options=options)

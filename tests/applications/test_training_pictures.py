@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pictures import fleetrun, results, write_folder
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 PROGRAM = Path(__file__).parent / "train_pictures.py"
 COST = re.compile(r"^worker_index: (\d), step(\d+) cost = (\d+\.\d+), speed: (\d+\.\d+)$", re.M)
 TINY = {"class_dim": 3, "image_size": 32, "width": 4}

@@ -14,6 +14,8 @@ from corpora import bert_folder, click_file
 import warm_start
 from waiting import LIMIT
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = Path(__file__).parent / "workers"
 

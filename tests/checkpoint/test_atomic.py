@@ -47,6 +47,7 @@ def test_full_disk_keeps_the_old_file(tmp_path):
     assert files_in(tmp_path) == ["model"]
 
 
+@pytest.mark.slow
 def test_killed_writer_keeps_the_old_file(tmp_path):
     target = tmp_path / "model"
     target.write_bytes(b"old")

@@ -77,6 +77,7 @@ def test_blocks_must_be_in_order():
         parse_program(program.SerializeToString(), source="f")
 
 
+@pytest.mark.slow
 def test_messages_do_not_enter_the_default_pool_and_import_is_lazy():
     code = (
         "import sys\n"

@@ -18,6 +18,7 @@ def data_set(root, **options):
     return ImageNet(root, options.pop("phase", "train"), augment=SMALL, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 7, 23, 100])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 8])
 def test_workers_share_all_images(count, world_size):

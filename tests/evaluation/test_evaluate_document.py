@@ -53,6 +53,7 @@ def run(folder, *command):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_vectors_of_the_example_are_those_of_its_model(imagenet, tmp_path, capsys):
     printed = run(
         tmp_path,
@@ -74,6 +75,7 @@ def test_vectors_of_the_example_are_those_of_its_model(imagenet, tmp_path, capsy
     assert open_vectors(out).ids(0, 2) == ["n00/0.jpeg", "n01/1.jpeg"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not DOCUMENTS.is_dir(),
     reason="not beside the project: documents, data",

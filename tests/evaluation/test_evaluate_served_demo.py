@@ -14,6 +14,8 @@ from sklearn.datasets import load_digits
 
 from fleetx import cli
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):

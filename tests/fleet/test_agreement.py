@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from test_talking import environment, run_all
 
 from ports import free_ports
 from waiting import LIMIT
+
+pytestmark = pytest.mark.slow  # starts jobs or servers
 
 SCRIPT = str(Path(__file__).parent / "workers" / "disagree.py")
 CASES = 8

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import warm_start
@@ -43,6 +44,7 @@ def test_buckets_have_one_type():
     assert found == {torch.float32: (0, 2), torch.float64: (1,)}
 
 
+@pytest.mark.slow
 def test_pieces_are_summed_in_two_layers(tmp_path):
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "4"]
     done = subprocess.run(

@@ -14,6 +14,8 @@ import pytest
 import warm_start
 from waiting import LIMIT
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 WORKERS = Path(__file__).parent / "workers"
 
 

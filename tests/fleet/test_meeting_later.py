@@ -30,6 +30,7 @@ def build(fleet: Fleet) -> None:
         fleet.distributed_optimizer(static.optimizer.SGD(0.1)).minimize(loss)
 
 
+@pytest.mark.slow
 def test_a_program_is_built_without_the_others(fleet: Fleet) -> None:
     build(fleet)
     assert not torch.distributed.is_initialized()
@@ -38,6 +39,7 @@ def test_a_program_is_built_without_the_others(fleet: Fleet) -> None:
         static.Executor(static.CPUPlace()).run(fleet.startup_program)
 
 
+@pytest.mark.slow
 def test_a_barrier_waits(fleet: Fleet) -> None:
     with pytest.raises(RuntimeError, match="worker 0 waited 1 s for worker 1 of 2"):
         fleet.barrier_worker()

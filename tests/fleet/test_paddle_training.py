@@ -13,6 +13,8 @@ import pytest
 import warm_start
 from waiting import LIMIT
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 SCRIPT = str(Path(__file__).parent / "workers" / "train_paddle.py")
 ROOT = Path(__file__).parents[2]
 

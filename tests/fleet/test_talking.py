@@ -14,6 +14,8 @@ import warm_start
 from ports import free_ports
 from waiting import LIMIT
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 SCRIPT = str(Path(__file__).parent / "workers" / "talk.py")
 
 

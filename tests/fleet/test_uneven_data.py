@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import warm_start
 from waiting import LIMIT
+
+pytestmark = pytest.mark.slow  # starts jobs or servers
 
 SCRIPT = Path(__file__).parent / "workers" / "train_uneven.py"
 

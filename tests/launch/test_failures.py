@@ -14,6 +14,8 @@ from launching import clean_environment
 
 from waiting import LIMIT, is_running, wait_until
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 # Rank 0 and its helpers wait for ever; the last rank does what the arguments say.
 CRASH = """
 import os, signal, subprocess, sys, time

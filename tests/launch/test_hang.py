@@ -29,6 +29,7 @@ dist.all_reduce(torch.zeros(1))
 """
 
 
+@pytest.mark.slow
 def test_stacks_and_collectives_of_all_ranks(fleetrun, script):
     script(HANG)
     run = fleetrun("--nproc_per_node=2", "--hang_timeout=3", "train.py")
@@ -43,6 +44,7 @@ def test_stacks_and_collectives_of_all_ranks(fleetrun, script):
     assert "run_script.py" not in run.stderr
 
 
+@pytest.mark.slow
 def test_steps_and_output_count_as_life(fleetrun, script):
     script(
         "import os, time\n"
@@ -55,6 +57,7 @@ def test_steps_and_output_count_as_life(fleetrun, script):
     assert run.end() == 0, run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["train.py"], ["-m", "train"]])
 def test_tracebacks_look_as_without_it(fleetrun, script, tmp_path, arguments):
     script("def fail():\n    raise ValueError('as usual')\n\n\nfail()\n")

@@ -10,6 +10,8 @@ from launching import ROOT, clean_environment
 
 from waiting import LIMIT
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 
 def namespaces_are_refused() -> str:
     """Say why there can be no network namespaces here, or return ''."""

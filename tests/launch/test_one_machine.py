@@ -7,6 +7,8 @@ import pytest
 
 from ports import consecutive_ports
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 REPORT = """
 import json, os, sys
 names = ("PADDLE_", "FLAGS_", "MASTER_", "TORCHELASTIC_", "GROUP_", "ROLE_", "LOCAL_")

@@ -15,6 +15,8 @@ from machines import Namespaces, machines
 
 from ports import consecutive_ports
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 # Workers start with different weights and share a batch.
 TRAIN = """
 import json, pathlib, sys

@@ -24,6 +24,8 @@ from waiting import LIMIT, is_running, wait_until
 sys.path.append(str(ROOT / "tests/ps"))
 import training  # noqa: E402 - the model that the servers of these tests keep
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 JOB = Path(__file__).with_name("server_job.py")
 HELPERS = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'compat'}:{ROOT / 'tests/ps'}"}
 TWO = ("--server_num=2", "--worker_num=2")

@@ -12,6 +12,8 @@ from launching import clean_environment
 from ports import consecutive_ports
 from waiting import LIMIT
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 needs_mpi = pytest.mark.skipif(
     shutil.which("mpirun") is None or find_spec("mpi4py") is None,
     reason="mpirun is missing: apt-get install openmpi-bin"

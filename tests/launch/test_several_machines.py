@@ -11,6 +11,8 @@ from machines import machines
 from ports import consecutive_ports
 from waiting import is_running, wait_until
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 HOSTS = ["127.0.0.1", "127.0.0.2"]
 
 WAIT = """

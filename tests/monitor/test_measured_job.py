@@ -10,6 +10,8 @@ from monitored_jobs import CHROMIUM, WORKERS, browse, environment, fleetrun
 
 from fleetx.monitor.run_folder import read_run
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 STEPS = 24
 
 

@@ -69,6 +69,7 @@ def test_a_narrow_terminal_has_no_bar():
     assert ["━" in screen for screen in screens] == [False, True]
 
 
+@pytest.mark.slow
 def test_in_a_log_there_are_plain_lines():
     done = subprocess.run(
         [sys.executable, "-c", LOOP], env=environment(), capture_output=True, text=True

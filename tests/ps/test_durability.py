@@ -75,6 +75,7 @@ def train_in_processes(tmp_path, steps, disturb=None, **settings):
     return result(tmp_path, 0)
 
 
+@pytest.mark.slow
 def test_kills_of_servers_and_workers_do_not_change_a_bit(tmp_path):
     steps = 60
     undisturbed = train_in_processes(tmp_path / "quiet", steps)
@@ -91,6 +92,7 @@ def test_kills_of_servers_and_workers_do_not_change_a_bit(tmp_path):
     same(train_in_processes(tmp_path / "kills", steps, disturb), undisturbed)
 
 
+@pytest.mark.slow
 def test_lost_messages_change_nothing_but_speed():
     def run(drop):
         drops = {"drop": drop, "drop_seed": 5}
@@ -177,6 +179,7 @@ def test_saving_and_loading_on_another_number_of_servers(tmp_path):
         mode.stop()
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_named_and_ends_the_step(tmp_path):
     settings = {"workers": 2, "lease": 1.5, "worker_wait": 1.0, "log": str(tmp_path / "log")}
     with servers(1, **settings) as (endpoints, processes):

@@ -18,6 +18,8 @@ from fleetx.fleet.server_mode import ServerMode
 from fleetx.fleet.session import Fleet
 from fleetx.ps.table_spec import InitializerSpec
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 DATA = Path(__file__).parents[3] / "shared" / "data" / "ml-100k" / "ml-100k.inter"
 DIM, BATCH, EPOCHS = 8, 1000, 2
 

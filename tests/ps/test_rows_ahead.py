@@ -227,6 +227,7 @@ def alone(case: Case) -> dict[str, Any]:
         return {n: static.global_scope().find_var(n).value.numpy().copy() for n in names}
 
 
+@pytest.mark.slow
 def test_programs_ask_for_the_rows_of_the_next_batch():
     cases = [
         Case(2, 2),

@@ -167,6 +167,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return run_job(_job, 2, 2, folder)
 
 
+@pytest.mark.slow
 def test_a_global_shuffle_keeps_every_sample_once(workers: list[Any]) -> None:
     everything = list(range(FILES * LINES))
     assert [len(worker["files"]) for worker in workers] == [3, 2]

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from jobs import run_job
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 pytest.importorskip("paddle")
 
 

@@ -17,6 +17,8 @@ from fleetx import fleet, static
 from fleetx.fleet.server_mode import server_mode
 from fleetx.static.io import load_inference_dir
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 
 def _train(folder: str, first: int, last: int, load: str | None) -> Any:
     """Be any process of a job that trains some steps and saves; return what it predicts."""

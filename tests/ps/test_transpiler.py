@@ -81,11 +81,13 @@ def alone() -> list[float]:
         ]
 
 
+@pytest.mark.slow
 def test_synchronous_training_is_training_alone():
     both = np.mean(run_job(script, 2, 2, True, True), axis=0)
     np.testing.assert_allclose(both, alone(), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_asynchronous_workers_learn_and_servers_end():
     for losses in run_job(script, 1, 2, False, False):
         assert np.mean(losses[-3:]) < np.mean(losses[:3])

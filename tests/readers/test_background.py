@@ -82,6 +82,7 @@ def test_a_dropped_iterator_ends_its_thread():
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_a_running_reader_does_not_keep_or_crash_the_interpreter():
     code = (
         "from fleetx.static.readers.background import BackgroundIterator\n"

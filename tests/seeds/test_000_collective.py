@@ -10,6 +10,8 @@ import pytest
 from seed_programs import COST, EXAMPLES, ROOT, results, run, saved, workers
 from tiny_imagenet import write_imagenet
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 FOLDER = EXAMPLES / "000_collective_guide"
 WEIGHTS = {f"fc_{i}.{kind}_0" for i in range(3) for kind in "wb"}
 

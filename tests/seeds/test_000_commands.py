@@ -12,6 +12,8 @@ from tiny_imagenet import write_imagenet
 
 from ports import consecutive_ports
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 GUIDE = "000_collective_guide"
 TINY = (
     "--model=ResNet18", "--class_dim=4", "--image_shape=3,16,16", "--resize_short_size=20",

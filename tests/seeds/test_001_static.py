@@ -1,6 +1,9 @@
 """The programs of the static quick start: alone, and with the workers that `--gpus` asks for."""
 
+import pytest
 from seed_programs import EPOCH, EXAMPLES, run
+
+pytestmark = pytest.mark.slow  # starts jobs or servers
 
 FOLDER = EXAMPLES / "001_static_quick_start"
 

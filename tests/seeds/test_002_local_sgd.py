@@ -6,6 +6,8 @@ import pytest
 from seed_programs import EXAMPLES, run
 from tiny_imagenet import SIZES, write_imagenet
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 LINE = re.compile(
     r"^worker_index: (\d), step(\d+) cost = \d+\.\d{6}, total time cost = \d+\.\d{6}, "
     r"step per second: \d+\.\d{6}, speed: \d+\.\d{6}$",

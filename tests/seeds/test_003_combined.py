@@ -3,8 +3,11 @@ downloaded."""
 
 import re
 
+import pytest
 from seed_programs import COST, EXAMPLES, run, workers
 from tiny_imagenet import SIZES, served
+
+pytestmark = pytest.mark.slow  # starts jobs or servers
 
 FOLDER = EXAMPLES / "003_combined_strategies"
 

@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
 from seed_programs import EXAMPLES, run, saved
 
 from ports import free_endpoints
+
+pytestmark = pytest.mark.slow  # starts jobs or servers
 
 FOLDER = EXAMPLES / "004_parameter_servers"
 LINE = re.compile(

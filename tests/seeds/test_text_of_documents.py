@@ -28,10 +28,13 @@ from tiny_imagenet import SIZES, served, write_imagenet
 from ports import free_endpoints
 
 DOCUMENTS = ROOT.parent / "shared" / "seeds"
-pytestmark = pytest.mark.skipif(
-    not DOCUMENTS.is_dir(),
-    reason="not beside the project: documents, data",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not DOCUMENTS.is_dir(),
+        reason="not beside the project: documents, data",
+    ),
+]
 
 
 def python_blocks(document: str) -> list[str]:

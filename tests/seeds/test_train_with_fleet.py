@@ -10,6 +10,8 @@ from seed_programs import EPOCH, EXAMPLES, ROOT, run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_imagenet import write_imagenet
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 SMALL = (
     "--model=ResNet18", "--class_dim=4", "--image_shape=3,32,32", "--resize_short_size=36",
     "--batch_size=4", "--reader_processes=1", "--log_every=1",

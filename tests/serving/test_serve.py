@@ -14,6 +14,8 @@ from fleetx import cli
 from fleetx.serving import load_model
 from waiting import LIMIT
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 
 @pytest.fixture(scope="module")
 def server(folder):

@@ -222,6 +222,7 @@ def test_with_amp_it_is_the_same_as_amp_alone(net: Net, lists: dict[str, Any]) -
     assert_same(*results)
 
 
+@pytest.mark.slow
 def test_two_workers_train_as_without(tmp_path: Path) -> None:
     for result in run("recompute.py", tmp_path):
         for name, (plain, again) in result.items():

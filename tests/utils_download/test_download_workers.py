@@ -41,6 +41,7 @@ with open(f"{out}.{fleet.worker_index()}", "w") as file:
 """
 
 
+@pytest.mark.slow
 def test_workers_wait_for_each_other_and_fail_together(server, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "2"]
