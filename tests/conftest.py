@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import os
 import random
 import re
 import signal
@@ -27,6 +28,8 @@ if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 leftovers.adopt_orphans()
+# torch's compiler works in this process instead of starting a pool of others that load torch too.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -24,7 +24,7 @@ import torch
 from fleetx import fleet
 from fleetx.launch.worker_environment import detect
 
-fleet.init(is_collective=True, timeout_seconds=60)
+fleet.init(is_collective=True)
 rank, workers = fleet.worker_index(), fleet.worker_num()
 torch.manual_seed(rank)
 model = torch.nn.Linear(3, 1).double()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fleetx import static
 from fleetx.static import layers
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="torch's compiler needs g++: apt-get install g++"
+)
 
 
 def mlp(hidden: int = 16, classes: int = 3, width: int = 8) -> tuple[Any, Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_networks import batch, mlp, started, value
+from small_networks import batch, mlp, needs_compiler, started, value
 
 from fleetx import static
 from fleetx.static import layers
@@ -87,6 +87,8 @@ def test_locals_are_freed_after_their_last_use() -> None:
     assert "; del v" in source_of(exe)
 
 
+@pytest.mark.slow
+@needs_compiler
 def test_compiled_steps_train_alike() -> None:
     _, _, loss = mlp()
     static.optimizer.Adam(0.01).minimize(loss)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_networks import needs_compiler
 
 from fleetx import static
 from fleetx.static import layers
@@ -161,6 +162,8 @@ def test_an_error_in_a_segment_names_its_op() -> None:
         exe.run(feed=FEED)
 
 
+@pytest.mark.slow
+@needs_compiler
 def test_a_compiled_program_recomputes_too() -> None:
     plain = trained_weights(None)
     again = trained_weights((0, 2), compiled=True)
