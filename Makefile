@@ -24,7 +24,7 @@ PADDLE_PYTHONS = env $$(for v in $(VERSIONS); do test ! -e $(VENV)-paddle$$v/.re
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick chaos grid lint format bench interop paddles wheels sanitize clean
+.PHONY: help demo test quick matrix chaos grid lint format bench interop paddles wheels sanitize clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ test: $(READY) ## run all tests (ARGS="-k name" to choose)
 
 quick: $(READY) ## run the tests that take little time, of every package: for the inner loop
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+
+# Needs no environment of its own: it creates one per row, in a folder outside the checkout.
+matrix: ## other versions of Python, PyTorch and NumPy (ARGS="py312 oldest --keep" to choose; 6 GB each)
+	$(PYTHON) tests/matrix.py $(ARGS)
 
 chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count seed") and compare bit for bit
 	OMP_NUM_THREADS=1 $(BIN)/python tests/ps/chaos.py $(ARGS)

@@ -1,9 +1,10 @@
-"""Write the tables of bench/README.md from the figures of the last runs.
+"""Write the tables of bench/README.md and of the READMEs from the figures of the last runs.
 
     python bench/report.py
 
 Between the lines `<!-- figures: NAME -->` and `<!-- end of figures -->` stands what
-bench/results/NAME.json holds; NAME `interop` is interop/results.json. The rest is left as it is.
+bench/results/NAME.json holds; NAME `interop` is interop/results.json, `matrix` and `matrix_zh` are
+tests/matrix.json. The rest is left as it is.
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-README = HERE / "README.md"
-INTEROP = HERE.parent / "interop" / "results.json"
+ROOT = HERE.parent
+PAGES = (HERE / "README.md", ROOT / "README.md", ROOT / "README.zh-CN.md")
+ELSEWHERE = {
+    "interop": ROOT / "interop" / "results.json",
+    "matrix": ROOT / "tests" / "matrix.json",
+    "matrix_zh": ROOT / "tests" / "matrix.json",
+}
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.S)
 
 
-def table(headings: list[str], rows: list[list[str]]) -> str:
+def table(headings: list[str], rows: list[list[str]], column: str = "--:") -> str:
     """Return a Markdown table; columns of figures stand to the right."""
-    lines = [headings, ["---" if i == 0 else "--:" for i in range(len(headings))], *rows]
+    lines = [headings, ["---" if i == 0 else column for i in range(len(headings))], *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
@@ -142,6 +148,90 @@ def local_sgd_table(record: dict[str, Any]) -> str:
     return "\n".join(tables)
 
 
+LAUNCHERS = ("fleetrun", "torchrun", "mpirun (Open MPI)", "srun (Slurm)")
+CHINESE = {
+    "run": "已运行",
+    "not run": "未运行",
+    "device": "设备",
+    "system": "系统",
+    "communication": "通信",
+    "started by": "启动方式",
+    "other CPUs": "其他 CPU",
+    "MPI backend of PyTorch": "PyTorch 的 MPI 后端",
+    "versions": "版本",
+    "pinned": "`constraints.txt`",
+    "newest": "最新",
+    "chosen": "指定",
+    "lowest": "所有依赖的最低版本",
+    "commands above": "上面的命令",
+    "tests": "测试",
+    "date": "日期",
+    "passed": "通过",
+    "failed": "失败",
+    "error": "出错",
+}
+Words = Callable[[str], str]
+
+
+def english(word: str) -> str:
+    """Return the word as it is."""
+    return word
+
+
+def chinese(word: str) -> str:
+    """Return the word in Chinese; names and what a program printed stay as they are."""
+    return CHINESE.get(word, word)
+
+
+def outcome(row: dict[str, Any], say: Words = english) -> tuple[str, str]:
+    """Return what a row of the matrix came to: the commands, and the tests."""
+    for problem in ("not run", "error"):
+        if problem in row:
+            return f"{say(problem)}: {row[problem]}", ""
+    failed = [name for name, passed in row["commands"].items() if not passed]
+    commands = f"{len(row['commands']) - len(failed)} {say('passed')}"
+    tests = f"{row['tests']['passed']} {say('passed')}"
+    if failed:
+        commands += f", {say('failed')}: {', '.join(failed)}"
+    if row["tests"]["failed"]:
+        tests += f", {len(row['tests']['failed'])} {say('failed')}"
+    return commands, tests
+
+
+def matrix_table(rows: dict[str, Any], say: Words = english) -> str:
+    """Return where FleetX has been run and where not, and the versions it was run with."""
+    done = [row for row in rows.values() if "commands" in row]
+    used = {name for row in done for name in row["tests"]["launchers"]}
+    used |= {name for row in done for name, passed in row["commands"].items() if passed}
+    launchers = [name for name in LAUNCHERS if name in used]
+    others = [name for name in LAUNCHERS if name not in used]
+    where = [
+        ["device", sorted({row["cpu"] for row in done}), ["CUDA", "ROCm", "other CPUs"]],
+        ["communication", ["Gloo"], ["NCCL", "MPI backend of PyTorch"]],
+        ["started by", launchers, [*others, "Kubernetes"]],
+        ["system", sorted({row["system"] for row in done}), ["macOS", "Windows"]],
+    ]
+    lines = [[say(what), *(", ".join(map(say, cell)) for cell in cells)] for what, *cells in where]
+    runs = []
+    for row in rows.values():
+        # What is behind the plus is the build: cpu, cu126.
+        torch = row.get("torch", "").split("+")[0]
+        versions = [row["python"], torch, row.get("numpy", ""), say(row["versions"])]
+        runs.append([*versions, *outcome(row, say), row["date"]])
+    columns = ["PyTorch", "NumPy", "versions", "commands above", "tests", "date"]
+    return "\n".join(
+        [
+            table(["", say("run"), say("not run")], lines, "---"),
+            table(["Python", *map(say, columns)], runs, "---"),
+        ]
+    )
+
+
+def matrix_table_zh(rows: dict[str, Any]) -> str:
+    """Return the tables of the matrix in Chinese."""
+    return matrix_table(rows, chinese)
+
+
 RENDERERS: dict[str, Callable[[Any], str]] = {
     "static_graph": contest_table,
     "collective": contest_table,
@@ -159,6 +249,8 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "evaluation": goals_table,
     "monitor": goals_table,
     "interop": interop_table,
+    "matrix": matrix_table,
+    "matrix_zh": matrix_table_zh,
 }
 
 
@@ -179,12 +271,13 @@ def render(text: str, sources: Callable[[str], Path]) -> str:
 
 def source(name: str) -> Path:
     """Return the file that holds the figures of a name."""
-    return INTEROP if name == "interop" else HERE / "results" / f"{name}.json"
+    return ELSEWHERE.get(name, HERE / "results" / f"{name}.json")
 
 
 def main() -> None:
-    README.write_text(render(README.read_text(), source))
-    print(f"wrote {README.relative_to(HERE.parent)}")
+    for page in PAGES:
+        page.write_text(render(page.read_text(), source))
+        print(f"wrote {page.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
