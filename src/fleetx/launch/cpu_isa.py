@@ -78,11 +78,6 @@ class Verdict:
     """The value for ONEDNN_MAX_CPU_ISA; empty for none."""
     detail: str = ""
 
-    @property
-    def works(self) -> bool:
-        """Whether bfloat16 can be computed with this limit, as far as is known."""
-        return self.state is not State.BROKEN
-
     def sentence(self) -> str:
         """Return what `fleetx info` and messages say."""
         match self.state:
@@ -266,17 +261,23 @@ class _Outcomes:
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self._file.parent, prefix=".cpu-")
+        except OSError:  # a home that cannot be written to: the next job tests again
+            return
+        try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
             os.replace(name, self._file)
-        except OSError:  # read-only home, full disk: the next job tests again
-            return
+        except OSError:  # a full disk: the same
+            os.unlink(name)
 
 
 def _machine(cpuinfo: str, probe: Sequence[str]) -> dict[str, str]:
     """Return what an outcome depends on: another boot may be on another hypervisor."""
     model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, flags=re.MULTILINE)
-    boot = Path("/proc/sys/kernel/random/boot_id")
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # hidden in some containers
+        boot = ""
     try:
         torch = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -285,7 +286,7 @@ def _machine(cpuinfo: str, probe: Sequence[str]) -> dict[str, str]:
         "cpu": model.group(1) if model else "",
         "flags": _digest(" ".join(sorted(_flags(cpuinfo)))),
         "kernel": platform.release(),
-        "boot": boot.read_text(encoding="ascii").strip() if boot.exists() else "",
+        "boot": boot,
         "torch": torch,
         "probe": _digest("\0".join(probe)),
     }
