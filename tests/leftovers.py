@@ -266,6 +266,9 @@ def left(was: Before, checkout: Checkout) -> list[str]:
 
 def _after_a_while(find: Callable[[], Any]) -> Any:
     """Look until nothing is found or the grace is over; return what was found last."""
+    if not find():
+        return []
+    gc.collect()  # what only a cycle of references keeps, such as an error and its frames
     found = find()
     end = time.monotonic() + GRACE
     pause = threading.Event()
@@ -307,9 +310,6 @@ def _left_sockets(was: Before) -> list[str]:
     def find() -> list[str]:
         return sorted(_sockets() - was.sockets)
 
-    if not find():
-        return []
-    gc.collect()  # those that only a cycle of references keeps
     return [f"the {_socket_text(inode)}" for inode in _after_a_while(find)]
 
 
