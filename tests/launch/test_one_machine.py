@@ -198,7 +198,7 @@ def test_the_names_of_paddle(fleetrun, script, tmp_path, module):
     run = fleetrun("--selected_gpus=0,1", "train.py", python=("-m", module))
     assert run.end() == 0, run.stderr
     assert told(tmp_path, 1)["env"]["PADDLE_TRAINER_ID"] == "1"
-    assert fleetrun("--selected_gpu=0,1", "train.py", python=("-m", module)).end() == 2
+    assert fleetrun("--selected_gpuss=0,1", "train.py", python=("-m", module)).end() == 2
 
 
 def test_old_and_new_flags_of_paddle(fleetrun, script, tmp_path):

@@ -7,7 +7,6 @@ all-reduces), without the headers of the network.
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from fleetx.static.place import usual_device
 from fleetx.static.program import Program
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Row, Sizes, Technique
+from fleetx.step.text_table import draw
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,15 @@ class Explanation:
         return sum(row.bytes_sent for row in self.rows)
 
     def __str__(self) -> str:
-        # Only who looks at the table waits for the library that draws it.
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(title=f"the training step, {self.workers} worker(s)")
-        for heading in ("stage", "technique", "settings"):
-            table.add_column(heading)
-        for heading in ("sent per step", "memory"):
-            table.add_column(heading, justify="right")
-        last = None
+        rows, last = [], None
         for row in self.rows:
             stage = "" if row.stage == last else str(row.stage)
             last = row.stage
             sent = size(row.bytes_sent) if row.bytes_sent else "-"
-            table.add_row(stage, row.technique, row.settings, sent, memory(row.memory))
-        buffer = io.StringIO()
-        Console(file=buffer, width=110).print(table)
-        return buffer.getvalue()
+            rows.append((stage, row.technique, row.settings, sent, memory(row.memory)))
+        headings = ("stage", "technique", "settings", "sent/step", "memory")
+        title = f"the training step, {self.workers} worker(s)"
+        return draw(title, headings, rows, right=headings[3:])
 
     @property
     def is_plain(self) -> bool:

@@ -7,8 +7,7 @@ from typing import Any
 from fleetx.fleet.strategy import ConfigsField, DistributedStrategy, settings
 from fleetx.fleet.strategy_fields import Effect, Field
 
-_WIDTH = 78
-_INDENT = "    "
+_WIDTH = 78  # between the edges: a line fits into a terminal of 80 columns
 
 
 def overview(strategy: DistributedStrategy) -> str:
@@ -29,11 +28,11 @@ def overview(strategy: DistributedStrategy) -> str:
 
 
 def _rule(character: str) -> str:
-    return f"{_INDENT}+{character * _WIDTH}+"
+    return f"+{character * _WIDTH}+"
 
 
 def _row(text: str) -> str:
-    return f"{_INDENT}|{text:^{_WIDTH}}|"
+    return f"|{text:^{_WIDTH}}|"
 
 
 def _block(title: str, values: dict[str, Any]) -> list[str]:
@@ -42,7 +41,7 @@ def _block(title: str, values: dict[str, Any]) -> list[str]:
         items = value if isinstance(value, list) else [value]
         for i, item in enumerate(items or [""]):
             half = _WIDTH // 2
-            lines.append(f"{_INDENT}|{name if i == 0 else '':>{half}}{item!s:^{half}}|")
+            lines.append(f"|{name if i == 0 else '':>{half}}{item!s:^{half}}|")
     return lines
 
 

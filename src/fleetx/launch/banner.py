@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+# The columns of Fleet's documents, and the narrowest for names; there may be less room for values.
 _KEY, _GAP, _VALUE = 40, 2, 45
+_SHORT_KEY, _SHORT_VALUE = 30, 20
 _INDENT = " " * 4
 
 
@@ -16,12 +18,23 @@ def configuration(flags: Mapping[str, Any]) -> str:
     return "\n".join([title, *rows, "-" * len(title)])
 
 
-def environment_table(environment: Mapping[str, str], names: Iterable[str]) -> str:
-    """Return the box with the variables `names`, as Fleet's documents show it."""
-    edge = "=" * (_KEY + _GAP + _VALUE)
-    lines = [f"+{edge}+", _row("Distributed Envs", "Value"), f"+{edge.replace('=', '-')}+"]
-    lines += [_row(name, environment[name]) for name in names if name in environment]
-    lines.append(f"+{edge}+")
+def environment_table(
+    environment: Mapping[str, str], names: Iterable[str], width: int | None = None
+) -> str:
+    """Return the box with the variables `names`, as Fleet's documents show it.
+
+    On a terminal of `width` columns that is too narrow for it, the box is as wide as the terminal.
+    """
+    edges = len(_INDENT) + 2 + _GAP
+    key, value = _KEY, _VALUE
+    if width is not None and width < edges + key + value:
+        key = _SHORT_KEY
+        value = min(_VALUE, max(_SHORT_VALUE, width - edges - key))
+    edge = "=" * (key + _GAP + value)
+    rows = [("Distributed Envs", "Value")]
+    rows += [(name, environment[name]) for name in names if name in environment]
+    head, *lines = (_row(name, text, key, value) for name, text in rows)
+    lines = [f"+{edge}+", head, f"+{edge.replace('=', '-')}+", *lines, f"+{edge}+"]
     return "\n".join(_INDENT + line for line in lines)
 
 
@@ -33,7 +46,7 @@ def endpoints_file(workers: Iterable[str], servers: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(key: str, value: str) -> str:
-    if len(value) >= _VALUE:  # the end tells endpoints apart, the beginning does not
-        value = "... " + value[-(_VALUE - 4) :]
-    return f"|{key:>{_KEY}}{' ' * _GAP}{value:^{_VALUE}}|"
+def _row(name: str, text: str, key: int, value: int) -> str:
+    if len(text) >= value:  # the end tells endpoints apart, the beginning does not
+        text = "... " + text[-(value - 4) :]
+    return f"|{name:>{key}}{' ' * _GAP}{text:^{value}}|"

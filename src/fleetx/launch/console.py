@@ -6,6 +6,7 @@ The workers' own output goes to stdout (see `output.py`), so the two can be told
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 _FORMAT = "%(levelname)s %(asctime)s %(filename)s:%(lineno)d] %(message)s"
@@ -21,6 +22,14 @@ def set_up(level: int = logging.INFO) -> None:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter(_FORMAT))
         log.addHandler(handler)
+
+
+def width() -> int | None:
+    """Return the columns of the terminal that log lines go to; None if it is none."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):  # a file, a pipe, nothing at all
+        return None
 
 
 def block(text: str) -> None:

@@ -91,7 +91,16 @@ def read_keys(path: str | os.PathLike[str], named_by: str) -> dict[str, str]:
 
 def write_keys(path: str | os.PathLike[str], keys: Mapping[str, str]) -> None:
     """Write a new file of keys that only this user can read; it must not exist yet."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise FileExistsError(
+            f"{os.fspath(path)!r} exists already, and keys are not overwritten: name a new file."
+        ) from error
+    except OSError as error:
+        raise OSError(
+            f"the keys cannot be written to {os.fspath(path)!r}: {error.strerror}."
+        ) from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(dict(keys), file, indent=1)
         file.write("\n")

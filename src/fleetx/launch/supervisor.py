@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from types import FrameType
 
-from fleetx.launch import stacks
+from fleetx.launch import console, stacks
 from fleetx.launch.arguments import Options
 from fleetx.launch.banner import endpoints_file, environment_table
 from fleetx.launch.child_environment import TABLE, Extras, worker_environment
@@ -206,7 +206,9 @@ class Supervisor:
             "Local start %d processes. First process distributed environment info "
             "(Only For Debug): \n%s\n",
             len(specs),
-            environment_table(shown.environment, SERVER_TABLE if cluster.servers else TABLE),
+            environment_table(
+                shown.environment, SERVER_TABLE if cluster.servers else TABLE, console.width()
+            ),
         )
         if len(specs) > 1 and "OMP_NUM_THREADS" not in self._job.environment:
             log.info("Each process computes with one thread; set OMP_NUM_THREADS for more.")

@@ -10,7 +10,6 @@ mathematics.
 from __future__ import annotations
 
 import copy
-import io
 import json
 import sys
 import time
@@ -27,6 +26,7 @@ import torch
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.comm import world
 from fleetx.launch.cpu_isa import half_precision_fails
+from fleetx.step.text_table import draw
 from fleetx.techniques.peak_memory import PeakMemory
 from fleetx.techniques.random_state import random_state_kept
 
@@ -326,20 +326,14 @@ def best(trials: Sequence[Trial]) -> Trial:
 
 def table(trials: Sequence[Trial], chosen: Trial) -> str:
     """Return what was tried, as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    result = Table(title="auto: strategies that were tried")
-    for heading in ("strategy", "samples/s", "MB sent/step", "MB memory", ""):
-        result.add_column(heading, justify="left" if heading in ("strategy", "") else "right")
+    rows = []
     for trial in trials:
         rate = "-" if not trial.seconds else f"{trial.samples / trial.seconds:.1f}"
         memory = "-" if trial.memory is None else f"{trial.memory / 1e6:.1f}"
         note = "taken" if trial is chosen else trial.note
-        result.add_row(trial.candidate.name, rate, f"{trial.bytes_sent / 1e6:.2f}", memory, note)
-    buffer = io.StringIO()
-    Console(file=buffer, width=110).print(result)
-    return buffer.getvalue()
+        rows.append((trial.candidate.name, rate, f"{trial.bytes_sent / 1e6:.2f}", memory, note))
+    headings = ("strategy", "samples/s", "MB sent/step", "MB memory", "")
+    return draw("auto: strategies that were tried", headings, rows, right=headings[1:4])
 
 
 def recall(
