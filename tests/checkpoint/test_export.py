@@ -32,6 +32,7 @@ def test_torch_file_gives_the_same_outputs_for_any_batch(tmp_path):
         assert np.allclose(pre, expected(net, x, "pre"), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_onnx_file_gives_the_same_outputs_for_any_batch(tmp_path):
     net = Network().start()
     export_onnx(tmp_path / "m.onnx", net.x, net.y, net.exe, net.main)
@@ -66,6 +67,7 @@ def convolution_network(net):
     return inputs, out, net.exe.run(test, feed=inputs, fetch_list=[out])[0]
 
 
+@pytest.mark.slow
 def test_convolution_network(tmp_path):
     net = Network()
     inputs, out, wanted = convolution_network(net)

@@ -23,6 +23,7 @@ def same(batches, others):
         assert torch.equal(mine[1], other[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [0, 2])
 def test_going_on_is_like_never_having_stopped(imagenet, processes):
     place = {"rank": 1, "world_size": 2, "seed": 4}
@@ -113,6 +114,7 @@ def test_unreadable_images_are_named(spoilt, processes):
         next(passing)
 
 
+@pytest.mark.slow
 def test_errors_pass_through_torchs_own_loader(own_imagenet):
     (own_imagenet / "train/n00000000/n00000000_1.jpeg").unlink()
     loader = torch.utils.data.DataLoader(data_set(own_imagenet), batch_size=None, num_workers=1)

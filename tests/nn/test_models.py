@@ -93,6 +93,7 @@ def test_an_unknown_depth_is_refused():
         models.ResNet(BasicBlock, 17)
 
 
+@pytest.mark.slow
 def test_resnet18_learns():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4, 3, 32, 32)).astype("float32")

@@ -134,6 +134,7 @@ def test_lrn():
     check_op("lrn", {"X": x}, {"n": 3, "k": 2.0, "alpha": 0.1}, {"Out": expected.numpy()})
 
 
+@pytest.mark.slow
 def test_spectral_norm_divides_by_the_largest_singular_value():
     w = rand(3, 2, 2)
     inputs = {"Weight": w, "U": rand(3), "V": rand(4)}

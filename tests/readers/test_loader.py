@@ -107,6 +107,7 @@ def test_workers_call_collate_and_init(use_shared_memory):
     assert next(iter(loader))["text"] == "a"
 
 
+@pytest.mark.slow
 @WORKERS
 def test_errors_of_the_dataset_arrive(num_workers):
     sampler = BatchSampler(Pairs(12), batch_size=3)

@@ -121,6 +121,7 @@ def test_sampling_at_a_low_temperature_is_greedy():
     np.testing.assert_array_equal(greedy, sampled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time_major", [True, False])
 def test_a_wide_beam_finds_the_best_of_all_sequences(time_major):
     state = static.data("state", [-1, WIDTH])

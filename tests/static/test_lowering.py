@@ -112,6 +112,7 @@ def test_compiled_steps_train_alike() -> None:
     np.testing.assert_allclose(histories[0], histories[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_program_that_cannot_be_compiled_is_refused() -> None:
     x = layers.data("x", shape=[3], dtype="float32")
     limit = layers.fill_constant([1], "int64", 3)

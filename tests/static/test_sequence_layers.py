@@ -133,6 +133,7 @@ def test_fused_embedding_seq_pool(padding_idx: int | None) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_tagger_learns() -> None:
     x = static.data("x", [-1, 4], "float32", lod_level=1)
     y = static.data("y", [-1, 1], "int64", lod_level=1)

@@ -76,12 +76,14 @@ def assert_same(first: tuple[list[float], Any], second: tuple[list[float], Any])
         assert torch.equal(value, second[1][name]), name
 
 
+@pytest.mark.slow
 def test_training_is_the_same_bit_for_bit(net: Net) -> None:
     twin = RecomputedModules(["blocks.*"]).prepare(copy.deepcopy(net))
     assert_same(train(net), train(twin))
     assert [block.runs for block in twin.blocks] == [8, 8, 8, 8]
 
 
+@pytest.mark.slow
 def test_backward_may_run_twice(net: Net) -> None:
     twin = RecomputedModules(["Block"]).prepare(copy.deepcopy(net))
     results = []
@@ -110,6 +112,7 @@ def test_fewer_activations_are_kept(net: Net) -> None:
     assert kept(twin) < 0.35 * kept(net)
 
 
+@pytest.mark.slow
 def test_nothing_runs_again_without_gradients(net: Net) -> None:
     model = RecomputedModules(["blocks.0"]).prepare(net)
     with torch.no_grad():
@@ -117,6 +120,7 @@ def test_nothing_runs_again_without_gradients(net: Net) -> None:
     assert model.blocks[0].runs == 1
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_model_is_independent(net: Net) -> None:
     model = RecomputedModules(["blocks.0"]).prepare(net)
     twin = copy.deepcopy(model)
@@ -145,6 +149,7 @@ def test_a_name_that_nothing_has_is_refused_with_near_names(net: Net) -> None:
         find_modules(net, ["block.3"])
 
 
+@pytest.mark.slow
 def test_a_buffer_that_changes_later_is_refused() -> None:
     class Late(nn.Module):
         def __init__(self) -> None:
@@ -166,6 +171,7 @@ def test_a_buffer_that_changes_later_is_refused() -> None:
         model(torch.ones(1, 2))
 
 
+@pytest.mark.slow
 def test_offloaded_checkpoints_give_the_same(net: Net) -> None:
     twin = copy.deepcopy(net)
     for name, block in find_modules(twin, ["Block"]).items():
@@ -185,6 +191,7 @@ def strategy(**settings: Any) -> fleet.DistributedStrategy:
     return made
 
 
+@pytest.mark.slow
 def test_a_strategy_takes_classes(net: Net) -> None:
     fleet.init(
         is_collective=True,
@@ -203,6 +210,7 @@ def test_a_strategy_without_checkpoints_is_refused(net: Net) -> None:
         fleet.distributed_model(net)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lists", [{}, {"custom_black_list": ["tanh"]}])
 def test_with_amp_it_is_the_same_as_amp_alone(net: Net, lists: dict[str, Any]) -> None:
     results = []
@@ -229,6 +237,7 @@ def test_two_workers_train_as_without(tmp_path: Path) -> None:
             assert plain == again, name
 
 
+@pytest.mark.slow
 def test_the_optimizer_of_the_paddle_package_recomputes_by_its_strategy() -> None:
     paddle = pytest.importorskip("paddle")
     from paddle.distributed.fleet.meta_optimizers import RecomputeOptimizer
