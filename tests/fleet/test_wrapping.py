@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fleetx.fleet import DistributedStrategy
+from fleetx.fleet.server_model import ServedModel
 from fleetx.fleet.session import Fleet
 
 SCRIPT = str(Path(__file__).parent / "workers" / "wrapping.py")
@@ -166,6 +167,19 @@ def test_a_wrapped_model_trains_as_the_raw_one() -> None:
 
     for mine, other in zip(train(True), train(False), strict=True):
         torch.testing.assert_close(mine, other)
+
+
+def test_a_model_on_servers_is_alike() -> None:
+    module = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
+    model = ServedModel(module)
+    model.temperature = 2.0
+    assert module.temperature == 2.0
+    assert model.module is module
+    assert list(dict(model.named_parameters())) == ["0.weight", "0.bias"]
+    with pytest.raises(RuntimeError, match="'head' cannot be set"):
+        model.head = nn.Linear(1, 1)
+    assert not model.eval().training
+    assert not module[0].training
 
 
 @pytest.mark.parametrize("place", ["init", "distributed_optimizer"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from fleetx.fleet.observing import wants_timeline
 from fleetx.fleet.strategy import DistributedStrategy
@@ -73,7 +73,7 @@ def how_it_is_trained(optimizer: torch.optim.Optimizer) -> dict[str, str]:
     }
     for number, group in enumerate(groups):
         kinds = [_kind(p) for p in group["params"]]
-        elements = sum(p.numel() for p in group["params"])
+        elements = sum(p.numel() for p in group["params"] if not is_lazy(p))
         where = f"of parameter group {number}"
         found[f"the size {where}"] = f"{len(kinds)} tensors with {elements} elements"
         found[f"the shapes {where} (checksum)"] = _checksum(*kinds)
@@ -84,7 +84,7 @@ def how_it_is_trained(optimizer: torch.optim.Optimizer) -> dict[str, str]:
 
 def _kind(tensor: torch.Tensor) -> str:
     """Return a tensor's type and shape."""
-    if isinstance(tensor, UninitializedTensorMixin):
+    if is_lazy(tensor):
         return "not initialised"
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 

@@ -42,11 +42,17 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
     of it, belong to no training.
     """
 
+    # What `_keep` sets.
+    _inner: nn.Module
+    _is_checked: bool
+    _taken: list[nn.Parameter]
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         del self.__dict__["training"]  # it is the module's
         nn.Module.__setattr__(self, "module", module)
-        self._keep(_taken=list(module.parameters()))
+        # `_inner` is `module` where it is found faster.
+        self._keep(_inner=module, _taken=list(module.parameters()))
 
     def _keep(self, **own: Any) -> None:
         """Set attributes of the wrapper itself; a module among them is not a part of it."""
@@ -54,7 +60,7 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module."""
-        return self.module(*args, **kwargs)
+        return self._inner(*args, **kwargs)
 
     def no_sync(self) -> AbstractContextManager[Any]:
         """Keep the gradients of forward passes in this context on this worker, to be averaged with
@@ -69,8 +75,7 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
     @property
     def taken(self) -> list[nn.Parameter]:
         """The parameters that workers exchange: those of the module when it was wrapped."""
-        found: list[nn.Parameter] = self.__dict__["_taken"]
-        return found
+        return self._taken
 
     @property
     def gradient_watch(self) -> GradientWatch | None:
@@ -210,6 +215,10 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
 class LocalModel(LooksLikeItsModule):
     """A module whose backward stays on this worker."""
 
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._keep(_is_checked=True)
+
     def start_equal(self) -> None:
         """Take over rank 0's values; from now on nobody else may exchange gradients."""
         module = self.module
@@ -220,13 +229,15 @@ class LocalModel(LooksLikeItsModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module."""
-        if not self.__dict__.get("_is_checked", True):
+        if not self._is_checked:
             self._check_once()
-        return self.module(*args, **kwargs)
+        return self._inner(*args, **kwargs)
 
 
 class DistributedModel(LooksLikeItsModule):
     """A module whose gradients are averaged over all workers during backward."""
+
+    _averaging: "GradientAveraging"
 
     def __init__(self, averaging: "GradientAveraging") -> None:
         super().__init__(averaging.module)
@@ -235,8 +246,7 @@ class DistributedModel(LooksLikeItsModule):
     @property
     def averaging(self) -> "GradientAveraging":
         """Torch's wrapper that does it."""
-        found: GradientAveraging = self.__dict__["_averaging"]
-        return found
+        return self._averaging
 
     @property
     def gradient_watch(self) -> GradientWatch:
@@ -249,10 +259,10 @@ class DistributedModel(LooksLikeItsModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module, and let backward average."""
-        if not self.__dict__["_is_checked"]:
+        if not self._is_checked:
             self._check_once()
-        refuse_foreign_ddp(self.module)
-        return self.averaging(*args, **kwargs)
+        refuse_foreign_ddp(self._inner)
+        return self._averaging(*args, **kwargs)
 
 
 class GradientAveraging(FleetWrapper, DistributedDataParallel):
