@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
+import weakref
 from typing import Any
 
 from fleetx import comm
@@ -58,21 +59,6 @@ class Saving(Identity):
                 "fleet.synchronize_model() before one of them saves.",
                 call,
                 self.worker_index(),
-                behind,
-            )
-
-    def _watch_exit(self) -> None:
-        """Look at the end of the process whether workers have ended with different parameters."""
-        atexit.unregister(self._warn_at_exit)
-        atexit.register(self._warn_at_exit)
-
-    def _warn_at_exit(self) -> None:
-        behind = self._behind()
-        if behind and not hasattr(sys, "last_value"):  # not after an error
-            logger.warning(
-                "the training ends %d update(s) after the last average over the workers, so that "
-                "every worker holds parameters of its own: let all workers call "
-                "fleet.synchronize_model() behind the last step.",
                 behind,
             )
 
@@ -221,6 +207,28 @@ class Saving(Identity):
         if self._collective is None:
             raise RuntimeError("there is no program to save yet: call minimize() first.")
         return self._collective.origin
+
+
+_sessions: weakref.WeakSet[Saving] = weakref.WeakSet()
+
+
+def watch_exit(session: Saving) -> None:
+    """Look at the end of the process whether its workers have ended with different parameters."""
+    if not _sessions:
+        atexit.unregister(_warn_at_exit)
+        atexit.register(_warn_at_exit)
+    _sessions.add(session)
+
+
+def _warn_at_exit() -> None:
+    behind = max((session._behind() for session in _sessions), default=0)
+    if behind and not hasattr(sys, "last_value"):  # not after an error
+        logger.warning(
+            "the training ends %d update(s) after the last average over the workers, so that "
+            "every worker holds parameters of its own: let all workers call "
+            "fleet.synchronize_model() behind the last step.",
+            behind,
+        )
 
 
 def _global_scope() -> Any:

@@ -26,7 +26,7 @@ from fleetx.fleet.foreign_wrappers import refuse_other_wrappers
 from fleetx.fleet.mpi_role_maker import default_role_maker
 from fleetx.fleet.observing import observe_session
 from fleetx.fleet.role_maker import RoleMakerBase, UserDefinedRoleMaker
-from fleetx.fleet.saving import Saving
+from fleetx.fleet.saving import Saving, watch_exit
 from fleetx.fleet.server_job import ServerJob, is_server_job, server_techniques
 from fleetx.fleet.server_model import LocalRows
 from fleetx.fleet.strategy import DistributedStrategy
@@ -110,7 +110,7 @@ class Fleet(Composition, Saving):
                 f"{detect().world_size} workers were started, but fleet.init() was not told that "
                 "they train together: call fleet.init(is_collective=True)."
             )
-        self._watch_exit()
+        watch_exit(self)
         observe_session(role, has_group=self._is_collective)
         return self
 

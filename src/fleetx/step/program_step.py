@@ -21,9 +21,10 @@ Pairs = list[tuple[Any, Any]]
 class ParameterAverage(Protocol):
     """What exchanges parameters behind some updates only."""
 
-    counters: Sequence[str]
-    """Two variables that are equal in the runs behind which parameters are equal; none if they are
-    never known to be."""
+    @property
+    def counters(self) -> Sequence[str]:
+        """Two variables that are equal in the runs behind which parameters are equal; none if they
+        are never known to be."""
 
     def behind(self, scope: Scope) -> int:
         """Return how many updates there were since parameters were equal on all workers."""

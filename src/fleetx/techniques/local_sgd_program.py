@@ -100,14 +100,14 @@ class LocalSgdProgram:
         if not every_run and not any(comm.all_gather(torch.tensor(self.behind(scope)))):
             return
         for name in [*self._parameters, *self._momenta]:
-            value = scope.find_var(name).value
+            value = scope.var(name).value
             value.copy_(comm.all_reduce(value / self._workers))
         for name in self._parameters:
             snapshot = scope.find_var(name + SNAPSHOT)
             if snapshot is not None and snapshot.is_initialized():
-                snapshot.value.copy_(scope.find_var(name).value)
+                snapshot.value.copy_(scope.var(name).value)
         if not every_run:
-            scope.find_var(_LAST_STEP).value.copy_(scope.find_var(_STEP).value)
+            scope.var(_LAST_STEP).value.copy_(scope.var(_STEP).value)
 
     def _append_counted(
         self,
