@@ -1,9 +1,12 @@
-"""Where workers meet and how many share a machine, from the variables of Slurm and MPI."""
+"""Where workers meet and how many share a machine, from the variables of launchers."""
+
+import re
 
 import pytest
 
 from fleetx.launch import network
 from fleetx.launch.job_numbers import first_host, tasks_per_node
+from fleetx.launch.role_environment import detect_server_job
 from fleetx.launch.worker_environment import detect
 
 STEP = {
@@ -90,3 +93,46 @@ def test_network_through_which_workers_meet():
     assert network.interface_towards("no-such-machine.invalid") is None
     # A name for this machine says nothing about the network to the others.
     assert network.interface_towards("localhost") is None
+
+
+SERVERS = {
+    "TRAINING_ROLE": "TRAINER",
+    "PADDLE_PSERVERS_IP_PORT_LIST": "127.0.0.1:6000",
+    "PADDLE_TRAINERS_NUM": "2",
+    "PADDLE_TRAINER_ID": "0",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (
+            {"PADDLE_TRAINER_ID": "5"},
+            "PADDLE_TRAINER_ID: worker index 5 is out of range: the job has 2 workers (0 to 1).",
+        ),
+        (
+            {"PADDLE_TRAINERS_NUM": "1", "PADDLE_TRAINER_ID": "1"},
+            "PADDLE_TRAINER_ID: worker index 1 is out of range: the job has 1 worker (0).",
+        ),
+        (
+            {"PADDLE_PSERVERS_IP_PORT_LIST": "127.0.0.1:6000,127.0.0.1:99999"},
+            "PADDLE_PSERVERS_IP_PORT_LIST: '127.0.0.1:99999' is not of the form host:port, with a "
+            "port from 1 to 65535.",
+        ),
+        (
+            {"PADDLE_PSERVERS_IP_PORT_LIST": "127.0.0.1"},
+            "PADDLE_PSERVERS_IP_PORT_LIST: '127.0.0.1' is not of the form host:port, with a port "
+            "from 1 to 65535.",
+        ),
+    ],
+)
+def test_a_place_in_a_server_job_that_cannot_be(changed, sentence):
+    assert detect_server_job(SERVERS) is not None
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        detect_server_job({**SERVERS, **changed})
+
+
+def test_addresses_of_workers_name_their_variable():
+    listed = {"PADDLE_TRAINERS_NUM": "2", "PADDLE_TRAINER_ENDPOINTS": "127.0.0.1:x,127.0.0.1:2"}
+    with pytest.raises(ValueError, match=r"^PADDLE_TRAINER_ENDPOINTS: '127\.0\.0\.1:x' is not of"):
+        detect({**listed, "PADDLE_TRAINER_ID": "0"})

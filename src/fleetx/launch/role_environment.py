@@ -10,6 +10,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fleetx.launch.worker_environment import check_endpoints, check_index
+
 ROLES = ("TRAINER", "PSERVER", "HETER_TRAINER")
 
 
@@ -58,6 +60,7 @@ def detect_server_job(environ: Mapping[str, str] | None = None) -> ServerJob | N
     servers = _list(env, "PADDLE_PSERVERS_IP_PORT_LIST")
     if not servers:
         return None
+    check_endpoints("PADDLE_PSERVERS_IP_PORT_LIST", servers)
     workers = _list(env, "PADDLE_TRAINER_ENDPOINTS")
     heter = _list(env, "PADDLE_HETER_TRAINER_IP_PORT_LIST")
     worker_num = _number(env, "PADDLE_TRAINERS_NUM")
@@ -69,6 +72,8 @@ def detect_server_job(environ: Mapping[str, str] | None = None) -> ServerJob | N
         )
     if role == "TRAINER":
         index = _number(env, "PADDLE_TRAINER_ID")
+        if worker_num:  # Paddle's default of 0 leaves it open
+            check_index("PADDLE_TRAINER_ID", index, worker_num)
         current = workers[index] if index < len(workers) else ""
     else:
         port, ip = _required(env, "PADDLE_PORT"), _required(env, "POD_IP")

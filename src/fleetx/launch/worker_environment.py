@@ -89,13 +89,24 @@ def _number(env: Mapping[str, str], name: str, default: int | None = None) -> in
 
 
 def _checked(worker: WorkerEnvironment, source: str) -> WorkerEnvironment:
-    if worker.rank >= worker.world_size:
-        raise ValueError(
-            f"{source}: this worker is number {worker.rank}, but there are only "
-            f"{worker.world_size} workers "
-            "(counted from 0)."
-        )
+    check_index(source, worker.rank, worker.world_size)
     return worker
+
+
+def check_index(variable: str, index: int, workers: int) -> None:
+    """Refuse the number of a worker that the job does not have."""
+    if index >= workers:
+        count = f"{workers} workers (0 to {workers - 1})" if workers > 1 else "1 worker (0)"
+        raise ValueError(f"{variable}: worker index {index} is out of range: the job has {count}.")
+
+
+def check_endpoints(variable: str, endpoints: Sequence[str]) -> None:
+    """Refuse a list with something that is no address."""
+    for endpoint in endpoints:
+        try:
+            network.split_endpoint(endpoint)
+        except ValueError as error:
+            raise ValueError(f"{variable}: {error}, with a port from 1 to 65535.") from None
 
 
 def _from_paddle(env: Mapping[str, str]) -> WorkerEnvironment:
@@ -106,6 +117,7 @@ def _from_paddle(env: Mapping[str, str]) -> WorkerEnvironment:
             f"PADDLE_TRAINERS_NUM is {size}, but PADDLE_TRAINER_ENDPOINTS lists {len(endpoints)} "
             "workers."
         )
+    check_endpoints("PADDLE_TRAINER_ENDPOINTS", endpoints)
     rank = _number(env, "PADDLE_TRAINER_ID", 0)
     hosts = [e.rsplit(":", 1)[0] for e in endpoints]
     mine = hosts[rank] if rank < len(hosts) else ""
