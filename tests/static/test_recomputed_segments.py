@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -76,14 +75,19 @@ def rich_net(build: Any = None) -> tuple[list[Any], Any]:
 
 
 def run_rich(
-    recompute: bool, *, build: Any = None, fetch: tuple[str, ...] = (), program: Any = None
+    recompute: bool,
+    *,
+    build: Any = None,
+    fetch: tuple[str, ...] = (),
+    program: Any = None,
+    rule: type = static.optimizer.Adam,
 ) -> tuple[list[Any], dict[str, np.ndarray], str]:
     """Return what three steps fetched, the variables at the end, and the generated code."""
     main, startup, scope = static.Program(), static.Program(), static.Scope()
     main.random_seed = startup.random_seed = 7
     with static.unique_name.guard(), static.program_guard(main, startup):
         kept, loss = rich_net(build)
-        optimizer: Any = static.optimizer.Adam(0.05)
+        optimizer: Any = rule(0.05)
         if recompute:
             optimizer = RecomputeOptimizer(optimizer)
             optimizer._set_checkpoints(kept)
@@ -117,13 +121,14 @@ def test_statistics_move_once_and_dropouts_repeat() -> None:
 
 def test_gradient_ops_one_by_one_give_the_same() -> None:
     # The recomputed value is fetched, so the segments cannot be left to autograd.
-    plain = run_rich(False, fetch=("batch_norm_0.tmp_2",))
-    again = run_rich(True, fetch=("batch_norm_0.tmp_2.subprog_2",))
+    # Not with Adam: a bias in front of a normalisation has no gradient but rounding errors, which
+    # differ between CPUs, and Adam makes updates of full size of them.
+    sgd = static.optimizer.SGD
+    plain = run_rich(False, fetch=("batch_norm_0.tmp_2",), rule=sgd)
+    again = run_rich(True, fetch=("batch_norm_0.tmp_2.subprog_2",), rule=sgd)
     assert "run_segment(" not in again[2]
     for name, value in plain[1].items():
-        # A bias before a normalisation has no gradient but rounding errors, which Adam makes large.
-        if not re.match(r"fc_[012]\.b_0", name):
-            np.testing.assert_allclose(again[1][name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(again[1][name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_what_a_segment_makes_can_be_fetched() -> None:
