@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "workers"))
 
 import stop_on_nan as worker
-from running import run
+from running import WORKERS, run
 
 from fleetx import fleet
 from fleetx.monitor.recorder import Recorder
@@ -70,6 +72,16 @@ def test_switched_off_it_goes_on(trained: list[dict[str, Any]]) -> None:
     for result in trained:
         for kind in ("modules", "programs"):
             assert result[kind]["off"] == {"stopped": None, "finite": False}
+
+
+def test_a_worker_of_servers_stops_before_it_sends(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fleetx.launch", "--server_num", "1", "--worker_num", "2"]
+    command += ["--log_dir", str(tmp_path), str(WORKERS / "stop_on_nan_server.py")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode != 0
+    words = "the gradient of 'weight' became infinite or NaN in step 3 on worker 1"
+    assert words in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

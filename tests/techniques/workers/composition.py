@@ -29,9 +29,13 @@ SETTINGS = {
 }
 
 
+STAGES = [name for name in SETTINGS if name not in ("gradient_clip", "stop_on_nan")]
+
+
 def combinations():
-    for size in (1, 2, 3):
+    for size in (1, 2):
         yield from itertools.combinations(SETTINGS, size)
+    yield from itertools.combinations(STAGES, 3)  # without those that only wrap a stage's end
 
 
 def strategy_of(names):
