@@ -15,17 +15,21 @@ def implementation(request):
                 for name in native.__all__:
                     if hasattr(module, name):
                         patch.setattr(native, name, getattr(module, name))
-        elif native.slower_because():
-            pytest.skip(f"needs compiled modules: {native.slower_because()}")
+        else:
+            need_compiled_modules()
         yield request.param
 
 
 @pytest.fixture(scope="session")
 def compiled_modules():
     """The compiled modules themselves."""
-    for name in ("fleetx.ps._index", "fleetx.ps._rows"):
-        if reason := compiled.why_missing(name):
-            pytest.skip(f"needs {name}: {reason}")
+    need_compiled_modules()
     from fleetx.ps import _index, _rows
 
     return _index, _rows
+
+
+def need_compiled_modules():
+    for name in ("fleetx.ps._index", "fleetx.ps._rows"):
+        if reason := compiled.why_missing(name):
+            pytest.skip(f"needs {name}: {reason}")
