@@ -35,6 +35,11 @@ def test_ids_in_a_list_are_refused_by_name():
         fleetx.SparseEmbedding("user", 4)([1, 2])
 
 
+def test_an_initializer_is_a_name_or_a_spec():
+    with pytest.raises(TypeError, match="a name or an InitializerSpec, not {'std': 1.0}"):
+        fleetx.SparseEmbedding("user", 4, initializer={"std": 1.0})
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint64], ids=str
 )

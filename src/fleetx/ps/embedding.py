@@ -181,6 +181,11 @@ class SparseEmbedding(RowModule):
             initializer = InitializerSpec(kind="normal", settings={"std": 0.01})
         elif isinstance(initializer, str):
             initializer = InitializerSpec(kind=initializer)
+        elif not isinstance(initializer, InitializerSpec):
+            raise TypeError(
+                f"the initializer of a SparseEmbedding is a name or an InitializerSpec, not "
+                f"{initializer!r}: for example InitializerSpec('normal', {{'std': 0.01}})."
+            )
         self._optimizer = optimizer
         self._spec = SparseTableSpec(
             name=name,
