@@ -41,7 +41,11 @@ class Exchange:
         self.messages.append(message)
 
     def run(self, app):
-        asyncio.run(app(self.scope, self.receive, self.send))
+        async def start_ask_and_stop():
+            async with app.router.lifespan_context(app):
+                await app(self.scope, self.receive, self.send)
+
+        asyncio.run(start_ask_and_stop())
         return self
 
     @property
