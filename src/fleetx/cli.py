@@ -97,6 +97,7 @@ def _add_ps(commands: Any) -> None:
 def _info(_: argparse.Namespace, console: Console) -> int:
     import torch  # here, so that `fleetx --help` answers at once
 
+    from fleetx.comm.device import gpu_count
     from fleetx.launch import cpu_isa
 
     table = Table(title=f"FleetX {fleetx.__version__}", show_header=False, title_justify="left")
@@ -111,12 +112,8 @@ def _info(_: argparse.Namespace, console: Console) -> int:
     capability = torch.backends.cpu.get_cpu_capability()
     found = cpu_isa.examine()
     table.add_row("CPU instruction set", f"{capability}; {found.sentence()}")
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            card = torch.cuda.get_device_properties(index)
-            table.add_row(f"GPU {index}", f"{card.name}, {card.total_memory / 2**30:.0f} GiB")
-    else:
-        table.add_row("GPU", "none: CUDAPlace falls back to the CPU")
+    for row in _gpu_rows([torch.cuda.get_device_properties(i) for i in range(gpu_count())]):
+        table.add_row(*row)
     backends = [b for b in ("nccl", "gloo", "mpi") if torch.distributed.is_backend_available(b)]
     table.add_row("Collectives", ", ".join(backends))
     table.add_section()
@@ -126,6 +123,14 @@ def _info(_: argparse.Namespace, console: Console) -> int:
         table.add_row(purpose, f"{state} ({module})")
     console.print(table)
     return 0
+
+
+def _gpu_rows(cards: Sequence[Any]) -> list[tuple[str, str]]:
+    """Return a line per GPU, from what torch.cuda.get_device_properties says of each."""
+    if not cards:
+        return [("GPU", "none: CUDAPlace falls back to the CPU")]
+    sizes = [f"{card.name}, {card.total_memory / 2**30:.0f} GiB" for card in cards]
+    return [(f"GPU {index}", text) for index, text in enumerate(sizes)]
 
 
 def _show(arguments: argparse.Namespace, console: Console) -> int:

@@ -3,6 +3,7 @@
 import torch
 
 from fleetx.checkpoint.program_desc import AttrType
+from fleetx.comm import device
 from fleetx.static.desc_view import BlockDescView as BlockDesc
 from fleetx.static.desc_view import OpDescView as OpDesc
 from fleetx.static.desc_view import ProgramDescView as ProgramDesc
@@ -99,7 +100,7 @@ class op_proto_and_checker_maker:
 
 def get_cuda_device_count() -> int:
     """Return the number of CUDA devices."""
-    return torch.cuda.device_count()
+    return device.gpu_count()
 
 
 def is_compiled_with_dist() -> bool:

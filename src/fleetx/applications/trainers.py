@@ -62,6 +62,10 @@ class Trainer:
             print(head + text, flush=True)
 
 
+def _place_of_worker() -> Place:
+    return CUDAPlace(selected_device()) if is_compiled_with_cuda() else CPUPlace()
+
+
 class MultiGPUTrainer(Trainer):
     """Trains a model whose loss an optimizer of Fleet has minimised, with collective communication.
 
@@ -69,8 +73,7 @@ class MultiGPUTrainer(Trainer):
     """
 
     def __init__(self) -> None:
-        on_gpu = is_compiled_with_cuda()
-        super().__init__(CUDAPlace(selected_device()) if on_gpu else CPUPlace())
+        super().__init__(_place_of_worker())
         self.exe.run(default_startup_program())
         self._test_programs: dict[Any, Program] = {}
 

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from fleetx.comm import world
+from fleetx.comm.device import takes_only_gpus
 
 PIECE_BYTES = 4 * 2**20
 
@@ -55,7 +56,7 @@ class Hierarchy:
                 self._inward, self._outward = inward, outward
         self._between = dist.new_group(leaders)
         # NCCL's kernels of several groups could block each other: there all share one lane.
-        lanes = 1 if dist.get_backend() == "nccl" else 3
+        lanes = 1 if takes_only_gpus(dist.get_backend()) else 3
         self._lanes = [ThreadPoolExecutor(1) for _ in range(lanes)]
 
     def start(self, bucket: torch.Tensor) -> PiecesHandle:

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from fleetx.comm.agreement import Asked, DisagreementError, agree
+from fleetx.comm.device import device_of_messages
 from fleetx.comm.lost_workers import explain_lost_workers
 from fleetx.launch import heartbeat
 from fleetx.launch.network import split_endpoint
@@ -241,34 +242,43 @@ def reduction(name: str) -> dist.ReduceOp.RedOpType:
     return _REDUCTIONS[name]
 
 
+def _copy_to_send(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(device_of_messages(tensor), copy=True)
+
+
 def all_reduce(tensor: torch.Tensor, mode: str = "sum", ring_id: int = 0) -> torch.Tensor:
     """Return the tensors of all workers reduced, the same on all of them."""
     kind = reduction(mode)
-    result = tensor.detach().clone()
-    if is_connected():
-        with heartbeat.collective("all-reduce"):
-            dist.all_reduce(result, kind, group=ring(ring_id))
-    return result
+    if not is_connected():
+        return tensor.detach().clone()
+    with heartbeat.collective("all-reduce"):
+        group = ring(ring_id)
+        result = _copy_to_send(tensor)
+        dist.all_reduce(result, kind, group=group)
+    return result.to(tensor.device)
 
 
 def broadcast(tensor: torch.Tensor, source: int = 0, ring_id: int = 0) -> torch.Tensor:
     """Return the tensor of worker `source`."""
-    result = tensor.detach().clone()
-    if is_connected():
-        with heartbeat.collective("broadcast"):
-            dist.broadcast(result, source, group=ring(ring_id))
-    return result
+    if not is_connected():
+        return tensor.detach().clone()
+    with heartbeat.collective("broadcast"):
+        group = ring(ring_id)
+        result = _copy_to_send(tensor)
+        dist.broadcast(result, source, group=group)
+    return result.to(tensor.device)
 
 
 def all_gather(tensor: torch.Tensor, ring_id: int = 0) -> list[torch.Tensor]:
     """Return the tensors of all workers, which must have one shape, by rank."""
-    tensor = tensor.detach().contiguous()
     if not is_connected():
-        return [tensor.clone()]
-    parts = [torch.empty_like(tensor) for _ in range(world_size())]
+        return [tensor.detach().contiguous().clone()]
     with heartbeat.collective("all-gather"):
-        dist.all_gather(parts, tensor, group=ring(ring_id))
-    return parts
+        group = ring(ring_id)
+        sent = tensor.detach().contiguous().to(device_of_messages(tensor))
+        parts = [torch.empty_like(sent) for _ in range(world_size())]
+        dist.all_gather(parts, sent, group=group)
+    return [part.to(tensor.device) for part in parts]
 
 
 def barrier() -> None:

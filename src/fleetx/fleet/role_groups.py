@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from fleetx import comm
+from fleetx.comm.device import device_of_messages
 from fleetx.comm.world import reduction
 from fleetx.launch.role_environment import Rendezvous
 
@@ -25,25 +26,21 @@ _MEETING = datetime.timedelta(seconds=3600)
 class TrainingGroup:
     """The workers that train together; one process alone if nobody has connected."""
 
-    def _device(self) -> torch.device:
-        on_gpu = dist.is_initialized() and dist.get_backend() == "nccl"
-        return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-
     def all_reduce(self, tensor: torch.Tensor, mode: str) -> torch.Tensor:
         """Return the tensors of all workers reduced."""
-        return comm.all_reduce(tensor.to(self._device()), mode).cpu()
+        return comm.all_reduce(tensor, mode)
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of all workers."""
-        return [part.cpu() for part in comm.all_gather(tensor.to(self._device()))]
+        return comm.all_gather(tensor)
 
     def all_to_all(self, parts: list[torch.Tensor], sizes: list[int]) -> list[torch.Tensor]:
         """Send one part to each worker; return what they sent, of the given lengths."""
         if not comm.is_connected():
             return parts
-        device = self._device()
-        found = torch.empty(sum(sizes), dtype=parts[0].dtype, device=device)
-        sent = torch.cat(parts).to(device)
+        joined = torch.cat(parts)
+        sent = joined.to(device_of_messages(joined))
+        found = sent.new_empty(sum(sizes))
         dist.all_to_all_single(found, sent, sizes, [len(part) for part in parts])
         return list(found.cpu().split(sizes))
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from fleetx import comm
+from fleetx.comm.device import device_of_worker
 from fleetx.fleet import host_values
 from fleetx.fleet.role_groups import WORLDS, TrainingGroup, meet
 from fleetx.launch import role_environment, worker_environment
@@ -188,9 +189,9 @@ class RoleMakerBase:
             later: meet at the first communication instead of now.
         """
         if self.is_collective:
-            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-            if device.type == "cuda" and not torch.distributed.is_initialized():
-                torch.cuda.set_device(self.local_rank() % torch.cuda.device_count())
+            device = device_of_worker(self.local_rank())
+            if not torch.distributed.is_initialized():
+                torch.get_device_module(device).set_device(device)
             comm.connect(
                 self.worker, device, timeout_seconds=timeout_seconds, asked=asked, later=later
             )

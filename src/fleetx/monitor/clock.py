@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from fleetx.comm import world
+from fleetx.comm.device import device_of_messages
 
 _ROUNDS = 12
 
@@ -53,8 +54,8 @@ def align() -> ClockOffset:
 
 
 def _message() -> torch.Tensor:
-    on_gpu = dist.get_backend() == "nccl"
-    return torch.zeros(1, dtype=torch.int64, device="cuda" if on_gpu else "cpu")
+    message = torch.zeros(1, dtype=torch.int64)
+    return message.to(device_of_messages(message))
 
 
 def _answer(other: int) -> None:

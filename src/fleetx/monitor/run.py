@@ -111,6 +111,8 @@ class Run:
     def _facts(self) -> dict[str, Any]:
         import torch
 
+        from fleetx.comm.device import gpu_count
+
         return {
             "run": self.settings.run,
             "started": time.time(),
@@ -120,7 +122,7 @@ class Run:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "fleetx": fleetx.__version__,
-            "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+            "cuda": torch.version.cuda if gpu_count() else None,
             "threads": torch.get_num_threads(),
             "strategy": [dict(row) for row in _described],
         }

@@ -6,6 +6,7 @@ import warnings
 
 import torch
 
+from fleetx.comm import device
 from fleetx.launch import environment
 
 
@@ -58,11 +59,12 @@ class CUDAPlace(Place):
     def device(self) -> torch.device:
         """Return the CUDA device, or the CPU with one warning where there is no CUDA."""
         global _warned_without_cuda
-        if torch.cuda.is_available():
-            if self.device_id >= torch.cuda.device_count():
+        gpus = device.gpu_count()
+        if gpus:
+            if self.device_id >= gpus:
                 raise ValueError(
                     f"CUDAPlace({self.device_id}) was asked for, but this machine has "
-                    f"{torch.cuda.device_count()} CUDA device(s), numbered from 0."
+                    f"{gpus} CUDA device(s), numbered from 0."
                 )
             return torch.device("cuda", self.device_id)
         if not _warned_without_cuda:
@@ -86,7 +88,7 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
 def cuda_places(device_ids: list[int] | None = None) -> list[CUDAPlace]:
     """Return the given CUDA places, by default one per CUDA device (one where there is none)."""
     if device_ids is None:
-        device_ids = list(range(max(1, torch.cuda.device_count())))
+        device_ids = list(range(max(1, device.gpu_count())))
     return [CUDAPlace(i) for i in device_ids]
 
 
@@ -97,4 +99,4 @@ def usual_device() -> str:
 
 def is_compiled_with_cuda() -> bool:
     """Tell whether programs can run on CUDA on this machine."""
-    return torch.cuda.is_available()
+    return device.gpu_count() > 0

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch.profiler
 
+from fleetx.comm import device
+
 _STATES = ("CPU", "GPU", "All")
 # What the table is sorted by, in torch's words; `max` and `min` have no column there.
 _SORT_KEYS = {
@@ -37,7 +39,7 @@ def start_profiler(state: str, tracer_option: str = "Default") -> None:
     if _running is not None:
         return
     activities = [torch.profiler.ProfilerActivity.CPU]
-    if state != "CPU" and torch.cuda.is_available():
+    if state != "CPU" and device.gpu_count():
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     _running = torch.profiler.profile(
         activities=activities, record_shapes=tracer_option in ("OpDetail", "AllOpDetail")
@@ -92,7 +94,7 @@ def cuda_profiler(
     """Record what runs on CUDA inside the block and write the trace to `output_file`."""
     if output_mode not in (None, "kvp", "csv"):
         raise ValueError(f"output_mode must be 'kvp' or 'csv', not {output_mode!r}.")
-    if not torch.cuda.is_available():
+    if not device.gpu_count():
         raise RuntimeError("cuda_profiler needs a CUDA device; use profiler('CPU') here.")
     with profiler("GPU", profile_path=output_file):
         yield

@@ -31,7 +31,8 @@ def _choose(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # A step that raised has left the mark behind.
         if group.get("_open") or (group.get("fused") is None and group.get("foreach") is None):
             group["_open"] = True
-            group["fused"] = all(_fits(p, optimizer.state.get(p)) for p in group["params"])
+            fits = all(_fits(p, optimizer.state.get(p)) for p in group["params"])
+            group["fused"] = True if fits else None  # False would rule out foreach kernels too
 
 
 def _leave_open(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -45,13 +46,15 @@ def _fits(parameter: torch.Tensor, state: dict[str, Any] | None) -> bool:
     """Tell whether the kernel is right for a parameter.
 
     It walks over the memory of parameter, gradient and state side by side, and does not look
-    whether their layouts agree.
+    whether their layouts agree. On other devices than the CPU torch's own choice is quick, and the
+    kernel wants counters of steps there that a saved state may hold on the CPU.
     """
     gradient = parameter.grad
     if gradient is None:
         return True
     if (
-        gradient.layout is not torch.strided
+        parameter.device.type != "cpu"
+        or gradient.layout is not torch.strided
         or parameter.dtype not in _DTYPES
         or gradient.dtype is not parameter.dtype
     ):

@@ -25,6 +25,7 @@ import torch
 
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.comm import world
+from fleetx.comm.device import gpu_count
 from fleetx.launch.cpu_isa import half_precision_fails
 from fleetx.step.text_table import draw
 from fleetx.techniques.peak_memory import PeakMemory
@@ -290,8 +291,7 @@ def timed(trial: Trial, train: Callable[[], Any], steps: int) -> Trial:
     start = time.perf_counter()
     for _ in range(steps):
         train()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    torch.get_device_module("cuda" if gpu_count() else "cpu").synchronize()
     world.barrier()
     return replace(trial, seconds=(time.perf_counter() - start) / steps)
 

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
+class MemoryCounters(Protocol):
+    """The counters that torch.cuda keeps for the memory of a device."""
+
+    def reset_peak_memory_stats(self, device: torch.device) -> None:
+        """Start a new peak."""
+
+    def memory_allocated(self, device: torch.device) -> int:
+        """Return the bytes in use."""
+
+    def max_memory_allocated(self, device: torch.device) -> int:
+        """Return the bytes in use at the peak."""
+
+
 class PeakMemory:
     """Measures between `start` and `stop`; on a CPU by the kernel's books, where there are any."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, counters: MemoryCounters = torch.cuda) -> None:
         self._device = device
+        self._counters = counters
         self._before = 0.0
 
     def start(self) -> None:
         """Begin to watch."""
         if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
-            self._before = float(torch.cuda.memory_allocated(self._device))
+            self._counters.reset_peak_memory_stats(self._device)
+            self._before = float(self._counters.memory_allocated(self._device))
         elif _RESET.exists():
             # What the C library keeps for later would hide how much is asked for.
             trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -33,7 +48,7 @@ class PeakMemory:
     def stop(self) -> float | None:
         """Return the bytes that were in use at the peak, beyond those at the start."""
         if self._device.type == "cuda":
-            return float(torch.cuda.max_memory_allocated(self._device)) - self._before
+            return float(self._counters.max_memory_allocated(self._device)) - self._before
         return max(0.0, _resident("VmHWM") - self._before) if _RESET.exists() else None
 
 

@@ -14,12 +14,11 @@ import torch
 def random_state_kept() -> Iterator[None]:
     """Put all generators back at the end of the block."""
     python, array, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    devices = torch.cuda.get_rng_state_all()  # none where there is no GPU
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(array)
         torch.set_rng_state(cpu)
-        if devices:
-            torch.cuda.set_rng_state_all(devices)
+        torch.cuda.set_rng_state_all(devices)

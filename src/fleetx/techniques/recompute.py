@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-import torch
 from torch import nn
 
+from fleetx.comm.device import gpu_count
 from fleetx.static.optimizer.recompute import RecomputeOptimizer
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.stages import Memory, Stage
@@ -42,7 +42,7 @@ class Recompute(Technique):
                 "the strategy switches on recompute without recompute_configs['checkpoints']: name "
                 "modules or their classes there, in a program the variables to keep."
             )
-        if self.settings["enable_offload"] and not torch.accelerator.is_available():
+        if self.settings["enable_offload"] and not gpu_count():
             raise ValueError(_NOTHING_TO_MOVE.format("this machine has no other memory"))
 
     def check_optimizer(self, optimizer: Any) -> None:

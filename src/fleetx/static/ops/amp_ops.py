@@ -23,7 +23,9 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
         return True
     dense = [t._values() if t.is_sparse else t for t in tensors]
     # One kernel for all where launches cost most, the cheapest one where memory does.
-    totals = torch._foreach_norm(dense) if dense[0].is_cuda else [t.sum() for t in dense]
+    totals = (
+        torch._foreach_norm(dense) if dense[0].device.type != "cpu" else [t.sum() for t in dense]
+    )
     if bool(torch.stack([t.to(torch.float32) for t in totals]).isfinite().all()):
         return True
     # A total of large finite numbers can overflow too: look at each element, this once.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
+from fleetx.comm import device
 from fleetx.static.lod_infer import no_infer
 from fleetx.static.op_registry import op
 from fleetx.static.place import CPUPlace, CUDAPlace, Place, cpu_places
@@ -20,7 +19,7 @@ from fleetx.static.place import CPUPlace, CUDAPlace, Place, cpu_places
 )
 def get_places(*, device_count: int, device_type: str) -> list[Place]:
     """Return `device_count` devices of a kind, or all."""
-    cuda = torch.cuda.device_count()
+    cuda = device.gpu_count()
     if device_type == "CUDA" or (device_type == "AUTO" and cuda):
         return [CUDAPlace(i) for i in range(device_count or cuda)]
     return [CPUPlace() for _ in range(device_count or len(cpu_places()))]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
+from fleetx.comm import device
 from fleetx.launch.environment import cpu_num
 from fleetx.static.dtypes import to_numpy
 from fleetx.static.errors import ArgumentError
@@ -213,6 +213,6 @@ class DataFeeder:
 
     def _places(self, num_places: int | None) -> list[Place]:
         if isinstance(self.place, CUDAPlace):
-            count = max(1, torch.cuda.device_count()) if num_places is None else int(num_places)
+            count = max(1, device.gpu_count()) if num_places is None else int(num_places)
             return [CUDAPlace(i) for i in range(count)]
         return [CPUPlace() for _ in range(cpu_num() if num_places is None else int(num_places))]

@@ -1,0 +1,87 @@
+"""Every name of PyTorch in the sources exists in the PyTorch that is installed.
+
+Branches for devices that no test machine has, and versions of PyTorch that lack a name, show here.
+"""
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "compat").rglob("*.py")])
+
+
+def modules_of_torch(tree: ast.AST) -> dict[str, ModuleType]:
+    """Return what a file calls the modules of PyTorch: `dist` for torch.distributed."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.split(".")[0] == "torch":
+                    importlib.import_module(name.name)
+                    path = name.name if name.asname else "torch"
+                    found[name.asname or "torch"] = importlib.import_module(path)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            source = importlib.import_module(node.module)
+            for name in node.names:
+                value = getattr(source, name.name, None)
+                if value is None:
+                    value = importlib.import_module(f"{node.module}.{name.name}")
+                if isinstance(value, ModuleType):
+                    found[name.asname or name.name] = value
+    return found
+
+
+def chains(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line and the parts of every `a.b.c` that begins with a name."""
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and id(node) not in inner:
+            parts, at = [node.attr], node.value
+            while isinstance(at, ast.Attribute):
+                parts.append(at.attr)
+                at = at.value
+            if isinstance(at, ast.Name):
+                yield node.lineno, [at.id, *reversed(parts)]
+
+
+def unknown_names(text: str) -> list[str]:
+    """Return the names of PyTorch's modules that do not exist, with their lines."""
+    tree = ast.parse(text)
+    known, wrong = modules_of_torch(tree), []
+    for line, (first, *rest) in chains(tree):
+        value = known.get(first)
+        for depth, part in enumerate(rest):
+            if not isinstance(value, ModuleType):
+                break  # what a class or an object has may be made at run time
+            if not hasattr(value, part):
+                wrong.append(f"{line}: {'.'.join([first, *rest[: depth + 1]])}")
+                break
+            value = getattr(value, part)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("import torch\ntorch.cuda.synchronise()", ["2: torch.cuda.synchronise"]),
+        ("import torch.distributed as dist\ndist.get_bakend()", ["2: dist.get_bakend"]),
+        ("from torch import nn\nnn.Linear.weights", []),
+        ("import torch\ndef f():\n    if torch.cuda.is_available(): torch.cud", ["3: torch.cud"]),
+    ],
+)
+def test_a_typo_is_seen(text, wrong):
+    assert unknown_names(text) == wrong
+
+
+def test_names_of_torch_exist():
+    wrong = []
+    for path in SOURCES:
+        text = path.read_text()
+        if "torch" in text:
+            wrong += [f"{path.relative_to(ROOT)}:{item}" for item in unknown_names(text)]
+    assert wrong == []
