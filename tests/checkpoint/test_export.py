@@ -9,6 +9,9 @@ from fleetx.static import Program, Scope, global_scope, program_guard, scope_gua
 from fleetx.static.export import ProgramModule, export_onnx, export_torch
 
 onnxruntime = pytest.importorskip("onnxruntime")
+exports = pytest.mark.skipif(
+    not hasattr(torch.export.Dim, "AUTO"), reason="programs are exported with PyTorch 2.6 or newer"
+)
 
 
 def feed(batch=5):
@@ -19,6 +22,7 @@ def expected(net, x, name="y"):
     return net.exe.run(net.main, feed={"x": x}, fetch_list=[name])[0]
 
 
+@exports
 def test_torch_file_gives_the_same_outputs_for_any_batch(tmp_path):
     net = Network().start()
     export_torch(tmp_path / "m.pt2", ["x"], [net.y, net.pre], net.exe, net.main)
@@ -33,6 +37,7 @@ def test_torch_file_gives_the_same_outputs_for_any_batch(tmp_path):
 
 
 @pytest.mark.slow
+@exports
 def test_onnx_file_gives_the_same_outputs_for_any_batch(tmp_path):
     net = Network().start()
     export_onnx(tmp_path / "m.onnx", net.x, net.y, net.exe, net.main)
@@ -68,6 +73,7 @@ def convolution_network(net):
 
 
 @pytest.mark.slow
+@exports
 def test_convolution_network(tmp_path):
     net = Network()
     inputs, out, wanted = convolution_network(net)
@@ -86,6 +92,14 @@ def test_module_holds_copies_of_the_variables():
     assert sorted(dict(module.named_parameters())) == ["b", "w"]
     module.w.data.zero_()
     assert global_scope().find_var("w").get_tensor().numpy().any()
+
+
+def test_a_torch_that_cannot_export(tmp_path, monkeypatch):
+    monkeypatch.delattr(torch.export.Dim, "AUTO", raising=False)
+    net = Network().start()
+    with pytest.raises(RuntimeError, match="needs PyTorch 2.6 or newer, but this is"):
+        export_torch(tmp_path / "m.pt2", ["x"], [net.y], net.exe, net.main)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_errors(tmp_path):

@@ -185,11 +185,11 @@ def test_metrics_add_up(server, model, inputs):
     assert found["fleetx_ready"] == 1
 
 
-def test_keys_queue_and_a_stop_in_the_middle_of_a_request(folder, tmp_path, inputs):
+def test_keys_queue_and_a_stop_in_the_middle_of_a_request(pt2_file, tmp_path, inputs):
     keys = tmp_path / "keys"
     keys.write_text("# old and new\nsecret-1\nsecret-2\n")
     options = ("--api_key_file", keys, "--version", "v7", "--max_queue", 1, "--threads", 1)
-    with serving(folder / "net.pt2", *options) as server:
+    with serving(pt2_file, *options) as server:
         for headers, word in (({}, "has no"), ({"X-API-Key": "secret"}, "has a wrong")):
             answer = server.predict(inputs, headers)
             assert answer.status == 401
@@ -219,7 +219,7 @@ def test_keys_queue_and_a_stop_in_the_middle_of_a_request(folder, tmp_path, inpu
         slow.send(body[20:])
         response = slow.getresponse()
         assert response.status == 200
-        assert_same(load(response.read()), load_model(folder / "net.pt2").run(inputs))
+        assert_same(load(response.read()), load_model(pt2_file).run(inputs))
         assert server.process.wait(LIMIT) == 0
         assert "all accepted requests were answered" in server.process.stdout.read()
 

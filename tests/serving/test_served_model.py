@@ -34,8 +34,8 @@ def test_paddle_formats_compute_what_the_program_does(folder, path, inputs, expe
     assert_same(model.run(inputs), expected)
 
 
-def test_exported_program_computes_the_same(folder, inputs, expected):
-    model = load_model(folder / "net.pt2")
+def test_exported_program_computes_the_same(pt2_file, inputs, expected):
+    model = load_model(pt2_file)
     assert [spec.name for spec in model.inputs] == ["x", "word"]
     assert_same(model.run(inputs), expected)
     assert_same(model.run({k: v[:1] for k, v in inputs.items()}), [v[:1] for v in expected])

@@ -137,6 +137,17 @@ def _example(var: Variable) -> torch.Tensor:
     return torch.zeros(shape, dtype=to_torch(var.dtype))
 
 
+def _open_dimension() -> Any:
+    # A dimension may turn out to be fixed by the ops themselves, so AUTO and not DYNAMIC.
+    mark = getattr(torch.export.Dim, "AUTO", None)
+    if mark is None:
+        raise RuntimeError(
+            f"exporting a program needs PyTorch 2.6 or newer, but this is {torch.__version__}: "
+            "install a newer one, or save the program with static.io.save_inference_model."
+        )
+    return mark
+
+
 def _trace(
     feeds: _Feeds,
     fetches: _Fetches,
@@ -152,10 +163,9 @@ def _trace(
     module = ProgramModule(small, feeds=names, fetches=[var.name for var in targets], device=device)
     given = {name: torch.from_numpy(np.array(value)) for name, value in (example or {}).items()}
     arguments = tuple(given.get(n, _example(block.var(n))).to(device) for n in names)
-    # An open dimension may turn out to be fixed by the ops themselves, so AUTO and not DYNAMIC.
+    mark = _open_dimension()
     open_dimensions = tuple(
-        {i: torch.export.Dim.AUTO for i, dim in enumerate(block.var(n).shape) if dim < 0}
-        for n in names
+        {i: mark for i, dim in enumerate(block.var(n).shape) if dim < 0} for n in names
     )
     traced = torch.export.export(
         module.eval(), arguments, dynamic_shapes={"feeds": open_dimensions}, strict=False
