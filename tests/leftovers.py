@@ -41,6 +41,11 @@ _KEPT_THREADS = (
     "execnet",  # xdist's connection
     "fsspecIO",  # the loop of fsspec's file systems
 )
+# Such threads that have no name of their own, by class.
+_KEPT_CLASSES = (
+    "TMonitor",  # tqdm
+    "GarbageCollectorThread",  # pyzmq frees the memory of sent messages
+)
 # Variables that pytest sets, or torch where its compiler is loaded.
 _LIBRARY_VARIABLES = {
     "PYTEST_CURRENT_TEST",
@@ -305,7 +310,7 @@ def _left_threads(was: Before) -> list[str]:
             thread
             for thread in _threads() - was.threads
             if not thread.name.startswith(_KEPT_THREADS)
-            and not type(thread).__name__.startswith("TMonitor")
+            and type(thread).__name__ not in _KEPT_CLASSES
         ]
 
     return [f"the thread {t.name!r} ({t!r})" for t in _after_a_while(find)]

@@ -1,6 +1,7 @@
 """A real server and its clients: values, shared memory and not, refusals, keys."""
 
 import random
+from contextlib import closing
 
 import pytest
 import torch
@@ -98,8 +99,11 @@ def test_requests_that_do_not_fit_are_refused_and_the_server_goes_on():
             client._ask(0, Kind.PUSH, [(0, torch.ones(1))], table=99).result()
         with pytest.raises(RefusedError, match="dim from 1"):
             client._ask(0, Kind.CREATE, wire.json_body({**SPARSE.to_dict(), "dim": -1})).result()
-        with pytest.raises(RefusedError, match="a job with 1 workers"):
-            Client(endpoints, worker=3, workers=4).welcomes()
+        with (
+            closing(Client(endpoints, worker=3, workers=4)) as stranger,
+            pytest.raises(RefusedError, match="a job with 1 workers"),
+        ):
+            stranger.welcomes()
         client.push_dense("dense", {"a": torch.ones(2, 2)})
         assert torch.allclose(client.pull_dense("dense")["a"], torch.full((2, 2), -0.1))
         assert client.status()[0]["applied"] == {"0": 8}
@@ -200,8 +204,8 @@ def test_without_keys_a_server_listens_on_loopback_only():
 
 
 def test_a_taken_address_is_named():
-    with servers() as (endpoints, _):
-        Client(endpoints).welcomes()
+    with servers() as (endpoints, _), closing(Client(endpoints)) as client:
+        client.welcomes()
         with pytest.raises(OSError, match=f"cannot listen at {endpoints[0]}"):
             Server(endpoints[0], ServerSettings())
 

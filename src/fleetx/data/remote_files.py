@@ -54,6 +54,9 @@ class RemoteFolder:
         if url.startswith("bos://"):
             url = f"s3://{url.removeprefix('bos://')}"
             options.setdefault("client_kwargs", {}).setdefault("endpoint_url", _BOS)
+        # fsspec keeps file systems, and their connections, for the next one who asks; this one's
+        # are closed when nobody refers to it any more.
+        options.setdefault("skip_instance_cache", True)
         try:
             self._files, root = fsspec.core.url_to_fs(url, **options)
         except ImportError as error:
