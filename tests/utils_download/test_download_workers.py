@@ -64,7 +64,7 @@ def test_a_process_that_nobody_launched_is_the_first():
 
 def test_hadoop_is_prepared_by_the_settings(tmp_path, monkeypatch):
     for name in ("JAVA_HOME", "HADOOP_HOME", "CLASSPATH"):
-        monkeypatch.setenv(name, "")  # so that they are as before afterwards, even if they were unset
+        monkeypatch.setenv(name, "")  # afterwards they are as before, unset ones too
     assert hadoop_options({"hadoop.job.ugi": "me,secret"}, "http://host/data") == {}
     settings = {"hadoop.job.ugi": "me,secret", "hadoop_home": tmp_path, "java_home": "/java"}
     with pytest.raises(FileNotFoundError, match="no bin/hadoop"):
