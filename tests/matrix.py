@@ -264,7 +264,9 @@ class Environment:
         report = self.logs / "tests.xml"
         report.unlink(missing_ok=True)
         choice = [name for name in chosen if name.startswith("-") or (self.copy / name).exists()]
-        line = [self.bin / "python", "-m", "pytest", f"--junitxml={report}", "-n", "2", *choice]
+        # The limit of a single test is for a machine that does nothing else.
+        options = ["-n", "2", "--timeout", str(LIMIT_SECONDS // 3), f"--junitxml={report}"]
+        line = [self.bin / "python", "-m", "pytest", *options, *choice]
         self.run("tests", line, self.copy)
         if not report.exists():
             last = _last_line(self.log("tests").read_text())

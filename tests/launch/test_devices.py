@@ -1,6 +1,9 @@
 """Which worker gets which GPU. There may be none here, so the machine's list is given."""
 
+import os
+
 import pytest
+import torch
 
 from fleetx.launch import devices
 from fleetx.launch.errors import LaunchError
@@ -41,6 +44,25 @@ def test_cuda_visible_devices_narrows(monkeypatch):
     assert devices.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
     assert devices.choose("7", None, {"CUDA_VISIBLE_DEVICES": "6,7"}).visible == "7"
     assert len(devices.visible_gpus({})) == 8
+
+
+def test_counting(monkeypatch, tmp_path):
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\ntest \"$1\" = -L && echo 'GPU 0: Card' && echo 'GPU 1: Card'\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert devices._gpu_count(tmp_path) == 2
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl"):
+        (tmp_path / "dev" / name).mkdir(parents=True)
+    assert devices._gpu_count(tmp_path) == 3
+    (tmp_path / "proc" / "driver" / "nvidia" / "gpus" / "0000:01:00.0").mkdir(parents=True)
+    assert devices._gpu_count(tmp_path) == 1
+    monkeypatch.setenv("PATH", str(tmp_path / "dev"))
+    assert devices._gpu_count(tmp_path / "dev") == 0
+
+
+def test_kind_of_the_installed_torch():
+    assert devices._torch_has_gpu_support() == bool(torch.version.cuda or torch.version.hip)
 
 
 def test_without_gpus(monkeypatch):

@@ -94,9 +94,9 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
     return [item.strip() for item in narrowed.split(",") if item.strip() not in ("", "-1")]
 
 
-def _gpu_count() -> int:
-    for folder, pattern in (("/proc/driver/nvidia/gpus", "*"), ("/dev", "nvidia[0-9]*")):
-        found = len(list(Path(folder).glob(pattern)))
+def _gpu_count(root: Path = Path("/")) -> int:
+    for folder, pattern in (("proc/driver/nvidia/gpus", "*"), ("dev", "nvidia[0-9]*")):
+        found = len(list((root / folder).glob(pattern)))
         if found:
             return found
     command = shutil.which("nvidia-smi")  # where the driver shows no files, as under WSL
