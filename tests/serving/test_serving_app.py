@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,21 @@ from fleetx.serving.engines import Engine
 def model_of(call):
     spec = TensorSpec("x", (-1, 2), "float32")
     return ServedModel(Path("made.pt2"), Engine((spec,), (spec,), (), call), version="v1")
+
+
+@asynccontextmanager
+async def running(app):
+    """Start an application and stop it, by the messages that a server sends."""
+    events, answers = asyncio.Queue(), asyncio.Queue()
+    serving = asyncio.ensure_future(app({"type": "lifespan"}, events.get, answers.put))
+    await events.put({"type": "lifespan.startup"})
+    assert await answers.get() == {"type": "lifespan.startup.complete"}
+    try:
+        yield
+    finally:
+        await events.put({"type": "lifespan.shutdown"})
+        assert await answers.get() == {"type": "lifespan.shutdown.complete"}
+        await serving
 
 
 class Exchange:
@@ -42,7 +58,7 @@ class Exchange:
 
     def run(self, app):
         async def start_ask_and_stop():
-            async with app.router.lifespan_context(app):
+            async with running(app):
                 await app(self.scope, self.receive, self.send)
 
         asyncio.run(start_ask_and_stop())
