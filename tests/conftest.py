@@ -101,6 +101,7 @@ def _nothing_is_left(_fixed_random_numbers: None, _checkout: leftovers.Checkout)
     yield
     left = leftovers.left(was, _checkout)
     if left:
+        leftovers.end_sessions()  # so that only the test that left one fails
         pytest.fail("this test leaves behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
@@ -109,3 +110,19 @@ def fresh_fleet() -> Iterator[None]:
     """For tests that call `fleet.init` in this process: the session ends with the test."""
     yield
     leftovers.end_sessions()
+
+
+@pytest.fixture
+def fresh_graph() -> Iterator[None]:
+    """New default programs, a new scope, fresh names and a fixed seed, for one test."""
+    import torch
+
+    from fleetx import static
+
+    torch.manual_seed(1)
+    with (
+        static.program_guard(static.Program(), static.Program()),
+        static.scope_guard(static.Scope()),
+        static.unique_name.guard(),
+    ):
+        yield

@@ -6,7 +6,7 @@ Every row gets a copy of the checkout and an environment in the cache folder, ou
 FleetX is installed from the copy; the README's commands run with what was installed, then a chosen
 part of the tests. Results go to tests/matrix.json, and from there into the tables of the READMEs.
 A row that cannot be set up here is listed with the reason. pip's own settings decide where wheels
-come from: with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu PyTorch is much smaller.
+come from: an index of PyTorch's CPU builds in PIP_EXTRA_INDEX_URL makes environments much smaller.
 """
 
 from __future__ import annotations

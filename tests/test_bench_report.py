@@ -99,7 +99,8 @@ def test_unknown_figures_are_refused(report, tmp_path):
 
 
 def test_every_place_in_the_page_has_a_table(report):
-    names = [match.group(2) for match in report.BLOCK.finditer(report.README.read_text())]
+    texts = [page.read_text() for page in report.PAGES]
+    names = [match.group(2) for text in texts for match in report.BLOCK.finditer(text)]
     assert sorted(names) == sorted(report.RENDERERS)
 
 

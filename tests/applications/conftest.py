@@ -1,21 +1,8 @@
 """Every test builds in its own programs, scope and numbering."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
-import torch
-
-from fleetx import static
 
 
 @pytest.fixture(autouse=True)
-def fresh_graph() -> Iterator[None]:
-    torch.manual_seed(1)
-    with (
-        static.program_guard(static.Program(), static.Program()),
-        static.scope_guard(static.Scope()),
-        static.unique_name.guard(),
-    ):
-        yield
+def _own_graph(fresh_graph: None) -> None:
+    """Ask for a fresh graph in all tests of this folder."""

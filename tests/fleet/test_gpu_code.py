@@ -29,6 +29,8 @@ from fleetx.techniques.amp import all_finite
 from fleetx.techniques.peak_memory import PeakMemory
 from fleetx.techniques.random_state import random_state_kept
 
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
+
 
 @pytest.fixture
 def two_gpus(monkeypatch):
@@ -105,9 +107,9 @@ class TestChoice:
 
     def test_auto_tries_float16_on_gpus(self):
         def names(kind: str) -> list[str]:
-            job = auto.Facts(workers=1, device=kind, parameters=10)
+            job = auto.Facts(workers=1, machines=1, device=kind, parameters=10)
             config = auto.AutoConfig.read(fleet.DistributedStrategy().auto_configs)
-            found = auto.candidates(fleet.DistributedStrategy(), config, job=job, machines=1)
+            found = auto.candidates(fleet.DistributedStrategy(), config, job=job)
             return [candidate.name for candidate in found]
 
         assert "amp float16" in names("cuda")

@@ -12,6 +12,8 @@ from fleetx.fleet.role_maker import UserDefinedCollectiveRoleMaker
 from fleetx.fleet.session import Fleet
 from ports import free_endpoints
 
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
+
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:

@@ -17,6 +17,8 @@ from fleetx.fleet import DistributedStrategy
 from fleetx.fleet.server_model import ServedModel
 from fleetx.fleet.session import Fleet
 
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
+
 SCRIPT = str(Path(__file__).parent / "workers" / "wrapping.py")
 
 

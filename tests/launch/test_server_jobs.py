@@ -301,7 +301,7 @@ def test_environment_of_both_roles(fleetrun, script, tmp_path):
         assert environment["PADDLE_GLOO_RENDEZVOUS"] == "3"
         assert environment["PADDLE_GLOO_HTTP_ENDPOINT"].startswith("127.0.0.1:")
         assert "FLEETX_SERVER_STATE" not in environment
-    assert found["PSERVER.23171.json"]["POD_IP"] == "127.0.0.1"
+    assert found[f"PSERVER.{port}.json"]["POD_IP"] == "127.0.0.1"
     assert found["TRAINER.1.json"]["FLAGS_selected_gpus"] == "0"
     assert found["TRAINER.1.json"]["WORLD_SIZE"] == "2"
     assert (tmp_path / "log/serverlog.1").read_text() == "PSERVER 1 2 2\n"

@@ -22,6 +22,8 @@ from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.loader import DataLoader
 from waiting import LIMIT
 
+pytestmark = pytest.mark.usefixtures("fresh_fleet", "fresh_graph")
+
 NAMES = ("x", "y", "ids")
 ONES = torch.ones(3, 4).double()
 

@@ -18,7 +18,10 @@ from fleetx.fleet.session import Fleet
 from fleetx.ps.async_mode import AsyncSettings
 from fleetx.ps.table_spec import InitializerSpec
 
-pytestmark = pytest.mark.slow  # starts jobs or servers
+pytestmark = [
+    pytest.mark.slow,  # starts jobs or servers
+    pytest.mark.usefixtures("fresh_fleet", "fresh_graph"),
+]
 
 ROWS, IDS, STEPS = 6, 24, 4
 UNIFORM = InitializerSpec(kind="uniform", settings={"low": -0.5, "high": 0.5})

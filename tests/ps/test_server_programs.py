@@ -13,7 +13,10 @@ from programs import IDS, STEPS, batch, fresh, network, optimizer, strategy
 from fleetx import fleet, static
 from fleetx.fleet.server_mode import ServerMode
 
-pytestmark = pytest.mark.slow  # starts jobs or servers
+pytestmark = [
+    pytest.mark.slow,  # starts jobs or servers
+    pytest.mark.usefixtures("fresh_fleet", "fresh_graph"),
+]
 
 NAMES = ("w0", "w1", "fc_0.b_0", "fc_1.b_0", "table")
 

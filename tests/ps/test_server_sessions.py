@@ -17,7 +17,10 @@ from fleetx import fleet, static
 from fleetx.fleet.server_mode import server_mode
 from fleetx.static.io import load_inference_dir
 
-pytestmark = pytest.mark.slow  # starts jobs or servers
+pytestmark = [
+    pytest.mark.slow,  # starts jobs or servers
+    pytest.mark.usefixtures("fresh_fleet", "fresh_graph"),
+]
 
 
 def _train(folder: str, first: int, last: int, load: str | None) -> Any:

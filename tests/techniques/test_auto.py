@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from running import run
 
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
+
 FACTS = auto.Facts(workers=1, device="cpu", parameters=10)
 
 

@@ -17,8 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent / "workers"))
 import stop_on_nan as worker
 from running import WORKERS, run
 
+import leftovers
 from fleetx import fleet
 from fleetx.monitor.recorder import Recorder
+
+pytestmark = pytest.mark.usefixtures("fresh_fleet")
 
 # The step in which all stop: that of the NaN, or the next in which workers meet.
 STOPS = {
@@ -34,6 +37,7 @@ def trained(
     if request.param == 1:
         modules = {name: worker.modules(name, each) for name, each in worker.CASES.items()}
         programs = {name: worker.programs(worker.CASES[name]) for name in worker.PROGRAMS}
+        leftovers.end_sessions()
         return [{"modules": modules, "programs": programs}]
     return run("stop_on_nan.py", tmp_path_factory.mktemp("nan"))
 
