@@ -97,6 +97,8 @@ def _fixed_random_numbers(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_is_left(_fixed_random_numbers: None, _checkout: leftovers.Checkout) -> Iterator[None]:
     """Fail a test that leaves something behind; it is set up before other fixtures of a test."""
+    if leftovers.has_session():  # that a fixture of wider scope began
+        leftovers.end_sessions()
     was = leftovers.before(_checkout)
     yield
     left = leftovers.left(was, _checkout)

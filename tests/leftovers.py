@@ -205,6 +205,11 @@ def _fleet_sessions() -> dict[str, Any]:
     return {text: module.fleet for text, module in loaded.items() if module is not None}
 
 
+def has_session() -> bool:
+    """Tell whether `fleet.init` was called and the session not ended."""
+    return any(session._role_maker is not None for session in _fleet_sessions().values())
+
+
 def end_sessions() -> None:
     """Return every session of Fleet to the state before `init`, and leave the process group."""
     for session in _fleet_sessions().values():
