@@ -19,7 +19,8 @@ from goals import goal, show
 from record import write_record
 from torch import nn
 
-from fleetx import fleet, techniques
+from fleetx import fleet
+from fleetx.step import compose
 
 STEPS = 100
 """Steps of a window."""
@@ -56,12 +57,12 @@ def with_fleet() -> Callable[[], float]:
 
 def without_techniques() -> Callable[[], float]:
     """Return the same with a Fleet to which techniques are unknown."""
-    known = techniques.KNOWN
-    techniques.KNOWN = ()
+    known = compose.known
+    compose.known = tuple
     try:
         return with_fleet()
     finally:
-        techniques.KNOWN = known
+        compose.known = known
 
 
 def without_fleet() -> Callable[[], float]:

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from fleetx.fleet.strategy import ConfigsField, DistributedStrategy, settings
-from fleetx.fleet.strategy_fields import Effect, Field
+from fleetx.fleet import strategy as strategy_module
+from fleetx.fleet.strategy import DistributedStrategy, settings
 from fleetx.fleet.strategy_proto import to_text
-from fleetx.fleet.strategy_table import reference
+from fleetx.fleet.strategy_table import reference, stub
+from fleetx.fleet.technique_switches import ConfigsField
 from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
+from fleetx.step.settings import Effect, Field, with_meanings
 
 
 def test_defaults_are_paddles() -> None:
@@ -182,9 +184,17 @@ def test_reference_lists_every_setting_with_its_effect() -> None:
     for name, row in rows.items():
         assert f"`{name}`" in text or f"## {name}" in text
         fields = row.fields if isinstance(row, ConfigsField) else (row,)
-        assert all(isinstance(field, Field) and field.meaning for field in fields)
+        if isinstance(row, ConfigsField) and row.config is not None:
+            fields = with_meanings(row.fields, row.config)
+        assert all(isinstance(field, Field) and field.meaning for field in fields), name
     numbers = [row.number for row in rows.values()]
     assert len(numbers) == len(set(numbers))
     page = Path(__file__).parents[2] / "docs" / "strategy.md"
     assert page.read_text() == text, "run python -m fleetx.fleet.strategy_table > docs/strategy.md"
     assert rows["elastic"].effect is Effect.NONE  # type: ignore[union-attr]
+
+
+def test_type_checkers_know_every_switch() -> None:
+    path = Path(strategy_module.__file__).with_name("technique_switches.pyi")
+    made = "run python -m fleetx.fleet.strategy_table --stub > src/fleetx/fleet/" + path.name
+    assert path.read_text() == stub(), made

@@ -21,7 +21,7 @@ from running import run
 from fleetx import fleet
 from fleetx.static.ops.amp_ops import all_finite
 from fleetx.step.technique import Job, Sizes
-from fleetx.techniques.amp import Amp, AmpConfig
+from fleetx.techniques.amp import Amp, MixedPrecisionRules
 from fleetx.techniques.tensors_inside import map_tensors
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
@@ -197,9 +197,9 @@ def test_the_device_decides_unless_the_script_names_the_type(
 
 
 def test_devices_and_their_types() -> None:
-    assert AmpConfig().half("cuda") == "float16"
-    assert AmpConfig().half("cpu") == "bfloat16"
-    assert AmpConfig(dtype="bfloat16").half("cuda") == "bfloat16"
+    assert MixedPrecisionRules().half("cuda") == "float16"
+    assert MixedPrecisionRules().half("cpu") == "bfloat16"
+    assert MixedPrecisionRules(dtype="bfloat16").half("cuda") == "bfloat16"
     config = Amp(Job(strategy=fleet.DistributedStrategy()))
     (row,) = config.rows(Sizes(elements=(1,), device="cuda"))
     assert row.settings.startswith("float16 (auto: made for cuda)")

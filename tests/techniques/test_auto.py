@@ -39,7 +39,7 @@ def test_only_speed_and_memory_by_default() -> None:
     assert several[0] == "as it is"
     assert "fp16_allreduce" in several
     assert "amp bfloat16 + fp16_allreduce + buckets of 4 MB" in several
-    assert not any(word in name for name in several for word in auto.CHANGE_MATHEMATICS)
+    assert not any(word in name for name in several for word in auto.changing_mathematics())
 
 
 def test_what_is_set_stays() -> None:

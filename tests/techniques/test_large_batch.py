@@ -20,7 +20,6 @@ from fleetx.static.ops import layerwise_ops
 from fleetx.static.optimizer import v2
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job, Sizes
-from fleetx.techniques import KNOWN
 from fleetx.techniques.lamb import Lamb
 from fleetx.techniques.lars import Lars
 
@@ -320,7 +319,7 @@ def chosen(**settings: Any) -> Any:
     strategy = DistributedStrategy()
     for name, value in settings.items():
         setattr(strategy, name, value)
-    return choose(Job(strategy=strategy), KNOWN)
+    return choose(Job(strategy=strategy))
 
 
 def weights() -> list[nn.Parameter]:

@@ -16,7 +16,6 @@ from torch import nn
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.step.compose import choose
 from fleetx.step.technique import Job, Sizes
-from fleetx.techniques import KNOWN
 from fleetx.techniques.adaptive_local_sgd import next_interval
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -254,15 +253,15 @@ def test_technique_is_chosen_by_its_switch():
     strategy = DistributedStrategy()
     strategy.localsgd = True
     strategy.localsgd_configs = {"k_steps": 4}
-    (local,) = choose(Job(strategy=strategy, workers=2), KNOWN)
+    (local,) = choose(Job(strategy=strategy, workers=2))
     (row,) = local.rows(Sizes(elements=(1000,), buffer_elements=24))
     assert local.name == "localsgd"
     assert (row.bytes_sent, row.memory) == (4096 / 4, 4096)
-    assert choose(Job(strategy=strategy, workers=1), KNOWN) == []
+    assert choose(Job(strategy=strategy, workers=1)) == []
     strategy.auto = True
-    (adaptive,) = choose(Job(strategy=strategy, workers=2), KNOWN)
+    (adaptive,) = choose(Job(strategy=strategy, workers=2))
     assert (adaptive.name, adaptive.k_steps) == ("adaptive_localsgd", 4)
     strategy.auto = False
     strategy.adaptive_localsgd = True
     with pytest.raises(ValueError, match="localsgd and adaptive_localsgd.*switch off"):
-        choose(Job(strategy=strategy, workers=2), KNOWN)
+        choose(Job(strategy=strategy, workers=2))

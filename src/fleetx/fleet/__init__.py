@@ -17,6 +17,7 @@ from fleetx.fleet.role_maker import (
 from fleetx.fleet.session import Fleet
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase
+from fleetx.step.registry import register
 
 fleet = Fleet()
 
@@ -107,6 +108,7 @@ __all__ = [
     "node_num",
     "nranks",
     "rank",
+    "register",
     "run_server",
     "save_checkpoint",
     "save_inference_model",

@@ -23,7 +23,7 @@ from fleetx.fleet.gradient_watch import GradientWatch
 from fleetx.fleet.model import LooksLikeItsModule, wrap
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job
-from fleetx.techniques import KNOWN, auto
+from fleetx.techniques import auto
 from fleetx.techniques.tensors_inside import map_tensors
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
@@ -85,7 +85,7 @@ class ModelSearch:
         )
 
         def check(candidate: auto.Candidate) -> None:
-            for technique in choose(self._job(candidate.applied_to(strategy)), KNOWN):
+            for technique in choose(self._job(candidate.applied_to(strategy))):
                 technique.check_optimizer(optimizer)
 
         def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
@@ -106,7 +106,7 @@ def _measure(
     config: auto.AutoConfig,
 ) -> auto.Trial:
     """Train copies for some steps by one candidate."""
-    techniques = choose(job, KNOWN)
+    techniques = choose(job)
     step = compose_step(techniques)
     for technique in techniques:
         technique.check_optimizer(optimizer)

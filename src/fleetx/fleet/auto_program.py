@@ -18,7 +18,7 @@ from fleetx.static.program import Program, program_guard
 from fleetx.static.scope import Scope
 from fleetx.step.compose import choose
 from fleetx.step.technique import Job
-from fleetx.techniques import KNOWN, auto
+from fleetx.techniques import auto
 
 if TYPE_CHECKING:
     from fleetx.fleet.session import Fleet
@@ -55,7 +55,7 @@ class ProgramSearch:
         with program_guard(main, startup), unique_name.guard(copy.deepcopy(self._names)):
             optimizer = self._optimizer._for_program(main)
             loss = main.global_block().var(self._loss)
-            techniques = choose(job, KNOWN)
+            techniques = choose(job)
             return write_step(optimizer, loss, startup, job, techniques, **self._more)[1]
 
     def decide(self, executor: Any, program: Program, feed: Any, scope: Scope) -> None:
@@ -75,7 +75,7 @@ class ProgramSearch:
         samples = max(map(_rows, feed.values()), default=1)
 
         def check(candidate: auto.Candidate) -> None:
-            for technique in choose(fleet._job(candidate.applied_to(strategy)), KNOWN):
+            for technique in choose(fleet._job(candidate.applied_to(strategy))):
                 technique.check_optimizer(self._optimizer)
 
         def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:

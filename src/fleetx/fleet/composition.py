@@ -6,9 +6,6 @@ import copy
 import logging
 from typing import Any
 
-import torch
-
-from fleetx import techniques
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.fleet import paddle_selection
 from fleetx.fleet.auto_model import ModelSearch
@@ -74,7 +71,7 @@ class Composition(Identity):
                 if getattr(final, name) and name not in names:
                     setattr(final, name, False)
         job = self._job(final)
-        self._applied = choose(job, techniques.KNOWN)
+        self._applied = choose(job)
         return job, self._applied
 
     # -- what was composed ------------------------------------------------------------
@@ -124,12 +121,7 @@ def all_reduce_settings(strategy: Any, role: RoleMakerBase) -> AllReduceSettings
         group = strategy.hierarchical_allreduce_inter_nranks
         if group < 2:
             group = max(2, role.worker_num() // max(1, role.node_num()))
-    dtype = None
-    if getattr(strategy, "fp16_allreduce", False):
-        wanted = str(getattr(strategy, "fp16_allreduce_dtype", "float16"))
-        dtype = torch.bfloat16 if "bf" in wanted else torch.float16
     return AllReduceSettings(
-        dtype=dtype,
         group_size=group,
         communicators=max(1, strategy.nccl_comm_num),
     )

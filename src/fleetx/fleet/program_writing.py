@@ -13,6 +13,7 @@ from fleetx.fleet.collective_program import (
     insert_broadcast,
     use_sync_batch_norm,
 )
+from fleetx.fleet.exchange_writing import exchanging
 from fleetx.fleet.explain import Explanation, explain, program_sizes
 from fleetx.static.program import Program
 from fleetx.step.compose import compose_program
@@ -49,7 +50,8 @@ def write_step(
         if comm.is_connected():
             step.exchange = job.exchange()
     compose_program(step, techniques)
-    result = step.optimizer.minimize(loss, startup_program=startup, **more)
+    with exchanging(step):
+        result = step.optimizer.minimize(loss, startup_program=startup, **more)
     origin = main.clone()
     if step.synchronise is not None:
         step.synchronise(main, result[1])

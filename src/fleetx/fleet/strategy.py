@@ -1,8 +1,9 @@
 """DistributedStrategy: the one object on which a script switches techniques on.
 
-Its class body is the table of settings, with Paddle 2.x's names and defaults: a flag switches a
-technique on, the `*_configs` beside it hold the technique's own settings. A wrong name, type or
-value is an error that lists the right ones. `print(strategy)` shows what is on, and
+A flag switches a technique on, the `*_configs` beside it hold the technique's own settings; both
+follow from the registered techniques (`technique_switches`). The class body is the table of all
+other settings, with Paddle 2.x's names and defaults. A wrong name, type or value is an error that
+lists the right ones. `print(strategy)` shows what is on, and
 `save_to_prototxt` writes the protobuf text that Paddle reads.
 """
 
@@ -12,12 +13,13 @@ import copy
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.fleet import strategy_configs as tables
-from fleetx.fleet.strategy_configs import Configs, Rows
-from fleetx.fleet.strategy_fields import Effect, Field, unknown_name
+from fleetx.fleet.technique_switches import ConfigsField, TechniqueSwitches
+from fleetx.step.settings import Configs, Effect, Field, rows_of, unknown_name
+from fleetx.techniques.auto import AutoConfig
 
 if TYPE_CHECKING:
     from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
@@ -25,70 +27,19 @@ if TYPE_CHECKING:
 _none, _refused = Effect.NONE, Effect.REFUSED
 
 
-class ConfigsField:
-    """The settings of a technique, as an attribute of a DistributedStrategy."""
-
-    def __init__(self, number: int, fields: Rows, meaning: str) -> None:
-        self.number, self.fields, self.meaning = number, fields, meaning
-        self.name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, holder: None, owner: type) -> ConfigsField: ...
-    @overload
-    def __get__(self, holder: DistributedStrategy, owner: type) -> Configs: ...
-    def __get__(self, holder: DistributedStrategy | None, owner: type) -> ConfigsField | Configs:
-        return self if holder is None else holder._configs[self.name]
-
-    def __set__(self, holder: DistributedStrategy, values: Mapping[str, Any]) -> None:
-        holder._assign_configs(holder._configs[self.name], values)
-
-
-class DistributedStrategy:
+class DistributedStrategy(TechniqueSwitches):
     """What to train with: techniques, their settings, and how workers communicate."""
 
     drops_conflicts: ClassVar[bool] = False
     """Techniques that Paddle would drop are dropped with a warning, not refused."""
 
-    # -- techniques (those that do not exist yet are refused) --------------------------
-    amp = Field(2, False, "mixed precision")
-    amp_configs = ConfigsField(102, tables.AMP, "mixed precision")
-    recompute = Field(3, False, "forget activations and compute them again in backward")
-    recompute_configs = ConfigsField(101, tables.RECOMPUTE, "recomputation")
-    gradient_merge = Field(6, False, "one update for the gradients of several steps")
-    gradient_merge_configs = ConfigsField(104, tables.GRADIENT_MERGE, "merging of gradients")
-    gradient_clip = Field(
-        1003, False, "clip the merged and averaged gradient before the update", since="fleetx"
-    )
-    gradient_clip_configs = ConfigsField(1004, tables.GRADIENT_CLIP, "clipping of gradients")
-    lars = Field(7, False, "layer-wise rates for momentum with large batches")
-    lars_configs = ConfigsField(108, tables.LARS, "LARS")
-    lamb = Field(8, False, "layer-wise rates for Adam with large batches")
-    lamb_configs = ConfigsField(109, tables.LAMB, "LAMB")
-    dgc = Field(5, False, "deep gradient compression: only the largest entries travel")
-    dgc_configs = ConfigsField(105, tables.DGC, "deep gradient compression")
-    localsgd = Field(4, False, "workers train alone and average their parameters now and then")
-    localsgd_configs = ConfigsField(103, tables.LOCALSGD, "LocalSGD")
-    adaptive_localsgd = Field(24, False, "LocalSGD whose interval follows the loss")
-    adaptive_localsgd_configs = ConfigsField(
-        110, tables.ADAPTIVE_LOCALSGD, "LocalSGD whose interval follows the loss"
-    )
-    fp16_allreduce = Field(25, False, "gradients travel in half precision")
+    # -- techniques -------------------------------------------------------------------
+    # Their switches and settings are in TechniqueSwitches; this is what belongs to none of them.
     fp16_allreduce_dtype = Field(
         1001, "float16", "the type they travel in", since="fleetx", choices=("float16", "bfloat16")
     )
     auto = Field(11, False, "find the best strategy by measuring")
-    auto_configs = ConfigsField(1002, tables.AUTO, "finding the best strategy")
-
-    stop_on_nan = Field(
-        1005,
-        False,
-        "stop at the first loss or gradient that is infinite or NaN; if it is not set, on with "
-        "FLEETX_PROGRESS=1",
-        since="fleetx",
-    )
+    auto_configs = ConfigsField(1002, rows_of(AutoConfig), "finding the best strategy", AutoConfig)
 
     # -- data parallelism -------------------------------------------------------------
     sync_batch_norm = Field(17, False, "statistics of batch normalisation over all workers")
@@ -175,8 +126,6 @@ class DistributedStrategy:
         init("_given", set())
         init("_objects", {})
 
-    _values: dict[str, Any]
-    _configs: dict[str, Configs]
     _given: set[str]  # what was assigned: only that is saved
     _objects: dict[str, Any]  # the BuildStrategy and ExecutionStrategy handed out
 
@@ -279,8 +228,13 @@ class DistributedStrategy:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DistributedStrategy):
             return NotImplemented
-        same = self._values == other._values
-        return same and self._current_configs() == other._current_configs()
+        return self._everything() == other._everything()
+
+    def _everything(self) -> tuple[dict[str, Any], dict[str, Configs]]:
+        """Return all values, those of techniques that were registered later included."""
+        for name in settings(type(self)):
+            getattr(self, name)
+        return self._values, self._current_configs()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -314,8 +268,8 @@ class DistributedStrategy:
         self._values.update(state["values"])
         self._given.update(state["given"])
         for name, group in self._configs.items():
-            dict.update(group, state["configs"][name])
-            group.given.update(state["configs_given"][name])
+            dict.update(group, state["configs"].get(name, {}))
+            group.given.update(state["configs_given"].get(name, ()))
 
     def save_to_prototxt(self, output: str | os.PathLike[str]) -> None:
         """Write what was set, as protobuf text."""

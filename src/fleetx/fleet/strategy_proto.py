@@ -10,8 +10,9 @@ import functools
 from typing import Any
 
 from fleetx.fleet import strategy_configs as tables
-from fleetx.fleet.strategy import ConfigsField, DistributedStrategy, settings
-from fleetx.fleet.strategy_fields import Field
+from fleetx.fleet.strategy import DistributedStrategy, settings
+from fleetx.fleet.technique_switches import ConfigsField
+from fleetx.step.settings import Field, Rows
 
 PACKAGE = "paddle.fleet"
 _ROOT = "DistributedStrategy"
@@ -19,7 +20,7 @@ _TYPES = {bool: "TYPE_BOOL", int: "TYPE_INT32", float: "TYPE_FLOAT", str: "TYPE_
 _MODES = {"COLLECTIVE": 1, "PS": 2, "PIPELINE": 3, "HETER": 4}
 
 
-def _groups() -> dict[str, tuple[int, tables.Rows]]:
+def _groups() -> dict[str, tuple[int, Rows]]:
     rows = settings()
     found = {n: (r.number, r.fields) for n, r in rows.items() if isinstance(r, ConfigsField)}
     found["build_strategy"] = 201, tables.BUILD
@@ -40,8 +41,13 @@ def _add_field(message: Any, row: Field[Any]) -> None:
         field.type = getattr(field, _TYPES[row.element or type(row.default)])
 
 
-@functools.cache
 def _message_class() -> Any:
+    return _make_message_class(tuple(settings()))
+
+
+@functools.cache
+def _make_message_class(_: tuple[str, ...]) -> Any:
+    """Return the class for the settings of these names: techniques may still be registered."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(

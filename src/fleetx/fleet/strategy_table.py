@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import Any
 
-from fleetx.fleet.strategy import ConfigsField, DistributedStrategy, settings
-from fleetx.fleet.strategy_fields import Effect, Field
+from fleetx.fleet.strategy import DistributedStrategy, settings
+from fleetx.fleet.technique_switches import ConfigsField
+from fleetx.step import registry
+from fleetx.step.settings import Effect, Field, with_meanings
 
 _WIDTH = 78  # between the edges: a line fits into a terminal of 80 columns
 
@@ -72,11 +76,57 @@ def reference() -> str:
                 "",
                 f"## {name}",
                 "",
-                f"Settings of {row.meaning}.",
+                f"Settings of `{name.removesuffix('_configs')}`.",
                 "",
-                *_markdown(row.fields),
+                *_markdown(row.fields if row.config is None else _described(row)),
             ]
     return "\n".join(parts) + "\n"
+
+
+def _described(group: ConfigsField) -> list[Field[Any]]:
+    assert group.config is not None
+    rows = with_meanings(group.fields, group.config)
+    return [replace(row, meaning=" ".join(row.meaning.split())) for row in rows]
+
+
+def stub() -> str:
+    """Return the stub of `technique_switches` for type checkers."""
+    lines = [
+        "# Written by `python -m fleetx.fleet.strategy_table --stub`.",
+        "from collections.abc import Mapping",
+        "from typing import Any, overload",
+        "",
+        "from fleetx.step.settings import Configs, Field, Rows",
+        "",
+        "class ConfigsField:",
+        "    number: int",
+        "    fields: Rows",
+        "    meaning: str",
+        "    name: str",
+        "    config: type | None",
+        "    def __init__(",
+        "        self,",
+        "        number: int,",
+        "        fields: Rows,",
+        "        meaning: str,",
+        "        config: type | None = None,",
+        '        name: str = "",',
+        "    ) -> None: ...",
+        "    @overload",
+        "    def __get__(self, holder: None, owner: type) -> ConfigsField: ...",
+        "    @overload",
+        "    def __get__(self, holder: TechniqueSwitches, owner: type) -> Configs: ...",
+        "    def __set__(self, holder: TechniqueSwitches, values: Mapping[str, Any]) -> None: ...",
+        "",
+        "class TechniqueSwitches:",
+        "    _values: dict[str, Any]",
+        "    _configs: dict[str, Configs]",
+    ]
+    for technique in registry.known():
+        lines.append(f"    {technique.name}: Field[bool]")
+        if hasattr(DistributedStrategy, f"{technique.name}_configs"):
+            lines.append(f"    {technique.name}_configs: ConfigsField")
+    return "\n".join(lines) + "\n"
 
 
 def _flags() -> list[Field[Any]]:
@@ -94,4 +144,4 @@ def _markdown(fields: list[Field[Any]] | tuple[Field[Any], ...]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(reference(), end="")
+    print(stub() if sys.argv[1:] == ["--stub"] else reference(), end="")

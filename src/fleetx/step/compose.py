@@ -7,21 +7,24 @@ that names both, the stage and the way out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from torch.optim import Optimizer
 
 from fleetx.step.program_step import ProgramStep
-from fleetx.step.technique import Job, Technique
+from fleetx.step.registry import known
+from fleetx.step.technique import Job, Order, Technique
 from fleetx.step.train_step import TrainStep
 
 
-def choose(job: Job, known: Sequence[type[Technique]]) -> list[Technique]:
-    """Return the techniques that the job's strategy switches on, in the order of `known`.
+def choose(job: Job) -> list[Technique[Any]]:
+    """Return the techniques that the job's strategy switches on, in the order of composition.
 
     Raises ValueError if two cannot go together or one cannot act.
     """
-    chosen = [kind(job) for kind in known if kind.is_on(job.strategy)]
+    chosen = [kind(job) for kind in known() if kind.is_on(job.strategy)]
     for first, second in combinations(chosen, 2):
         reason = conflict(first, second)
         if reason is not None:
@@ -31,10 +34,15 @@ def choose(job: Job, known: Sequence[type[Technique]]) -> list[Technique]:
             )
     for technique in chosen:
         technique.check()
-    return [t for t in chosen if job.workers > 1 or not t.needs_workers]
+    acting = [t for t in chosen if job.workers > 1 or not t.needs_workers]
+    for technique in acting:
+        job = replace(job, all_reduce=technique.change_messages(job.all_reduce))
+    for technique in acting:
+        technique.job = job
+    return acting
 
 
-def conflict(first: Technique, second: Technique) -> str | None:
+def conflict(first: Technique[Any], second: Technique[Any]) -> str | None:
     """Return why two techniques do not go together, as a clause; None if they do."""
     shared = first.replaces & second.replaces
     if shared:
@@ -43,7 +51,7 @@ def conflict(first: Technique, second: Technique) -> str | None:
     return first.refuses.get(second.name) or second.refuses.get(first.name)
 
 
-def compose_step(techniques: Sequence[Technique]) -> TrainStep:
+def compose_step(techniques: Sequence[Technique[Any]]) -> TrainStep:
     """Return the step of a PyTorch module with these techniques; it has no optimizer yet."""
     step = TrainStep()
     for technique in techniques:
@@ -51,7 +59,9 @@ def compose_step(techniques: Sequence[Technique]) -> TrainStep:
     return step
 
 
-def compose_update(step: TrainStep, techniques: Sequence[Technique], optimizer: Optimizer) -> None:
+def compose_update(
+    step: TrainStep, techniques: Sequence[Technique[Any]], optimizer: Optimizer
+) -> None:
     """Give a step the user's optimizer, or what techniques put in its place."""
     for technique in techniques:
         technique.check_optimizer(optimizer)
@@ -60,10 +70,14 @@ def compose_update(step: TrainStep, techniques: Sequence[Technique], optimizer: 
     step.take_optimizer(optimizer)
 
 
-def compose_program(step: ProgramStep, techniques: Sequence[Technique]) -> ProgramStep:
+def compose_program(step: ProgramStep, techniques: Sequence[Technique[Any]]) -> ProgramStep:
     """Apply techniques to the step of a program; return it."""
     for technique in techniques:
         technique.check_optimizer(step.optimizer)
-    for technique in techniques:
+    inner = [t for t in techniques if t.order <= Order.CLIP]
+    for technique in inner:
+        technique.change_program(step)
+    step.updates = step.optimizer
+    for technique in techniques[len(inner) :]:
         technique.change_program(step)
     return step

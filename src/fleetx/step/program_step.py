@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from fleetx.comm.gradient_all_reduce import GradientExchange
 from fleetx.static.program import Program
 from fleetx.static.scope import Scope
+from fleetx.step.stages import GradientSync
 
 Pairs = list[tuple[Any, Any]]
 
@@ -42,6 +43,13 @@ class ProgramStep:
     synchronise: Callable[[Program, Pairs], None] | None
     """Writes the exchange of gradients behind the backward pass; None: there is none, or the
     optimizer writes it itself."""
+    updates: Any = None
+    """The optimizer that writes the updates, without what techniques wrap around it."""
+    grad_sync: GradientSync | None = None
+    """The stage that averages gradients, if it is one that works on tensors of a scope
+    (`CompressedSync`): one op runs it, between the backward pass and clipping."""
+    grad_sync_by: tuple[str, str] = ("", "{}")
+    """The technique that put it there, and its settings as JSON."""
     exchange: GradientExchange | None = None
     """How gradients that are summed during backward travel."""
     update_condition: str | None = None

@@ -1,21 +1,28 @@
 """What a technique is: a switch of the strategy that changes stages of the step.
 
-A technique declares the stages it replaces and those it wraps, refuses jobs in which it cannot act,
-and knows how to change a step of either front end. One file in `fleetx.techniques` per technique.
+A technique is one file: a dataclass with its settings, its stages, and a `Technique` that declares
+the stages it replaces and those it wraps, refuses jobs in which it cannot act, and puts its stages
+into a step. `registry.register` makes it known; the strategy's switch and settings follow.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin
 
 from torch.optim import Optimizer
 
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce, GradientExchange
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.settings import read
 from fleetx.step.stages import Stage
 from fleetx.step.train_step import TrainStep
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +81,43 @@ class Row:
     """What stands for it in the line that announces the step; the technique's name if empty."""
 
 
-class Technique:
-    """Base of all techniques."""
+@dataclass(frozen=True, kw_only=True)
+class NoSettings:
+    """The `Config` of a technique that is only switched on or off."""
+
+
+class Order(IntEnum):
+    """The order in which techniques change a step: later ones wrap what earlier ones put there."""
+
+    UPDATE = 1
+    """Replaces the update."""
+    CLIP = 2
+    """Changes gradients between exchange and update."""
+    MEMORY = 3
+    PRECISION = 4
+    MESSAGE = 5
+    """Changes how messages travel."""
+    EXCHANGE = 6
+    """Replaces the exchange of gradients or parameters."""
+    COLLECT = 7
+    """Decides which backward passes are exchanged."""
+    WATCH = 8
+    """Looks on, and may stop the training."""
+
+
+class Technique(Generic[C]):
+    """Base of all techniques; `class Mine(Technique[Config])` has the settings of `Config`."""
 
     name: ClassVar[str]
     """The switch on the strategy; its settings are `<name>_configs`."""
+    order: ClassVar[Order]
+    Config: ClassVar[type] = NoSettings
+    """The dataclass of its settings; taken from `Technique[...]`."""
+    since: ClassVar[str] = "fleetx"
+    """The Paddle version that brought the switch, or "fleetx"."""
+    numbers: ClassVar[tuple[int, int] | None] = None
+    """The numbers of switch and settings in Paddle's distributed_strategy.proto; None: chosen by
+    the name."""
     replaces: ClassVar[frozenset[Stage]] = frozenset()
     wraps: ClassVar[frozenset[Stage]] = frozenset()
     refuses: ClassVar[Mapping[str, str]] = {}
@@ -88,15 +127,26 @@ class Technique:
     """Changes only what is between workers: with a single one there is nothing to do."""
     differs_by_worker: ClassVar[bool] = False
     """Workers have state of their own, which a checkpoint must hold for each."""
+    keeps_mathematics: ClassVar[bool] = False
+    """Training with it gives the same parameters but for rounding: `auto` may try it unasked."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Technique):
+                (config,) = get_args(base)
+                if isinstance(config, type):
+                    cls.Config = config
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The technique's settings on the strategy."""
-        found: Mapping[str, Any] = getattr(self.job.strategy, f"{self.name}_configs", {})
-        return found
+    @cached_property
+    def config(self) -> C:
+        """The technique's settings on the strategy, checked."""
+        values = getattr(self.job.strategy, f"{self.name}_configs", {})
+        return cast("C", read(self.Config, values))
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
@@ -106,11 +156,25 @@ class Technique:
     def check(self) -> None:
         """Raise ValueError, with a sentence that says what to do, if it cannot act in this job."""
 
+    def change_messages(self, settings: AllReduceSettings) -> AllReduceSettings:
+        """Return how gradients are summed over workers with this technique."""
+        return settings
+
     def check_optimizer(self, optimizer: Any) -> None:
         """Raise ValueError if it cannot act on this optimizer, of torch or of programs."""
 
+    def change(self, step: TrainStep | ProgramStep) -> None:
+        """Put this technique's stages into a step of either front end.
+
+        A technique whose stages work on tensors by name needs nothing else; others have
+        `change_step` and `change_program`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} changes nothing: write `change`.")
+
     def change_step(self, step: TrainStep) -> None:
         """Put this technique's stages into the step of a PyTorch module, all but the update."""
+        if type(self).change is not Technique.change:
+            self.change(step)
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Return the optimizer that takes the place of the user's, with the same groups."""
@@ -118,7 +182,19 @@ class Technique:
 
     def change_program(self, step: ProgramStep) -> None:
         """Put this technique into the step of a program."""
-        raise NotImplementedError
+        self.change(step)
+        if step.grad_sync is not None and not step.grad_sync_by[0]:
+            step.grad_sync_by = self.name, json.dumps(asdict(cast("Any", self.config)))
+            step.synchronise = step.exchange = None
+
+    @classmethod
+    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return how `auto` may try it on a kind of device: names, and settings to change."""
+        return [(cls.name, {cls.name: True})]
+
+    def cycle(self) -> int:
+        """Return after how many steps what it sends and updates repeats."""
+        return 1
 
     def share_of_bytes(self) -> float:
         """Return by which factor it changes what the other stages send in an average step."""

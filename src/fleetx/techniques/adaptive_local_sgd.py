@@ -11,20 +11,32 @@ no number leaves the interval as it is.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from fleetx.comm import world
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import read, setting
 from fleetx.step.stages import Parameters, ParameterSync
 from fleetx.step.train_step import TrainStep
-from fleetx.techniques.local_sgd import LocalSgd, PeriodicAverage
+from fleetx.techniques.local_sgd import LocalTraining, PeriodicAverage
 from fleetx.techniques.local_sgd_program import AdaptiveLocalSgdProgram, LocalSgdProgram
-from fleetx.techniques.parameter_average import ParameterAverage
+from fleetx.techniques.parameter_average import AverageConfig, ParameterAverage
 
 MOST_STEPS = 16
 """The largest interval."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(AverageConfig):
+    """The first interval, and how parameters are averaged."""
+
+    init_k_steps: int = setting(1, number=1, since="2.0", least=1)
+    """Local steps between averages at first."""
 
 
 class AdaptiveAverage(PeriodicAverage):
@@ -81,24 +93,31 @@ def next_interval(
     return max(1, math.ceil(math.sqrt(min(square, MOST_STEPS**2))))
 
 
-class AdaptiveLocalSgd(LocalSgd):
-    """Averages at an interval that follows the loss."""
+@register
+class AdaptiveLocalSgd(LocalTraining[Config]):
+    """LocalSGD whose interval follows the loss."""
 
     name = "adaptive_localsgd"
+    since, numbers = "2.0", (24, 110)
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
         """Tell whether a strategy asks for it, by its own switch or by `localsgd` with `auto`."""
         return bool(strategy.adaptive_localsgd or (strategy.localsgd and strategy.auto))
 
-    @property
-    def settings(self) -> Any:
+    @cached_property
+    def config(self) -> Config:
         """Its own settings, or those of localsgd where that switch asks for it."""
         strategy = self.job.strategy
-        own = strategy.adaptive_localsgd_configs
         if strategy.adaptive_localsgd:
-            return {**own, "k_steps": own["init_k_steps"]}
-        return strategy.localsgd_configs
+            return read(Config, strategy.adaptive_localsgd_configs)
+        given = strategy.localsgd_configs
+        return read(Config, {**given, "init_k_steps": given["k_steps"]})
+
+    @property
+    def k_steps(self) -> int:
+        """The interval, at first."""
+        return self.config.init_k_steps
 
     def make_sync(self, step: TrainStep, average: ParameterAverage) -> ParameterSync:
         """Return the stage that decides when to average."""
@@ -106,10 +125,10 @@ class AdaptiveLocalSgd(LocalSgd):
             step,
             average,
             k_steps=self.k_steps,
-            begin_step=self.settings["begin_step"],
-            average_momentum=self.settings["average_momentum"],
+            begin_step=self.config.begin_step,
+            average_momentum=self.config.average_momentum,
         )
 
     def make_program(self, step: ProgramStep) -> LocalSgdProgram:
         """Return what writes average and interval into a program."""
-        return AdaptiveLocalSgdProgram(self.job, step, self.settings, self.k_steps, MOST_STEPS)
+        return AdaptiveLocalSgdProgram(self.job, step, self.config, self.k_steps, MOST_STEPS)

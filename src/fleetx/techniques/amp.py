@@ -11,7 +11,7 @@ harm, and scripts that read it or rely on skipped steps find both.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +30,10 @@ from fleetx.static.mixed_precision import (
 from fleetx.static.ops.amp_ops import all_finite, follow_overflow
 from fleetx.static.place import usual_device
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import Effect, read, setting
 from fleetx.step.stages import Parameters, Precision, Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.amp_lists import CustomPrecision
 from fleetx.techniques.tensors_inside import map_tensors
@@ -41,8 +43,62 @@ _HALF = tuple(_TYPES.values())
 
 
 @dataclass(frozen=True, kw_only=True)
-class AmpConfig:
-    """The settings of `amp_configs`."""
+class Config:
+    """The loss scale, the type of half precision, and exceptions from its lists of ops."""
+
+    init_loss_scaling: float = setting(32768.0, number=1, since="2.0", above=0)
+    """Loss scale at the start."""
+    incr_every_n_steps: int = setting(1000, number=2, since="2.0", least=1)
+    """Steps without overflow before the scale grows."""
+    decr_every_n_nan_or_inf: int = setting(2, number=3, since="2.0", least=1)
+    """Overflows in a row before the scale shrinks."""
+    incr_ratio: float = setting(2.0, number=4, since="2.0", above=0)
+    """Factor by which the scale grows."""
+    decr_ratio: float = setting(0.8, number=5, since="2.0", above=0)
+    """Factor by which the scale shrinks."""
+    use_dynamic_loss_scaling: bool = setting(True, number=6, since="2.0")
+    """Change the scale during training."""
+    custom_white_list: tuple[str, ...] = setting((), number=7, since="2.0", element=str)
+    """Ops that also run in half precision."""
+    custom_black_list: tuple[str, ...] = setting((), number=8, since="2.0", element=str)
+    """Ops that also run in single precision."""
+    custom_black_varnames: tuple[str, ...] = setting((), number=9, since="2.0", element=str)
+    """Variables whose ops run in single precision."""
+    use_pure_fp16: bool = setting(False, number=10, since="2.1", effect=Effect.REFUSED)
+    """Keep parameters in float16."""
+    use_fp16_guard: bool = setting(True, number=11, since="2.1", effect=Effect.NONE)
+    """Use pure float16 only inside fp16_guard."""
+    use_optimizer_fp16: bool = setting(False, number=12, since="2.4", effect=Effect.REFUSED)
+    """Keep the optimizer's state in float16."""
+    use_pure_bf16: bool = setting(False, number=13, since="2.5")
+    """Use bfloat16 instead of float16, without a loss scale; parameters stay float32."""
+    dtype: str = setting("auto", number=1001, choices=("auto", "float16", "bfloat16"))
+    """The type of half precision: float16, bfloat16 (no loss scale), or auto: bfloat16 on CPUs,
+    float16 on GPUs, with the loss scale that is set."""
+
+    def __post_init__(self) -> None:
+        if self.use_pure_bf16 and self.dtype == "float16":
+            raise ValueError(
+                "amp_configs says 'use_pure_bf16': True and 'dtype': 'float16', but a step has "
+                "one type of half precision: leave one of them out."
+            )
+
+    def rules(self) -> MixedPrecisionRules:
+        """Return what the stages go by."""
+        dtype = "bfloat16" if self.use_pure_bf16 else self.dtype
+        scaling = LossScaling(**{n: getattr(self, n) for n in LossScaling.__dataclass_fields__})
+        return MixedPrecisionRules(
+            dtype=dtype,
+            scaling=LossScaling.none() if dtype == "bfloat16" else scaling,
+            white=frozenset(self.custom_white_list),
+            black=frozenset(self.custom_black_list),
+            black_names=frozenset(self.custom_black_varnames),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedPrecisionRules:
+    """In which precision what runs, and how the loss is scaled."""
 
     dtype: str = "auto"
     """float16, bfloat16, or auto: what the device is made for."""
@@ -56,26 +112,6 @@ class AmpConfig:
 
     def __post_init__(self) -> None:
         AutoMixedPrecisionLists(self.white, self.black, self.black_names)  # refuses overlaps
-
-    @classmethod
-    def read(cls, settings: Mapping[str, Any]) -> AmpConfig:
-        """Return the settings of a strategy's `amp_configs`."""
-        rules = {name: settings[name] for name in LossScaling.__dataclass_fields__}
-        dtype = settings["dtype"]
-        if settings["use_pure_bf16"]:
-            if dtype == "float16":
-                raise ValueError(
-                    "amp_configs says 'use_pure_bf16': True and 'dtype': 'float16', but a step has "
-                    "one type of half precision: leave one of them out."
-                )
-            dtype = "bfloat16"
-        return cls(
-            dtype=dtype,
-            scaling=LossScaling.none() if dtype == "bfloat16" else LossScaling(**rules),
-            white=frozenset(settings["custom_white_list"]),
-            black=frozenset(settings["custom_black_list"]),
-            black_names=frozenset(settings["custom_black_varnames"]),
-        )
 
     def half(self, device: str) -> str:
         """Return `float16` or `bfloat16`, for a kind of device."""
@@ -135,7 +171,7 @@ class MixedPrecision(Precision):
     and all that the pass reaches is divided, so that nothing depends on the way of a gradient.
     """
 
-    def __init__(self, config: AmpConfig) -> None:
+    def __init__(self, config: MixedPrecisionRules) -> None:
         self.config = config
         rules = config.scaling
         self.scale = torch.tensor([rules.init_loss_scaling], dtype=torch.float32)
@@ -376,37 +412,47 @@ def _unscale_all(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(map(_PASS.unscale, gradients))
 
 
-class Amp(Technique):
-    """Mixed precision by the settings of `amp_configs`."""
+@register
+class Amp(Technique[Config]):
+    """Mixed precision."""
 
     name = "amp"
+    order = Order.PRECISION
+    since, numbers = "2.0", (2, 102)
+    keeps_mathematics = True
     replaces: ClassVar[frozenset[Stage]] = frozenset({Stage.PRECISION})
 
-    @property
-    def config(self) -> AmpConfig:
-        """The settings, checked."""
-        return AmpConfig.read(self.settings)
+    @classmethod
+    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the types that a device computes in, or the one that is set."""
+        config = read(Config, strategy.amp_configs)
+        named = config.rules().dtype
+        types = ["bfloat16", *(["float16"] if device == "cuda" else [])]
+        return [
+            (f"amp {half}", {"amp": True, "amp_configs": {"dtype": half}})
+            for half in (types if named == "auto" else [named])
+        ]
 
     def check(self) -> None:
         """Refuse what is not mixed but pure half precision."""
         for key in ("use_pure_fp16", "use_optimizer_fp16"):
-            if self.settings[key]:
+            if getattr(self.config, key):
                 raise ValueError(
                     f"amp_configs[{key!r}] keeps parameters or optimizer state in float16, but "
                     f"FleetX keeps both in float32: set {key} to False."
                 )
-        _ = self.config
+        self.config.rules()
 
     def change_step(self, step: TrainStep) -> None:
         """Put the precision into a step."""
-        step.precision = MixedPrecision(self.config)
+        step.precision = MixedPrecision(self.config.rules())
 
     def change_program(self, step: ProgramStep) -> None:
         """Let `minimize` cast ops, scale the loss and skip steps that overflow."""
         several = self.job.workers > 1
         step.optimizer = decorated(
             step.optimizer,
-            self.config,
+            self.config.rules(),
             check_each=several,
             # Known when all techniques are composed: those that exchange no gradients leave it out.
             ask_workers=lambda: several and step.synchronise is None,
@@ -414,7 +460,7 @@ class Amp(Technique):
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of this stage; what it saves depends on the activations."""
-        config = self.config
+        config = self.config.rules()
         half = config.half(sizes.device)
         text = half if config.dtype != "auto" else f"{half} (auto: made for {sizes.device})"
         if config.scaling.is_on:
@@ -433,7 +479,7 @@ class Amp(Technique):
 
 def decorated(
     optimizer: Any,
-    config: AmpConfig,
+    config: MixedPrecisionRules,
     *,
     check_each: bool = False,
     ask_workers: Callable[[], bool] = bool,

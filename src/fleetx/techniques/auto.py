@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,13 @@ from fleetx.checkpoint.atomic import write_bytes
 from fleetx.comm import world
 from fleetx.comm.device import gpu_count
 from fleetx.launch.cpu_isa import half_precision_fails
+from fleetx.step.registry import known
+from fleetx.step.settings import read, setting
+from fleetx.step.technique import Job
 from fleetx.step.text_table import draw
 from fleetx.techniques.peak_memory import PeakMemory
 from fleetx.techniques.random_state import random_state_kept
 
-CHANGE_MATHEMATICS = ("localsgd", "adaptive_localsgd", "dgc", "lars", "lamb", "gradient_merge")
-"""Techniques that are tried only if `auto_configs["techniques"]` names them."""
-
-_NEED_WORKERS = ("localsgd", "adaptive_localsgd", "dgc")
-_INTERVALS = (4, 8, 16)
-"""Local steps to try where the script says nothing: with Paddle's default of 1 nothing is saved."""
 _FORMAT = 2
 
 _WORTH = 1.05
@@ -61,14 +59,13 @@ class Candidate:
 
 def period(strategy: Any) -> int:
     """Return after how many steps of a strategy what it sends and updates repeats."""
-    steps = 1
-    if strategy.gradient_merge:
-        steps *= strategy.gradient_merge_configs["k_steps"]
-    if strategy.localsgd:
-        steps *= strategy.localsgd_configs["k_steps"]
-    elif strategy.adaptive_localsgd:
-        steps *= strategy.adaptive_localsgd_configs["init_k_steps"]
-    return int(steps)
+    job = Job(strategy=strategy)
+    return prod(technique(job).cycle() for technique in known() if technique.is_on(strategy))
+
+
+def changing_mathematics() -> list[str]:
+    """Return the techniques that are tried only if `auto_configs["techniques"]` names them."""
+    return [technique.name for technique in known() if not technique.keeps_mathematics]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,21 +112,27 @@ class Facts:
 class AutoConfig:
     """The settings of `auto_configs`."""
 
-    steps: int = 5
-    time_limit: float = 120.0
-    memory_limit_mb: float = 0.0
-    techniques: tuple[str, ...] = ()
-    file: str = ""
+    steps: int = setting(5, number=1, least=1)
+    """Steps to measure of each candidate."""
+    time_limit: float = setting(120.0, number=2, above=0)
+    """Seconds after which no other candidate is tried."""
+    memory_limit_mb: float = setting(0.0, number=3, least=0)
+    """MB that a step may need; 0 for what there is."""
+    techniques: tuple[str, ...] = setting((), number=4, element=str)
+    """Techniques to try although they change the mathematics."""
+    file: str = setting("", number=5)
+    """File that remembers the choice."""
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> AutoConfig:
         """Return the settings of a strategy."""
-        found = cls(**{**settings, "techniques": tuple(settings["techniques"])})
-        unknown = [name for name in found.techniques if name not in CHANGE_MATHEMATICS]
+        found = read(cls, settings)
+        allowed = changing_mathematics()
+        unknown = [name for name in found.techniques if name not in allowed]
         if unknown:
             raise ValueError(
                 f"auto_configs['techniques'] names {unknown[0]!r}; it may name "
-                f"{', '.join(CHANGE_MATHEMATICS)}."
+                f"{', '.join(allowed)}."
             )
         return found
 
@@ -142,45 +145,27 @@ def candidates(strategy: Any, config: AutoConfig, job: Facts) -> list[Candidate]
     def choice(*options: tuple[str, dict[str, Any]]) -> None:
         choices.append([("", {}), *options])
 
-    if not strategy.amp:
-        settings = strategy.amp_configs
-        named = "bfloat16" if settings["use_pure_bf16"] else settings["dtype"]
-        types = ["bfloat16", *(["float16"] if job.device == "cuda" else [])]
-        choice(
-            *(
-                (f"amp {half}", {"amp": True, "amp_configs": {"dtype": half}})
-                for half in (types if named == "auto" else [named])
-            )
-        )
-    if not strategy.recompute and strategy.recompute_configs["checkpoints"]:
-        choice(("recompute", {"recompute": True}))
+    acting = [kind for kind in known() if workers > 1 or not kind.needs_workers]
+    for kind in acting:
+        ways = kind.trials(strategy, job.device)
+        if kind.keeps_mathematics and ways and not kind.is_on(strategy):
+            choice(*ways)
     if workers > 1:
-        if not strategy.fp16_allreduce:
-            choice(("fp16_allreduce", {"fp16_allreduce": True}))
         if machines > 1 and workers > machines and not strategy.use_hierarchical_allreduce:
             group = {"hierarchical_allreduce_inter_nranks": workers // machines}
             choice(("hierarchical", {"use_hierarchical_allreduce": True, **group}))
         if job.parameters * 4 > 4e6 and not strategy.was_set("fuse_grad_size_in_MB"):
             choice(("buckets of 4 MB", {"fuse_grad_size_in_MB": 4}))
-    allowed = [name for name in config.techniques if workers > 1 or name not in _NEED_WORKERS]
+    allowed = {kind.name: kind for kind in acting if kind.name in config.techniques}
     if allowed:
-        choice(*(option for name in allowed for option in _options(strategy, name)))
+        named = [allowed[name] for name in config.techniques if name in allowed]
+        choice(*(option for kind in named for option in kind.trials(strategy, job.device)))
     found = []
     for options in product(*choices):
         names = [name for name, _ in options if name]
         changes = {key: value for _, part in options for key, value in part.items()}
         found.append((len(names), Candidate(" + ".join(names) or "as it is", changes)))
     return [candidate for _, candidate in sorted(found, key=lambda item: item[0])]
-
-
-def _options(strategy: Any, name: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the ways to try a technique: LocalSGD with several intervals, unless one is set."""
-    if name != "localsgd" or "k_steps" in strategy.localsgd_configs.given:
-        return [(name, {name: True})]
-    return [
-        (f"localsgd every {k} steps", {"localsgd": True, "localsgd_configs": {"k_steps": k}})
-        for k in _INTERVALS
-    ]
 
 
 def search(

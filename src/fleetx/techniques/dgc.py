@@ -9,6 +9,7 @@ and the update is plain SGD. Small parameters, those that are not float32, and a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,13 +26,32 @@ from fleetx.static.ops.dgc_ops import (
 )
 from fleetx.static.ops.optimizer_ops import momentum
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import setting
 from fleetx.step.stages import GradientSync, Parameters, Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
 
 Received = dict[Tensor, tuple[list[Tensor], list[Tensor]]]
 """For each compressed parameter the indices and values that all workers sent, by rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """When gradients are compressed, and how far."""
+
+    rampup_begin_step: int = setting(0, number=1, since="2.0", least=0)
+    """Step from which gradients are compressed."""
+    rampup_step: int = setting(1, number=2, since="2.0", least=1)
+    """Steps over which the list of sparsities is worked through."""
+    sparsity: tuple[float, ...] = setting((), number=3, since="2.0", element=float)
+    """Shares of gradient entries that are held back; [0.999] if empty."""
+    local_clip_norm: float = setting(0.0, number=1001, least=0)
+    """Norm to which each worker clips a compressed gradient, times workers ** -0.5; 0 for none."""
+    keep_rate: bool = setting(False, number=1002)
+    """What is held back keeps the learning rate of its own step, not that of the step that sends
+    it."""
 
 
 class DgcMomentum(ReplacedOptimizer):
@@ -188,10 +208,13 @@ def is_compressed(parameter: Tensor) -> bool:
     return fits and parameter.is_contiguous()
 
 
-class Dgc(Technique):
-    """Replaces the exchange of gradients and the update."""
+@register
+class Dgc(Technique[Config]):
+    """Deep gradient compression: only the largest entries travel."""
 
     name = "dgc"
+    order = Order.UPDATE
+    since, numbers = "2.0", (5, 105)
     replaces = frozenset({Stage.GRAD_SYNC, Stage.UPDATE})
     refuses = {
         "fp16_allreduce": "dgc sends single entries, which fp16_allreduce does not convert",
@@ -204,11 +227,10 @@ class Dgc(Technique):
         self._exchange: DgcExchange | None = None
 
     def _schedule(self) -> SparsitySchedule:
-        settings = self.settings
         return SparsitySchedule(
-            begin=settings["rampup_begin_step"],
-            ramp=settings["rampup_step"],
-            sparsities=tuple(settings["sparsity"]) or (0.999,),
+            begin=self.config.rampup_begin_step,
+            ramp=self.config.rampup_step,
+            sparsities=self.config.sparsity or (0.999,),
         )
 
     def check(self) -> None:
@@ -241,7 +263,7 @@ class Dgc(Technique):
 
     def change_step(self, step: TrainStep) -> None:
         """Exchange after backward."""
-        limit = float(self.settings["local_clip_norm"]) * self.job.workers**-0.5
+        limit = self.config.local_clip_norm * self.job.workers**-0.5
         self._exchange = DgcExchange(self._schedule(), limit)
         step.grad_sync = self._exchange
 
@@ -250,7 +272,7 @@ class Dgc(Technique):
         assert isinstance(optimizer, SGD)
         assert self._exchange is not None
         replaced = DgcMomentum(optimizer)
-        replaced.keep_rate = bool(self.settings["keep_rate"])
+        replaced.keep_rate = self.config.keep_rate
         self._exchange.optimizer = replaced
         return replaced
 
@@ -258,21 +280,21 @@ class Dgc(Technique):
         """Make the momentum optimizer one that compresses."""
         from fleetx.static.optimizer import DGCMomentumOptimizer
 
-        inner, settings = step.optimizer, self.settings
+        inner, config = step.optimizer, self.config
         if not isinstance(inner, DGCMomentumOptimizer):
             inner = DGCMomentumOptimizer(
                 learning_rate=inner._learning_rate,
                 momentum=inner._momentum,
-                rampup_begin_step=settings["rampup_begin_step"],
-                rampup_step=settings["rampup_step"],
-                sparsity=settings["sparsity"],
+                rampup_begin_step=config.rampup_begin_step,
+                rampup_step=config.rampup_step,
+                sparsity=list(config.sparsity),
                 parameter_list=inner._parameter_list,
                 use_nesterov=inner._use_nesterov,
                 num_trainers=self.job.workers,
                 regularization=inner.regularization,
                 grad_clip=inner._grad_clip,
                 name=inner._name,
-                keep_rate=settings["keep_rate"],
+                keep_rate=config.keep_rate,
             )
             inner.share_state(step.optimizer)
         step.optimizer = inner
@@ -290,7 +312,7 @@ class Dgc(Technique):
             Row(
                 stage=Stage.GRAD_SYNC,
                 technique=self.name,
-                settings=f"sparsity {share:g} from step {self.settings['rampup_begin_step']}",
+                settings=f"sparsity {share:g} from step {self.config.rampup_begin_step}",
                 bytes_sent=sent + whole,
                 memory=4.0 * sum(large),
             ),

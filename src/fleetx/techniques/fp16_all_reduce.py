@@ -1,25 +1,39 @@
 """fp16_allreduce: gradients travel in half precision (float16 or bfloat16) and are used in full.
 
-It changes how every exchange of gradients converts its messages, so nothing is left to do when the
-step is composed: the settings of the all-reduce already say it.
+Messages of every exchange of gradients are converted, whichever technique does the exchange. With
+LocalSGD, differences of parameters travel in half precision.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
+
+from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
 from fleetx.step.stages import Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import NoSettings, Order, Row, Sizes, Technique
 
 
-class Fp16AllReduce(Technique):
-    """Halves the bytes of an all-reduce."""
+@register
+class Fp16AllReduce(Technique[NoSettings]):
+    """Gradients travel in half precision."""
 
     name = "fp16_allreduce"
+    order = Order.MESSAGE
+    since, numbers = "2.0", (25, 1007)
     wraps = frozenset({Stage.GRAD_SYNC})
     needs_workers = True
+    keeps_mathematics = True
+
+    def change_messages(self, settings: AllReduceSettings) -> AllReduceSettings:
+        """Let messages be of the type that the strategy names."""
+        return replace(settings, dtype=getattr(torch, self.job.strategy.fp16_allreduce_dtype))
 
     def change_program(self, step: ProgramStep) -> None:
-        """Leave the step: `Job.all_reduce` has the type."""
+        """Leave the program: the exchange converts its messages."""
 
     def share_of_bytes(self) -> float:
         """Return one half."""
@@ -27,5 +41,5 @@ class Fp16AllReduce(Technique):
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the saving on what the exchange sends."""
-        dtype = str(self.job.all_reduce.dtype).removeprefix("torch.")
+        dtype = self.job.strategy.fp16_allreduce_dtype
         return [Row(stage=Stage.GRAD_SYNC, technique=self.name, settings=f"as {dtype}")]

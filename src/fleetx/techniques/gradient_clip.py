@@ -16,9 +16,23 @@ from torch import Tensor
 
 from fleetx.static.clip import GradientClipBase, GradientClipByGlobalNorm, GradientClipByValue
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import setting
 from fleetx.step.stages import Parameters, Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """By what gradients are clipped: `norm` or `value`."""
+
+    norm: float = setting(0.0, least=0)
+    """Largest norm of all gradients together; 0 for none."""
+    norm_type: float = setting(2.0, above=0)
+    """Order of that norm."""
+    value: float = setting(0.0, least=0)
+    """Largest magnitude of an element; 0 for none."""
 
 
 @dataclass
@@ -61,10 +75,13 @@ def _values(parameter: Tensor) -> Tensor:
     return parameter.grad._values()
 
 
-class GradientClip(Technique):
-    """Clips by the settings of `gradient_clip_configs`."""
+@register
+class GradientClip(Technique[Config]):
+    """Clip the merged and averaged gradient before the update."""
 
     name = "gradient_clip"
+    order = Order.CLIP
+    numbers = 1003, 1004
     wraps = frozenset({Stage.UPDATE})
     refuses = {
         "dgc": "dgc accumulates and compresses gradients before they are exchanged, so that no "
@@ -73,12 +90,11 @@ class GradientClip(Technique):
     }
 
     def _clip(self) -> Clip:
-        settings = self.settings
-        return Clip(settings["norm"], settings["norm_type"], settings["value"])
+        return Clip(self.config.norm, self.config.norm_type, self.config.value)
 
     def check(self) -> None:
         """Refuse a clip without a limit, and one with two."""
-        norm, value = self.settings["norm"], self.settings["value"]
+        norm, value = self.config.norm, self.config.value
         if bool(norm) == bool(value):
             raise ValueError(
                 f"gradient_clip clips by norm or by value, but gradient_clip_configs has norm="
@@ -103,8 +119,8 @@ class GradientClip(Technique):
                 f"the {name} has a grad_clip already, and the strategy switches on gradient_clip: "
                 "take one of them away."
             )
-        norm_type = self.settings["norm_type"]
-        if self.settings["norm"] and norm_type != 2.0:
+        norm_type = self.config.norm_type
+        if self.config.norm and norm_type != 2.0:
             raise ValueError(
                 f"gradient_clip_configs has norm_type={norm_type:g}, but programs clip by the "
                 "Euclidean norm: set norm_type to 2."

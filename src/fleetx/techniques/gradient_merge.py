@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,9 +20,21 @@ from fleetx.static.operator import OpRole
 from fleetx.static.program import Program
 from fleetx.step.gradient_sync import AfterBackward
 from fleetx.step.program_step import Pairs, ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import setting
 from fleetx.step.stages import GradientSync, LocalGradients, Parameters, Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How many steps are merged, and how."""
+
+    k_steps: int = setting(1, number=1, since="2.0", least=1)
+    """Steps whose gradients are merged."""
+    avg: bool = setting(True, number=2, since="2.0")
+    """Divide the merged gradient by `k_steps`."""
 
 
 class MergedGradients(GradientSync):
@@ -141,20 +154,19 @@ def _fingerprint(parameter: torch.Tensor) -> tuple[int, int]:
     return id(parameter.grad), parameter.grad._version
 
 
-class GradientMerge(Technique):
-    """Exchanges and updates in every k-th step only."""
+@register
+class GradientMerge(Technique[Config]):
+    """One update for the gradients of several steps."""
 
     name = "gradient_merge"
+    order = Order.COLLECT
+    since, numbers = "2.0", (6, 104)
     wraps = frozenset({Stage.GRAD_SYNC})
     differs_by_worker = True
 
-    @property
-    def _k_steps(self) -> int:
-        return int(self.settings["k_steps"])
-
     def check(self) -> None:
         """Refuse to merge a single step."""
-        if self._k_steps < 2:
+        if self.config.k_steps < 2:
             raise ValueError(
                 "gradient_merge with k_steps=1 merges nothing: set "
                 "strategy.gradient_merge_configs = {'k_steps': 4}, or switch it off."
@@ -165,7 +177,7 @@ class GradientMerge(Technique):
         inner = step.grad_sync
         if type(inner) is GradientSync and self.job.workers > 1:
             inner = AfterBackward(self.job.exchange())
-        merged = MergedGradients(inner, self._k_steps, avg=self.settings["avg"])
+        merged = MergedGradients(inner, self.config.k_steps, avg=self.config.avg)
         step.grad_sync = merged
         step.when_named.append(merged.watch)
 
@@ -174,24 +186,28 @@ class GradientMerge(Technique):
         from fleetx.static.optimizer.gradient_merge import CONDITION, GradientMergeOptimizer
 
         step.optimizer = GradientMergeOptimizer(
-            step.optimizer, self._k_steps, avg=self.settings["avg"]
+            step.optimizer, self.config.k_steps, avg=self.config.avg
         )
         step.update_condition = CONDITION
         if step.synchronise is not None:
             step.synchronise = partial(_sum_merged, step.synchronise)
 
+    def cycle(self) -> int:
+        """Return the number of merged steps."""
+        return self.config.k_steps
+
     def share_of_bytes(self) -> float:
         """Return the share of steps in which something is sent."""
-        return 1.0 / self._k_steps
+        return 1.0 / self.config.k_steps
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of the collected gradients."""
-        how = "mean" if self.settings["avg"] else "sum"
+        how = "mean" if self.config.avg else "sum"
         return [
             Row(
                 stage=Stage.GRAD_SYNC,
                 technique=self.name,
-                settings=f"{how} of {self._k_steps} steps",
+                settings=f"{how} of {self.config.k_steps} steps",
                 memory=sizes.parameter_bytes,
             )
         ]

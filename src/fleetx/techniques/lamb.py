@@ -9,6 +9,7 @@ with Adam's moments m and v, their bias corrected. Parameters whose name ends wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -16,10 +17,22 @@ from torch.optim import Adam, Optimizer
 
 from fleetx.static.ops.layerwise_ops import lamb_update
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import setting
 from fleetx.step.stages import Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer, dense_grad
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The weight decay of the formula."""
+
+    lamb_weight_decay: float = setting(0.01, number=1, since="2.0")
+    """Weight decay."""
+    exclude_from_weight_decay: tuple[str, ...] = setting((), number=2, since="2.0", element=str)
+    """Ends of the names of parameters without decay."""
 
 
 def ends_with_any(name: str, ends: Iterable[str]) -> bool:
@@ -100,10 +113,13 @@ class Lamb(ReplacedOptimizer):
         return rows
 
 
-class LambTechnique(Technique):
+@register
+class LambTechnique(Technique[Config]):
     """Puts LAMB in the place of Adam."""
 
     name = "lamb"
+    order = Order.UPDATE
+    since, numbers = "2.0", (8, 109)
     replaces = frozenset({Stage.UPDATE})
 
     def check_optimizer(self, optimizer: Any) -> None:
@@ -118,9 +134,9 @@ class LambTechnique(Technique):
                 "torch.optim.Adam, in programs Adam, or switch off lamb."
             )
         for group in optimizer.param_groups if is_torch else ():
-            for setting in ("amsgrad", "maximize"):
-                if group[setting]:
-                    raise ValueError(f"lamb has no {setting}: leave it out of the optimizer.")
+            for key in ("amsgrad", "maximize"):
+                if group[key]:
+                    raise ValueError(f"lamb has no {key}: leave it out of the optimizer.")
             if group.get("decoupled_weight_decay") and group["weight_decay"]:
                 raise ValueError(
                     f"lamb has a weight decay of its own, but {type(optimizer).__name__} has "
@@ -131,7 +147,7 @@ class LambTechnique(Technique):
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Return LAMB with the groups of the script's Adam."""
         assert isinstance(optimizer, Adam)
-        lamb = Lamb.in_place_of(optimizer, **self.settings)
+        lamb = Lamb.in_place_of(optimizer, **asdict(self.config))
         step.when_named.append(lamb.take_names)
         return lamb
 
@@ -139,10 +155,10 @@ class LambTechnique(Technique):
         """Make the Adam optimizer LAMB, with the correction of bias."""
         from fleetx.static.optimizer.v2 import Lamb as LambOfPrograms
 
-        inner, ends = step.optimizer, list(self.settings["exclude_from_weight_decay"])
+        inner, ends = step.optimizer, self.config.exclude_from_weight_decay
         step.optimizer = LambOfPrograms(
             learning_rate=inner._learning_rate,
-            lamb_weight_decay=self.settings["lamb_weight_decay"],
+            lamb_weight_decay=self.config.lamb_weight_decay,
             beta1=inner._beta1,
             beta2=inner._beta2,
             epsilon=inner._epsilon,
@@ -157,5 +173,5 @@ class LambTechnique(Technique):
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the update's line; the moments are there with Adam too."""
-        text = f"weight decay {self.settings['lamb_weight_decay']:g}"
+        text = f"weight decay {self.config.lamb_weight_decay:g}"
         return [Row(stage=Stage.UPDATE, technique=self.name, settings=text)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -18,12 +19,28 @@ from torch.optim import SGD, Optimizer
 
 from fleetx.static.ops.layerwise_ops import lars_update
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import setting
 from fleetx.step.stages import Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer, dense_grad
 
 logger = logging.getLogger("fleetx.fleet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The constants of the formula."""
+
+    lars_coeff: float = setting(0.001, number=1, since="2.0")
+    """Trust coefficient."""
+    lars_weight_decay: float = setting(0.0005, number=2, since="2.0")
+    """Weight decay."""
+    epsilon: float = setting(0.0, number=3, since="2.0")
+    """Added to the denominator."""
+    exclude_from_weight_decay: tuple[str, ...] = setting((), number=4, since="2.0", element=str)
+    """Parts of the names of parameters without decay."""
 
 
 class Lars(ReplacedOptimizer):
@@ -95,10 +112,13 @@ class Lars(ReplacedOptimizer):
         return rows
 
 
-class LarsTechnique(Technique):
+@register
+class LarsTechnique(Technique[Config]):
     """Puts LARS in the place of momentum."""
 
     name = "lars"
+    order = Order.UPDATE
+    since, numbers = "2.0", (7, 108)
     replaces = frozenset({Stage.UPDATE})
 
     def check_optimizer(self, optimizer: Any) -> None:
@@ -120,17 +140,17 @@ class LarsTechnique(Technique):
         for group in optimizer.param_groups:
             if not group["momentum"]:
                 raise ValueError("lars needs momentum: use torch.optim.SGD(..., momentum=0.9).")
-            for setting in ("dampening", "nesterov", "maximize"):
-                if group[setting]:
+            for key in ("dampening", "nesterov", "maximize"):
+                if group[key]:
                     raise ValueError(
-                        f"lars has no {setting}, which the optimizer sets to {group[setting]}: "
+                        f"lars has no {key}, which the optimizer sets to {group[key]}: "
                         "leave it out."
                     )
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Return LARS with the groups of the script's SGD."""
         assert isinstance(optimizer, SGD)
-        lars = Lars.in_place_of(optimizer, **self.settings)
+        lars = Lars.in_place_of(optimizer, **asdict(self.config))
         step.when_named.append(lars.take_names)
         return lars
 
@@ -147,11 +167,11 @@ class LarsTechnique(Technique):
             grad_clip=inner._grad_clip,
             name=inner._name,
             rescale_grad=getattr(inner, "_rescale_grad", 1.0),
-            **self.settings,
+            **asdict(self.config),
         )
         step.optimizer.share_state(inner)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the update's line; the velocity is there with momentum too."""
-        text = f"coefficient {self.settings['lars_coeff']:g}"
+        text = f"coefficient {self.config.lars_coeff:g}"
         return [Row(stage=Stage.UPDATE, technique=self.name, settings=text)]

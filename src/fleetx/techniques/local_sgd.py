@@ -8,17 +8,34 @@ optimizer's state is each worker's own unless `average_momentum` is on. Any opti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 
 from fleetx.comm import world
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import setting
 from fleetx.step.stages import LocalGradients, Parameters, ParameterSync, Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.local_sgd_program import LocalSgdProgram
-from fleetx.techniques.parameter_average import OuterStep, ParameterAverage
+from fleetx.techniques.parameter_average import AverageConfig, OuterStep, ParameterAverage
+
+A = TypeVar("A", bound=AverageConfig)
+_INTERVALS = (4, 8, 16)
+"""Local steps that `auto` tries: with Paddle's default of 1 nothing is saved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(AverageConfig):
+    """How often parameters are averaged, and how."""
+
+    k_steps: int = setting(1, number=1, since="2.0", least=1)
+    """Local steps between two averages."""
+    every_run: bool = setting(False, number=1005)
+    """Average in every run of fleet.main_program: the script itself counts (1.x)."""
 
 
 class LocalUpdates(LocalGradients):
@@ -126,28 +143,22 @@ def _is_like(value: Any, parameter: torch.Tensor) -> bool:
     )
 
 
-class LocalSgd(Technique):
-    """Averages at a fixed interval."""
+class LocalTraining(Technique[A]):
+    """Base of techniques whose workers train alone between two averages of parameters."""
 
-    name = "localsgd"
+    order = Order.EXCHANGE
     replaces = frozenset({Stage.GRAD_SYNC, Stage.PARAM_SYNC})
     needs_workers = True
     differs_by_worker = True
 
-    @classmethod
-    def is_on(cls, strategy: Any) -> bool:
-        """Tell whether a strategy asks for it; together with `auto` it asks for the adaptive one
-        (2.0-beta's spelling)."""
-        return bool(strategy.localsgd) and not strategy.auto
-
     @property
     def k_steps(self) -> int:
         """The interval, at first."""
-        return int(self.settings["k_steps"])
+        raise NotImplementedError
 
     def change_step(self, step: TrainStep) -> None:
         """Leave gradients alone and average parameters behind the update."""
-        average = ParameterAverage(self.job.exchange(), OuterStep.from_settings(self.settings))
+        average = ParameterAverage(self.job.exchange(), OuterStep.from_config(self.config))
         step.grad_sync = LocalUpdates(average)
         step.param_sync = self.make_sync(step, average)
 
@@ -157,8 +168,8 @@ class LocalSgd(Technique):
             step,
             average,
             k_steps=self.k_steps,
-            begin_step=self.settings["begin_step"],
-            average_momentum=self.settings["average_momentum"],
+            begin_step=self.config.begin_step,
+            average_momentum=self.config.average_momentum,
         )
 
     def change_program(self, step: ProgramStep) -> None:
@@ -170,17 +181,21 @@ class LocalSgd(Technique):
 
     def make_program(self, step: ProgramStep) -> LocalSgdProgram:
         """Return what writes the average into a program."""
-        return LocalSgdProgram(self.job, step, self.settings, self.k_steps)
+        return LocalSgdProgram(self.job, step, self.config, self.k_steps)
+
+    def cycle(self) -> int:
+        """Return the interval, at first."""
+        return self.k_steps
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what an average costs, spread over the steps between two."""
         values = sum(sizes.elements) + sizes.buffer_elements
-        workers, settings = self.job.workers, self.settings
+        workers = self.job.workers
         half = self.job.all_reduce.dtype is not None
-        outer = OuterStep.from_settings(settings)
+        outer = OuterStep.from_config(self.config)
         size = values * sizes.element_bytes
         copies = 1 + (half or not outer.is_plain) + (not outer.is_plain)
-        text = f"every {self.k_steps} steps, every step up to {settings['begin_step']}"
+        text = f"every {self.k_steps} steps, every step up to {self.config.begin_step}"
         if not outer.is_plain:
             text += f", outer momentum {outer.momentum:g}, outer rate {outer.rate:g}"
         return [
@@ -192,3 +207,37 @@ class LocalSgd(Technique):
                 memory=copies * size,
             )
         ]
+
+
+@register
+class LocalSgd(LocalTraining[Config]):
+    """Workers train alone and average their parameters now and then."""
+
+    name = "localsgd"
+    since, numbers = "2.0", (4, 103)
+
+    @classmethod
+    def is_on(cls, strategy: Any) -> bool:
+        """Tell whether a strategy asks for it; together with `auto` it asks for the adaptive one
+        (2.0-beta's spelling)."""
+        return bool(strategy.localsgd) and not strategy.auto
+
+    @classmethod
+    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return several intervals, unless one is set."""
+        if "k_steps" in strategy.localsgd_configs.given:
+            return super().trials(strategy, device)
+        return [
+            (f"localsgd every {k} steps", {"localsgd": True, "localsgd_configs": {"k_steps": k}})
+            for k in _INTERVALS
+        ]
+
+    @property
+    def k_steps(self) -> int:
+        """The interval."""
+        return self.config.k_steps
+
+    def make_program(self, step: ProgramStep) -> LocalSgdProgram:
+        """Return what writes the average into a program."""
+        config = self.config
+        return LocalSgdProgram(self.job, step, config, config.k_steps, every_run=config.every_run)

@@ -28,7 +28,7 @@ from fleetx.static.tensor.search import where
 from fleetx.static.variable import Variable
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job
-from fleetx.techniques.parameter_average import OuterStep
+from fleetx.techniques.parameter_average import AverageConfig, OuterStep
 
 SNAPSHOT = "@SNAPSHOT"
 VELOCITY = "@OUTER_VELOCITY"
@@ -40,15 +40,22 @@ class LocalSgdProgram:
     """Writes the average of parameters behind the update of a program."""
 
     def __init__(
-        self, job: Job, step: ProgramStep, settings: Mapping[str, Any], k_steps: int
+        self,
+        job: Job,
+        step: ProgramStep,
+        config: AverageConfig,
+        k_steps: int,
+        *,
+        every_run: bool = False,
     ) -> None:
         self._workers = job.workers
-        self._settings = settings
+        self._config = config
+        self._every_run = every_run
         self._k_steps = k_steps
         self._step = step
         self._parameters: list[str] = []
         self._momenta: list[str] = []
-        self._outer = OuterStep.from_settings(settings)
+        self._outer = OuterStep.from_config(config)
         half = job.all_reduce.dtype
         self._half = None if half is None else str(half).removeprefix("torch.")
         step.exchange = None
@@ -68,11 +75,11 @@ class LocalSgdProgram:
             for p in main.all_parameters()
             if p.name in written and is_floating(p.dtype) and not getattr(p, "is_distributed", 0)
         ]
-        momenta = _momenta(main) if self._settings["average_momentum"] else []
+        momenta = _momenta(main) if self._config.average_momentum else []
         self._parameters = [p.name for p in parameters]
         self._momenta = [m.name for m in momenta]
         with program_guard(main, startup), main._optimized_guard([]):
-            if self._settings.get("every_run"):
+            if self._every_run:
                 _append_mean(block, [*parameters, *momenta], self._workers)
                 return
             pairs = [(p, _create_copy(p, SNAPSHOT, main, startup)) for p in parameters]
@@ -81,13 +88,13 @@ class LocalSgdProgram:
     @property
     def counters(self) -> tuple[str, ...]:
         """The updates so far, and those up to the last average."""
-        return () if self._settings.get("every_run") else (_STEP, _LAST_STEP)
+        return () if self._every_run else (_STEP, _LAST_STEP)
 
     def behind(self, scope: Scope) -> int:
         """Return how many updates there were since the last average; where the script counts
         itself (`every_run`), nobody knows."""
         step, last = scope.find_var(_STEP), scope.find_var(_LAST_STEP)
-        if self._settings.get("every_run") or step is None or last is None:
+        if self._every_run or step is None or last is None:
             return 0
         if not (step.is_initialized() and last.is_initialized()):
             return 0
@@ -96,8 +103,7 @@ class LocalSgdProgram:
     @torch.no_grad()
     def synchronize(self, scope: Scope) -> None:
         """Average the parameters in a scope now, without an outer step."""
-        every_run = bool(self._settings.get("every_run"))
-        if not every_run and not any(comm.all_gather(torch.tensor(self.behind(scope)))):
+        if not self._every_run and not any(comm.all_gather(torch.tensor(self.behind(scope)))):
             return
         for name in [*self._parameters, *self._momenta]:
             value = scope.var(name).value
@@ -106,7 +112,7 @@ class LocalSgdProgram:
             snapshot = scope.find_var(name + SNAPSHOT)
             if snapshot is not None and snapshot.is_initialized():
                 snapshot.value.copy_(scope.var(name).value)
-        if not every_run:
+        if not self._every_run:
             scope.var(_LAST_STEP).value.copy_(scope.var(_STEP).value)
 
     def _append_counted(
@@ -120,8 +126,8 @@ class LocalSgdProgram:
         """Count updates and average when it is time."""
         step = _create_number(_STEP, 0)
         k_steps = _create_number("k_steps", self._k_steps)
-        begin_step = _create_number("begin_step", self._settings["begin_step"])
-        last_step = _create_number(_LAST_STEP, self._settings["begin_step"])
+        begin_step = _create_number("begin_step", self._config.begin_step)
+        last_step = _create_number(_LAST_STEP, self._config.begin_step)
         condition = self._step.update_condition
         updated = None if condition is None else main.global_block().var(condition)
         if updated is None:
@@ -208,11 +214,11 @@ class AdaptiveLocalSgdProgram(LocalSgdProgram):
         self,
         job: Job,
         step: ProgramStep,
-        settings: Mapping[str, Any],
+        config: AverageConfig,
         k_steps: int,
         most_steps: int,
     ) -> None:
-        super().__init__(job, step, settings, k_steps)
+        super().__init__(job, step, config, k_steps)
         self._most_steps = most_steps
 
     def _append_start(self, main: Program, step: Variable, loss: Variable) -> None:

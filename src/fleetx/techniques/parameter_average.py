@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -18,7 +17,24 @@ from fleetx.comm import world
 from fleetx.comm.buckets import make_buckets
 from fleetx.comm.gradient_all_reduce import GradientExchange
 from fleetx.launch import heartbeat
+from fleetx.step.settings import setting
 from fleetx.step.stages import Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageConfig:
+    """The settings that all ways of averaging parameters share."""
+
+    begin_step: int = setting(1, number=2, since="2.0", least=0)
+    """Average every step up to this one."""
+    average_momentum: bool = setting(False, number=1001)
+    """Average the optimizer's momenta too."""
+    outer_momentum: float = setting(0.0, number=1002, least=0)
+    """Momentum of the outer steps from one average to the next (SlowMo, DiLoCo)."""
+    outer_lr: float = setting(1.0, number=1003, above=0)
+    """Learning rate of the outer steps."""
+    outer_nesterov: bool = setting(False, number=1004)
+    """Use Nesterov momentum in the outer steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +47,12 @@ class OuterStep:
     nesterov: bool = False
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> OuterStep:
-        """Return what a strategy's settings ask for."""
+    def from_config(cls, config: AverageConfig) -> OuterStep:
+        """Return what a technique's settings ask for."""
         return cls(
-            momentum=settings["outer_momentum"],
-            rate=settings["outer_lr"],
-            nesterov=settings["outer_nesterov"],
+            momentum=config.outer_momentum,
+            rate=config.outer_lr,
+            nesterov=config.outer_nesterov,
         )
 
     @property

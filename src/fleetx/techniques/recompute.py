@@ -9,7 +9,8 @@ the checkpoints in the memory of the host, for models on another device.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,8 +19,10 @@ from torch import nn
 from fleetx.comm.device import gpu_count
 from fleetx.static.optimizer.recompute import RecomputeOptimizer
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import Effect, setting
 from fleetx.step.stages import Memory, Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.checkpointed import Checkpointed
 
@@ -29,20 +32,45 @@ _NOTHING_TO_MOVE = (
 )
 
 
-class Recompute(Technique):
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is kept, and where."""
+
+    checkpoints: tuple[str, ...] = setting((), number=1, since="2.0", element=str)
+    """Activations to keep: names, Variables, names of modules or their classes."""
+    enable_offload: bool = setting(False, number=2, since="2.0")
+    """Keep checkpoints in the memory of the host."""
+    checkpoint_shape: tuple[int, ...] = setting(
+        (), number=3, since="2.0", element=int, effect=Effect.NONE
+    )
+    """Shape of the checkpoints for offload; shapes are known here."""
+    enable_tuning: bool = setting(False, number=4, since="2.4", effect=Effect.NONE)
+    """Let the planner choose."""
+
+
+@register
+class Recompute(Technique[Config]):
     """Trades time for memory."""
 
     name = "recompute"
+    order = Order.MEMORY
+    since, numbers = "2.0", (3, 101)
+    keeps_mathematics = True
     replaces = frozenset({Stage.MEMORY})
+
+    @classmethod
+    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the technique, if the strategy says what to keep."""
+        return super().trials(strategy, device) if strategy.recompute_configs["checkpoints"] else []
 
     def check(self) -> None:
         """Refuse a strategy without checkpoints, and offload on a machine with host memory only."""
-        if not self.settings["checkpoints"]:
+        if not self.config.checkpoints:
             raise ValueError(
                 "the strategy switches on recompute without recompute_configs['checkpoints']: name "
                 "modules or their classes there, in a program the variables to keep."
             )
-        if self.settings["enable_offload"] and not gpu_count():
+        if self.config.enable_offload and not gpu_count():
             raise ValueError(_NOTHING_TO_MOVE.format("this machine has no other memory"))
 
     def check_optimizer(self, optimizer: Any) -> None:
@@ -55,28 +83,26 @@ class Recompute(Technique):
 
     def change_step(self, step: TrainStep) -> None:
         """Run the checkpoints' modules so that they forget their activations."""
-        step.memory = RecomputedModules(
-            self.settings["checkpoints"], offload=self.settings["enable_offload"]
-        )
+        step.memory = RecomputedModules(self.config.checkpoints, offload=self.config.enable_offload)
 
     def change_program(self, step: ProgramStep) -> None:
         """Append the backward pass with ops that run again."""
-        step.optimizer = recomputing(step.optimizer, self.settings)
+        step.optimizer = recomputing(step.optimizer, self.config)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what it saves: as much as the activations between checkpoints need."""
-        names = list(self.settings["checkpoints"])
+        names = list(self.config.checkpoints)
         text = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        if self.settings["enable_offload"]:
+        if self.config.enable_offload:
             text += ", kept on the host"
         return [Row(stage=Stage.MEMORY, technique=self.name, settings=text, memory=None)]
 
 
-def recomputing(optimizer: Any, settings: Mapping[str, Any]) -> RecomputeOptimizer:
+def recomputing(optimizer: Any, config: Config) -> RecomputeOptimizer:
     """Return an optimizer of programs with `recompute_configs` applied."""
     wrapped = RecomputeOptimizer(optimizer)
-    wrapped._set_checkpoints(list(settings["checkpoints"]))
-    if settings["enable_offload"]:
+    wrapped._set_checkpoints(list(config.checkpoints))
+    if config.enable_offload:
         wrapped._enable_offload()
     return wrapped
 

@@ -24,8 +24,9 @@ from fleetx.static.operator import OpRole
 from fleetx.static.ops.stop_on_nan import ADVICE
 from fleetx.static.program import Program, program_guard
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
 from fleetx.step.stages import Parameters, Stage
-from fleetx.step.technique import Row, Sizes, Technique
+from fleetx.step.technique import NoSettings, Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 
 _LOSS = 1  # the number of the loss; parameters follow
@@ -123,13 +124,17 @@ def _append_check(step: ProgramStep, main: Program, startup: Program, loss: Any)
         )
 
 
-class StopOnNan(Technique):
-    """Stops at the first loss or gradient that is no number.
+@register
+class StopOnNan(Technique[NoSettings]):
+    """Stop at the first loss or gradient that is infinite or NaN.
 
-    Where the strategy does not say, it is on while the progress line is asked for.
+    Where the strategy does not say, it is on with FLEETX_PROGRESS=1.
     """
 
     name = "stop_on_nan"
+    order = Order.WATCH
+    numbers = 1005, 1006
+    keeps_mathematics = True
     wraps = frozenset({Stage.PRECISION})
 
     @classmethod
@@ -140,6 +145,11 @@ class StopOnNan(Technique):
         if was_set is None or was_set(cls.name):
             return wanted
         return wanted or environment.progress_switch() == "1"
+
+    @classmethod
+    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return nothing: it makes no step faster."""
+        return []
 
     def change_update(
         self, step: TrainStep, optimizer: torch.optim.Optimizer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from fleetx.static.backward import append_backward
@@ -70,6 +70,10 @@ class Optimizer(LearningRateMixin, StateMixin):
         self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
         self._opti_name_list: list[str] = []
         self.helper: LayerHelper | None = None
+
+    gradient_hooks: Sequence[Callable[[Sequence[tuple[Any, Any]]], None]] = ()
+    """Called with the pairs (parameter, gradient) by `apply_gradients`, before it appends anything:
+    may append ops that change the gradients."""
 
     def share_state(self, other: Optimizer) -> None:
         """Keep learning rate variables and accumulators where another optimizer does.
@@ -175,6 +179,8 @@ class Optimizer(LearningRateMixin, StateMixin):
     def apply_gradients(self, params_grads: Sequence[tuple[Any, Any]]) -> list[Operator]:
         """Append clipping, weight decay and updates to the default program; return the updates."""
         pairs: Any = sorted(params_grads, key=lambda pair: pair[0].name)
+        for hook in self.gradient_hooks:
+            hook(pairs)
         default_main_program()._updated_by = self
         clip = append_gradient_clip_ops if self._grad_clip is None else self._grad_clip
         pairs = self.append_regularization_ops(clip(pairs), self.regularization)

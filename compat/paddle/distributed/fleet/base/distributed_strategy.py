@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from fleetx.fleet import strategy as core
-from fleetx.fleet.strategy_configs import Configs
-from fleetx.fleet.strategy_fields import Field
 from fleetx.static.flags import set_flags
+from fleetx.step.settings import Configs, Field
 from paddle._coverage import missing
 
 __all__ = ["DistributedStrategy"]

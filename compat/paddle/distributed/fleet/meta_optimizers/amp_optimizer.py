@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fleetx.techniques.amp import AmpConfig, decorated
+from fleetx.step.settings import read
+from fleetx.techniques.amp import Config, decorated
 from paddle._coverage import missing
 
 __all__ = ["AMPOptimizer"]
@@ -23,7 +24,7 @@ class AMPOptimizer:
         user_defined_strategy: Any,
     ) -> None:
         """Take the settings."""
-        config = AmpConfig.read(user_defined_strategy.amp_configs)
+        config = read(Config, user_defined_strategy.amp_configs).rules()
         several = role_maker._worker_num() > 1
         self.wrapped_opt = decorated(self.inner_opt, config, check_each=several)
 

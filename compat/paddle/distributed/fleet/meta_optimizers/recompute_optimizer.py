@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fleetx.techniques.recompute import recomputing
+from fleetx.step.settings import read
+from fleetx.techniques.recompute import Config, recomputing
 from paddle._coverage import missing
 
 __all__ = ["RecomputeOptimizer"]
@@ -32,8 +33,8 @@ class RecomputeOptimizer:
         if self.wrapped_opt is None:
             if self.user_defined_strategy is None:
                 raise RuntimeError("set user_defined_strategy before using a RecomputeOptimizer.")
-            settings = self.user_defined_strategy.recompute_configs
-            self.wrapped_opt = recomputing(self.inner_opt, settings)
+            config = read(Config, self.user_defined_strategy.recompute_configs)
+            self.wrapped_opt = recomputing(self.inner_opt, config)
         return getattr(self.wrapped_opt, name)
 
 

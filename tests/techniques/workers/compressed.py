@@ -1,0 +1,134 @@
+"""Trains a network with compressed gradients, eager and static, alone and in combinations; each
+worker writes its final parameters and what it keeps as JSON."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fleetx import fleet
+from fleetx import static as fluid
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "own_technique"))
+
+from eight_bits import EightBits
+
+SIZE, OUT, STEPS, ROWS = 10, 3, 20, 8
+CASES = {
+    "signsgd": {"signsgd": True},
+    "no feedback": {"signsgd": True, "signsgd_configs": {"error_feedback": False}},
+    "amp": {"signsgd": True, "amp": True, "amp_configs": {"dtype": "float16"}},
+    "merge": {
+        "signsgd": True,
+        "gradient_merge": True,
+        "gradient_merge_configs": {"k_steps": 2},
+    },
+    "clip": {"signsgd": True, "gradient_clip": True, "gradient_clip_configs": {"norm": 0.1}},
+    "own": {"eight_bits": True},
+    "own, amp, merge": {
+        "eight_bits": True,
+        "amp": True,
+        "amp_configs": {"dtype": "bfloat16"},
+        "gradient_merge": True,
+        "gradient_merge_configs": {"k_steps": 2},
+    },
+}
+
+
+def batches(rank):
+    rng = np.random.default_rng(rank)
+    for _ in range(STEPS):
+        x = rng.standard_normal((ROWS, SIZE)).astype("float32")
+        yield x, (x @ np.arange(SIZE * OUT).reshape(SIZE, OUT) / 10).astype("float32")
+
+
+def first_weights():
+    return (np.random.default_rng(6).standard_normal((SIZE, OUT)) * 0.1).astype("float32")
+
+
+def strategy_of(switches):
+    strategy = fleet.DistributedStrategy()
+    for name, value in switches.items():
+        setattr(strategy, name, value)
+    return strategy
+
+
+class Layer(torch.nn.Module):
+    """A linear layer with its weights laid out as in programs."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.from_numpy(first_weights()))
+        self.b = torch.nn.Parameter(torch.zeros(OUT))
+
+    def forward(self, x):
+        return x @ self.w + self.b
+
+
+def eager(switches, break_at=None):
+    fleet.init(is_collective=True, strategy=strategy_of(switches))
+
+    def fresh():
+        model = Layer()
+        inner = torch.optim.SGD(model.parameters(), lr=0.05)
+        return fleet.distributed_model(model), fleet.distributed_optimizer(inner)
+
+    model, optimizer = fresh()
+    for i, (x, y) in enumerate(batches(fleet.worker_index())):
+        if i == break_at:
+            saved = model.state_dict(), optimizer.state_dict()
+            fleet.init(is_collective=True, strategy=strategy_of(switches))
+            model, optimizer = fresh()
+            model.load_state_dict(saved[0])
+            optimizer.load_state_dict(saved[1])
+        loss = ((model(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2).mean()
+        optimizer.minimize(loss)
+    explained = fleet.fleet._explanation()
+    return {
+        "w": model.w.detach().ravel().tolist(),
+        "b": model.b.detach().tolist(),
+        "bytes": explained.bytes_sent,
+    }
+
+
+def program(switches):
+    fleet.init(is_collective=True)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.layers.data("x", [SIZE])
+        y = fluid.layers.data("y", [OUT])
+        out = fluid.layers.fc(
+            x, OUT, param_attr=fluid.ParamAttr(name="w"), bias_attr=fluid.ParamAttr(name="b")
+        )
+        loss = fluid.layers.mean(fluid.layers.square(out - y))
+        inner = fluid.optimizer.SGD(0.05)
+        fleet.distributed_optimizer(inner, strategy_of(switches)).minimize(loss)
+    kinds = [op.type for block in main.blocks for op in block.ops]
+    with fluid.scope_guard(fluid.Scope()) as _:
+        scope = fluid.global_scope()
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(startup)
+        scope.find_var("w").get_tensor().set(first_weights(), fluid.CPUPlace())
+        for x, y in batches(fleet.worker_index()):
+            exe.run(main, feed={"x": x, "y": y}, fetch_list=[loss])
+        kept = [v.name for v in main.list_vars() if v.persistable and "@RESIDUAL" in v.name]
+        return {
+            "w": np.array(scope.find_var("w").get_tensor()).ravel().tolist(),
+            "b": np.array(scope.find_var("b").get_tensor()).tolist(),
+            "kinds": kinds,
+            "residuals": {
+                n: np.array(scope.find_var(n).get_tensor()).ravel().tolist() for n in sorted(kept)
+            },
+        }
+
+
+if __name__ == "__main__":
+    fleet.register(EightBits)
+    results = {}
+    for case, switches in CASES.items():
+        results[f"eager {case}"] = eager(switches)
+        results[f"static {case}"] = program(switches)
+    results["with a break"] = eager(CASES["signsgd"], break_at=7)
+    Path(sys.argv[1], f"{fleet.worker_index()}.json").write_text(json.dumps(results))
