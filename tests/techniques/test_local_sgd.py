@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.static.ops.local_sgd_ops import adaptive_interval, next_interval
 from fleetx.step.compose import choose
 from fleetx.step.technique import Job, Sizes
-from fleetx.techniques.adaptive_local_sgd import next_interval
+from fleetx.techniques.adaptive_local_sgd import MOST_STEPS
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -246,7 +247,11 @@ def test_a_loss_that_is_no_number_keeps_workers_together(trained):
     ],
 )
 def test_next_interval(now, expected):
-    assert next_interval(4, (1.0, 0.1), now, 7) == expected
+    assert next_interval(4, (1.0, 0.1), now, 7, MOST_STEPS) == expected
+    k_steps = torch.tensor([7])
+    values = [torch.tensor([value], dtype=torch.float64) for value in (*now, 1.0, 0.1)]
+    adaptive_interval(*values, k_steps, init_k_steps=4, most_steps=MOST_STEPS)  # what programs run
+    assert k_steps.item() == expected
 
 
 def test_technique_is_chosen_by_its_switch():

@@ -5,12 +5,11 @@ After each average behind `begin_step` the interval becomes
     ceil(sqrt(lr_0 * loss / (lr * loss_0) * init_k_steps)),  at least 1 and at most 16,
 
 where loss and rate are means over the workers, and loss_0 and lr_0 those of step 1. A loss that is
-no number leaves the interval as it is.
+not a number, or has changed its sign, leaves the interval as it is.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 
 from fleetx.comm import world
+from fleetx.static.ops.local_sgd_ops import next_interval
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import read, setting
@@ -57,7 +57,9 @@ class AdaptiveAverage(PeriodicAverage):
             self._first = self._means(loss)
         if self.last_step == self.count > self._begin_step:
             now = self._first if self.count == 1 else self._means(loss)
-            self.k_steps = next_interval(self._init_k_steps, self._first, now, self.k_steps)
+            self.k_steps = next_interval(
+                self._init_k_steps, self._first, now, self.k_steps, MOST_STEPS
+            )
 
     def _means(self, loss: torch.Tensor) -> tuple[float, float]:
         """Return loss and rate as means over workers, so that all choose the same interval."""
@@ -77,20 +79,6 @@ class AdaptiveAverage(PeriodicAverage):
         super().load_state_dict(state)
         self.k_steps = state["k_steps"]
         self._first = None if state["first"] is None else (state["first"][0], state["first"][1])
-
-
-def next_interval(
-    init_k_steps: int, first: tuple[float, float], now: tuple[float, float], before: int
-) -> int:
-    """Return the interval for (loss, rate) now and in step 1; `before` if there is no answer."""
-    (loss_0, rate_0), (loss, rate) = first, now
-    above, below = rate_0 * loss, rate * loss_0
-    if below == 0:
-        return MOST_STEPS if above > 0 else before
-    square = above / below * init_k_steps
-    if math.isnan(square) or square < 0:
-        return before
-    return max(1, math.ceil(math.sqrt(min(square, MOST_STEPS**2))))
 
 
 @register

@@ -10,21 +10,19 @@ the engine joins them into few large messages.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 from fleetx import comm
 from fleetx.comm.gradient_all_reduce import GradientAllReduce, GradientExchange
-from fleetx.static import layers
+from fleetx.static import layers, unique_name
 from fleetx.static.dtypes import is_floating
 from fleetx.static.layers.control_flow import ConditionalBlock
 from fleetx.static.operator import OpRole
 from fleetx.static.program import Program, program_guard
 from fleetx.static.scope import Scope
-from fleetx.static.tensor.math import isnan
-from fleetx.static.tensor.search import where
 from fleetx.static.variable import Variable
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job
@@ -198,13 +196,17 @@ class LocalSgdProgram:
 
     def _append_outer(self, difference: Variable, velocity: Variable) -> Variable:
         """Write the outer step on a mean difference; return what to take off the snapshot."""
-        outer, block = self._outer, difference.block
-        _append(block, "scale", {"X": velocity}, velocity, scale=outer.momentum)
-        _append(block, "elementwise_add", {"X": velocity, "Y": difference}, velocity)
-        ahead = velocity
-        if outer.nesterov:
-            ahead = layers.elementwise_add(difference, layers.scale(velocity, scale=outer.momentum))
-        return layers.scale(ahead, scale=outer.rate)
+        block = difference.block
+        change: Variable = block.create_var(
+            name=unique_name.generate("outer_step"), shape=difference.shape, dtype=difference.dtype
+        )
+        block.append_op(
+            type="outer_step",
+            inputs={"X": [difference.name], "Velocity": [velocity.name]},
+            outputs={"Out": [change.name], "VelocityOut": [velocity.name]},
+            attrs={**asdict(self._outer), "op_role": OpRole.Optimize},
+        )
+        return change
 
 
 class AdaptiveLocalSgdProgram(LocalSgdProgram):
@@ -244,16 +246,23 @@ class AdaptiveLocalSgdProgram(LocalSgdProgram):
     ) -> None:
         with ConditionalBlock([averaged], is_scalar_condition=True).block():
             self._append_avg_loss(main, loss)
-            above = self._lr_0 * layers.cast(self._avg_loss, "float32")
-            below = layers.cast(self._rate, "float32") * self._loss_0
-            square = layers.scale(above / below, scale=float(self._k_steps))
-            steps = layers.ceil(layers.sqrt(square))
-            most = layers.fill_constant([1], "float32", float(self._most_steps))
-            one = layers.fill_constant([1], "float32", 1.0)
-            steps = layers.elementwise_max(layers.elementwise_min(steps, most), one)
-            # A loss that is no number says nothing: the interval stays.
-            steps = where(isnan(square), layers.cast(k_steps, "float32"), steps)
-            layers.assign(layers.cast(steps, "int64"), k_steps)
+            inputs = {
+                "Loss": self._avg_loss,
+                "Rate": self._rate,
+                "FirstLoss": self._loss_0,
+                "FirstRate": self._lr_0,
+                "KSteps": k_steps,
+            }
+            main.current_block().append_op(
+                type="adaptive_interval",
+                inputs={slot: [var.name] for slot, var in inputs.items()},
+                outputs={"KStepsOut": [k_steps.name]},
+                attrs={
+                    "init_k_steps": self._k_steps,
+                    "most_steps": self._most_steps,
+                    "op_role": OpRole.Optimize,
+                },
+            )
 
 
 def _create_number(name: str, value: float, dtype: Any = "int64") -> Variable:

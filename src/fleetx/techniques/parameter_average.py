@@ -17,6 +17,7 @@ from fleetx.comm import world
 from fleetx.comm.buckets import make_buckets
 from fleetx.comm.gradient_all_reduce import GradientExchange
 from fleetx.launch import heartbeat
+from fleetx.static.ops.local_sgd_ops import take_outer_step
 from fleetx.step.settings import setting
 from fleetx.step.stages import Parameters
 
@@ -62,9 +63,13 @@ class OuterStep:
 
     def change(self, difference: torch.Tensor, velocity: torch.Tensor) -> torch.Tensor:
         """Return what to take off the snapshot; the velocity is updated in place."""
-        velocity.mul_(self.momentum).add_(difference)
-        step = difference.add(velocity, alpha=self.momentum) if self.nesterov else velocity
-        return step * self.rate
+        return take_outer_step(
+            difference,
+            velocity,
+            momentum=self.momentum,
+            rate=self.rate,
+            nesterov=self.nesterov,
+        )
 
 
 class _Bucket:
