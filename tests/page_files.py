@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from ports import free_ports
-from waiting import wait_until
 
 from fleetx.evaluation.vectors_file import vectors_file
+from ports import free_ports
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a page says, and what the test runs in its place; every text must be in the page.

@@ -14,8 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import page_files
 import pytest
+
+import page_files
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python ?([\w-]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -153,7 +154,7 @@ def test_translation_shows_the_same_code(page):
     def bare(page: str) -> list[tuple[str, str]]:
         """Comments and printed sentences are translated; the code is not."""
         blocks = FENCE.findall((ROOT / page).read_text())
-        texts = [(language, re.sub(r'\s*#.*|print\("[^"]*"', "", code)) for language, code in blocks]
-        return [(language, code) for language, code in texts if language]
+        hidden = re.compile(r'\s*#.*|print\("[^"]*"')
+        return [(language, hidden.sub("", code)) for language, code in blocks if language]
 
     assert bare(f"{page}.md") == bare(f"{page}.zh-CN.md")
