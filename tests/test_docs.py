@@ -9,6 +9,7 @@ Files that a page speaks of, and what is made smaller, are in `page_files.py`.
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import page_files
+from fleetx.launch import arguments
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python ?([\w-]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -134,6 +136,14 @@ def test_both_sides_of_a_comparison_train_alike(other, tmp_path):
 def test_every_variant_is_run():
     words = {word for page in english_pages() for word in variants(page)}
     assert words == {*OTHERS, *(f"fleetx-{name}" for name in OTHERS)}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_launcher_knows_the_flags_of_the_page(page):
+    for _, block in FENCE.findall(page.read_text()):
+        for line in re.findall(r"^(?:\w+=\S+ )*fleetrun (.*)", block, re.MULTILINE):
+            if "…" not in line:
+                arguments.parse(shlex.split(line, comments=True), {})
 
 
 @pytest.mark.parametrize("page", english_pages())
