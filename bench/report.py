@@ -65,7 +65,7 @@ def contest_table(record: dict[str, Any]) -> str:
                 goal if reached else f"{goal}, missed",
             ]
         )
-    text = table(["what", "here", "against", "ratio", "goal"], rows) + "\n" + origin(record)
+    text = table(["what", "FleetX", "against", "ratio", "goal"], rows) + "\n" + origin(record)
     parts = record.get("parts", {})
     if parts:
         loads = ", ".join(f"{name} {run['date']} at {run['load']:g}" for name, run in parts.items())

@@ -21,6 +21,26 @@ PRIVATE = re.compile(
 )
 
 
+# Pages in English and Chinese, without their endings.
+TRANSLATED = sorted(
+    str(path.relative_to(ROOT)).removesuffix(".zh-CN.md")
+    for path in (*ROOT.glob("*.zh-CN.md"), *(ROOT / "docs").glob("*.zh-CN.md"))
+)
+
+
+def headings(page: Path) -> list[tuple[int, str]]:
+    """The level and the text of every heading of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^(#+) (.*)$", text, flags=re.MULTILINE)
+    return [(len(marks), title) for marks, title in found]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    titles = (title.lower().replace("`", "") for _, title in headings(page))
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
+
+
 def project(folder: str = ".") -> dict:
     return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
 
@@ -124,11 +144,10 @@ class TestFiles:
             found += [f"{path.relative_to(ROOT)}: {m.group()}" for m in PRIVATE.finditer(text)]
         assert found == []
 
-    @pytest.mark.parametrize("page", ["README", "docs/README", "docs/guide"])
+    @pytest.mark.parametrize("page", TRANSLATED)
     def test_translations_have_the_same_sections(self, page):
         def levels(name: str) -> list[int]:
-            text = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
-            return [len(marks) for marks in re.findall(r"^(#+) ", text, flags=re.MULTILINE)]
+            return [level for level, _ in headings(ROOT / name)]
 
         assert levels(f"{page}.md") == levels(f"{page}.zh-CN.md")
 
@@ -137,10 +156,19 @@ class TestFiles:
         for page in tracked_files():
             if page.suffix != ".md":
                 continue
-            for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", page.read_text()):
-                if not (page.parent / target).exists():
-                    broken.append(f"{page.relative_to(ROOT)} -> {target}")
+            links = re.findall(r"\]\((?!https?:|mailto:)([^)#]*)(?:#([^)]+))?\)", page.read_text())
+            for target, anchor in links:
+                path = page.parent / target if target else page
+                if not path.exists() or (anchor and anchor not in anchors(path)):
+                    broken.append(f"{page.relative_to(ROOT)} -> {target}#{anchor}")
         assert broken == []
+
+    def test_every_page_is_listed_in_both_languages(self):
+        for name in ("README.md", "README.zh-CN.md"):
+            listed = re.findall(r"\]\(([\w./-]+\.md)\)", (ROOT / "docs" / name).read_text())
+            pages = {page.name.removesuffix(".md") for page in (ROOT / "docs").glob("*.md")}
+            pages = {page.removesuffix(".zh-CN") for page in pages} - {"README", "guide"}
+            assert {Path(page).name.split(".")[0] for page in listed} >= pages
 
     def test_readme_starts_with_the_two_commands(self):
         for name in ("README.md", "README.zh-CN.md"):
