@@ -240,6 +240,9 @@ def _state() -> dict[str, Any]:
         main, startup = program.default_main_program(), program.default_startup_program()
         state["the default main program"] = (id(main), len(main.global_block().ops))
         state["the default startup program"] = (id(startup), len(startup.global_block().ops))
+    device = sys.modules.get("paddle.device")
+    if device is not None:
+        state["the device that paddle.set_device chose"] = device._device
     scopes = sys.modules.get("fleetx.static.scope")
     if scopes is not None:
         state["the global scope"] = id(scopes.global_scope())

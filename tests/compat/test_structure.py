@@ -91,7 +91,8 @@ def test_place_of_this_process(monkeypatch):
     assert environment.device_id == environment.dev_id == 3
 
 
-def test_device():
+def test_device(monkeypatch):
+    monkeypatch.setattr(paddle.device, "_device", "")
     assert paddle.set_device("cpu") == paddle.CPUPlace()
     assert paddle.get_device() == "cpu"
     with pytest.raises(ValueError, match="'cpu', 'gpu' or 'gpu:N'"):

@@ -69,8 +69,10 @@ def test_hierarchical_and_several_communicators(script: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("script", ["train_eager.py", "train_static.py"])
 def test_half_precision_messages_are_close(script: str, tmp_path: Path) -> None:
     one = train(script, 1, tmp_path, optimizer="sgd")
-    many = train(script, 2, tmp_path, optimizer="sgd", strategy={"fp16_allreduce": True})
-    assert_equal(one, many, 5e-3)
+    for dtype, within in (("float16", 5e-3), ("bfloat16", 5e-2)):
+        strategy = {"fp16_allreduce": True, "fp16_allreduce_dtype": dtype}
+        many = train(script, 2, tmp_path, optimizer="sgd", strategy=strategy)
+        assert_equal(one, many, within)
 
 
 def test_minimize_runs_backward_itself(tmp_path: Path) -> None:

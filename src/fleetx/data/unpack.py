@@ -6,6 +6,7 @@ broken or hostile one leaves nothing behind.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tarfile
@@ -39,11 +40,19 @@ def _merge(source: Path, target: Path) -> None:
     for entry in source.iterdir():
         place = target / entry.name
         if entry.is_dir() and not entry.is_symlink():
-            if not place.is_dir() and (place.exists() or place.is_symlink()):
-                place.unlink()
-            place.mkdir(exist_ok=True)
+            _make_folder(place)
             _merge(entry, place)
             continue
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
         os.replace(entry, place)
+
+
+def _make_folder(place: Path) -> None:
+    """Have a folder in a place, instead of a file that is there; others may do so meanwhile."""
+    while not place.is_dir():
+        try:
+            place.mkdir()
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                place.unlink()

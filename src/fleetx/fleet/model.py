@@ -335,12 +335,10 @@ def wrap_model(
     )
     averaging.watch = GradientWatch(model, finds_unused=find_unused_parameters)
     world.hold(averaging)
-    if settings.group_size or settings.communicators > 1:
-        averaging.register_comm_hook(_HookState(settings), _exchange)
-    elif settings.dtype is torch.float16:
+    if settings.dtype is torch.float16 and not settings.group_size and settings.communicators == 1:
         averaging.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    elif settings.dtype is torch.bfloat16:
-        averaging.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    elif settings != AllReduceSettings():  # torch's own hook for bfloat16 is for NCCL alone
+        averaging.register_comm_hook(_HookState(settings), _exchange)
     return DistributedModel(averaging)
 
 

@@ -115,7 +115,7 @@ class Lamb(ReplacedOptimizer):
 
 @register
 class LambTechnique(Technique[Config]):
-    """Puts LAMB in the place of Adam."""
+    """Adam with a learning rate per layer, for large batches."""
 
     name = "lamb"
     order = Order.UPDATE

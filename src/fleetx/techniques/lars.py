@@ -114,7 +114,7 @@ class Lars(ReplacedOptimizer):
 
 @register
 class LarsTechnique(Technique[Config]):
-    """Puts LARS in the place of momentum."""
+    """Momentum with a learning rate per layer, for large batches."""
 
     name = "lars"
     order = Order.UPDATE

@@ -50,7 +50,7 @@ class Config:
 
 @register
 class Recompute(Technique[Config]):
-    """Trades time for memory."""
+    """Discard activations and recompute them in backward."""
 
     name = "recompute"
     order = Order.MEMORY
