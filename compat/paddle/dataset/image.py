@@ -11,18 +11,7 @@ from fleetx.data.bgr_image import (
     simple_transform,
     to_chw,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "center_crop",
-    "left_right_flip",
-    "load_and_transform",
-    "load_image",
-    "load_image_bytes",
-    "random_crop",
-    "resize_short",
-    "simple_transform",
-    "to_chw",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

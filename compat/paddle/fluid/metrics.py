@@ -10,17 +10,7 @@ from fleetx.static.metrics import (
     Precision,
     Recall,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "Accuracy",
-    "Auc",
-    "ChunkEvaluator",
-    "CompositeMetric",
-    "EditDistance",
-    "MetricBase",
-    "Precision",
-    "Recall",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

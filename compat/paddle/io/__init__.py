@@ -20,25 +20,7 @@ from fleetx.static.readers.sampler import (
     SequenceSampler,
     WeightedRandomSampler,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "BatchSampler",
-    "ChainDataset",
-    "ComposeDataset",
-    "DataLoader",
-    "Dataset",
-    "DistributedBatchSampler",
-    "IterableDataset",
-    "RandomSampler",
-    "Sampler",
-    "SequenceSampler",
-    "Subset",
-    "TensorDataset",
-    "WeightedRandomSampler",
-    "default_collate_fn",
-    "get_worker_info",
-    "random_split",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -12,20 +12,8 @@ from fleetx.static.readers.decorator import (
     xmap_readers,
 )
 from fleetx.static.readers.multiprocess import multiprocess_reader
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle.reader import decorator
 
-__all__ = [
-    "ComposeNotAligned",
-    "buffered",
-    "cache",
-    "chain",
-    "compose",
-    "firstn",
-    "map_readers",
-    "multiprocess_reader",
-    "shuffle",
-    "xmap_readers",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

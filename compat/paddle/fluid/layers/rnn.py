@@ -21,28 +21,7 @@ from fleetx.static.layers import (
     lstm_unit,
     rnn,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "BasicDecoder",
-    "BeamSearchDecoder",
-    "DecodeHelper",
-    "Decoder",
-    "GRUCell",
-    "GreedyEmbeddingHelper",
-    "LSTMCell",
-    "RNNCell",
-    "SampleEmbeddingHelper",
-    "TrainingHelper",
-    "beam_search",
-    "beam_search_decode",
-    "dynamic_decode",
-    "dynamic_gru",
-    "dynamic_lstm",
-    "dynamic_lstmp",
-    "gru_unit",
-    "lstm_unit",
-    "rnn",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -9,16 +9,7 @@ from fleetx.data.vision_datasets import (
     Flowers,
     ImageFolder,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "Cifar10",
-    "Cifar100",
-    "DatasetFolder",
-    "FashionMNIST",
-    "Flowers",
-    "ImageFolder",
-    "MNIST",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -36,42 +36,8 @@ from fleetx.data.transforms import (
     ToTensor,
     Transpose,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle.vision.transforms import functional, transforms
 
-__all__ = [
-    "BaseTransform",
-    "BrightnessTransform",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "ContrastTransform",
-    "Grayscale",
-    "HueTransform",
-    "Normalize",
-    "Pad",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomVerticalFlip",
-    "Resize",
-    "SaturationTransform",
-    "ToTensor",
-    "Transpose",
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_hue",
-    "center_crop",
-    "crop",
-    "hflip",
-    "normalize",
-    "pad",
-    "resize",
-    "rotate",
-    "to_grayscale",
-    "to_tensor",
-    "vflip",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

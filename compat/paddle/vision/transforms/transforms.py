@@ -21,28 +21,7 @@ from fleetx.data.transforms import (
     ToTensor,
     Transpose,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "BaseTransform",
-    "BrightnessTransform",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "ContrastTransform",
-    "Grayscale",
-    "HueTransform",
-    "Normalize",
-    "Pad",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomVerticalFlip",
-    "Resize",
-    "SaturationTransform",
-    "ToTensor",
-    "Transpose",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

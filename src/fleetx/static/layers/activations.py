@@ -9,63 +9,11 @@ import numpy as np
 
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.errors import ArgumentError
+from fleetx.static.exports import export_defined
 from fleetx.static.initializer import Constant
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import FLOATS, NUMBERS, one_op
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "abs",
-    "acos",
-    "asin",
-    "atan",
-    "brelu",
-    "ceil",
-    "cos",
-    "cosh",
-    "elu",
-    "erf",
-    "exp",
-    "expm1",
-    "floor",
-    "gelu",
-    "hard_shrink",
-    "hard_sigmoid",
-    "hard_swish",
-    "leaky_relu",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logsigmoid",
-    "maxout",
-    "mish",
-    "pow",
-    "prelu",
-    "reciprocal",
-    "relu",
-    "relu6",
-    "round",
-    "rsqrt",
-    "selu",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "sinh",
-    "soft_relu",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "sqrt",
-    "square",
-    "stanh",
-    "swish",
-    "tan",
-    "tanh",
-    "tanh_shrink",
-    "thresholded_relu",
-]
 
 
 def _plain(op_type: str) -> Callable[..., Variable]:
@@ -282,3 +230,6 @@ def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> 
         raise ValueError(f"axis of maxout must be 1 for NCHW, -1 or 3 for NHWC, not {axis}.")
     attrs = {"groups": groups, "axis": 3 if axis == -1 else axis}
     return one_op("maxout", {"X": x}, attrs, dtype=x.dtype, name=name)
+
+
+export_defined(globals())

@@ -7,22 +7,9 @@ from typing import Any
 from fleetx.static import unique_name
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.dtypes import VarType
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "array_length",
-    "array_read",
-    "array_to_lod_tensor",
-    "array_write",
-    "create_array",
-    "lod_rank_table",
-    "lod_tensor_to_array",
-    "max_sequence_len",
-    "reorder_lod_tensor_by_rank",
-    "shrink_memory",
-    "tensor_array_to_tensor",
-]
 
 
 def _check_array(array: Any, layer: str) -> None:
@@ -183,3 +170,6 @@ def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
         outputs={"Out": [out]},
     )
     return out
+
+
+export_defined(globals())

@@ -10,35 +10,13 @@ import numpy as np
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.dtypes import convert_dtype, dtype_name
 from fleetx.static.errors import ArgumentError
+from fleetx.static.exports import export_defined
 from fleetx.static.initializer import Constant, Initializer
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import ANY, FLOATS, INTS, NUMBERS, one_op, shape_argument
 from fleetx.static.param_attr import ParamAttr
 from fleetx.static.program import device_guard
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "arange",
-    "create_global_var",
-    "create_parameter",
-    "create_tensor",
-    "diag",
-    "diag_embed",
-    "eye",
-    "fill_constant",
-    "fill_constant_batch_size_like",
-    "full",
-    "full_like",
-    "linspace",
-    "meshgrid",
-    "ones",
-    "ones_like",
-    "range",
-    "tril",
-    "triu",
-    "zeros",
-    "zeros_like",
-]
 
 _SHAPES = (list, tuple, np.ndarray)
 _CREATABLE = ("bool", *FLOATS, "int8", "int16", "int32", "int64", "uint8")
@@ -400,3 +378,6 @@ def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
     outs = [helper.create_variable_for_type_inference(dtype=v.dtype) for v in input]
     helper.append_op(type="meshgrid", inputs={"X": input}, outputs={"Out": outs})
     return outs
+
+
+export_defined(globals())

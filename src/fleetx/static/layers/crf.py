@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "crf_decoding",
-    "edit_distance",
-    "gather_tree",
-    "linear_chain_crf",
-]
 
 _FLOATS = ["float32", "float64"]
 
@@ -140,3 +134,6 @@ def gather_tree(ids: Variable, parents: Variable) -> Variable:
         type="gather_tree", inputs={"Ids": [ids], "Parents": [parents]}, outputs={"Out": [out]}
     )
     return out
+
+
+export_defined(globals())

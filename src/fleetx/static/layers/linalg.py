@@ -6,26 +6,10 @@ from typing import Any
 
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.errors import ArgumentError
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import FLOATS, NUMBERS, one_op
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "addmm",
-    "bmm",
-    "cholesky",
-    "cross",
-    "dist",
-    "dot",
-    "histogram",
-    "inverse",
-    "kron",
-    "l2_normalize",
-    "matmul",
-    "mul",
-    "t",
-    "trace",
-]
 
 
 def mul(
@@ -196,3 +180,6 @@ def histogram(
     check_variable_and_dtype(input, "X", NUMBERS, "histogram")
     attrs = {"bins": bins, "min": min, "max": max}
     return one_op("histogram", {"X": input}, attrs, dtype="int64", name=name)
+
+
+export_defined(globals())

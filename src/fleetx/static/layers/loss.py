@@ -6,30 +6,10 @@ from typing import Any
 
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.errors import ShapeError
+from fleetx.static.exports import export_defined
 from fleetx.static.initializer import Constant
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "bpr_loss",
-    "center_loss",
-    "cross_entropy",
-    "cross_entropy2",
-    "dice_loss",
-    "huber_loss",
-    "kldiv_loss",
-    "label_smooth",
-    "log_loss",
-    "margin_rank_loss",
-    "mse_loss",
-    "npair_loss",
-    "rank_loss",
-    "sigmoid_cross_entropy_with_logits",
-    "smooth_l1",
-    "softmax_with_cross_entropy",
-    "square_error_cost",
-    "teacher_student_sigmoid_loss",
-]
 
 IGNORE_INDEX = -100
 _FLOATS = ["float16", "float32", "float64"]
@@ -385,3 +365,6 @@ def dice_loss(
     overlap = layers.reduce_sum(input * truth, dim=dims)
     whole = layers.reduce_sum(input, dim=dims) + layers.reduce_sum(truth, dim=dims)
     return layers.reduce_mean(1 - overlap * 2 / (whole + epsilon))
+
+
+export_defined(globals())

@@ -10,22 +10,11 @@ import numpy as np
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.dtypes import convert_dtype, dtype_name
 from fleetx.static.errors import ArgumentError
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import FLOATS, INTS, mixed_argument, one_op, shape_argument
 from fleetx.static.program import device_guard
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "bernoulli",
-    "gaussian_random",
-    "gaussian_random_batch_size_like",
-    "randint",
-    "randn",
-    "randperm",
-    "sampling_id",
-    "uniform_random",
-    "uniform_random_batch_size_like",
-]
 
 
 def _check_positive(shape: Any, layer: str) -> None:
@@ -264,3 +253,6 @@ def bernoulli(x: Variable, name: str | None = None) -> Variable:
     """Return 1 with probability x, else 0."""
     check_variable_and_dtype(x, "x", FLOATS, "bernoulli")
     return one_op("bernoulli", {"X": x}, dtype=x.dtype, name=name, stop_gradient=True)
+
+
+export_defined(globals())

@@ -6,18 +6,10 @@ import warnings
 from typing import Any
 
 from fleetx.static.checks import check_type
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import check_choice
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "image_resize",
-    "image_resize_short",
-    "interpolate",
-    "resize_bilinear",
-    "resize_nearest",
-    "resize_trilinear",
-]
 
 _METHODS = {
     "BILINEAR": ("bilinear", 4),
@@ -209,3 +201,6 @@ def resize_nearest(
     return image_resize(
         input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format
     )
+
+
+export_defined(globals())

@@ -8,30 +8,9 @@ from typing import Any
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.dtypes import VarType
 from fleetx.static.errors import ShapeError
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "im2sequence",
-    "lod_append",
-    "lod_reset",
-    "sequence_concat",
-    "sequence_conv",
-    "sequence_enumerate",
-    "sequence_expand",
-    "sequence_expand_as",
-    "sequence_first_step",
-    "sequence_last_step",
-    "sequence_mask",
-    "sequence_pad",
-    "sequence_pool",
-    "sequence_reshape",
-    "sequence_reverse",
-    "sequence_scatter",
-    "sequence_slice",
-    "sequence_softmax",
-    "sequence_unpad",
-]
 
 _FLOATS = ["float32", "float64"]
 _POOL_TYPES = ("AVERAGE", "SUM", "SQRT", "MAX", "LAST", "FIRST")
@@ -360,3 +339,6 @@ def im2sequence(
         inputs["Y"] = [input_image_size]
         attrs["out_stride"] = pair(out_stride)
     return _append("im2sequence", inputs, input.dtype, attrs, name)
+
+
+export_defined(globals())

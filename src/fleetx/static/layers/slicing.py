@@ -7,6 +7,7 @@ from typing import Any
 
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.errors import ArgumentError
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import (
     ANY,
@@ -19,24 +20,6 @@ from fleetx.static.layers.build import (
 )
 from fleetx.static.layers.creation import zeros
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "crop",
-    "crop_tensor",
-    "gather",
-    "gather_nd",
-    "index_sample",
-    "index_select",
-    "multiplex",
-    "pad",
-    "pad2d",
-    "pad_constant_like",
-    "scatter",
-    "scatter_nd",
-    "scatter_nd_add",
-    "slice",
-    "strided_slice",
-]
 
 
 # -- slices --------------------------------------------------------------------------------------
@@ -282,3 +265,6 @@ def crop_tensor(
             inputs[f"{slot}Tensor"] = tensor_list(helper, value)
     helper.append_op(type="crop_tensor", inputs=inputs, outputs={"Out": out}, attrs=attrs)
     return out
+
+
+export_defined(globals())

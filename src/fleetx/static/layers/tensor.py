@@ -10,6 +10,7 @@ import numpy as np
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.dtypes import VarType, convert_dtype
 from fleetx.static.errors import ArgumentError
+from fleetx.static.exports import export_defined
 from fleetx.static.initializer import Constant, value_attrs
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import (
@@ -22,25 +23,6 @@ from fleetx.static.layers.build import (
     tensor_list,
 )
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "assign",
-    "autoincreased_step_counter",
-    "cast",
-    "expand",
-    "expand_as",
-    "flatten",
-    "flip",
-    "rank",
-    "reshape",
-    "reverse",
-    "roll",
-    "shape",
-    "size",
-    "squeeze",
-    "transpose",
-    "unsqueeze",
-]
 
 _CASTABLE = (*ANY, "int8", "int16", "uint8")
 
@@ -299,3 +281,6 @@ def autoincreased_step_counter(
         )
         counter.stop_gradient = True
     return counter
+
+
+export_defined(globals())

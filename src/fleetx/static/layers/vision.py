@@ -5,26 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "add_position_encoding",
-    "affine_channel",
-    "affine_grid",
-    "grid_sampler",
-    "pixel_shuffle",
-    "psroi_pool",
-    "random_crop",
-    "roi_align",
-    "roi_pool",
-    "shuffle_channel",
-    "similarity_focus",
-    "space_to_depth",
-    "temporal_shift",
-    "unfold",
-]
 
 _WIDE = ["float32", "float64"]
 
@@ -251,3 +235,6 @@ def similarity_focus(
         raise ValueError("indexes of similarity_focus must not be empty.")
     helper = LayerHelper("similarity_focus", name=name)
     return _simple(helper, {"X": input}, {"axis": axis, "indexes": indexes}, input.dtype)
+
+
+export_defined(globals())

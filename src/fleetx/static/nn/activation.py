@@ -5,41 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fleetx.static.exports import export_defined
 from fleetx.static.initializer import Constant
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "LeakyReLU",
-    "LogSigmoid",
-    "LogSoftmax",
-    "Maxout",
-    "Mish",
-    "PReLU",
-    "ReLU",
-    "ReLU6",
-    "SELU",
-    "SiLU",
-    "Sigmoid",
-    "Silu",
-    "Softmax",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Swish",
-    "Tanh",
-    "Tanhshrink",
-    "ThresholdedReLU",
-]
 
 
 class _Activation(Layer):
@@ -300,3 +270,6 @@ class PReLU(Layer):
     def forward(self, x: Variable) -> Variable:
         """Apply the function."""
         return F.prelu(x, self._weight, self._data_format)
+
+
+export_defined(globals())

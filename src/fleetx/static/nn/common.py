@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import op_with_x_shape
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "Bilinear",
-    "ChannelShuffle",
-    "CosineSimilarity",
-    "Dropout",
-    "Dropout2D",
-    "Dropout3D",
-    "Embedding",
-    "Flatten",
-    "Fold",
-    "Identity",
-    "Linear",
-    "Pad1D",
-    "Pad2D",
-    "Pad3D",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "Unfold",
-    "Upsample",
-    "UpsamplingBilinear2D",
-    "UpsamplingNearest2D",
-    "ZeroPad2D",
-]
 
 
 class Identity(Layer):
@@ -392,3 +369,6 @@ class Fold(Layer):
     def forward(self, input: Variable) -> Variable:
         """Return the images."""
         return F.fold(input, *self._arguments)
+
+
+export_defined(globals())

@@ -5,24 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fleetx.static.exports import export_defined
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "CosineEmbeddingLoss",
-    "CrossEntropyLoss",
-    "HingeEmbeddingLoss",
-    "KLDivLoss",
-    "L1Loss",
-    "MSELoss",
-    "MarginRankingLoss",
-    "NLLLoss",
-    "SmoothL1Loss",
-    "TripletMarginLoss",
-]
 
 
 class _Loss(Layer):
@@ -209,3 +195,6 @@ class TripletMarginLoss(_Loss):
     ) -> None:
         super().__init__()
         self._keep(margin=margin, p=p, epsilon=epsilon, swap=swap, reduction=reduction)
+
+
+export_defined(globals())

@@ -5,24 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fleetx.static.exports import export_defined
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "AdaptiveAvgPool1D",
-    "AdaptiveAvgPool2D",
-    "AdaptiveAvgPool3D",
-    "AdaptiveMaxPool1D",
-    "AdaptiveMaxPool2D",
-    "AdaptiveMaxPool3D",
-    "AvgPool1D",
-    "AvgPool2D",
-    "AvgPool3D",
-    "MaxPool1D",
-    "MaxPool2D",
-    "MaxPool3D",
-]
 
 
 class _Pool(Layer):
@@ -254,3 +240,6 @@ class AdaptiveMaxPool3D(AdaptiveMaxPool1D):
     """Takes maxima of volumes down to a given size."""
 
     _function = staticmethod(F.adaptive_max_pool3d)
+
+
+export_defined(globals())

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from fleetx.static.dtypes import dtype_name
+from fleetx.static.exports import export_defined
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.common import Dropout, Linear
 from fleetx.static.nn.container import LayerList
@@ -21,15 +22,6 @@ from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.norm import LayerNorm
 from fleetx.static.param_attr import ParamAttr
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "MultiHeadAttention",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-]
 
 
 def _additive(mask: Variable | None, dtype: Any) -> Variable | None:
@@ -316,3 +308,6 @@ class Transformer(Layer):
     ) -> Variable:
         """Return the decoded target sequence."""
         return self.decoder(tgt, self.encoder(src, src_mask), tgt_mask, memory_mask)
+
+
+export_defined(globals())

@@ -5,30 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static import layers
+from fleetx.static.exports import export_defined
 from fleetx.static.layers.build import one_op
 from fleetx.static.tensor.common import as_pair, binary, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "allclose",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "equal",
-    "equal_all",
-    "greater_equal",
-    "greater_than",
-    "is_empty",
-    "isclose",
-    "less_equal",
-    "less_than",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "not_equal",
-]
 
 logical_and = layers.logical_and
 logical_or = layers.logical_or
@@ -144,3 +124,6 @@ def bitwise_not(x: Variable, out: Variable | None = None, name: str | None = Non
     """Return ~x, bit by bit."""
     found = unary("bitwise_not", x, name=name)
     return found if out is None else layers.assign(found, out)
+
+
+export_defined(globals(), "logical_and", "logical_not", "logical_or", "logical_xor")

@@ -7,47 +7,11 @@ from typing import Any
 
 from fleetx.static import layers
 from fleetx.static.checks import check_type
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import mixed_argument, one_op, op_with_x_shape
 from fleetx.static.tensor.common import axis_list, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "broadcast_shape",
-    "broadcast_tensors",
-    "broadcast_to",
-    "cast",
-    "chunk",
-    "concat",
-    "crop",
-    "expand",
-    "expand_as",
-    "flatten",
-    "flip",
-    "gather",
-    "gather_nd",
-    "moveaxis",
-    "put_along_axis",
-    "reshape",
-    "reverse",
-    "roll",
-    "scatter",
-    "scatter_nd",
-    "scatter_nd_add",
-    "shard_index",
-    "slice",
-    "split",
-    "squeeze",
-    "stack",
-    "strided_slice",
-    "take_along_axis",
-    "tile",
-    "transpose",
-    "unbind",
-    "unique",
-    "unsqueeze",
-    "unstack",
-]
 
 cast = layers.cast
 gather_nd = layers.gather_nd
@@ -290,3 +254,15 @@ def unique(
     wanted = (("Indices", return_index), ("Index", return_inverse), ("Counts", return_counts))
     found += [outs[slot] for slot, flag in wanted if flag]
     return found[0] if len(found) == 1 else tuple(found)
+
+
+export_defined(
+    globals(),
+    "cast",
+    "gather_nd",
+    "scatter_nd",
+    "scatter_nd_add",
+    "shard_index",
+    "unbind",
+    "unstack",
+)

@@ -7,25 +7,11 @@ from typing import Any
 from fleetx.static import layers
 from fleetx.static.checks import check_type
 from fleetx.static.dtypes import convert_dtype
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op
 from fleetx.static.tensor.common import as_pair, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "argmax",
-    "argmin",
-    "argsort",
-    "index_sample",
-    "index_select",
-    "kthvalue",
-    "masked_select",
-    "nonzero",
-    "searchsorted",
-    "sort",
-    "topk",
-    "where",
-]
 
 index_sample = layers.index_sample
 
@@ -180,3 +166,6 @@ def searchsorted(
         name=name,
         stop_gradient=True,
     )
+
+
+export_defined(globals(), "index_sample")

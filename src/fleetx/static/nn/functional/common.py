@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op, tensor_list
 from fleetx.static.layers.window_args import check_choice, convert_to_list
@@ -18,24 +19,6 @@ from fleetx.static.nn.functional.emit import (
     unsqueeze,
 )
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "bilinear",
-    "cosine_similarity",
-    "dropout",
-    "dropout2d",
-    "dropout3d",
-    "embedding",
-    "interpolate",
-    "label_smooth",
-    "linear",
-    "normalize",
-    "one_hot",
-    "pad",
-    "unfold",
-    "upsample",
-    "zeropad2d",
-]
 
 
 def linear(
@@ -418,3 +401,6 @@ def upsample(
 ) -> Variable:
     """Resize; see `interpolate`."""
     return interpolate(x, size, scale_factor, mode, align_corners, align_mode, data_format, name)
+
+
+export_defined(globals())

@@ -5,19 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
 from fleetx.static.nn.functional.emit import FLOATS, squeeze, unsqueeze
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-]
 
 _FORMATS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
@@ -268,3 +260,6 @@ def conv3d_transpose(
         3, x, weight, bias, stride, padding, output_padding, dilation, groups, output_size,
         data_format, name,
     )  # fmt: skip
+
+
+export_defined(globals())

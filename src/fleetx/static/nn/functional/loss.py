@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers import loss as fluid_loss
 from fleetx.static.layers.build import one_op
-from fleetx.static.layers.loss import softmax_with_cross_entropy, square_error_cost
 from fleetx.static.nn.functional.common import cosine_similarity, label_smooth, one_hot
 from fleetx.static.nn.functional.emit import (
     binary,
@@ -24,30 +24,11 @@ from fleetx.static.nn.functional.emit import (
 )
 from fleetx.static.variable import Variable
 
-__all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cosine_embedding_loss",
-    "cross_entropy",
-    "dice_loss",
-    "hinge_embedding_loss",
-    "kl_div",
-    "l1_loss",
-    "log_loss",
-    "margin_ranking_loss",
-    "mse_loss",
-    "nll_loss",
-    "npair_loss",
-    "sigmoid_focal_loss",
-    "smooth_l1_loss",
-    "softmax_with_cross_entropy",
-    "square_error_cost",
-    "triplet_margin_loss",
-]
-
 dice_loss = fluid_loss.dice_loss
 log_loss = fluid_loss.log_loss
 npair_loss = fluid_loss.npair_loss
+softmax_with_cross_entropy = fluid_loss.softmax_with_cross_entropy
+square_error_cost = fluid_loss.square_error_cost
 
 
 def _constant(value: float, dtype: Any) -> Variable:
@@ -385,3 +366,13 @@ def sigmoid_focal_loss(
     if normalizer is not None:
         loss = binary("elementwise_div", loss, normalizer)
     return reduce_loss(loss, reduction, "sigmoid_focal_loss")
+
+
+export_defined(
+    globals(),
+    "dice_loss",
+    "log_loss",
+    "npair_loss",
+    "softmax_with_cross_entropy",
+    "square_error_cost",
+)

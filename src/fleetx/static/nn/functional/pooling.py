@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op
 from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
 from fleetx.static.nn.functional.emit import scale, squeeze, unsqueeze
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-]
 
 _FORMATS = {2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
@@ -288,3 +274,6 @@ def adaptive_max_pool1d(
     length = convert_to_list(output_size, 1, "output_size")
     out = _adaptive_max(2, unsqueeze(x, [2]), [1, *length], return_mask)
     return tuple(squeeze(o, [2]) for o in out) if return_mask else squeeze(out, [2])
+
+
+export_defined(globals())
