@@ -75,13 +75,17 @@ def missing(module: str) -> Callable[[str], NoReturn]:
     return __getattr__
 
 
-def exported(names: dict[str, Any], *, modules: bool = False) -> list[str]:
-    """Return `__all__` of a module that passes names on: the public ones among its globals."""
+def exported(names: dict[str, Any], *, modules: bool = False, without: str = "") -> list[str]:
+    """Return `__all__` of a module that passes names on: the public ones among its globals.
+
+    `without` lists those that the module imports for its own use, separated by blanks.
+    """
+    left_out = _TOOLS.union(without.split())
     return sorted(
         name
         for name, value in names.items()
         if not name.startswith("_")
-        and name not in _TOOLS
+        and name not in left_out
         and (modules or not isinstance(value, ModuleType))
     )
 

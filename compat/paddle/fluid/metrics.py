@@ -1,15 +1,6 @@
 """Measures kept outside of programs."""
 
-from fleetx.static.metrics import (
-    Accuracy,
-    Auc,
-    ChunkEvaluator,
-    CompositeMetric,
-    EditDistance,
-    MetricBase,
-    Precision,
-    Recall,
-)
+from fleetx.static.metrics import *  # noqa: F403
 from paddle._coverage import exported, missing
 
 __all__ = exported(globals())

@@ -1,16 +1,7 @@
 """Datasets, samplers and loaders."""
 
 from fleetx.static.readers.collate import default_collate_fn
-from fleetx.static.readers.dataset import (
-    ChainDataset,
-    ComposeDataset,
-    Dataset,
-    IterableDataset,
-    Subset,
-    TensorDataset,
-    get_worker_info,
-    random_split,
-)
+from fleetx.static.readers.dataset import *  # noqa: F403
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.sampler import (
     BatchSampler,

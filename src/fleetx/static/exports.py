@@ -1,7 +1,8 @@
-"""`__all__` of modules whose public names are the functions and classes that they define."""
+"""`__all__` without a second list of the names: of modules that define them, of packages."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 
@@ -18,3 +19,14 @@ def export_defined(names: dict[str, Any], *more: str) -> None:
         if not name.startswith("_") and getattr(value, "__module__", None) == module
     ]
     names["__all__"] = sorted([*defined, *more])
+
+
+def export_imported(names: dict[str, Any]) -> None:
+    """Set `__all__` in a package's globals: the public names it imports, without the modules."""
+    names["__all__"] = sorted(
+        name
+        for name, value in names.items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and getattr(value, "__module__", None) != __name__
+    )

@@ -1,14 +1,6 @@
 """Data sets of images, from local files."""
 
-from fleetx.data.vision_datasets import (
-    MNIST,
-    Cifar10,
-    Cifar100,
-    DatasetFolder,
-    FashionMNIST,
-    Flowers,
-    ImageFolder,
-)
+from fleetx.data.vision_datasets import *  # noqa: F403
 from paddle._coverage import exported, missing
 
 __all__ = exported(globals())

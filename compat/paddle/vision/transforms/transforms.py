@@ -1,26 +1,6 @@
 """Transforms of images."""
 
-from fleetx.data.transforms import (
-    BaseTransform,
-    BrightnessTransform,
-    CenterCrop,
-    ColorJitter,
-    Compose,
-    ContrastTransform,
-    Grayscale,
-    HueTransform,
-    Normalize,
-    Pad,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomRotation,
-    RandomVerticalFlip,
-    Resize,
-    SaturationTransform,
-    ToTensor,
-    Transpose,
-)
+from fleetx.data.transforms import *  # noqa: F403
 from paddle._coverage import exported, missing
 
 __all__ = exported(globals())

@@ -1,11 +1,6 @@
 """Further layers."""
 
-from fleetx.static.layers.contrib import (
-    fused_embedding_seq_pool,
-    partial_concat,
-    partial_sum,
-    sparse_embedding,
-)
+from fleetx.static.layers.contrib import *  # noqa: F403
 from fleetx.static.layers.stacked_rnn import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
 from paddle._coverage import exported, missing
 
