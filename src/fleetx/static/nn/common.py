@@ -10,6 +10,7 @@ from fleetx.static.layers.build import op_with_x_shape
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
+from fleetx.static.nn.layer_of import layer_of
 from fleetx.static.variable import Variable
 
 
@@ -127,25 +128,24 @@ class Dropout(Layer):
 class Dropout2D(Layer):
     """Sets whole channels of images to zero while training."""
 
+    _drop = staticmethod(F.dropout2d)
+
     def __init__(self, p: float = 0.5, data_format: str = "NCHW", name: str | None = None) -> None:
         super().__init__()
         self.p, self.data_format = p, data_format
 
     def forward(self, input: Variable) -> Variable:
         """Drop channels."""
-        return F.dropout2d(input, self.p, self.training, self.data_format)
+        return self._drop(input, self.p, self.training, self.data_format)
 
 
-class Dropout3D(Layer):
+class Dropout3D(Dropout2D):
     """Sets whole channels of volumes to zero while training."""
 
-    def __init__(self, p: float = 0.5, data_format: str = "NCDHW", name: str | None = None) -> None:
-        super().__init__()
-        self.p, self.data_format = p, data_format
+    _drop = staticmethod(F.dropout3d)
 
-    def forward(self, input: Variable) -> Variable:
-        """Drop channels."""
-        return F.dropout3d(input, self.p, self.training, self.data_format)
+    def __init__(self, p: float = 0.5, data_format: str = "NCDHW", name: str | None = None) -> None:
+        super().__init__(p, data_format, name)
 
 
 class Flatten(Layer):
@@ -280,44 +280,11 @@ class UpsamplingBilinear2D(Upsample):
         super().__init__(size, scale_factor, "bilinear", True, 0, data_format)
 
 
-class PixelShuffle(Layer):
-    """Turns channels into pixels."""
+PixelShuffle = layer_of("PixelShuffle", F.pixel_shuffle)
 
-    def __init__(
-        self, upscale_factor: int, data_format: str = "NCHW", name: str | None = None
-    ) -> None:
-        super().__init__()
-        self._factor, self._data_format = upscale_factor, data_format
+PixelUnshuffle = layer_of("PixelUnshuffle", F.pixel_unshuffle)
 
-    def forward(self, x: Variable) -> Variable:
-        """Rearrange."""
-        return F.pixel_shuffle(x, self._factor, self._data_format)
-
-
-class PixelUnshuffle(Layer):
-    """Turns pixels into channels."""
-
-    def __init__(
-        self, downscale_factor: int, data_format: str = "NCHW", name: str | None = None
-    ) -> None:
-        super().__init__()
-        self._factor, self._data_format = downscale_factor, data_format
-
-    def forward(self, x: Variable) -> Variable:
-        """Rearrange."""
-        return F.pixel_unshuffle(x, self._factor, self._data_format)
-
-
-class ChannelShuffle(Layer):
-    """Mixes the channels of groups."""
-
-    def __init__(self, groups: int, data_format: str = "NCHW", name: str | None = None) -> None:
-        super().__init__()
-        self._groups, self._data_format = groups, data_format
-
-    def forward(self, x: Variable) -> Variable:
-        """Rearrange."""
-        return F.channel_shuffle(x, self._groups, self._data_format)
+ChannelShuffle = layer_of("ChannelShuffle", F.channel_shuffle)
 
 
 class CosineSimilarity(Layer):
