@@ -192,9 +192,7 @@ def sign(x: Any) -> Variable:
     if isinstance(x, np.ndarray):
         x = assign(x)
     check_dtype(x.dtype, "x", FLOATS, "sign")
-    out = helper.create_variable_for_type_inference(dtype=x.dtype)
-    helper.append_op(type="sign", inputs={"X": [x]}, outputs={"Out": [out]})
-    return out
+    return helper.output_of("sign", {"X": [x]}, dtype=x.dtype)
 
 
 def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = None) -> Variable:
@@ -216,11 +214,7 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
     alpha = helper.create_parameter(
         helper.param_attr, shape, "float32", default_initializer=Constant(0.25)
     )
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="prelu", inputs={"X": x, "Alpha": alpha}, outputs={"Out": out}, attrs={"mode": mode}
-    )
-    return out
+    return helper.output_of("prelu", {"X": x, "Alpha": alpha}, {"mode": mode}, dtype=x.dtype)
 
 
 def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> Variable:

@@ -244,10 +244,7 @@ def range(start: Any, end: Any, step: Any, dtype: Any, name: str | None = None) 
         _as_tensor(v, label, dtype, "range")
         for v, label in ((start, "start"), (end, "end"), (step, "step"))
     )
-    out = helper.create_variable_for_type_inference(dtype=first.dtype)
-    helper.append_op(
-        type="range", inputs={"Start": first, "End": last, "Step": by}, outputs={"Out": [out]}
-    )
+    out = helper.output_of("range", {"Start": first, "End": last, "Step": by}, dtype=first.dtype)
     out.stop_gradient = True
     return out
 
@@ -274,13 +271,9 @@ def linspace(start: Any, stop: Any, num: Any, dtype: Any = "float32") -> Variabl
     first = start if isinstance(start, Variable) else fill_constant([1], dtype, start)
     last = stop if isinstance(stop, Variable) else fill_constant([1], dtype, stop)
     count = num if isinstance(num, Variable) else fill_constant([1], "int32", num)
-    out = helper.create_variable_for_type_inference(dtype=first.dtype)
-    helper.append_op(
-        type="linspace",
-        inputs={"Start": first, "Stop": last, "Num": count},
-        outputs={"Out": [out]},
+    return helper.output_of(
+        "linspace", {"Start": first, "Stop": last, "Num": count}, dtype=first.dtype
     )
-    return out
 
 
 def eye(
@@ -315,8 +308,7 @@ def diag(diagonal: Any) -> Variable:
     helper = LayerHelper("diag")
     if not isinstance(diagonal, Variable):
         diagonal = assign(diagonal)
-    out = helper.create_variable_for_type_inference(dtype=diagonal.dtype)
-    helper.append_op(type="diag", inputs={"Diagonal": [diagonal]}, outputs={"Out": [out]})
+    out = helper.output_of("diag", {"Diagonal": [diagonal]}, dtype=diagonal.dtype)
     out.stop_gradient = True
     return out
 

@@ -57,9 +57,7 @@ def uniform_random(
         parts="ShapeTensorList",
         dtype="int64",
     )
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(type="uniform_random", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return helper.output_of("uniform_random", inputs, attrs, dtype=dtype)
 
 
 def gaussian_random(
@@ -73,8 +71,6 @@ def gaussian_random(
     """Return normally distributed values; the shape may be, or hold, Variables."""
     check_type(shape, "shape", (list, tuple, Variable), "gaussian_random")
     check_dtype(dtype, "dtype", FLOATS, "gaussian_random")
-    helper = LayerHelper("gaussian_random", name=name)
-    out = helper.create_variable_for_type_inference(dtype)
     inputs: dict[str, Any] = {}
     attrs = {
         "mean": float(mean),
@@ -83,8 +79,7 @@ def gaussian_random(
         "dtype": int(convert_dtype(dtype)),
     }
     shape_argument(shape, inputs, attrs, "gaussian_random")
-    helper.append_op(type="gaussian_random", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return one_op("gaussian_random", inputs, attrs, dtype=dtype, name=name)
 
 
 def _like(

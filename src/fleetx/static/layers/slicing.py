@@ -66,9 +66,7 @@ def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Varia
             helper, value, word, inputs=inputs, attrs=attrs, flags=flags, whole_is_unknown=True
         )
     attrs["infer_flags"] = flags
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type="slice", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return helper.output_of("slice", inputs, attrs, dtype=input.dtype)
 
 
 def strided_slice(
@@ -92,9 +90,7 @@ def strided_slice(
             helper, value, word, inputs=inputs, attrs=attrs, flags=flags, whole_is_unknown=False
         )
     attrs["infer_flags"] = flags
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type="strided_slice", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return helper.output_of("strided_slice", inputs, attrs, dtype=input.dtype)
 
 
 # -- indices -------------------------------------------------------------------------------------

@@ -188,9 +188,7 @@ def expand(x: Variable, expand_times: Any, name: str | None = None) -> Variable:
         whole="ExpandTimes",
         parts="expand_times_tensor",
     )
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(type="expand", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return helper.output_of("expand", inputs, attrs, dtype=x.dtype)
 
 
 def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:

@@ -156,17 +156,16 @@ def roi_pool(
     check_type(input, "input", Variable, "roi_pool")
     check_type(rois, "rois", Variable, "roi_pool")
     helper = LayerHelper("roi_pool", input=input)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    places = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type="roi_pool",
-        inputs={"X": input, "ROIs": rois, "RoisLod": rois_lod},
-        outputs={"Out": out, "Argmax": places},
-        attrs={
+    out, _ = helper.outputs_of(
+        "roi_pool",
+        {"X": input, "ROIs": rois, "RoisLod": rois_lod},
+        {
             "pooled_height": pooled_height,
             "pooled_width": pooled_width,
             "spatial_scale": spatial_scale,
         },
+        Out=input.dtype,
+        Argmax="int32",
     )
     return out
 

@@ -103,9 +103,7 @@ def _with_sizes(
     attrs: dict[str, Any] = {}
     attr, whole, parts = names
     mixed_argument(helper, sizes, inputs=inputs, attrs=attrs, attr=attr, whole=whole, parts=parts)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(type=op_type, inputs=inputs, outputs={"Out": [out]}, attrs=attrs)
-    return out
+    return helper.output_of(op_type, inputs, attrs, dtype=x.dtype)
 
 
 def tile(x: Variable, repeat_times: Any, name: str | None = None) -> Variable:

@@ -57,13 +57,8 @@ def _two(
     """Append an op that returns values and their indices."""
     check_type(x, "x", Variable, op_type)
     helper = LayerHelper(op_type, name=name)
-    values = helper.create_variable_for_type_inference(x.dtype)
-    indices = helper.create_variable_for_type_inference("int64", stop_gradient=True)
-    helper.append_op(
-        type=op_type,
-        inputs=inputs,
-        outputs={"Out": [values], "Indices": [indices]},
-        attrs=attrs,
+    values, indices = helper.outputs_of(
+        op_type, inputs, attrs, Out=x.dtype, Indices="int64", no_grad="Indices"
     )
     return values, indices
 

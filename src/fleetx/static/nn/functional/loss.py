@@ -122,19 +122,18 @@ def cross_entropy(
             soft_label = True
         label = label_smooth(cast(label, input.dtype), epsilon=label_smoothing)
     helper = LayerHelper("softmax_with_cross_entropy")
-    softmax = helper.create_variable_for_type_inference(input.dtype)
-    loss = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="softmax_with_cross_entropy",
-        inputs={"Logits": input, "Label": label},
-        outputs={"Softmax": softmax, "Loss": loss},
-        attrs={
+    _, loss = helper.outputs_of(
+        "softmax_with_cross_entropy",
+        {"Logits": input, "Label": label},
+        {
             "soft_label": soft_label,
             "ignore_index": ignore_index,
             "numeric_stable_mode": True,
             "axis": axis,
             "use_softmax": use_softmax,
         },
+        Softmax=input.dtype,
+        Loss=input.dtype,
     )
     if weight is not None:
         if weight.shape[0] != input.shape[axis]:
@@ -244,13 +243,13 @@ def nll_loss(
     """Return minus the log probability of each label; classes along dimension 1."""
     check_reduction(reduction, "nll_loss")
     helper = LayerHelper("nll_loss", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    total = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    helper.append_op(
-        type="nll_loss",
-        inputs={"X": input, "Label": label, "Weight": weight},
-        outputs={"Out": out, "Total_weight": total},
-        attrs={"reduction": reduction, "ignore_index": ignore_index},
+    out, _ = helper.outputs_of(
+        "nll_loss",
+        {"X": input, "Label": label, "Weight": weight},
+        {"reduction": reduction, "ignore_index": ignore_index},
+        Out=input.dtype,
+        Total_weight=input.dtype,
+        no_grad="Total_weight",
     )
     return out
 
