@@ -25,17 +25,7 @@ from fleetx.static.io.scope_values import valid_program
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.collate import default_collate_fn
 from fleetx.static.readers.dataset import Dataset
-from fleetx.static.readers.decorator import (
-    ComposeNotAligned,
-    buffered,
-    cache,
-    chain,
-    compose,
-    firstn,
-    map_readers,
-    shuffle,
-    xmap_readers,
-)
+from fleetx.static.readers.decorator import *  # noqa: F403
 from fleetx.static.readers.generator_loader import PyReader
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.multiprocess import multiprocess_reader

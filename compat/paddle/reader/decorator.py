@@ -1,16 +1,6 @@
 """Functions from readers to readers."""
 
-from fleetx.static.readers.decorator import (
-    ComposeNotAligned,
-    buffered,
-    cache,
-    chain,
-    compose,
-    firstn,
-    map_readers,
-    shuffle,
-    xmap_readers,
-)
+from fleetx.static.readers.decorator import *  # noqa: F403
 from fleetx.static.readers.multiprocess import multiprocess_reader
 from paddle._coverage import exported, missing
 

@@ -19,17 +19,8 @@ from fleetx.data import cifar, flowers
 from fleetx.data.image import get_image_backend, image_load
 from fleetx.data.local_files import find_file
 from fleetx.data.mnist import read_idx
+from fleetx.exports import export_defined
 from fleetx.static.readers.dataset import Dataset
-
-__all__ = [
-    "MNIST",
-    "Cifar10",
-    "Cifar100",
-    "DatasetFolder",
-    "FashionMNIST",
-    "Flowers",
-    "ImageFolder",
-]
 
 Transform = Callable[[Any], Any]
 _EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -251,3 +242,6 @@ class ImageFolder(Dataset):
 
     def __len__(self) -> int:
         return len(self.samples)
+
+
+export_defined(globals())

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.dtypes import dtype_name
-from fleetx.static.exports import export_defined
 from fleetx.static.variable import Variable
 
 

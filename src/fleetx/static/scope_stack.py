@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from fleetx.static.exports import export_defined
+from fleetx.exports import export_defined
 from fleetx.static.scope import Scope, ScopeVariable
 
 

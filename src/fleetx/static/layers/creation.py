@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.dtypes import convert_dtype, dtype_name
 from fleetx.static.errors import ArgumentError
-from fleetx.static.exports import export_defined
 from fleetx.static.initializer import Constant, Initializer
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import ANY, FLOATS, INTS, NUMBERS, one_op, shape_argument

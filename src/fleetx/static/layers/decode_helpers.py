@@ -10,8 +10,8 @@ from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.dtypes import VarType
-from fleetx.static.exports import export_defined
 from fleetx.static.layers.decode import Decoder
 from fleetx.static.layers.structure import map_structure
 from fleetx.static.variable import Variable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_type
-from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import check_choice
 from fleetx.static.variable import Variable

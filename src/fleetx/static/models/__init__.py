@@ -1,6 +1,6 @@
 """Classifiers of images, with the signatures and parameter names of `paddle.vision.models`."""
 
-from fleetx.static.exports import export_imported
+from fleetx.exports import export_imported
 from fleetx.static.models.lenet import *  # noqa: F403
 from fleetx.static.models.mobilenet import *  # noqa: F403
 from fleetx.static.models.resnet import *  # noqa: F403

@@ -1,6 +1,6 @@
 """Layers as classes on a program's Variables, with the names of Paddle 2's `paddle.nn`."""
 
-from fleetx.static.exports import export_imported
+from fleetx.exports import export_imported
 from fleetx.static.nn import functional
 from fleetx.static.nn.activation import *  # noqa: F403
 from fleetx.static.nn.common import *  # noqa: F403

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.exports import export_defined
+from fleetx.exports import export_defined
 from fleetx.static.initializer import Constant
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer

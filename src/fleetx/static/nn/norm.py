@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fleetx.static.exports import export_defined
+from fleetx.exports import export_defined
 from fleetx.static.initializer import Constant, Normal
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetx.static.exports import export_defined
+from fleetx.exports import export_defined
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer_of import FunctionLayer, layer_of
 

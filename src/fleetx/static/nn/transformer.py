@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.dtypes import dtype_name
-from fleetx.static.exports import export_defined
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.common import Dropout, Linear
 from fleetx.static.nn.container import LayerList

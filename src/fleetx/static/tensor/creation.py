@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.dtypes import VarType, convert_dtype, to_numpy
-from fleetx.static.exports import export_defined
 from fleetx.static.layers.build import one_op, shape_argument
 from fleetx.static.tensor.common import or_default, unary
 from fleetx.static.variable import Variable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
-from fleetx.static.exports import export_defined
 from fleetx.static.layers.build import one_op
 from fleetx.static.tensor.common import as_pair, binary, unary
 from fleetx.static.variable import Variable

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from math import pi
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.dtypes import VarType, convert_dtype
-from fleetx.static.exports import export_defined
 from fleetx.static.layers.build import one_op
 from fleetx.static.tensor.common import axis_list, binary, reduction, unary
 from fleetx.static.variable import Variable

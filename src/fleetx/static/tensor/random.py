@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.dtypes import convert_dtype
-from fleetx.static.exports import export_defined
 from fleetx.static.layers.build import one_op, shape_argument
 from fleetx.static.tensor.common import or_default, unary
 from fleetx.static.variable import Variable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.checks import check_type
 from fleetx.static.dtypes import convert_dtype
-from fleetx.static.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op
 from fleetx.static.tensor.common import as_pair, unary

@@ -1,6 +1,6 @@
 """Functions on Variables with the arguments of Paddle 2's `paddle.nn.functional`."""
 
-from fleetx.static.exports import export_imported
+from fleetx.exports import export_imported
 from fleetx.static.layers import sequence_mask
 from fleetx.static.nn.functional.activation import *  # noqa: F403
 from fleetx.static.nn.functional.attention import scaled_dot_product_attention

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.exports import export_defined
+from fleetx.exports import export_defined
 from fleetx.static.layers.build import one_op
 from fleetx.static.nn.functional.emit import binary, cast, unary
 from fleetx.static.variable import Variable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.exports import export_defined
+from fleetx.exports import export_defined
 from fleetx.static.layers.build import one_op
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn.functional.emit import unary
