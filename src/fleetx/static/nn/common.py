@@ -257,6 +257,8 @@ class Upsample(Layer):
 class UpsamplingNearest2D(Upsample):
     """Resizes images by taking the nearest pixel."""
 
+    _method = ("nearest", False)
+
     def __init__(
         self,
         size: Any = None,
@@ -264,20 +266,13 @@ class UpsamplingNearest2D(Upsample):
         data_format: str = "NCHW",
         name: str | None = None,
     ) -> None:
-        super().__init__(size, scale_factor, "nearest", False, 0, data_format)
+        super().__init__(size, scale_factor, *self._method, 0, data_format)
 
 
-class UpsamplingBilinear2D(Upsample):
+class UpsamplingBilinear2D(UpsamplingNearest2D):
     """Resizes images by linear interpolation with aligned corners."""
 
-    def __init__(
-        self,
-        size: Any = None,
-        scale_factor: Any = None,
-        data_format: str = "NCHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(size, scale_factor, "bilinear", True, 0, data_format)
+    _method = ("bilinear", True)
 
 
 PixelShuffle = layer_of("PixelShuffle", F.pixel_shuffle)
