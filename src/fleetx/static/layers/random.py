@@ -16,6 +16,14 @@ from fleetx.static.layers.build import FLOATS, INTS, mixed_argument, one_op, sha
 from fleetx.static.program import device_guard
 from fleetx.static.variable import Variable
 
+# Where a shape goes that is a Variable, or a list with Variables in it.
+_SHAPE = {
+    "attr": "shape",
+    "whole": "ShapeTensor",
+    "parts": "ShapeTensorList",
+    "dtype": "int64",
+}
+
 
 def _check_positive(shape: Any, layer: str) -> None:
     check_type(shape, "shape", (list, tuple, Variable), layer)
@@ -47,16 +55,7 @@ def uniform_random(
         "max": float(max),
         "dtype": int(convert_dtype(dtype)),
     }
-    mixed_argument(
-        helper,
-        shape,
-        inputs=inputs,
-        attrs=attrs,
-        attr="shape",
-        whole="ShapeTensor",
-        parts="ShapeTensorList",
-        dtype="int64",
-    )
+    mixed_argument(helper, shape, inputs=inputs, attrs=attrs, **_SHAPE)
     return helper.output_of("uniform_random", inputs, attrs, dtype=dtype)
 
 
@@ -166,16 +165,7 @@ def randint(
     helper = LayerHelper("randint", name=name)
     inputs: dict[str, Any] = {}
     attrs: dict[str, Any] = {"low": low, "high": high, "seed": seed}
-    mixed_argument(
-        helper,
-        shape,
-        inputs=inputs,
-        attrs=attrs,
-        attr="shape",
-        whole="ShapeTensor",
-        parts="ShapeTensorList",
-        dtype="int64",
-    )
+    mixed_argument(helper, shape, inputs=inputs, attrs=attrs, **_SHAPE)
     if out is not None:
         check_dtype(dtype, "dtype", dtype_name(out.dtype), "randint")
     elif name is None:
