@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx.static.infer_rules import same_as
-from fleetx.static.op_registry import get_op, op
+from fleetx.static.op_registry import op
 
 _hardtanh = torch._C._nn.hardtanh
 
@@ -131,11 +131,8 @@ _with("logit", lambda x, *, eps: torch.logit(x, eps or None), eps=1e-6)
 @op("softshrink", attrs={"lambda": 0.5}, infer=same_as())
 def softshrink(x: Tensor, **attrs: float) -> Tensor:
     """X moved towards zero by lambda, zero within it."""
+    # `lambda` is a word of the language and cannot be a parameter.
     return F.softshrink(x, attrs["lambda"])
-
-
-# `lambda` is a word of the language and cannot be a parameter, so it is named here.
-get_op("softshrink").names = frozenset({"lambda"})
 
 
 @op("pow", inputs="X FactorTensor?", attrs={"factor": 1.0}, no_grad="FactorTensor", infer=same_as())
