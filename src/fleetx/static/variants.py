@@ -49,16 +49,30 @@ def with_first(
         parameters=[p.replace(default=defaults.get(p.name, p.default)) for p in parameters]
     )
 
+    places = {p.name: i for i, p in enumerate(parameters) if p.name in defaults}
+
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for argument, place in places.items():
+            if place >= len(args):
+                kwargs.setdefault(argument, defaults[argument])
         try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{name}() {error}.") from None
-        bound.apply_defaults()
-        return function(value, *bound.args, **bound.kwargs)
+            return function(value, *args, **kwargs)
+        except TypeError:
+            _check_arguments(signature, name, args, kwargs)
+            raise
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = doc or function.__doc__
     call.__module__ = function.__module__
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
+
+
+def _check_arguments(
+    signature: inspect.Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Refuse arguments that do not fit, under the name that the user called."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}.") from None
