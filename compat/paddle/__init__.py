@@ -5,7 +5,7 @@ covered; anything else raises an error that says so.
 """
 
 from paddle import version
-from paddle._coverage import install_finder, missing
+from paddle._coverage import exported, install_finder, missing
 from paddle._eager import install_eager_modules
 
 install_eager_modules()
@@ -75,43 +75,6 @@ complex64 = VarType.COMPLEX64
 complex128 = VarType.COMPLEX128
 dtype = VarType
 
-__all__ = [
-    *_tensor_names,
-    "CPUPlace",
-    "CUDAPinnedPlace",
-    "CUDAPlace",
-    "ParamAttr",
-    "Tensor",
-    "batch",
-    "bfloat16",
-    "bool",
-    "complex128",
-    "complex64",
-    "disable_static",
-    "dtype",
-    "enable_static",
-    "float16",
-    "float32",
-    "float64",
-    "get_cudnn_version",
-    "get_default_dtype",
-    "get_device",
-    "get_flags",
-    "in_dynamic_mode",
-    "int16",
-    "int32",
-    "int64",
-    "int8",
-    "is_compiled_with_cuda",
-    "is_compiled_with_npu",
-    "is_compiled_with_xpu",
-    "load",
-    "save",
-    "seed",
-    "set_default_dtype",
-    "set_device",
-    "set_flags",
-    "uint8",
-]
 
+__all__ = exported(globals(), without="VarType install_eager_modules install_finder")
 __getattr__ = missing(__name__)

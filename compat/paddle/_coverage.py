@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 LIST = "docs/paddle-compatibility.md"
 PACKAGE = "paddle"
+# What modules of this package import in order to describe themselves.
+_TOOLS = frozenset({"exported", "missing", "narrow"})
 
 _EAGER = "eager mode (dygraph) is out of scope; eager models are written in PyTorch"
 _BY_FLEET = "programs of server jobs are divided by fleet.distributed_optimizer"
@@ -71,6 +73,21 @@ def missing(module: str) -> Callable[[str], NoReturn]:
         raise AttributeError(sentence(f"{module}.{name}"), name=name, obj=sys.modules.get(module))
 
     return __getattr__
+
+
+def exported(names: dict[str, Any], *, modules: bool = False, without: str = "") -> list[str]:
+    """Return `__all__` of a module that passes names on: the public ones among its globals.
+
+    `without` lists those that the module imports for its own use, separated by blanks.
+    """
+    left_out = _TOOLS.union(without.split())
+    return sorted(
+        name
+        for name, value in names.items()
+        if not name.startswith("_")
+        and name not in left_out
+        and (modules or not isinstance(value, ModuleType))
+    )
 
 
 class _RefusingFinder(MetaPathFinder):

@@ -14,21 +14,7 @@ from fleetx.data.movielens import (
     train,
     user_info,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "MovieInfo",
-    "UserInfo",
-    "age_table",
-    "get_movie_title_dict",
-    "max_job_id",
-    "max_movie_id",
-    "max_user_id",
-    "movie_categories",
-    "movie_info",
-    "test",
-    "train",
-    "user_info",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

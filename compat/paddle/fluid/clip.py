@@ -14,21 +14,7 @@ from fleetx.static.clip import (
     error_clip_callback,
     set_gradient_clip,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "BaseErrorClipAttr",
-    "ClipGradByGlobalNorm",
-    "ClipGradByNorm",
-    "ClipGradByValue",
-    "ErrorClipByValue",
-    "GradientClipBase",
-    "GradientClipByGlobalNorm",
-    "GradientClipByNorm",
-    "GradientClipByValue",
-    "append_gradient_clip_ops",
-    "error_clip_callback",
-    "set_gradient_clip",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -18,44 +18,7 @@ from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, is_
 from fleetx.static.readers.lod_tensor import LoDTensor, LoDTensorArray
 from fleetx.static.scope import Scope
 from fleetx.static.scope import ScopeVariable as Variable
-from paddle._coverage import missing
-
-__all__ = [
-    "AttrType",
-    "BlockDesc",
-    "CPUPlace",
-    "CUDAPinnedPlace",
-    "CUDAPlace",
-    "EOFException",
-    "EnforceNotMet",
-    "LoDTensor",
-    "LoDTensorArray",
-    "OpDesc",
-    "Place",
-    "ProgramDesc",
-    "Scope",
-    "Tensor",
-    "VarDesc",
-    "Variable",
-    "empty_var_name",
-    "get_cuda_device_count",
-    "get_fetch_variable",
-    "globals",
-    "grad_var_suffix",
-    "is_compiled_with_brpc",
-    "is_compiled_with_cuda",
-    "is_compiled_with_dist",
-    "is_compiled_with_mkldnn",
-    "is_compiled_with_npu",
-    "is_compiled_with_xpu",
-    "kEmptyVarName",
-    "kGradVarSuffix",
-    "op_proto_and_checker_maker",
-    "op_support_gpu",
-    "set_feed_variable",
-    "set_num_threads",
-    "size_of_dtype",
-]
+from paddle._coverage import exported, missing
 
 Tensor = LoDTensor
 _Scope = Scope
@@ -160,4 +123,9 @@ def kGradVarSuffix() -> str:
 empty_var_name = kEmptyVarName
 grad_var_suffix = kGradVarSuffix
 
+# `globals` is one of Paddle's names here, hence `vars`.
+__all__ = exported(
+    vars(),
+    without="EMPTY_NAME GRAD_SUFFIX OpRole VarDescView VarType has_op op_types to_torch",
+)
 __getattr__ = missing(__name__)

@@ -1,14 +1,7 @@
 """Datasets of text files."""
 
-from fleetx.static.dataset_feed import (
-    DatasetBase,
-    DatasetFactory,
-    FileInstantDataset,
-    InMemoryDataset,
-    QueueDataset,
-)
-from paddle._coverage import missing
+from fleetx.static.dataset_feed import *  # noqa: F403
+from paddle._coverage import exported, missing
 
-__all__ = ["DatasetBase", "DatasetFactory", "FileInstantDataset", "InMemoryDataset", "QueueDataset"]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -26,37 +26,9 @@ from fleetx.static.program import (
     switch_startup_program,
 )
 from fleetx.static.variable import Parameter, Variable
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle._version_check import require_version
 from paddle.fluid import core
-
-__all__ = [
-    "Block",
-    "OpProtoHolder",
-    "Operator",
-    "Parameter",
-    "Program",
-    "Variable",
-    "convert_np_dtype_to_dtype_",
-    "cpu_places",
-    "cuda_pinned_places",
-    "cuda_places",
-    "default_main_program",
-    "default_startup_program",
-    "device_guard",
-    "dtype_is_floating",
-    "get_all_op_protos",
-    "get_flags",
-    "grad_var_name",
-    "in_dygraph_mode",
-    "is_compiled_with_cuda",
-    "name_scope",
-    "program_guard",
-    "require_version",
-    "set_flags",
-    "switch_main_program",
-    "switch_startup_program",
-]
 
 GRAD_VAR_SUFFIX = GRAD_SUFFIX
 EMPTY_VAR_NAME = EMPTY_NAME
@@ -124,4 +96,9 @@ def grad_var_name(var_name: str) -> str:
     return var_name + GRAD_SUFFIX
 
 
+__all__ = exported(
+    globals(),
+    without="CPUPlace CUDAPinnedPlace CUDAPlace EMPTY_NAME EMPTY_VAR_NAME GRAD_SUFFIX "
+    "GRAD_VAR_SUFFIX OpProto VarType all_op_protos convert_dtype is_floating op_proto",
+)
 __getattr__ = missing(__name__)

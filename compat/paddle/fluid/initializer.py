@@ -22,29 +22,7 @@ from fleetx.static.initializer import (
     init_on_cpu,
     set_global_initializer,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "Bilinear",
-    "BilinearInitializer",
-    "Constant",
-    "ConstantInitializer",
-    "Initializer",
-    "MSRA",
-    "MSRAInitializer",
-    "Normal",
-    "NormalInitializer",
-    "NumpyArray",
-    "NumpyArrayInitializer",
-    "TruncatedNormal",
-    "TruncatedNormalInitializer",
-    "Uniform",
-    "UniformInitializer",
-    "Xavier",
-    "XavierInitializer",
-    "force_init_on_cpu",
-    "init_on_cpu",
-    "set_global_initializer",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

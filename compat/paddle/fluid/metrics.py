@@ -1,26 +1,7 @@
 """Measures kept outside of programs."""
 
-from fleetx.static.metrics import (
-    Accuracy,
-    Auc,
-    ChunkEvaluator,
-    CompositeMetric,
-    EditDistance,
-    MetricBase,
-    Precision,
-    Recall,
-)
-from paddle._coverage import missing
+from fleetx.static.metrics import *  # noqa: F403
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "Accuracy",
-    "Auc",
-    "ChunkEvaluator",
-    "CompositeMetric",
-    "EditDistance",
-    "MetricBase",
-    "Precision",
-    "Recall",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

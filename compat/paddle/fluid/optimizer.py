@@ -32,39 +32,7 @@ from fleetx.static.optimizer import (
     RMSPropOptimizer,
     SGDOptimizer,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "Adadelta",
-    "AdadeltaOptimizer",
-    "Adagrad",
-    "AdagradOptimizer",
-    "Adam",
-    "AdamOptimizer",
-    "Adamax",
-    "AdamaxOptimizer",
-    "DecayedAdagrad",
-    "DecayedAdagradOptimizer",
-    "Dpsgd",
-    "DpsgdOptimizer",
-    "ExponentialMovingAverage",
-    "Ftrl",
-    "FtrlOptimizer",
-    "GradientMergeOptimizer",
-    "Lamb",
-    "LambOptimizer",
-    "LarsMomentum",
-    "LarsMomentumOptimizer",
-    "LookaheadOptimizer",
-    "ModelAverage",
-    "Momentum",
-    "MomentumOptimizer",
-    "Optimizer",
-    "RMSProp",
-    "RMSPropOptimizer",
-    "RecomputeOptimizer",
-    "SGD",
-    "SGDOptimizer",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

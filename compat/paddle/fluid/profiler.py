@@ -1,14 +1,7 @@
 """Profiling of runs."""
 
-from fleetx.static.profiler import (
-    cuda_profiler,
-    profiler,
-    reset_profiler,
-    start_profiler,
-    stop_profiler,
-)
-from paddle._coverage import missing
+from fleetx.static.profiler import *  # noqa: F403
+from paddle._coverage import exported, missing
 
-__all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -5,16 +5,7 @@ from fleetx.static.readers.dataset import Dataset
 from fleetx.static.readers.generator_loader import DataLoaderBase, GeneratorLoader, PyReader
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.sampler import BatchSampler
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "BatchSampler",
-    "DataLoader",
-    "DataLoaderBase",
-    "Dataset",
-    "GeneratorLoader",
-    "PyReader",
-    "default_collate_fn",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

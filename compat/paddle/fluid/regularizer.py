@@ -8,15 +8,7 @@ from fleetx.static.regularizer import (
     WeightDecayRegularizer,
     append_regularization_ops,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "L1Decay",
-    "L1DecayRegularizer",
-    "L2Decay",
-    "L2DecayRegularizer",
-    "WeightDecayRegularizer",
-    "append_regularization_ops",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -11,30 +11,9 @@ from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from fleetx.static.program import Program
 from fleetx.static.tensor.common import get_default_dtype, set_default_dtype
 from fleetx.static.variable import Parameter, Variable
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle.fluid import core
 from paddle.fluid.framework import get_flags, set_flags
-
-__all__ = [
-    "Block",
-    "CPUPlace",
-    "CUDAPinnedPlace",
-    "CUDAPlace",
-    "ParamAttr",
-    "Parameter",
-    "Program",
-    "Variable",
-    "disable_static",
-    "enable_static",
-    "get_default_dtype",
-    "get_flags",
-    "in_dynamic_mode",
-    "load",
-    "save",
-    "seed",
-    "set_default_dtype",
-    "set_flags",
-]
 
 
 def seed(seed: int) -> torch.Generator:
@@ -73,4 +52,5 @@ def save(obj: Any, path: str, protocol: int = 4, **configs: Any) -> None:
     save_object(obj, path, protocol)
 
 
+__all__ = exported(globals(), without="Any in_dygraph_mode load_object save_object")
 __getattr__ = missing(__name__)

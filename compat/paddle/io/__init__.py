@@ -1,16 +1,7 @@
 """Datasets, samplers and loaders."""
 
 from fleetx.static.readers.collate import default_collate_fn
-from fleetx.static.readers.dataset import (
-    ChainDataset,
-    ComposeDataset,
-    Dataset,
-    IterableDataset,
-    Subset,
-    TensorDataset,
-    get_worker_info,
-    random_split,
-)
+from fleetx.static.readers.dataset import *  # noqa: F403
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.sampler import (
     BatchSampler,
@@ -20,25 +11,7 @@ from fleetx.static.readers.sampler import (
     SequenceSampler,
     WeightedRandomSampler,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "BatchSampler",
-    "ChainDataset",
-    "ComposeDataset",
-    "DataLoader",
-    "Dataset",
-    "DistributedBatchSampler",
-    "IterableDataset",
-    "RandomSampler",
-    "Sampler",
-    "SequenceSampler",
-    "Subset",
-    "TensorDataset",
-    "WeightedRandomSampler",
-    "default_collate_fn",
-    "get_worker_info",
-    "random_split",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

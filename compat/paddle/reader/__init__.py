@@ -1,31 +1,8 @@
 """Functions from readers to readers."""
 
-from fleetx.static.readers.decorator import (
-    ComposeNotAligned,
-    buffered,
-    cache,
-    chain,
-    compose,
-    firstn,
-    map_readers,
-    shuffle,
-    xmap_readers,
-)
-from fleetx.static.readers.multiprocess import multiprocess_reader
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle.reader import decorator
+from paddle.reader.decorator import *  # noqa: F403
 
-__all__ = [
-    "ComposeNotAligned",
-    "buffered",
-    "cache",
-    "chain",
-    "compose",
-    "firstn",
-    "map_readers",
-    "multiprocess_reader",
-    "shuffle",
-    "xmap_readers",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

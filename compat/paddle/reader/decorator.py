@@ -1,30 +1,8 @@
 """Functions from readers to readers."""
 
-from fleetx.static.readers.decorator import (
-    ComposeNotAligned,
-    buffered,
-    cache,
-    chain,
-    compose,
-    firstn,
-    map_readers,
-    shuffle,
-    xmap_readers,
-)
+from fleetx.static.readers.decorator import *  # noqa: F403
 from fleetx.static.readers.multiprocess import multiprocess_reader
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "ComposeNotAligned",
-    "buffered",
-    "cache",
-    "chain",
-    "compose",
-    "firstn",
-    "map_readers",
-    "multiprocess_reader",
-    "shuffle",
-    "xmap_readers",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -40,56 +40,9 @@ from fleetx.static.program import (
 )
 from fleetx.static.scope import Scope, global_scope, scope_guard
 from fleetx.static.variable import Variable
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle.fluid.executor import Executor
 from paddle.static import amp, io, nn
 
-__all__ = [
-    "BuildStrategy",
-    "CompiledProgram",
-    "ExecutionStrategy",
-    "Executor",
-    "ExponentialMovingAverage",
-    "InputSpec",
-    "ParallelExecutor",
-    "Print",
-    "Program",
-    "Scope",
-    "Variable",
-    "WeightNormParamAttr",
-    "accuracy",
-    "append_backward",
-    "auc",
-    "cpu_places",
-    "create_global_var",
-    "create_parameter",
-    "cuda_places",
-    "data",
-    "default_main_program",
-    "default_startup_program",
-    "deserialize_persistables",
-    "deserialize_program",
-    "device_guard",
-    "global_scope",
-    "gradients",
-    "io",
-    "load",
-    "load_from_file",
-    "load_inference_model",
-    "load_program_state",
-    "load_vars",
-    "name_scope",
-    "normalize_program",
-    "program_guard",
-    "py_func",
-    "save",
-    "save_inference_model",
-    "save_to_file",
-    "save_vars",
-    "scope_guard",
-    "serialize_persistables",
-    "serialize_program",
-    "set_program_state",
-]
-
+__all__ = [*exported(globals()), "io"]
 __getattr__ = missing(__name__)

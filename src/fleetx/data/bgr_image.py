@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
+
 Image = np.ndarray[Any, Any]
 
 
@@ -106,3 +108,6 @@ def _pillow() -> Any:
     except ImportError as error:
         raise ImportError("Images are decoded with Pillow: pip install pillow.") from error
     return PIL.Image
+
+
+export_defined(globals())

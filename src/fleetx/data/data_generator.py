@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral, Real
 from typing import Any
 
+from fleetx.exports import export_defined
+
 Sample = Any
 SampleIterator = Callable[[], Iterable[Sample]]
 
@@ -138,3 +140,6 @@ def _check_slot(name: Any, values: Any) -> None:
 
 def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+export_defined(globals())

@@ -14,28 +14,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.data import image as images
-
-__all__ = [
-    "BaseTransform",
-    "BrightnessTransform",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "ContrastTransform",
-    "Grayscale",
-    "HueTransform",
-    "Normalize",
-    "Pad",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomVerticalFlip",
-    "Resize",
-    "SaturationTransform",
-    "ToTensor",
-    "Transpose",
-]
+from fleetx.exports import export_defined
 
 
 class Compose:
@@ -415,3 +394,6 @@ def _probability(prob: float) -> float:
     if not 0 <= prob <= 1:
         raise ValueError(f"prob must be between 0 and 1, not {prob}.")
     return prob
+
+
+export_defined(globals())

@@ -19,17 +19,8 @@ from fleetx.data import cifar, flowers
 from fleetx.data.image import get_image_backend, image_load
 from fleetx.data.local_files import find_file
 from fleetx.data.mnist import read_idx
+from fleetx.exports import export_defined
 from fleetx.static.readers.dataset import Dataset
-
-__all__ = [
-    "MNIST",
-    "Cifar10",
-    "Cifar100",
-    "DatasetFolder",
-    "FashionMNIST",
-    "Flowers",
-    "ImageFolder",
-]
 
 Transform = Callable[[Any], Any]
 _EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -192,8 +183,10 @@ def _files_below(folder: str, accept: Callable[[str], bool]) -> list[str]:
     ]
 
 
-class DatasetFolder(Dataset):
-    """A folder with one folder per class; a sample is (image, number of its class)."""
+class _Folder(Dataset):
+    """Images in files below a folder."""
+
+    samples: list[Any]
 
     def __init__(
         self,
@@ -206,48 +199,50 @@ class DatasetFolder(Dataset):
         self.root = root
         self.transform = transform
         self.loader = image_load if loader is None else loader
-        accept = _is_image(extensions, is_valid_file)
-        self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        self._find(_is_image(extensions, is_valid_file))
+
+    def _find(self, accept: Callable[[str], bool]) -> None:
+        """Set `samples` to what is found below the folder."""
+        raise NotImplementedError
+
+    def _load(self, path: str) -> Any:
+        image = self.loader(path)
+        return image if self.transform is None else self.transform(image)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+class DatasetFolder(_Folder):
+    """A folder with one folder per class; a sample is (image, number of its class)."""
+
+    def _find(self, accept: Callable[[str], bool]) -> None:
+        self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
         self.samples = [
             (path, number)
             for name, number in self.class_to_idx.items()
-            for path in _files_below(os.path.join(root, name), accept)
+            for path in _files_below(os.path.join(self.root, name), accept)
         ]
         if not self.samples:
-            raise RuntimeError(f"{root} holds no folders with images.")
+            raise RuntimeError(f"{self.root} holds no folders with images.")
         self.targets = [number for _, number in self.samples]
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         path, target = self.samples[index]
-        image = self.loader(path)
-        return (image if self.transform is None else self.transform(image)), target
-
-    def __len__(self) -> int:
-        return len(self.samples)
+        return self._load(path), target
 
 
-class ImageFolder(Dataset):
+class ImageFolder(_Folder):
     """All images in a folder and below, without labels; a sample is a list with the image."""
 
-    def __init__(
-        self,
-        root: str,
-        loader: Callable[[str], Any] | None = None,
-        extensions: Sequence[str] | None = None,
-        transform: Transform | None = None,
-        is_valid_file: Callable[[str], bool] | None = None,
-    ) -> None:
-        self.root = root
-        self.transform = transform
-        self.loader = image_load if loader is None else loader
-        self.samples = _files_below(root, _is_image(extensions, is_valid_file))
+    def _find(self, accept: Callable[[str], bool]) -> None:
+        self.samples = _files_below(self.root, accept)
         if not self.samples:
-            raise RuntimeError(f"{root} holds no images.")
+            raise RuntimeError(f"{self.root} holds no images.")
 
     def __getitem__(self, index: int) -> list[Any]:
-        image = self.loader(self.samples[index])
-        return [image if self.transform is None else self.transform(image)]
+        return [self._load(self.samples[index])]
 
-    def __len__(self) -> int:
-        return len(self.samples)
+
+export_defined(globals())

@@ -85,28 +85,32 @@ class TruncatedNormal(base.TruncatedNormalInitializer):
 class XavierUniform(base.XavierInitializer):
     """Variance 2 / (fan_in + fan_out), equally likely values."""
 
+    _equally_likely = True
+
     def __init__(
         self, fan_in: float | None = None, fan_out: float | None = None, name: str | None = None
     ) -> None:
-        super().__init__(True, fan_in, fan_out)
+        super().__init__(self._equally_likely, fan_in, fan_out)
 
 
-class XavierNormal(base.XavierInitializer):
+class XavierNormal(XavierUniform):
     """Variance 2 / (fan_in + fan_out), normally distributed values."""
 
-    def __init__(
-        self, fan_in: float | None = None, fan_out: float | None = None, name: str | None = None
-    ) -> None:
-        super().__init__(False, fan_in, fan_out)
+    _equally_likely = False
 
 
 class _Kaiming(base.MSRAInitializer):
     """Variance gain² / fan_in, with the gain of the function that follows."""
 
+    _equally_likely: bool
+
     def __init__(
-        self, uniform: bool, fan_in: float | None, negative_slope: float, nonlinearity: str
+        self,
+        fan_in: float | None = None,
+        negative_slope: float = 0.0,
+        nonlinearity: str = "relu",
     ) -> None:
-        super().__init__(uniform, fan_in)
+        super().__init__(self._equally_likely, fan_in)
         self._gain = calculate_gain(nonlinearity, negative_slope)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
@@ -118,25 +122,13 @@ class _Kaiming(base.MSRAInitializer):
 class KaimingUniform(_Kaiming):
     """Variance gain² / fan_in, equally likely values."""
 
-    def __init__(
-        self,
-        fan_in: float | None = None,
-        negative_slope: float = 0.0,
-        nonlinearity: str = "relu",
-    ) -> None:
-        super().__init__(True, fan_in, negative_slope, nonlinearity)
+    _equally_likely = True
 
 
 class KaimingNormal(_Kaiming):
     """Variance gain² / fan_in, normally distributed values."""
 
-    def __init__(
-        self,
-        fan_in: float | None = None,
-        negative_slope: float = 0.0,
-        nonlinearity: str = "relu",
-    ) -> None:
-        super().__init__(False, fan_in, negative_slope, nonlinearity)
+    _equally_likely = False
 
 
 class Assign(base.NumpyArrayInitializer):

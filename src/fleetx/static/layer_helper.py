@@ -52,6 +52,41 @@ class LayerHelper:
                 f"layer {self.layer_type!r} ({self.name}): {error}"
             ) from error.__cause__
 
+    def output_of(
+        self,
+        type: str,
+        inputs: dict[str, Any],
+        attrs: dict[str, Any] | None = None,
+        *,
+        dtype: Any,
+        slot: str = "Out",
+        stop_gradient: bool = False,
+    ) -> Variable:
+        """Append an op with one output, a new temporary, and return that."""
+        out = self.create_variable_for_type_inference(dtype, stop_gradient)
+        self.append_op(type=type, inputs=inputs, outputs={slot: [out]}, attrs=attrs)
+        return out
+
+    def outputs_of(
+        self,
+        type: str,
+        inputs: dict[str, Any],
+        attrs: dict[str, Any] | None = None,
+        no_grad: str = "",
+        **dtypes: Any,
+    ) -> list[Variable]:
+        """Append an op and return its outputs, new temporaries whose types are given by slot.
+
+        No gradient flows through those whose slots `no_grad` names.
+        """
+        quiet = no_grad.split()
+        outputs = {
+            slot: [self.create_variable_for_type_inference(dtype, slot in quiet)]
+            for slot, dtype in dtypes.items()
+        }
+        self.append_op(type=type, inputs=inputs, outputs=outputs, attrs=attrs)
+        return [out for (out,) in outputs.values()]
+
     # -- inputs
     # ---------------------------------------------------------------------------------------
     def multiple_input(self, input_param_name: str = "input") -> list[Variable]:

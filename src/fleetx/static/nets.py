@@ -8,18 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.dtypes import dtype_name
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "glu",
-    "img_conv_group",
-    "scaled_dot_product_attention",
-    "sequence_conv_pool",
-    "simple_img_conv_pool",
-]
 
 
 def simple_img_conv_pool(
@@ -221,3 +214,6 @@ def _join_heads(x: Variable) -> Variable:
     joined = layers.transpose(x, perm=[0, 2, 1, 3])
     batch, length, heads, size = joined.shape
     return layers.reshape(x=joined, shape=[batch, length, heads * size])
+
+
+export_defined(globals())

@@ -9,8 +9,9 @@ An op is registered by decorating the function::
 Slots are written in the order of the function's arguments. `X*` takes a list of variables, `X?` may
 be absent (the function gets None, or an empty list for `X*?`). The function returns one value per
 output slot (a tuple if there are several; a list for a `*` slot; None for an output it does not
-make). Attributes reach the function by keyword, those only that its signature names; the others are
-accepted and kept in the program (`use_cudnn` and the like). Two further keywords may be named:
+make). Attributes reach the function by keyword, those only that its signature names (all of them if
+it takes `**settings`); the others are accepted and kept in the program (`use_cudnn` and the like).
+Two further keywords may be named:
 `ctx`, the `OpContext` of the run, and `lod`, the offsets of variable-length inputs by slot. Shapes
 are inferred by running the function on meta tensors, gradients by torch's autograd, unless `infer`
 or `grad` say otherwise.
@@ -150,8 +151,10 @@ def op(
             name: value if isinstance(value, Attr) else Attr(attr_kind(value), value)
             for name, value in (attrs or {}).items()
         }
-        parameters = inspect.signature(fn).parameters.values() if callable(fn) else ()
+        parameters = list(inspect.signature(fn).parameters.values()) if callable(fn) else []
         keywords = frozenset(p.name for p in parameters if p.kind == p.KEYWORD_ONLY)
+        if any(p.kind == p.VAR_KEYWORD for p in parameters):
+            keywords |= parsed.keys()
         if type in _REGISTRY:
             raise ValueError(
                 f"op {type!r} is registered twice: see {_REGISTRY[type].fn.__module__}."

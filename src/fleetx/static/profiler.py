@@ -12,6 +12,7 @@ from typing import Any
 import torch.profiler
 
 from fleetx.comm import device
+from fleetx.exports import export_defined
 
 _STATES = ("CPU", "GPU", "All")
 # What the table is sorted by, in torch's words; `max` and `min` have no column there.
@@ -98,3 +99,6 @@ def cuda_profiler(
         raise RuntimeError("cuda_profiler needs a CUDA device; use profiler('CPU') here.")
     with profiler("GPU", profile_path=output_file):
         yield
+
+
+export_defined(globals())

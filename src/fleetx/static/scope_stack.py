@@ -8,16 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from fleetx.exports import export_defined
 from fleetx.static.scope import Scope, ScopeVariable
-
-__all__ = [
-    "enter_local_scope",
-    "find_var",
-    "get_cur_scope",
-    "leave_local_scope",
-    "scoped_function",
-    "var",
-]
 
 
 class _Stack(threading.local):
@@ -65,3 +57,6 @@ def scoped_function(func: Callable[[], object]) -> None:
         func()
     finally:
         leave_local_scope()
+
+
+export_defined(globals())

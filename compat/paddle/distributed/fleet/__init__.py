@@ -38,7 +38,7 @@ from fleetx.fleet import (
     worker_num,
 )
 from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle.distributed.fleet import base, metrics, utils
 from paddle.distributed.fleet.base.distributed_strategy import DistributedStrategy
 from paddle.distributed.fleet.base.role_maker import (
@@ -47,60 +47,6 @@ from paddle.distributed.fleet.base.role_maker import (
     UserDefinedRoleMaker,
 )
 from paddle.distributed.fleet.base.util_factory import UtilBase
-
-__all__ = [
-    "DistributedStrategy",
-    "Fleet",
-    "InMemoryDataset",
-    "MultiSlotDataGenerator",
-    "MultiSlotStringDataGenerator",
-    "PaddleCloudRoleMaker",
-    "QueueDataset",
-    "Role",
-    "UserDefinedRoleMaker",
-    "UtilBase",
-    "all_reduce_worker",
-    "barrier_worker",
-    "clear_grad",
-    "distributed_model",
-    "distributed_optimizer",
-    "get_lr",
-    "init",
-    "init_server",
-    "init_worker",
-    "is_first_worker",
-    "is_server",
-    "is_worker",
-    "load_checkpoint",
-    "load_model",
-    "local_rank",
-    "metrics",
-    "minimize",
-    "node_num",
-    "nranks",
-    "rank",
-    "rank_in_node",
-    "run_server",
-    "save",
-    "save_checkpoint",
-    "save_inference_model",
-    "save_persistables",
-    "server_endpoints",
-    "server_index",
-    "server_num",
-    "set_lr",
-    "set_state_dict",
-    "set_util",
-    "split_files",
-    "state_dict",
-    "step",
-    "stop_worker",
-    "util",
-    "worker_endpoints",
-    "worker_index",
-    "worker_num",
-    "world_size",
-]
 
 rank = worker_index
 nranks = world_size = worker_num
@@ -173,6 +119,7 @@ _CHANGING = (
     "_get_applied_meta_list",
     "_get_applied_graph_list",
 )
+__all__ = [*exported(globals(), without="Any fleet"), "metrics"]
 _refuse = missing(__name__)
 
 

@@ -1,6 +1,6 @@
 """Layers: functions that append ops to the default main program."""
 
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle.fluid.layers import (
     control_flow,
     distributions,
@@ -28,18 +28,5 @@ from paddle.fluid.layers.rnn import __all__ as _rnn_names
 from paddle.fluid.layers.sequence_lod import *  # noqa: F403
 from paddle.fluid.layers.tensor import *  # noqa: F403
 
-__all__ = [
-    *control_flow.__all__,
-    *distributions.__all__,
-    *io.__all__,
-    *learning_rate_scheduler.__all__,
-    *loss.__all__,
-    *metric_op.__all__,
-    *nn.__all__,
-    *ops.__all__,
-    *_rnn_names,
-    *sequence_lod.__all__,
-    *tensor.__all__,
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

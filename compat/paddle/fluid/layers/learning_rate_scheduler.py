@@ -11,17 +11,7 @@ from fleetx.static.layers import (
     polynomial_decay,
 )
 from fleetx.static.layers.learning_rate_scheduler import _step_counter as _decay_step_counter
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "cosine_decay",
-    "exponential_decay",
-    "inverse_time_decay",
-    "linear_lr_warmup",
-    "natural_exp_decay",
-    "noam_decay",
-    "piecewise_decay",
-    "polynomial_decay",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

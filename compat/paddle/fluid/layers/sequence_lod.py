@@ -18,27 +18,9 @@ from fleetx.static.layers import (
     sequence_softmax,
     sequence_unpad,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle.fluid.layers._narrow import narrow
 
-__all__ = [
-    "sequence_concat",
-    "sequence_conv",
-    "sequence_enumerate",
-    "sequence_expand",
-    "sequence_expand_as",
-    "sequence_first_step",
-    "sequence_last_step",
-    "sequence_mask",
-    "sequence_pad",
-    "sequence_pool",
-    "sequence_reshape",
-    "sequence_reverse",
-    "sequence_scatter",
-    "sequence_slice",
-    "sequence_softmax",
-    "sequence_unpad",
-]
-
 narrow(globals())
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -8,15 +8,7 @@ from fleetx.static.layers.structure import (
 )
 from fleetx.static.layers.structure import is_nested as is_sequence
 from fleetx.static.layers.window_args import convert_to_list
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "assert_same_structure",
-    "convert_to_list",
-    "flatten",
-    "is_sequence",
-    "map_structure",
-    "pack_sequence_as",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

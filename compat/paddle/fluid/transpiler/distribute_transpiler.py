@@ -6,17 +6,8 @@ from fleetx.fleet.legacy_server_config import (
     ServerRuntimeConfig,
 )
 from fleetx.fleet.transpiler import DistributeTranspiler
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 from paddle.fluid.transpiler.ps_dispatcher import HashName, PSDispatcher, RoundRobin
 
-__all__ = [
-    "DistributeTranspiler",
-    "DistributeTranspilerConfig",
-    "DistributedMode",
-    "HashName",
-    "PSDispatcher",
-    "RoundRobin",
-    "ServerRuntimeConfig",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -1,38 +1,7 @@
 """First values of parameters."""
 
-from fleetx.static.initializer_v2 import (
-    Assign,
-    Bilinear,
-    Constant,
-    Dirac,
-    Initializer,
-    KaimingNormal,
-    KaimingUniform,
-    Normal,
-    TruncatedNormal,
-    Uniform,
-    XavierNormal,
-    XavierUniform,
-    calculate_gain,
-    set_global_initializer,
-)
-from paddle._coverage import missing
+from fleetx.static.initializer_v2 import *  # noqa: F403
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "Assign",
-    "Bilinear",
-    "Constant",
-    "Dirac",
-    "Initializer",
-    "KaimingNormal",
-    "KaimingUniform",
-    "Normal",
-    "TruncatedNormal",
-    "Uniform",
-    "XavierNormal",
-    "XavierUniform",
-    "calculate_gain",
-    "set_global_initializer",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

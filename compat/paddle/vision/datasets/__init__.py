@@ -1,24 +1,7 @@
 """Data sets of images, from local files."""
 
-from fleetx.data.vision_datasets import (
-    MNIST,
-    Cifar10,
-    Cifar100,
-    DatasetFolder,
-    FashionMNIST,
-    Flowers,
-    ImageFolder,
-)
-from paddle._coverage import missing
+from fleetx.data.vision_datasets import *  # noqa: F403
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "Cifar10",
-    "Cifar100",
-    "DatasetFolder",
-    "FashionMNIST",
-    "Flowers",
-    "ImageFolder",
-    "MNIST",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -16,23 +16,7 @@ from fleetx.data.image import (
     to_tensor,
     vflip,
 )
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_hue",
-    "adjust_saturation",
-    "center_crop",
-    "crop",
-    "hflip",
-    "normalize",
-    "pad",
-    "resize",
-    "rotate",
-    "to_grayscale",
-    "to_tensor",
-    "vflip",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

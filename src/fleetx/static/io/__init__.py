@@ -5,17 +5,8 @@ complete files under temporary names first. `save_inference_model` takes a path 
 does, `save_inference_dir` a folder as 1.x does.
 """
 
-from fleetx.static.io.inference import (
-    deserialize_persistables,
-    deserialize_program,
-    load_from_file,
-    load_inference_model,
-    normalize_program,
-    save_inference_model,
-    save_to_file,
-    serialize_persistables,
-    serialize_program,
-)
+from fleetx.exports import export_imported
+from fleetx.static.io.inference import *  # noqa: F403
 from fleetx.static.io.inference_dir import load_inference_dir, save_inference_dir
 from fleetx.static.io.inference_program import feed_names_of, fetch_names_of
 from fleetx.static.io.objects import load_object, save_object
@@ -42,38 +33,4 @@ from fleetx.static.io.variables import (
     save_vars,
 )
 
-__all__ = [
-    "deserialize_persistables",
-    "deserialize_program",
-    "feed_names_of",
-    "fetch_names_of",
-    "get_parameter_value",
-    "get_parameter_value_by_name",
-    "get_program_parameter",
-    "get_program_persistable_vars",
-    "is_belong_to_optimizer",
-    "is_parameter",
-    "is_persistable",
-    "load",
-    "load_from_file",
-    "load_inference_dir",
-    "load_inference_model",
-    "load_object",
-    "load_params",
-    "load_persistables",
-    "load_program_state",
-    "load_vars",
-    "normalize_program",
-    "program_state_dict",
-    "save",
-    "save_inference_dir",
-    "save_inference_model",
-    "save_object",
-    "save_params",
-    "save_persistables",
-    "save_to_file",
-    "save_vars",
-    "serialize_persistables",
-    "serialize_program",
-    "set_program_state",
-]
+export_imported(globals())

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.checkpoint.atomic import atomic_files, write_bytes
+from fleetx.exports import export_defined
 from fleetx.static.io.inference_program import describe, inference_program
 from fleetx.static.io.scope_values import device_of, valid_program, value_of
 from fleetx.static.io.variables import (
@@ -183,3 +184,6 @@ def load_inference_model(
         filename = os.path.basename(_existing(folder, params, ".pdiparams")) if params else None
         load_vars(executor, folder, program, variables, filename=filename)
     return describe(program)
+
+
+export_defined(globals())

@@ -7,65 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.errors import ArgumentError
 from fleetx.static.initializer import Constant
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import FLOATS, NUMBERS, one_op
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "abs",
-    "acos",
-    "asin",
-    "atan",
-    "brelu",
-    "ceil",
-    "cos",
-    "cosh",
-    "elu",
-    "erf",
-    "exp",
-    "expm1",
-    "floor",
-    "gelu",
-    "hard_shrink",
-    "hard_sigmoid",
-    "hard_swish",
-    "leaky_relu",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logsigmoid",
-    "maxout",
-    "mish",
-    "pow",
-    "prelu",
-    "reciprocal",
-    "relu",
-    "relu6",
-    "round",
-    "rsqrt",
-    "selu",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "sinh",
-    "soft_relu",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "sqrt",
-    "square",
-    "stanh",
-    "swish",
-    "tan",
-    "tanh",
-    "tanh_shrink",
-    "thresholded_relu",
-]
 
 
 def _plain(op_type: str) -> Callable[..., Variable]:
@@ -244,9 +192,7 @@ def sign(x: Any) -> Variable:
     if isinstance(x, np.ndarray):
         x = assign(x)
     check_dtype(x.dtype, "x", FLOATS, "sign")
-    out = helper.create_variable_for_type_inference(dtype=x.dtype)
-    helper.append_op(type="sign", inputs={"X": [x]}, outputs={"Out": [out]})
-    return out
+    return helper.output_of("sign", {"X": [x]}, dtype=x.dtype)
 
 
 def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = None) -> Variable:
@@ -268,11 +214,7 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
     alpha = helper.create_parameter(
         helper.param_attr, shape, "float32", default_initializer=Constant(0.25)
     )
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="prelu", inputs={"X": x, "Alpha": alpha}, outputs={"Out": out}, attrs={"mode": mode}
-    )
-    return out
+    return helper.output_of("prelu", {"X": x, "Alpha": alpha}, {"mode": mode}, dtype=x.dtype)
 
 
 def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> Variable:
@@ -282,3 +224,6 @@ def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> 
         raise ValueError(f"axis of maxout must be 1 for NCHW, -1 or 3 for NHWC, not {axis}.")
     attrs = {"groups": groups, "axis": 3 if axis == -1 else axis}
     return one_op("maxout", {"X": x}, attrs, dtype=x.dtype, name=name)
+
+
+export_defined(globals())

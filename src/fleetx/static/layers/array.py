@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import unique_name
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.dtypes import VarType
 from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import one_op
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "array_length",
-    "array_read",
-    "array_to_lod_tensor",
-    "array_write",
-    "create_array",
-    "lod_rank_table",
-    "lod_tensor_to_array",
-    "max_sequence_len",
-    "reorder_lod_tensor_by_rank",
-    "shrink_memory",
-    "tensor_array_to_tensor",
-]
 
 
 def _check_array(array: Any, layer: str) -> None:
@@ -58,13 +46,10 @@ def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Vari
 def array_read(array: Variable, i: Variable) -> Variable:
     """Return the tensor at place `i` of an array."""
     check_variable_and_dtype(i, "i", ["int64"], "array_read")
-    helper = LayerHelper("array_read")
     _check_array(array, "array_read")
-    out = helper.create_variable_for_type_inference(array.dtype)
-    helper.append_op(
-        type="read_from_array", inputs={"X": [array], "I": [i]}, outputs={"Out": [out]}
+    return one_op(
+        "read_from_array", {"X": [array], "I": [i]}, dtype=array.dtype, layer="array_read"
     )
-    return out
 
 
 def array_length(array: Variable) -> Variable:
@@ -83,13 +68,12 @@ def tensor_array_to_tensor(
     """Join an array's tensors along `axis`, or stack them on a new one; also return the sizes."""
     _check_array(input, "tensor_array_to_tensor")
     helper = LayerHelper("tensor_array_to_tensor", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    index = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type="tensor_array_to_tensor",
-        inputs={"X": [input]},
-        outputs={"Out": [out], "OutIndex": [index]},
-        attrs={"axis": axis, "use_stack": use_stack},
+    out, index = helper.outputs_of(
+        "tensor_array_to_tensor",
+        {"X": [input]},
+        {"axis": axis, "use_stack": use_stack},
+        Out=input.dtype,
+        OutIndex="int32",
     )
     return out, index
 
@@ -112,14 +96,10 @@ def lod_rank_table(x: Variable, level: int = 0) -> Variable:
 
 def max_sequence_len(rank_table: Variable) -> Variable:
     """Return the length of the longest sequence in a rank table."""
-    helper = LayerHelper(
-        "max_seqence_len"
-    )  # Paddle's own spelling: names of variables depend on it
-    out = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="max_sequence_len", inputs={"RankTable": [rank_table]}, outputs={"Out": [out]}
+    # Paddle's own spelling of the layer: names of variables depend on it.
+    return one_op(
+        "max_sequence_len", {"RankTable": [rank_table]}, dtype="int64", layer="max_seqence_len"
     )
-    return out
 
 
 def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
@@ -144,26 +124,17 @@ def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
     """Put time steps together to sequences again."""
     check_type(x, "x", Variable, "array_to_lod_tensor")
     check_type(table, "table", Variable, "array_to_lod_tensor")
-    helper = LayerHelper("array_to_lod_tensor")
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="array_to_lod_tensor",
-        inputs={"X": [x], "RankTable": [table]},
-        outputs={"Out": [out]},
-    )
-    return out
+    return one_op("array_to_lod_tensor", {"X": [x], "RankTable": [table]}, dtype=x.dtype)
 
 
 def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
     """Keep the rows of the sequences that go on at time step `i`."""
-    helper = LayerHelper("shrink_memory")
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="shrink_rnn_memory",
-        inputs={"X": [x], "I": [i], "RankTable": [table]},
-        outputs={"Out": [out]},
+    return one_op(
+        "shrink_rnn_memory",
+        {"X": [x], "I": [i], "RankTable": [table]},
+        dtype=x.dtype,
+        layer="shrink_memory",
     )
-    return out
 
 
 def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
@@ -175,11 +146,9 @@ def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
             "rank_table of reorder_lod_tensor_by_rank must come from lod_rank_table, but is "
             f"{rank_table.name!r} of type {rank_table.type}."
         )
-    helper = LayerHelper("reorder_lod_tensor_by_rank")
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="reorder_lod_tensor_by_rank",
-        inputs={"X": [x], "RankTable": [rank_table]},
-        outputs={"Out": [out]},
+    return one_op(
+        "reorder_lod_tensor_by_rank", {"X": [x], "RankTable": [rank_table]}, dtype=x.dtype
     )
-    return out
+
+
+export_defined(globals())

@@ -73,12 +73,11 @@ def beam_search_decode(
     check_variable_and_dtype(ids, "ids", ["int64"], "beam_search_decode")
     check_variable_and_dtype(scores, "scores", ["float32"], "beam_search_decode")
     helper = LayerHelper("beam_search_decode", name=name)
-    out_ids = helper.create_variable_for_type_inference(ids.dtype)
-    out_scores = helper.create_variable_for_type_inference(scores.dtype)
-    helper.append_op(
-        type="beam_search_decode",
-        inputs={"Ids": ids, "Scores": scores},
-        outputs={"SentenceIds": out_ids, "SentenceScores": out_scores},
-        attrs={"beam_size": beam_size, "end_id": end_id},
+    out_ids, out_scores = helper.outputs_of(
+        "beam_search_decode",
+        {"Ids": ids, "Scores": scores},
+        {"beam_size": beam_size, "end_id": end_id},
+        SentenceIds=ids.dtype,
+        SentenceScores=scores.dtype,
     )
     return out_ids, out_scores

@@ -43,11 +43,7 @@ def op_with_x_shape(
     type: str, inputs: dict[str, Any], attrs: dict[str, Any], *, helper: LayerHelper, dtype: Any
 ) -> Variable:
     """Append an op whose second output, XShape, keeps the input's shape in the program."""
-    out = helper.create_variable_for_type_inference(dtype)
-    x_shape = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type=type, inputs=inputs, outputs={"Out": [out], "XShape": [x_shape]}, attrs=attrs
-    )
+    out, _ = helper.outputs_of(type, inputs, attrs, Out=dtype, XShape=dtype)
     return out
 
 

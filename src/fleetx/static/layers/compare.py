@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "equal",
-    "greater_equal",
-    "greater_than",
-    "increment",
-    "is_empty",
-    "less_equal",
-    "less_than",
-    "not_equal",
-]
 
 _NUMBERS = ["float32", "float64", "int32", "int64"]
 
@@ -95,3 +85,6 @@ def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
         check_dtype(cond.dtype, "cond", ["bool"], "is_empty")
     helper.append_op(type="is_empty", inputs={"X": [x]}, outputs={"Out": [cond]})
     return cond
+
+
+export_defined(globals())

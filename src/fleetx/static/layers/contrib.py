@@ -35,18 +35,16 @@ def fused_embedding_seq_pool(
     """
     helper = LayerHelper("fused_embedding_seq_pool", param_attr=param_attr)
     table = helper.create_parameter(helper.param_attr, size, dtype)
-    out = helper.create_variable_for_type_inference(dtype)
     if padding_idx is None:
         padding_idx = -1
     elif padding_idx < 0:
         padding_idx += size[0]
-    helper.append_op(
-        type="fused_embedding_seq_pool",
-        inputs={"Ids": [input], "W": [table]},
-        outputs={"Out": [out]},
-        attrs={"is_sparse": is_sparse, "combiner": combiner, "padding_idx": padding_idx},
+    return helper.output_of(
+        "fused_embedding_seq_pool",
+        {"Ids": [input], "W": [table]},
+        {"is_sparse": is_sparse, "combiner": combiner, "padding_idx": padding_idx},
+        dtype=dtype,
     )
-    return out
 
 
 def sparse_embedding(
@@ -90,20 +88,18 @@ def sparse_embedding(
     elif padding_idx < 0:
         padding_idx += size[0]
     table = helper.create_parameter(attr=helper.param_attr, shape=size, dtype=dtype)
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type="lookup_table" if input.shape[-1] == 1 else "lookup_table_v2",
-        inputs={"Ids": input, "W": table},
-        outputs={"Out": out},
-        attrs={
+    return helper.output_of(
+        "lookup_table" if input.shape[-1] == 1 else "lookup_table_v2",
+        {"Ids": input, "W": table},
+        {
             "is_sparse": True,
             "is_distributed": True,
             "remote_prefetch": True,
             "padding_idx": padding_idx,
             "entry": words,
         },
+        dtype=dtype,
     )
-    return out
 
 
 def partial_concat(input: list[Variable], start_index: int = 0, length: int = -1) -> Variable:
@@ -121,11 +117,9 @@ def _columns(op_type: str, input: list[Variable], start_index: int, length: int)
     inputs = list(input) if isinstance(input, list | tuple) else [input]
     for i, value in enumerate(inputs):
         check_variable_and_dtype(value, f"input[{i}]", _NUMBERS, op_type)
-    out = helper.create_variable_for_type_inference(inputs[0].dtype)
-    helper.append_op(
-        type=op_type,
-        inputs={"X": inputs},
-        outputs={"Out": [out]},
-        attrs={"start_index": start_index, "length": length},
+    return helper.output_of(
+        op_type,
+        {"X": inputs},
+        {"start_index": start_index, "length": length},
+        dtype=inputs[0].dtype,
     )
-    return out

@@ -15,6 +15,7 @@ from fleetx.static.layers.window_args import (
     resolve_padding,
 )
 from fleetx.static.variable import Variable
+from fleetx.static.variants import LAYOUTS, of_axes
 
 __all__ = ["conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose"]
 
@@ -42,23 +43,25 @@ def _conv(
     input: Variable,
     num_filters: int,
     filter_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int | None,
-    param_attr: Any,
-    bias_attr: Any,
-    use_cudnn: bool,
-    act: Any,
-    name: str | None,
-    data_format: str,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCHW",
 ) -> Variable:
+    """Convolve images with learnt filters.
+
+    With `use_cudnn=False` and one group per channel the op of images is depthwise_conv2d.
+    """
     layer = f"conv{n}d"
     check_variable_and_dtype(input, "input", _FLOATS, layer)
     check_use_cudnn(use_cudnn, layer)
-    check_choice(
-        data_format, "data_format", ("NCHW", "NHWC") if n == 2 else ("NCDHW", "NDHWC"), layer
-    )
+    check_choice(data_format, "data_format", LAYOUTS[n], layer)
     _check_attr(param_attr, layer)
     last = data_format.endswith("C")
     channels = _channels(input, last, layer)
@@ -86,7 +89,6 @@ def _conv(
         dtype=input.dtype,
         default_initializer=Normal(0.0, (2.0 / elements) ** 0.5, 0),
     )
-    out = helper.create_variable_for_type_inference(input.dtype)
     attrs = {
         "strides": stride,
         "paddings": padding,
@@ -96,61 +98,11 @@ def _conv(
         "padding_algorithm": algorithm,
         "data_format": data_format,
     }
-    helper.append_op(
-        type=op_type,
-        inputs={"Input": input, "Filter": weight},
-        outputs={"Output": out},
-        attrs=attrs,
+    out = helper.output_of(
+        op_type, {"Input": input, "Filter": weight}, attrs, dtype=input.dtype, slot="Output"
     )
     axis = n + 1 if last else 1
     return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
-
-
-def conv2d(
-    input: Variable,
-    num_filters: int,
-    filter_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
-    use_cudnn: bool = True,
-    act: str | None = None,
-    name: str | None = None,
-    data_format: str = "NCHW",
-) -> Variable:
-    """Convolve images with learnt filters.
-
-    With `use_cudnn=False` and one group per channel the op is depthwise_conv2d.
-    """
-    return _conv(
-        2, input, num_filters, filter_size, stride, padding, dilation, groups, param_attr,
-        bias_attr, use_cudnn, act, name, data_format,
-    )  # fmt: skip
-
-
-def conv3d(
-    input: Variable,
-    num_filters: int,
-    filter_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
-    use_cudnn: bool = True,
-    act: str | None = None,
-    name: str | None = None,
-    data_format: str = "NCDHW",
-) -> Variable:
-    """Convolve volumes with learnt filters."""
-    return _conv(
-        3, input, num_filters, filter_size, stride, padding, dilation, groups, param_attr,
-        bias_attr, use_cudnn, act, name, data_format,
-    )  # fmt: skip
 
 
 def _filter_size_from_output(
@@ -180,24 +132,23 @@ def _conv_transpose(
     n: int,
     input: Variable,
     num_filters: int,
-    output_size: Any,
-    filter_size: Any,
-    padding: Any,
-    stride: Any,
-    dilation: Any,
-    groups: int | None,
-    param_attr: Any,
-    bias_attr: Any,
-    use_cudnn: bool,
-    act: Any,
-    name: str | None,
-    data_format: str,
+    output_size: Any = None,
+    filter_size: Any = None,
+    padding: Any = 0,
+    stride: Any = 1,
+    dilation: Any = 1,
+    groups: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCHW",
 ) -> Variable:
+    """Transposed convolution of images; either `filter_size` or `output_size` may be left out."""
     layer = f"conv{n}d_transpose"
     _check_attr(param_attr, layer)
-    check_choice(
-        data_format, "data_format", ("NCHW", "NHWC") if n == 2 else ("NCDHW", "NDHWC"), layer
-    )
+    check_choice(data_format, "data_format", LAYOUTS[n], layer)
     check_variable_and_dtype(input, "input", _FLOATS, layer)
     check_use_cudnn(use_cudnn, layer)
     last = data_format.endswith("C")
@@ -223,7 +174,6 @@ def _conv_transpose(
         shape=[channels, num_filters // groups, *filter_size],
         dtype=input.dtype,
     )
-    out = helper.create_variable_for_type_inference(input.dtype)
     attrs = {
         "output_size": []
         if output_size is None
@@ -236,57 +186,14 @@ def _conv_transpose(
         "use_cudnn": use_cudnn,
         "data_format": "NHWC" if last else "NCHW",
     }
-    helper.append_op(
-        type=op_type,
-        inputs={"Input": [input], "Filter": [weight]},
-        outputs={"Output": out},
-        attrs=attrs,
+    out = helper.output_of(
+        op_type, {"Input": [input], "Filter": [weight]}, attrs, dtype=input.dtype, slot="Output"
     )
     axis = n + 1 if last else 1
     return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
 
 
-def conv2d_transpose(
-    input: Variable,
-    num_filters: int,
-    output_size: Any = None,
-    filter_size: Any = None,
-    padding: Any = 0,
-    stride: Any = 1,
-    dilation: Any = 1,
-    groups: int | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
-    use_cudnn: bool = True,
-    act: str | None = None,
-    name: str | None = None,
-    data_format: str = "NCHW",
-) -> Variable:
-    """Transposed convolution of images; either `filter_size` or `output_size` may be left out."""
-    return _conv_transpose(
-        2, input, num_filters, output_size, filter_size, padding, stride, dilation, groups,
-        param_attr, bias_attr, use_cudnn, act, name, data_format,
-    )  # fmt: skip
-
-
-def conv3d_transpose(
-    input: Variable,
-    num_filters: int,
-    output_size: Any = None,
-    filter_size: Any = None,
-    padding: Any = 0,
-    stride: Any = 1,
-    dilation: Any = 1,
-    groups: int | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
-    use_cudnn: bool = True,
-    act: str | None = None,
-    name: str | None = None,
-    data_format: str = "NCDHW",
-) -> Variable:
-    """Transposed convolution of volumes; either `filter_size` or `output_size` may be left out."""
-    return _conv_transpose(
-        3, input, num_filters, output_size, filter_size, padding, stride, dilation, groups,
-        param_attr, bias_attr, use_cudnn, act, name, data_format,
-    )  # fmt: skip
+conv2d = of_axes(_conv, "conv2d", 2)
+conv3d = of_axes(_conv, "conv3d", 3)
+conv2d_transpose = of_axes(_conv_transpose, "conv2d_transpose", 2)
+conv3d_transpose = of_axes(_conv_transpose, "conv3d_transpose", 3)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.dtypes import convert_dtype, dtype_name
 from fleetx.static.errors import ArgumentError
@@ -16,29 +17,6 @@ from fleetx.static.layers.build import ANY, FLOATS, INTS, NUMBERS, one_op, shape
 from fleetx.static.param_attr import ParamAttr
 from fleetx.static.program import device_guard
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "arange",
-    "create_global_var",
-    "create_parameter",
-    "create_tensor",
-    "diag",
-    "diag_embed",
-    "eye",
-    "fill_constant",
-    "fill_constant_batch_size_like",
-    "full",
-    "full_like",
-    "linspace",
-    "meshgrid",
-    "ones",
-    "ones_like",
-    "range",
-    "tril",
-    "triu",
-    "zeros",
-    "zeros_like",
-]
 
 _SHAPES = (list, tuple, np.ndarray)
 _CREATABLE = ("bool", *FLOATS, "int8", "int16", "int32", "int64", "uint8")
@@ -266,10 +244,7 @@ def range(start: Any, end: Any, step: Any, dtype: Any, name: str | None = None) 
         _as_tensor(v, label, dtype, "range")
         for v, label in ((start, "start"), (end, "end"), (step, "step"))
     )
-    out = helper.create_variable_for_type_inference(dtype=first.dtype)
-    helper.append_op(
-        type="range", inputs={"Start": first, "End": last, "Step": by}, outputs={"Out": [out]}
-    )
+    out = helper.output_of("range", {"Start": first, "End": last, "Step": by}, dtype=first.dtype)
     out.stop_gradient = True
     return out
 
@@ -296,13 +271,9 @@ def linspace(start: Any, stop: Any, num: Any, dtype: Any = "float32") -> Variabl
     first = start if isinstance(start, Variable) else fill_constant([1], dtype, start)
     last = stop if isinstance(stop, Variable) else fill_constant([1], dtype, stop)
     count = num if isinstance(num, Variable) else fill_constant([1], "int32", num)
-    out = helper.create_variable_for_type_inference(dtype=first.dtype)
-    helper.append_op(
-        type="linspace",
-        inputs={"Start": first, "Stop": last, "Num": count},
-        outputs={"Out": [out]},
+    return helper.output_of(
+        "linspace", {"Start": first, "Stop": last, "Num": count}, dtype=first.dtype
     )
-    return out
 
 
 def eye(
@@ -337,8 +308,7 @@ def diag(diagonal: Any) -> Variable:
     helper = LayerHelper("diag")
     if not isinstance(diagonal, Variable):
         diagonal = assign(diagonal)
-    out = helper.create_variable_for_type_inference(dtype=diagonal.dtype)
-    helper.append_op(type="diag", inputs={"Diagonal": [diagonal]}, outputs={"Out": [out]})
+    out = helper.output_of("diag", {"Diagonal": [diagonal]}, dtype=diagonal.dtype)
     out.stop_gradient = True
     return out
 
@@ -400,3 +370,6 @@ def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
     outs = [helper.create_variable_for_type_inference(dtype=v.dtype) for v in input]
     helper.append_op(type="meshgrid", inputs={"X": input}, outputs={"Out": outs})
     return outs
+
+
+export_defined(globals())

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_variable_and_dtype
 from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import one_op
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "crf_decoding",
-    "edit_distance",
-    "gather_tree",
-    "linear_chain_crf",
-]
 
 _FLOATS = ["float32", "float64"]
 
@@ -65,18 +60,17 @@ def crf_decoding(
     """
     check_variable_and_dtype(input, "input", _FLOATS, "crf_decoding")
     helper = LayerHelper("crf_decoding")
-    path = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="crf_decoding",
-        inputs={
+    return helper.output_of(
+        "crf_decoding",
+        {
             "Emission": input,
             "Transition": helper.get_parameter(param_attr.name),
             "Label": label,
             "Length": length,
         },
-        outputs={"ViterbiPath": [path]},
+        dtype="int64",
+        slot="ViterbiPath",
     )
-    return path
 
 
 def edit_distance(
@@ -103,40 +97,30 @@ def edit_distance(
     if ignored_tokens:
         input = _erase(helper, input, ignored_tokens)
         label = _erase(helper, label, ignored_tokens)
-    distance = helper.create_variable_for_type_inference("float32")
-    count = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="edit_distance",
-        inputs={
+    distance, count = helper.outputs_of(
+        "edit_distance",
+        {
             "Hyps": input,
             "Refs": label,
             "HypsLength": input_length,
             "RefsLength": label_length,
         },
-        outputs={"Out": [distance], "SequenceNum": [count]},
-        attrs={"normalized": normalized},
+        {"normalized": normalized},
+        Out="float32",
+        SequenceNum="int64",
     )
     return distance, count
 
 
 def _erase(helper: LayerHelper, x: Variable, tokens: list[int]) -> Variable:
-    out = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="sequence_erase",
-        inputs={"X": [x]},
-        outputs={"Out": [out]},
-        attrs={"tokens": list(tokens)},
-    )
-    return out
+    return helper.output_of("sequence_erase", {"X": [x]}, {"tokens": list(tokens)}, dtype="int64")
 
 
 def gather_tree(ids: Variable, parents: Variable) -> Variable:
     """Return whole paths of a beam search from each step's ids and the beams they came from."""
     check_variable_and_dtype(ids, "ids", ["int32", "int64"], "gather_tree")
     check_variable_and_dtype(parents, "parents", ["int32", "int64"], "gather_tree")
-    helper = LayerHelper("gather_tree")
-    out = helper.create_variable_for_type_inference(ids.dtype)
-    helper.append_op(
-        type="gather_tree", inputs={"Ids": [ids], "Parents": [parents]}, outputs={"Out": [out]}
-    )
-    return out
+    return one_op("gather_tree", {"Ids": [ids], "Parents": [parents]}, dtype=ids.dtype)
+
+
+export_defined(globals())

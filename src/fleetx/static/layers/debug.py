@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import one_op
 from fleetx.static.variable import Variable
 
 __all__ = ["Assert", "Print"]
@@ -42,13 +43,10 @@ def Print(
     )
     if print_phase.lower() not in _PHASES:
         raise ValueError(f"print_phase of Print must be one of {_PHASES}, not {print_phase!r}.")
-    helper = LayerHelper(f"print_{input.name}")
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="print",
-        inputs={"In": [input]},
-        outputs={"Out": [out]},
-        attrs={
+    return one_op(
+        "print",
+        {"In": [input]},
+        {
             "first_n": first_n,
             "summarize": summarize,
             "message": message or "",
@@ -58,8 +56,9 @@ def Print(
             "print_tensor_lod": print_tensor_lod,
             "print_phase": print_phase.upper(),
         },
+        dtype=input.dtype,
+        layer=f"print_{input.name}",
     )
-    return out
 
 
 def Assert(

@@ -10,18 +10,11 @@ from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.dtypes import VarType
 from fleetx.static.layers.decode import Decoder
 from fleetx.static.layers.structure import map_structure
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "BasicDecoder",
-    "DecodeHelper",
-    "GreedyEmbeddingHelper",
-    "SampleEmbeddingHelper",
-    "TrainingHelper",
-]
 
 
 class DecodeHelper:
@@ -219,3 +212,6 @@ class BasicDecoder(Decoder):
             time=time, outputs=outputs, states=states, sample_ids=tokens
         )
         return self.OutputWrapper(outputs, tokens), states, inputs, finished
+
+
+export_defined(globals())

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.dtypes import VarType
 from fleetx.static.errors import ArgumentError
@@ -16,14 +17,6 @@ from fleetx.static.layers.build import (
     tensor_list,
 )
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "concat",
-    "split",
-    "stack",
-    "unbind",
-    "unstack",
-]
 
 
 def _array_to_tensor(
@@ -150,3 +143,6 @@ def split(
     outs = [helper.create_variable_for_type_inference(input.dtype) for _ in range(count)]
     helper.append_op(type="split", inputs=inputs, outputs={"Out": outs}, attrs=attrs)
     return outs
+
+
+export_defined(globals())

@@ -10,23 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_type
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.switch import Switch
 from fleetx.static.program import LR_COUNTER_NAME, default_main_program
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "autoincreased_step_counter",
-    "cosine_decay",
-    "exponential_decay",
-    "inverse_time_decay",
-    "linear_lr_warmup",
-    "natural_exp_decay",
-    "noam_decay",
-    "piecewise_decay",
-    "polynomial_decay",
-]
 
 
 def autoincreased_step_counter(
@@ -199,3 +188,6 @@ def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: Any, end_l
                     )
                 assign(learning_rate, rate)
         return rate
+
+
+export_defined(globals())

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.errors import ArgumentError
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import FLOATS, NUMBERS, one_op
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "addmm",
-    "bmm",
-    "cholesky",
-    "cross",
-    "dist",
-    "dot",
-    "histogram",
-    "inverse",
-    "kron",
-    "l2_normalize",
-    "matmul",
-    "mul",
-    "t",
-    "trace",
-]
 
 
 def mul(
@@ -98,15 +82,10 @@ def t(input: Variable, name: str | None = None) -> Variable:
         raise ValueError(f"t takes at most 2 dimensions, not {input.shape}; use transpose.")
     check_variable_and_dtype(input, "input", NUMBERS, "transpose")
     helper = LayerHelper("t", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    x_shape = helper.create_variable_for_type_inference(input.dtype)
     if len(input.shape) == 1:
         return input
-    helper.append_op(
-        type="transpose2",
-        inputs={"X": [input]},
-        outputs={"Out": [out], "XShape": [x_shape]},
-        attrs={"axis": [1, 0]},
+    out, _ = helper.outputs_of(
+        "transpose2", {"X": [input]}, {"axis": [1, 0]}, Out=input.dtype, XShape=input.dtype
     )
     return out
 
@@ -144,13 +123,12 @@ def l2_normalize(
         axis = 0
     check_variable_and_dtype(x, "X", FLOATS, "norm")
     helper = LayerHelper("l2_normalize", name=name)
-    out = helper.create_variable_for_type_inference(dtype=x.dtype)
-    norm = helper.create_variable_for_type_inference(dtype=x.dtype)
-    helper.append_op(
-        type="norm",
-        inputs={"X": x},
-        outputs={"Out": out, "Norm": norm},
-        attrs={"axis": 1 if axis is None else axis, "epsilon": epsilon},
+    out, _ = helper.outputs_of(
+        "norm",
+        {"X": x},
+        {"axis": 1 if axis is None else axis, "epsilon": epsilon},
+        Out=x.dtype,
+        Norm=x.dtype,
     )
     return out
 
@@ -196,3 +174,6 @@ def histogram(
     check_variable_and_dtype(input, "X", NUMBERS, "histogram")
     attrs = {"bins": bins, "min": min, "max": max}
     return one_op("histogram", {"X": input}, attrs, dtype="int64", name=name)
+
+
+export_defined(globals())

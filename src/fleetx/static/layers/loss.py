@@ -4,32 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.errors import ShapeError
 from fleetx.static.initializer import Constant
 from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import one_op
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "bpr_loss",
-    "center_loss",
-    "cross_entropy",
-    "cross_entropy2",
-    "dice_loss",
-    "huber_loss",
-    "kldiv_loss",
-    "label_smooth",
-    "log_loss",
-    "margin_rank_loss",
-    "mse_loss",
-    "npair_loss",
-    "rank_loss",
-    "sigmoid_cross_entropy_with_logits",
-    "smooth_l1",
-    "softmax_with_cross_entropy",
-    "square_error_cost",
-    "teacher_student_sigmoid_loss",
-]
 
 IGNORE_INDEX = -100
 _FLOATS = ["float16", "float32", "float64"]
@@ -51,15 +32,13 @@ def cross_entropy(
     if not soft_label:
         return cross_entropy2(input, label, ignore_index)
     check_variable_and_dtype(input, "input", _FLOATS, "cross_entropy")
-    helper = LayerHelper("cross_entropy")
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="cross_entropy",
-        inputs={"X": [input], "Label": [label]},
-        outputs={"Y": [out]},
-        attrs={"soft_label": soft_label, "ignore_index": ignore_index},
+    return one_op(
+        "cross_entropy",
+        {"X": [input], "Label": [label]},
+        {"soft_label": soft_label, "ignore_index": ignore_index},
+        dtype=input.dtype,
+        slot="Y",
     )
-    return out
 
 
 def cross_entropy2(input: Variable, label: Variable, ignore_index: int = IGNORE_INDEX) -> Variable:
@@ -83,13 +62,10 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
     check_variable_and_dtype(input, "input", _WIDE, "square_error_cost")
     check_variable_and_dtype(label, "label", _WIDE, "square_error_cost")
     helper = LayerHelper("square_error_cost")
-    difference = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="elementwise_sub", inputs={"X": [input], "Y": [label]}, outputs={"Out": [difference]}
+    difference = helper.output_of(
+        "elementwise_sub", {"X": [input], "Y": [label]}, dtype=input.dtype
     )
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type="square", inputs={"X": [difference]}, outputs={"Out": [out]})
-    return out
+    return helper.output_of("square", {"X": [difference]}, dtype=input.dtype)
 
 
 def softmax_with_cross_entropy(
@@ -103,18 +79,17 @@ def softmax_with_cross_entropy(
 ) -> Any:
     """Return the cross entropy of softmax(logits); with `return_softmax`, (loss, softmax)."""
     helper = LayerHelper("softmax_with_cross_entropy")
-    softmax = helper.create_variable_for_type_inference(logits.dtype)
-    loss = helper.create_variable_for_type_inference(logits.dtype)
-    helper.append_op(
-        type="softmax_with_cross_entropy",
-        inputs={"Logits": logits, "Label": label},
-        outputs={"Softmax": softmax, "Loss": loss},
-        attrs={
+    softmax, loss = helper.outputs_of(
+        "softmax_with_cross_entropy",
+        {"Logits": logits, "Label": label},
+        {
             "soft_label": soft_label,
             "ignore_index": ignore_index,
             "numeric_stable_mode": numeric_stable_mode,
             "axis": axis,
         },
+        Softmax=logits.dtype,
+        Loss=logits.dtype,
     )
     return (loss, softmax) if return_softmax else loss
 
@@ -128,15 +103,13 @@ def sigmoid_cross_entropy_with_logits(
 ) -> Variable:
     """Return the cross entropy of yes/no decisions; `normalize` divides by their number."""
     check_variable_and_dtype(x, "input", _FLOATS, "sigmoid_cross_entropy_with_logits")
-    helper = LayerHelper("sigmoid_cross_entropy_with_logits", name=name)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="sigmoid_cross_entropy_with_logits",
-        inputs={"X": x, "Label": label},
-        attrs={"ignore_index": ignore_index, "normalize": normalize},
-        outputs={"Out": out},
+    return one_op(
+        "sigmoid_cross_entropy_with_logits",
+        {"X": x, "Label": label},
+        {"ignore_index": ignore_index, "normalize": normalize},
+        dtype=x.dtype,
+        name=name,
     )
-    return out
 
 
 def mse_loss(input: Variable, label: Variable) -> Variable:
@@ -159,13 +132,12 @@ def smooth_l1(
     check_variable_and_dtype(x, "X", _WIDE, "smooth_l1_loss")
     check_variable_and_dtype(y, "Y", _WIDE, "smooth_l1_loss")
     helper = LayerHelper("smooth_l1_loss")
-    difference = helper.create_variable_for_type_inference(x.dtype)
-    loss = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="smooth_l1_loss",
-        inputs={"X": x, "Y": y, "InsideWeight": inside_weight, "OutsideWeight": outside_weight},
-        outputs={"Diff": difference, "Out": loss},
-        attrs={"sigma": 1.0 if sigma is None else sigma},
+    _, loss = helper.outputs_of(
+        "smooth_l1_loss",
+        {"X": x, "Y": y, "InsideWeight": inside_weight, "OutsideWeight": outside_weight},
+        {"sigma": 1.0 if sigma is None else sigma},
+        Diff=x.dtype,
+        Out=x.dtype,
     )
     return loss
 
@@ -190,24 +162,22 @@ def log_loss(
     input: Variable, label: Variable, epsilon: float = 1e-4, name: str | None = None
 ) -> Variable:
     """Return the cross entropy of probabilities with yes/no labels."""
-    helper = LayerHelper("log_loss", name=name)
     check_variable_and_dtype(input, "input", ["float32"], "log_loss")
     check_variable_and_dtype(label, "label", ["float32"], "log_loss")
-    loss = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="log_loss",
-        inputs={"Predicted": [input], "Labels": [label]},
-        outputs={"Loss": [loss]},
-        attrs={"epsilon": epsilon},
+    return one_op(
+        "log_loss",
+        {"Predicted": [input], "Labels": [label]},
+        {"epsilon": epsilon},
+        dtype=input.dtype,
+        slot="Loss",
+        name=name,
     )
-    return loss
 
 
 def kldiv_loss(
     x: Variable, target: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
     """Return the divergence of `target` from exp(x); reduction: none, mean, sum or batchmean."""
-    helper = LayerHelper("kldiv_loss", name=name)
     check_variable_and_dtype(x, "x", _WIDE, "kldiv_loss")
     check_variable_and_dtype(target, "target", _WIDE, "kldiv_loss")
     check_type(reduction, "reduction", str, "kldiv_loss")
@@ -215,14 +185,14 @@ def kldiv_loss(
         raise ShapeError(
             f"reduction of kldiv_loss must be one of {', '.join(_REDUCTIONS)}, not {reduction!r}."
         )
-    loss = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="kldiv_loss",
-        inputs={"X": x, "Target": target},
-        outputs={"Loss": loss},
-        attrs={"reduction": reduction},
+    return one_op(
+        "kldiv_loss",
+        {"X": x, "Target": target},
+        {"reduction": reduction},
+        dtype=x.dtype,
+        slot="Loss",
+        name=name,
     )
-    return loss
 
 
 def label_smooth(
@@ -236,41 +206,33 @@ def label_smooth(
     if not 0.0 <= epsilon <= 1.0:
         raise ValueError(f"epsilon of label_smooth must be between 0 and 1, but is {epsilon}.")
     check_variable_and_dtype(label, "label", _WIDE, "label_smooth")
-    helper = LayerHelper("label_smooth", name=name)
     label.stop_gradient = True
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type="label_smooth",
-        inputs={"X": label, "PriorDist": prior_dist},
-        outputs={"Out": out},
-        attrs={"epsilon": float(epsilon)},
+    return one_op(
+        "label_smooth",
+        {"X": label, "PriorDist": prior_dist},
+        {"epsilon": float(epsilon)},
+        dtype=dtype,
+        name=name,
     )
-    return out
 
 
 def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
     """Return the Bayesian personalised ranking loss of scores against the item that was chosen."""
-    helper = LayerHelper("bpr_loss", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype)
     check_variable_and_dtype(input, "input", _FLOATS, "bpr_loss")
-    helper.append_op(type="bpr_loss", inputs={"X": [input], "Label": [label]}, outputs={"Y": [out]})
-    return out
+    return one_op(
+        "bpr_loss", {"X": [input], "Label": [label]}, dtype=input.dtype, slot="Y", name=name
+    )
 
 
 def rank_loss(
     label: Variable, left: Variable, right: Variable, name: str | None = None
 ) -> Variable:
     """Return the loss of RankNet: label 1 where `left` should score higher than `right`."""
-    helper = LayerHelper("rank_loss", name=name)
     for value, what in ((label, "label"), (left, "left"), (right, "right")):
         check_variable_and_dtype(value, what, ["float32"], "rank_loss")
-    out = helper.create_variable_for_type_inference("float32")
-    helper.append_op(
-        type="rank_loss",
-        inputs={"Label": label, "Left": left, "Right": right},
-        outputs={"Out": out},
+    return one_op(
+        "rank_loss", {"Label": label, "Left": left, "Right": right}, dtype="float32", name=name
     )
-    return out
 
 
 def margin_rank_loss(
@@ -280,13 +242,12 @@ def margin_rank_loss(
     helper = LayerHelper("margin_rank_loss", name=name)
     for value, what in ((label, "label"), (left, "left"), (right, "right")):
         check_variable_and_dtype(value, what, ["float32"], "margin_rank_loss")
-    out = helper.create_variable_for_type_inference(left.dtype)
-    active = helper.create_variable_for_type_inference(left.dtype)
-    helper.append_op(
-        type="margin_rank_loss",
-        inputs={"Label": label, "X1": left, "X2": right},
-        outputs={"Out": out, "Activated": active},
-        attrs={"margin": margin},
+    out, _ = helper.outputs_of(
+        "margin_rank_loss",
+        {"Label": label, "X1": left, "X2": right},
+        {"margin": margin},
+        Out=left.dtype,
+        Activated=left.dtype,
     )
     return out
 
@@ -385,3 +346,6 @@ def dice_loss(
     overlap = layers.reduce_sum(input * truth, dim=dims)
     whole = layers.reduce_sum(input, dim=dims) + layers.reduce_sum(truth, dim=dims)
     return layers.reduce_mean(1 - overlap * 2 / (whole + epsilon))
+
+
+export_defined(globals())

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import unique_name
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.errors import ArgumentError
@@ -13,44 +14,6 @@ from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.activations import exp, log
 from fleetx.static.layers.build import FLOATS, NUMBERS, one_op
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "addcmul",
-    "allclose",
-    "clamp",
-    "clip",
-    "clip_by_norm",
-    "cumsum",
-    "elementwise_add",
-    "elementwise_div",
-    "elementwise_equal",
-    "elementwise_floordiv",
-    "elementwise_max",
-    "elementwise_min",
-    "elementwise_mod",
-    "elementwise_mul",
-    "elementwise_pow",
-    "elementwise_sub",
-    "has_inf",
-    "has_nan",
-    "isfinite",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "logsumexp",
-    "mean",
-    "reduce_all",
-    "reduce_any",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
-    "scale",
-    "sum",
-    "sums",
-]
 
 
 def _elementwise(op_type: str) -> Callable[..., Variable]:
@@ -339,3 +302,6 @@ def allclose(
     check_type(equal_nan, "equal_nan", bool, "allclose")
     attrs = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
     return one_op("allclose", {"Input": input, "Other": other}, attrs, dtype="bool", name=name)
+
+
+export_defined(globals())

@@ -102,14 +102,13 @@ def mean_iou(
     helper = LayerHelper("mean_iou")
     check_variable_and_dtype(input, "Predictions", ["int32", "int64"], "mean_iou")
     check_variable_and_dtype(label, "Labels", ["int32", "int64"], "mean_iou")
-    mean = helper.create_variable_for_type_inference("float32")
-    wrong = helper.create_variable_for_type_inference("int32")
-    correct = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type="mean_iou",
-        inputs={"Predictions": input, "Labels": label},
-        outputs={"OutMeanIou": mean, "OutWrong": wrong, "OutCorrect": correct},
-        attrs={"num_classes": num_classes},
+    mean, wrong, correct = helper.outputs_of(
+        "mean_iou",
+        {"Predictions": input, "Labels": label},
+        {"num_classes": num_classes},
+        OutMeanIou="float32",
+        OutWrong="int32",
+        OutCorrect="int32",
     )
     return mean, wrong, correct
 

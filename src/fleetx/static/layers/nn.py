@@ -8,6 +8,7 @@ from typing import Any
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.errors import ShapeError
 from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import one_op
 from fleetx.static.variable import Variable
 
 __all__ = [
@@ -62,18 +63,16 @@ def fc(
         weight = helper.create_parameter(
             attr=attr, shape=[math.prod(var.shape[num_flatten_dims:]), size], dtype=dtype
         )
-        product = helper.create_variable_for_type_inference(dtype)
-        helper.append_op(
-            type="mul",
-            inputs={"X": var, "Y": weight},
-            outputs={"Out": product},
-            attrs={"x_num_col_dims": num_flatten_dims, "y_num_col_dims": 1},
+        product = helper.output_of(
+            "mul",
+            {"X": var, "Y": weight},
+            {"x_num_col_dims": num_flatten_dims, "y_num_col_dims": 1},
+            dtype=dtype,
         )
         products.append(product)
     total = products[0]
     if len(products) > 1:
-        total = helper.create_variable_for_type_inference(dtype)
-        helper.append_op(type="sum", inputs={"X": products}, outputs={"Out": total})
+        total = helper.output_of("sum", {"X": products}, dtype=dtype)
     return helper.append_activation(helper.append_bias_op(total, dim_start=num_flatten_dims))
 
 
@@ -92,23 +91,21 @@ def _embedding(
     check_variable_and_dtype(input, "input", ["int64"], layer)
     check_dtype(dtype, "dtype", _FLOATS, layer)
     weight = helper.create_parameter(attr=helper.param_attr, shape=size, dtype=dtype)
-    out = helper.create_variable_for_type_inference(dtype)
     if padding_idx is None:
         padding_idx = -1
     elif padding_idx < 0:
         padding_idx += size[0]
-    helper.append_op(
-        type=op_type,
-        inputs={"Ids": input, "W": weight},
-        outputs={"Out": out},
-        attrs={
+    return helper.output_of(
+        op_type,
+        {"Ids": input, "W": weight},
+        {
             "is_sparse": is_sparse,
             "is_distributed": is_distributed,
             "remote_prefetch": is_sparse and not is_distributed,
             "padding_idx": padding_idx,
         },
+        dtype=dtype,
     )
-    return out
 
 
 def embedding(
@@ -204,16 +201,14 @@ def softmax(
     input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1
 ) -> Variable:
     """Turn numbers into probabilities along an axis."""
-    helper = LayerHelper("softmax", input=input, name=name)
     check_variable_and_dtype(input, "input", _FLOATS, "softmax")
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="softmax",
-        inputs={"X": input},
-        outputs={"Out": out},
-        attrs={"axis": axis, "use_cudnn": use_cudnn},
+    return one_op(
+        "softmax",
+        {"X": input},
+        {"axis": axis, "use_cudnn": use_cudnn},
+        dtype=input.dtype,
+        name=name,
     )
-    return out
 
 
 def log_softmax(
@@ -231,16 +226,13 @@ def log_softmax(
     if dtype is not None:
         check_dtype(dtype, "dtype", _FLOATS, "log_softmax")
         x = cast(input, dtype)
-    shares = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="softmax",
-        inputs={"X": x},
-        outputs={"Out": shares},
-        attrs={"axis": -1 if axis is None else axis, "use_cudnn": False},
+    shares = helper.output_of(
+        "softmax",
+        {"X": x},
+        {"axis": -1 if axis is None else axis, "use_cudnn": False},
+        dtype=x.dtype,
     )
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(type="log", inputs={"X": shares}, outputs={"Out": out})
-    return out
+    return helper.output_of("log", {"X": shares}, dtype=x.dtype)
 
 
 def cos_sim(X: Variable, Y: Variable) -> Variable:
@@ -293,9 +285,7 @@ def fsp_matrix(x: Variable, y: Variable) -> Variable:
     check_variable_and_dtype(x, "x", ["float32", "float64"], "fsp_matrix")
     check_variable_and_dtype(y, "y", ["float32", "float64"], "fsp_matrix")
     helper = LayerHelper("fsp_matrix", x=x)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(type="fsp", inputs={"X": x, "Y": y}, outputs={"Out": out})
-    return out
+    return helper.output_of("fsp", {"X": x, "Y": y}, dtype=x.dtype)
 
 
 def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True) -> Variable:
@@ -323,8 +313,5 @@ def row_conv(
         shape=[future_context_size + 1, input.shape[-1]],
         dtype=input.dtype,
     )
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="row_conv", inputs={"X": [input], "Filter": [weight]}, outputs={"Out": [out]}
-    )
+    out = helper.output_of("row_conv", {"X": [input], "Filter": [weight]}, dtype=input.dtype)
     return helper.append_activation(out)

@@ -13,62 +13,13 @@ from fleetx.static.layers.window_args import (
     resolve_padding,
 )
 from fleetx.static.variable import Variable
+from fleetx.static.variants import LAYOUTS, of_axes
 
 __all__ = ["adaptive_pool2d", "adaptive_pool3d", "pool2d", "pool3d"]
 
 
 def _pool(
     n: int,
-    input: Variable,
-    pool_size: Any,
-    pool_type: str,
-    pool_stride: Any,
-    pool_padding: Any,
-    global_pooling: bool,
-    use_cudnn: bool,
-    ceil_mode: bool,
-    name: str | None,
-    exclusive: bool,
-    data_format: str,
-) -> Variable:
-    layer = f"pool{n}d"
-    check_choice(pool_type, "pool_type", ("max", "avg"), layer)
-    if global_pooling is False and pool_size == -1:
-        raise ValueError(
-            f"pool_size of {layer} must be given unless global_pooling is True, but is {pool_size}."
-        )
-    check_use_cudnn(use_cudnn, layer, TypeError)
-    check_choice(
-        data_format, "data_format", ("NCHW", "NHWC") if n == 2 else ("NCDHW", "NDHWC"), layer
-    )
-    pool_size = convert_to_list(pool_size, n, "pool_size")
-    pool_stride = convert_to_list(pool_stride, n, "pool_stride")
-    padding, algorithm = resolve_padding(pool_padding, n, data_format.endswith("C"), layer)
-    if algorithm == "VALID" and ceil_mode:
-        raise ValueError(f"ceil_mode of {layer} must be False where pool_padding is 'VALID'.")
-    helper = LayerHelper(layer, input=input, name=name)
-    out = helper.create_variable_for_type_inference(helper.input_dtype())
-    helper.append_op(
-        type=layer,
-        inputs={"X": input},
-        outputs={"Out": out},
-        attrs={
-            "pooling_type": pool_type,
-            "ksize": pool_size,
-            "global_pooling": global_pooling,
-            "strides": pool_stride,
-            "paddings": padding,
-            "padding_algorithm": algorithm,
-            "use_cudnn": use_cudnn,
-            "ceil_mode": ceil_mode,
-            "exclusive": exclusive,
-            "data_format": data_format,
-        },
-    )
-    return out
-
-
-def pool2d(
     input: Variable,
     pool_size: Any = -1,
     pool_type: str = "max",
@@ -82,35 +33,48 @@ def pool2d(
     data_format: str = "NCHW",
 ) -> Variable:
     """Take the maximum or mean of windows of images; `exclusive` leaves padding out of means."""
-    return _pool(
-        2, input, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn,
-        ceil_mode, name, exclusive, data_format,
-    )  # fmt: skip
-
-
-def pool3d(
-    input: Variable,
-    pool_size: Any = -1,
-    pool_type: str = "max",
-    pool_stride: Any = 1,
-    pool_padding: Any = 0,
-    global_pooling: bool = False,
-    use_cudnn: bool = True,
-    ceil_mode: bool = False,
-    name: str | None = None,
-    exclusive: bool = True,
-    data_format: str = "NCDHW",
-) -> Variable:
-    """Take the maximum or mean of windows of volumes; `exclusive` leaves padding out of means."""
-    return _pool(
-        3, input, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn,
-        ceil_mode, name, exclusive, data_format,
-    )  # fmt: skip
+    layer = f"pool{n}d"
+    check_choice(pool_type, "pool_type", ("max", "avg"), layer)
+    if global_pooling is False and pool_size == -1:
+        raise ValueError(
+            f"pool_size of {layer} must be given unless global_pooling is True, but is {pool_size}."
+        )
+    check_use_cudnn(use_cudnn, layer, TypeError)
+    check_choice(data_format, "data_format", LAYOUTS[n], layer)
+    pool_size = convert_to_list(pool_size, n, "pool_size")
+    pool_stride = convert_to_list(pool_stride, n, "pool_stride")
+    padding, algorithm = resolve_padding(pool_padding, n, data_format.endswith("C"), layer)
+    if algorithm == "VALID" and ceil_mode:
+        raise ValueError(f"ceil_mode of {layer} must be False where pool_padding is 'VALID'.")
+    helper = LayerHelper(layer, input=input, name=name)
+    return helper.output_of(
+        layer,
+        {"X": input},
+        {
+            "pooling_type": pool_type,
+            "ksize": pool_size,
+            "global_pooling": global_pooling,
+            "strides": pool_stride,
+            "paddings": padding,
+            "padding_algorithm": algorithm,
+            "use_cudnn": use_cudnn,
+            "ceil_mode": ceil_mode,
+            "exclusive": exclusive,
+            "data_format": data_format,
+        },
+        dtype=helper.input_dtype(),
+    )
 
 
 def _adaptive(
-    n: int, input: Variable, pool_size: Any, pool_type: str, require_index: bool, name: str | None
+    n: int,
+    input: Variable,
+    pool_size: Any,
+    pool_type: str = "max",
+    require_index: bool = False,
+    name: str | None = None,
 ) -> Any:
+    """Pool images to a given size; with `require_index`, also return where each maximum was."""
     layer = f"adaptive_pool{n}d"
     allowed = ["float16", "float32", "float64", "int32", "int64"]
     check_variable_and_dtype(input, "input", allowed, layer)
@@ -134,23 +98,7 @@ def _adaptive(
     return (out, outputs["Mask"]) if require_index else out
 
 
-def adaptive_pool2d(
-    input: Variable,
-    pool_size: Any,
-    pool_type: str = "max",
-    require_index: bool = False,
-    name: str | None = None,
-) -> Any:
-    """Pool images to a given size; with `require_index`, also return where each maximum was."""
-    return _adaptive(2, input, pool_size, pool_type, require_index, name)
-
-
-def adaptive_pool3d(
-    input: Variable,
-    pool_size: Any,
-    pool_type: str = "max",
-    require_index: bool = False,
-    name: str | None = None,
-) -> Any:
-    """Pool volumes to a given size; with `require_index`, also return where each maximum was."""
-    return _adaptive(3, input, pool_size, pool_type, require_index, name)
+pool2d = of_axes(_pool, "pool2d", 2)
+pool3d = of_axes(_pool, "pool3d", 3)
+adaptive_pool2d = of_axes(_adaptive, "adaptive_pool2d", 2)
+adaptive_pool3d = of_axes(_adaptive, "adaptive_pool3d", 3)

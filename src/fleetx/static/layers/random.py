@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.dtypes import convert_dtype, dtype_name
 from fleetx.static.errors import ArgumentError
@@ -15,17 +16,13 @@ from fleetx.static.layers.build import FLOATS, INTS, mixed_argument, one_op, sha
 from fleetx.static.program import device_guard
 from fleetx.static.variable import Variable
 
-__all__ = [
-    "bernoulli",
-    "gaussian_random",
-    "gaussian_random_batch_size_like",
-    "randint",
-    "randn",
-    "randperm",
-    "sampling_id",
-    "uniform_random",
-    "uniform_random_batch_size_like",
-]
+# Where a shape goes that is a Variable, or a list with Variables in it.
+_SHAPE = {
+    "attr": "shape",
+    "whole": "ShapeTensor",
+    "parts": "ShapeTensorList",
+    "dtype": "int64",
+}
 
 
 def _check_positive(shape: Any, layer: str) -> None:
@@ -58,19 +55,8 @@ def uniform_random(
         "max": float(max),
         "dtype": int(convert_dtype(dtype)),
     }
-    mixed_argument(
-        helper,
-        shape,
-        inputs=inputs,
-        attrs=attrs,
-        attr="shape",
-        whole="ShapeTensor",
-        parts="ShapeTensorList",
-        dtype="int64",
-    )
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(type="uniform_random", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    mixed_argument(helper, shape, inputs=inputs, attrs=attrs, **_SHAPE)
+    return helper.output_of("uniform_random", inputs, attrs, dtype=dtype)
 
 
 def gaussian_random(
@@ -84,8 +70,6 @@ def gaussian_random(
     """Return normally distributed values; the shape may be, or hold, Variables."""
     check_type(shape, "shape", (list, tuple, Variable), "gaussian_random")
     check_dtype(dtype, "dtype", FLOATS, "gaussian_random")
-    helper = LayerHelper("gaussian_random", name=name)
-    out = helper.create_variable_for_type_inference(dtype)
     inputs: dict[str, Any] = {}
     attrs = {
         "mean": float(mean),
@@ -94,8 +78,7 @@ def gaussian_random(
         "dtype": int(convert_dtype(dtype)),
     }
     shape_argument(shape, inputs, attrs, "gaussian_random")
-    helper.append_op(type="gaussian_random", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return one_op("gaussian_random", inputs, attrs, dtype=dtype, name=name)
 
 
 def _like(
@@ -182,16 +165,7 @@ def randint(
     helper = LayerHelper("randint", name=name)
     inputs: dict[str, Any] = {}
     attrs: dict[str, Any] = {"low": low, "high": high, "seed": seed}
-    mixed_argument(
-        helper,
-        shape,
-        inputs=inputs,
-        attrs=attrs,
-        attr="shape",
-        whole="ShapeTensor",
-        parts="ShapeTensorList",
-        dtype="int64",
-    )
+    mixed_argument(helper, shape, inputs=inputs, attrs=attrs, **_SHAPE)
     if out is not None:
         check_dtype(dtype, "dtype", dtype_name(out.dtype), "randint")
     elif name is None:
@@ -264,3 +238,6 @@ def bernoulli(x: Variable, name: str | None = None) -> Variable:
     """Return 1 with probability x, else 0."""
     check_variable_and_dtype(x, "x", FLOATS, "bernoulli")
     return one_op("bernoulli", {"X": x}, dtype=x.dtype, name=name, stop_gradient=True)
+
+
+export_defined(globals())

@@ -5,19 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_type
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import check_choice
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "image_resize",
-    "image_resize_short",
-    "interpolate",
-    "resize_bilinear",
-    "resize_nearest",
-    "resize_trilinear",
-]
+from fleetx.static.variants import with_first
 
 _METHODS = {
     "BILINEAR": ("bilinear", 4),
@@ -119,9 +112,7 @@ def interpolate(
         "align_mode": align_mode,
         "data_layout": "NHWC" if data_format.endswith("C") else "NCHW",
     }
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type=f"{method}_interp", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return helper.output_of(f"{method}_interp", inputs, attrs, dtype=input.dtype)
 
 
 def image_resize(
@@ -138,16 +129,9 @@ def image_resize(
     """Resize images (BILINEAR, NEAREST) or volumes (TRILINEAR); see `interpolate`."""
     check_choice(resample, "resample", ("BILINEAR", "TRILINEAR", "NEAREST"), "image_resize")
     return interpolate(
-        input,
-        out_shape,
-        scale,
-        name,
-        resample,
-        actual_shape,
-        align_corners,
-        align_mode,
+        input, out_shape, scale, name, resample, actual_shape, align_corners, align_mode,
         data_format,
-    )
+    )  # fmt: skip
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
@@ -162,7 +146,8 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
     return image_resize(input, out_shape=sizes, resample=resample)
 
 
-def resize_bilinear(
+def _resize(
+    resample: str,
     input: Variable,
     out_shape: Any = None,
     scale: Any = None,
@@ -174,26 +159,13 @@ def resize_bilinear(
 ) -> Variable:
     """Resize images by linear interpolation; see `interpolate`."""
     return image_resize(
-        input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode,
+        input, out_shape, scale, name, resample, actual_shape, align_corners, align_mode,
         data_format,
     )  # fmt: skip
 
 
-def resize_trilinear(
-    input: Variable,
-    out_shape: Any = None,
-    scale: Any = None,
-    name: str | None = None,
-    actual_shape: Variable | None = None,
-    align_corners: bool = True,
-    align_mode: int = 1,
-    data_format: str = "NCDHW",
-) -> Variable:
-    """Resize volumes by linear interpolation; see `interpolate`."""
-    return image_resize(
-        input, out_shape, scale, name, "TRILINEAR", actual_shape, align_corners, align_mode,
-        data_format,
-    )  # fmt: skip
+resize_bilinear = with_first(_resize, "resize_bilinear", "BILINEAR")
+resize_trilinear = with_first(_resize, "resize_trilinear", "TRILINEAR", data_format="NCDHW")
 
 
 def resize_nearest(
@@ -209,3 +181,6 @@ def resize_nearest(
     return image_resize(
         input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format
     )
+
+
+export_defined(globals())

@@ -91,13 +91,13 @@ def argsort(
     """Return input sorted along an axis, and where the elements came from."""
     check_variable_and_dtype(input, "input", _SORTABLE, "argsort")
     helper = LayerHelper("argsort", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    ids = helper.create_variable_for_type_inference(VarType.INT64, stop_gradient=True)
-    helper.append_op(
-        type="argsort",
-        inputs={"X": input},
-        outputs={"Out": out, "Indices": ids},
-        attrs={"axis": axis, "descending": descending},
+    out, ids = helper.outputs_of(
+        "argsort",
+        {"X": input},
+        {"axis": axis, "descending": descending},
+        Out=input.dtype,
+        Indices=VarType.INT64,
+        no_grad="Out Indices",
     )
     return out, ids
 
@@ -112,11 +112,7 @@ def topk(input: Variable, k: Any, name: str | None = None) -> tuple[Variable, Va
     else:
         attrs["k"] = int(k)
     helper = LayerHelper("top_k", name=name)
-    values = helper.create_variable_for_type_inference(dtype=input.dtype)
-    indices = helper.create_variable_for_type_inference(dtype="int64")
-    helper.append_op(
-        type="top_k", inputs=inputs, outputs={"Out": [values], "Indices": [indices]}, attrs=attrs
-    )
+    values, indices = helper.outputs_of("top_k", inputs, attrs, Out=input.dtype, Indices="int64")
     values.stop_gradient = True
     indices.stop_gradient = True
     return values, indices
@@ -143,13 +139,8 @@ def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
     """Return the different values in the order they first appear, and where each element went."""
     check_variable_and_dtype(x, "x", NUMBERS, "unique")
     helper = LayerHelper("unique")
-    out = helper.create_variable_for_type_inference(dtype=x.dtype)
-    index = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type="unique",
-        inputs={"X": x},
-        outputs={"Out": [out], "Index": [index]},
-        attrs={"dtype": int(convert_dtype(dtype))},
+    out, index = helper.outputs_of(
+        "unique", {"X": x}, {"dtype": int(convert_dtype(dtype))}, Out=x.dtype, Index=dtype
     )
     return out, index
 
@@ -162,13 +153,12 @@ def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Var
     if len(x.shape) != 1:
         raise ValueError(f"unique_with_counts takes one dimension, not {x.shape}.")
     helper = LayerHelper("unique_with_counts")
-    out = helper.create_variable_for_type_inference(dtype=x.dtype)
-    index = helper.create_variable_for_type_inference(dtype)
-    count = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type="unique_with_counts",
-        inputs={"X": x},
-        outputs={"Out": [out], "Index": [index], "Count": [count]},
-        attrs={"dtype": int(convert_dtype(dtype))},
+    out, index, count = helper.outputs_of(
+        "unique_with_counts",
+        {"X": x},
+        {"dtype": int(convert_dtype(dtype))},
+        Out=x.dtype,
+        Index=dtype,
+        Count=dtype,
     )
     return out, index, count

@@ -5,33 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.dtypes import VarType
 from fleetx.static.errors import ShapeError
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "im2sequence",
-    "lod_append",
-    "lod_reset",
-    "sequence_concat",
-    "sequence_conv",
-    "sequence_enumerate",
-    "sequence_expand",
-    "sequence_expand_as",
-    "sequence_first_step",
-    "sequence_last_step",
-    "sequence_mask",
-    "sequence_pad",
-    "sequence_pool",
-    "sequence_reshape",
-    "sequence_reverse",
-    "sequence_scatter",
-    "sequence_slice",
-    "sequence_softmax",
-    "sequence_unpad",
-]
 
 _FLOATS = ["float32", "float64"]
 _POOL_TYPES = ("AVERAGE", "SUM", "SQRT", "MAX", "LAST", "FIRST")
@@ -96,16 +75,15 @@ def sequence_conv(
     weight = helper.create_parameter(
         helper.param_attr, [filter_size * input.shape[1], num_filters], dtype
     )
-    product = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type="sequence_conv",
-        inputs={"X": [input], "Filter": [weight]},
-        outputs={"Out": [product]},
-        attrs={
+    product = helper.output_of(
+        "sequence_conv",
+        {"X": [input], "Filter": [weight]},
+        {
             "contextStride": filter_stride,
             "contextStart": -(filter_size // 2) if padding_start is None else padding_start,
             "contextLength": filter_size,
         },
+        dtype=dtype,
     )
     return helper.append_activation(helper.append_bias_op(product))
 
@@ -135,13 +113,12 @@ def sequence_pool(
         raise ShapeError(f"pool_type of sequence_pool must be one of {kinds}, not {pool_type!r}.")
     helper = LayerHelper("sequence_pool", input=input)
     dtype = helper.input_dtype()
-    out = helper.create_variable_for_type_inference(dtype)
-    max_index = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type="sequence_pool",
-        inputs={"X": [input]},
-        outputs={"Out": [out], "MaxIndex": [max_index]},
-        attrs={"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value},
+    out, max_index = helper.outputs_of(
+        "sequence_pool",
+        {"X": [input]},
+        {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value},
+        Out=dtype,
+        MaxIndex=dtype,
     )
     if pool_type == "max":
         max_index.stop_gradient = True
@@ -168,9 +145,7 @@ def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
             item, f"input[{i}]", ["int64", "float32", "float64"], "sequence_concat"
         )
     helper = LayerHelper("sequence_concat", input=input, name=name)
-    out = helper.create_variable_for_type_inference(helper.input_dtype())
-    helper.append_op(type="sequence_concat", inputs={"X": input}, outputs={"Out": [out]})
-    return out
+    return helper.output_of("sequence_concat", {"X": input}, dtype=helper.input_dtype())
 
 
 def sequence_slice(
@@ -360,3 +335,6 @@ def im2sequence(
         inputs["Y"] = [input_image_size]
         attrs["out_stride"] = pair(out_stride)
     return _append("im2sequence", inputs, input.dtype, attrs, name)
+
+
+export_defined(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.errors import ArgumentError
 from fleetx.static.layer_helper import LayerHelper
@@ -19,24 +20,6 @@ from fleetx.static.layers.build import (
 )
 from fleetx.static.layers.creation import zeros
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "crop",
-    "crop_tensor",
-    "gather",
-    "gather_nd",
-    "index_sample",
-    "index_select",
-    "multiplex",
-    "pad",
-    "pad2d",
-    "pad_constant_like",
-    "scatter",
-    "scatter_nd",
-    "scatter_nd_add",
-    "slice",
-    "strided_slice",
-]
 
 
 # -- slices --------------------------------------------------------------------------------------
@@ -83,9 +66,7 @@ def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Varia
             helper, value, word, inputs=inputs, attrs=attrs, flags=flags, whole_is_unknown=True
         )
     attrs["infer_flags"] = flags
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type="slice", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return helper.output_of("slice", inputs, attrs, dtype=input.dtype)
 
 
 def strided_slice(
@@ -109,9 +90,7 @@ def strided_slice(
             helper, value, word, inputs=inputs, attrs=attrs, flags=flags, whole_is_unknown=False
         )
     attrs["infer_flags"] = flags
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type="strided_slice", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return helper.output_of("strided_slice", inputs, attrs, dtype=input.dtype)
 
 
 # -- indices -------------------------------------------------------------------------------------
@@ -282,3 +261,6 @@ def crop_tensor(
             inputs[f"{slot}Tensor"] = tensor_list(helper, value)
     helper.append_op(type="crop_tensor", inputs=inputs, outputs={"Out": out}, attrs=attrs)
     return out
+
+
+export_defined(globals())

@@ -8,6 +8,7 @@ from typing import Any
 from fleetx.static import unique_name
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.layers.build import one_op
 from fleetx.static.layers.control_flow import ConditionalBlock, ConditionalBlockGuard, parent_of
 from fleetx.static.variable import Variable
 
@@ -75,13 +76,12 @@ def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[V
     check_type(mask, "mask", Variable, "split_lod_tensor")
     check_type(level, "level", int, "split_lod_tensor")
     helper = LayerHelper("split_lod_tensor")
-    out_true = helper.create_variable_for_type_inference(input.dtype)
-    out_false = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="split_lod_tensor",
-        inputs={"X": input, "Mask": mask},
-        outputs={"OutTrue": out_true, "OutFalse": out_false},
-        attrs={"level": level},
+    out_true, out_false = helper.outputs_of(
+        "split_lod_tensor",
+        {"X": input, "Mask": mask},
+        {"level": level},
+        OutTrue=input.dtype,
+        OutFalse=input.dtype,
     )
     return out_true, out_false
 
@@ -92,15 +92,12 @@ def merge_lod_tensor(
     """Put together again what `split_lod_tensor` split by the same mask."""
     for value, name in ((x, "x"), (mask, "mask"), (in_true, "in_true"), (in_false, "in_false")):
         check_type(value, name, Variable, "merge_lod_tensor")
-    helper = LayerHelper("merge_lod_tensor")
-    out = helper.create_variable_for_type_inference(in_true.dtype)
-    helper.append_op(
-        type="merge_lod_tensor",
-        inputs={"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false},
-        outputs={"Out": out},
-        attrs={"level": level},
+    return one_op(
+        "merge_lod_tensor",
+        {"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false},
+        {"level": level},
+        dtype=in_true.dtype,
     )
-    return out
 
 
 class IfElse:

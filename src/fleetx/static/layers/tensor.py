@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.dtypes import VarType, convert_dtype
 from fleetx.static.errors import ArgumentError
@@ -22,25 +23,6 @@ from fleetx.static.layers.build import (
     tensor_list,
 )
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "assign",
-    "autoincreased_step_counter",
-    "cast",
-    "expand",
-    "expand_as",
-    "flatten",
-    "flip",
-    "rank",
-    "reshape",
-    "reverse",
-    "roll",
-    "shape",
-    "size",
-    "squeeze",
-    "transpose",
-    "unsqueeze",
-]
 
 _CASTABLE = (*ANY, "int8", "int16", "uint8")
 
@@ -206,9 +188,7 @@ def expand(x: Variable, expand_times: Any, name: str | None = None) -> Variable:
         whole="ExpandTimes",
         parts="expand_times_tensor",
     )
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(type="expand", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return helper.output_of("expand", inputs, attrs, dtype=x.dtype)
 
 
 def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
@@ -299,3 +279,6 @@ def autoincreased_step_counter(
         )
         counter.stop_gradient = True
     return counter
+
+
+export_defined(globals())

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "add_position_encoding",
-    "affine_channel",
-    "affine_grid",
-    "grid_sampler",
-    "pixel_shuffle",
-    "psroi_pool",
-    "random_crop",
-    "roi_align",
-    "roi_pool",
-    "shuffle_channel",
-    "similarity_focus",
-    "space_to_depth",
-    "temporal_shift",
-    "unfold",
-]
 
 _WIDE = ["float32", "float64"]
 
@@ -172,17 +156,16 @@ def roi_pool(
     check_type(input, "input", Variable, "roi_pool")
     check_type(rois, "rois", Variable, "roi_pool")
     helper = LayerHelper("roi_pool", input=input)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    places = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type="roi_pool",
-        inputs={"X": input, "ROIs": rois, "RoisLod": rois_lod},
-        outputs={"Out": out, "Argmax": places},
-        attrs={
+    out, _ = helper.outputs_of(
+        "roi_pool",
+        {"X": input, "ROIs": rois, "RoisLod": rois_lod},
+        {
             "pooled_height": pooled_height,
             "pooled_width": pooled_width,
             "spatial_scale": spatial_scale,
         },
+        Out=input.dtype,
+        Argmax="int32",
     )
     return out
 
@@ -251,3 +234,6 @@ def similarity_focus(
         raise ValueError("indexes of similarity_focus must not be empty.")
     helper = LayerHelper("similarity_focus", name=name)
     return _simple(helper, {"X": input}, {"axis": axis, "indexes": indexes}, input.dtype)
+
+
+export_defined(globals())

@@ -5,46 +5,9 @@ An optimizer keeps the rate in a persistable variable of its program (`_var_name
 `layers/learning_rate_scheduler.py`.
 """
 
+from fleetx.exports import export_imported
 from fleetx.static.lr.base import LRScheduler
-from fleetx.static.lr.cycles import (
-    CosineAnnealingDecay,
-    CosineAnnealingWarmRestarts,
-    CyclicLR,
-    OneCycleLR,
-    ReduceOnPlateau,
-)
-from fleetx.static.lr.decay import (
-    ExponentialDecay,
-    InverseTimeDecay,
-    LambdaDecay,
-    LinearLR,
-    LinearWarmup,
-    MultiplicativeDecay,
-    MultiStepDecay,
-    NaturalExpDecay,
-    NoamDecay,
-    PiecewiseDecay,
-    PolynomialDecay,
-    StepDecay,
-)
+from fleetx.static.lr.cycles import *  # noqa: F403
+from fleetx.static.lr.decay import *  # noqa: F403
 
-__all__ = [
-    "CosineAnnealingDecay",
-    "CosineAnnealingWarmRestarts",
-    "CyclicLR",
-    "ExponentialDecay",
-    "InverseTimeDecay",
-    "LRScheduler",
-    "LambdaDecay",
-    "LinearLR",
-    "LinearWarmup",
-    "MultiStepDecay",
-    "MultiplicativeDecay",
-    "NaturalExpDecay",
-    "NoamDecay",
-    "OneCycleLR",
-    "PiecewiseDecay",
-    "PolynomialDecay",
-    "ReduceOnPlateau",
-    "StepDecay",
-]
+export_imported(globals())

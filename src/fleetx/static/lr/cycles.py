@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static.lr.base import LRScheduler, check_int, check_range, check_rate
 
 
@@ -336,3 +337,6 @@ def _number(metrics: Any) -> float:
             f"metrics of ReduceOnPlateau.step must be a number, not {type(metrics).__name__}."
         )
     return float(metrics.item() if hasattr(metrics, "item") else metrics)
+
+
+export_defined(globals())

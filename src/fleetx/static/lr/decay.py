@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.lr.base import LRScheduler, check_int, check_range
 
 
@@ -312,3 +313,6 @@ class LinearLR(LRScheduler):
 def _check_function(value: Any, owner: str) -> None:
     if not callable(value):
         raise TypeError(f"lr_lambda of {owner} must be a function, not {type(value).__name__}.")
+
+
+export_defined(globals())

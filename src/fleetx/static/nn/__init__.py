@@ -1,5 +1,6 @@
 """Layers as classes on a program's Variables, with the names of Paddle 2's `paddle.nn`."""
 
+from fleetx.exports import export_imported
 from fleetx.static.nn import functional
 from fleetx.static.nn.activation import *  # noqa: F403
 from fleetx.static.nn.common import *  # noqa: F403
@@ -10,3 +11,5 @@ from fleetx.static.nn.loss import *  # noqa: F403
 from fleetx.static.nn.norm import *  # noqa: F403
 from fleetx.static.nn.pooling import *  # noqa: F403
 from fleetx.static.nn.transformer import *  # noqa: F403
+
+export_imported(globals())

@@ -2,282 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.initializer import Constant
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
+from fleetx.static.nn.layer_of import FunctionLayer, layer_of
 from fleetx.static.variable import Variable
 
-__all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "LeakyReLU",
-    "LogSigmoid",
-    "LogSoftmax",
-    "Maxout",
-    "Mish",
-    "PReLU",
-    "ReLU",
-    "ReLU6",
-    "SELU",
-    "SiLU",
-    "Sigmoid",
-    "Silu",
-    "Softmax",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Swish",
-    "Tanh",
-    "Tanhshrink",
-    "ThresholdedReLU",
-]
 
-
-class _Activation(Layer):
-    """Calls one of the activation functions with what the constructor was given."""
-
-    _function: Callable[..., Variable]
-
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__()
-        self._settings: tuple[Any, ...] = ()
-
-    def forward(self, x: Variable) -> Variable:
-        """Apply the function."""
-        return type(self)._function(x, *self._settings)
-
+class _Activation(FunctionLayer):
     def extra_repr(self) -> str:
         """Return the settings."""
-        return ", ".join(str(s) for s in self._settings)
+        return ", ".join(str(s) for s in self._settings.values())
 
 
-class ReLU(_Activation):
-    """max(x, 0)."""
-
-    _function = staticmethod(F.relu)
-
-
-class ReLU6(_Activation):
-    """min(max(x, 0), 6)."""
-
-    _function = staticmethod(F.relu6)
-
-
-class Sigmoid(_Activation):
-    """1 / (1 + exp(-x))."""
-
-    _function = staticmethod(F.sigmoid)
-
-
-class Tanh(_Activation):
-    """The hyperbolic tangent."""
-
-    _function = staticmethod(F.tanh)
-
-
-class Hardswish(_Activation):
-    """x min(max(x + 3, 0), 6) / 6."""
-
-    _function = staticmethod(F.hardswish)
-
-
-class Hardsigmoid(_Activation):
-    """x / 6 + 1 / 2, kept between 0 and 1."""
-
-    _function = staticmethod(F.hardsigmoid)
-
-
-class Swish(_Activation):
-    """x sigmoid(x)."""
-
-    _function = staticmethod(F.swish)
-
-
-class Silu(_Activation):
-    """x sigmoid(x)."""
-
-    _function = staticmethod(F.silu)
-
-
+CELU = layer_of("CELU", F.celu, base=_Activation)
+ELU = layer_of("ELU", F.elu, base=_Activation)
+GELU = layer_of("GELU", F.gelu, base=_Activation)
+GLU = layer_of("GLU", F.glu, base=_Activation)
+Hardshrink = layer_of("Hardshrink", F.hardshrink, base=_Activation)
+Hardsigmoid = layer_of("Hardsigmoid", F.hardsigmoid, base=_Activation, arguments="name")
+Hardswish = layer_of("Hardswish", F.hardswish, base=_Activation)
+Hardtanh = layer_of("Hardtanh", F.hardtanh, base=_Activation)
+LeakyReLU = layer_of("LeakyReLU", F.leaky_relu, base=_Activation)
+LogSigmoid = layer_of("LogSigmoid", F.log_sigmoid, base=_Activation)
+LogSoftmax = layer_of("LogSoftmax", F.log_softmax, base=_Activation, arguments="axis name")
+Maxout = layer_of("Maxout", F.maxout, base=_Activation)
+Mish = layer_of("Mish", F.mish, base=_Activation)
+ReLU = layer_of("ReLU", F.relu, base=_Activation)
+ReLU6 = layer_of("ReLU6", F.relu6, base=_Activation)
+SELU = layer_of("SELU", F.selu, base=_Activation)
+Sigmoid = layer_of("Sigmoid", F.sigmoid, base=_Activation)
+Silu = layer_of("Silu", F.silu, base=_Activation)
 SiLU = Silu
-
-
-class Mish(_Activation):
-    """x tanh(softplus(x))."""
-
-    _function = staticmethod(F.mish)
-
-
-class Softsign(_Activation):
-    """x / (1 + abs(x))."""
-
-    _function = staticmethod(F.softsign)
-
-
-class Tanhshrink(_Activation):
-    """x - tanh(x)."""
-
-    _function = staticmethod(F.tanhshrink)
-
-
-class LogSigmoid(_Activation):
-    """log(sigmoid(x))."""
-
-    _function = staticmethod(F.log_sigmoid)
-
-
-class LeakyReLU(_Activation):
-    """x where positive, a small multiple of it elsewhere."""
-
-    _function = staticmethod(F.leaky_relu)
-
-    def __init__(self, negative_slope: float = 0.01, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (negative_slope,)
-
-
-class ELU(_Activation):
-    """x where positive, alpha (exp(x) - 1) elsewhere."""
-
-    _function = staticmethod(F.elu)
-
-    def __init__(self, alpha: float = 1.0, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (alpha,)
-
-
-class CELU(_Activation):
-    """x where positive, alpha (exp(x / alpha) - 1) elsewhere."""
-
-    _function = staticmethod(F.celu)
-
-    def __init__(self, alpha: float = 1.0, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (alpha,)
-
-
-class SELU(_Activation):
-    """A scaled ELU that keeps mean and variance."""
-
-    _function = staticmethod(F.selu)
-
-    def __init__(
-        self,
-        scale: float = 1.0507009873554804934193349852946,
-        alpha: float = 1.6732632423543772848170429916717,
-        name: str | None = None,
-    ) -> None:
-        super().__init__()
-        self._settings = (scale, alpha)
-
-
-class GELU(_Activation):
-    """x times the normal distribution function of x."""
-
-    _function = staticmethod(F.gelu)
-
-    def __init__(self, approximate: bool = False, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (approximate,)
-
-
-class GLU(_Activation):
-    """The first half of x times the sigmoid of the second."""
-
-    _function = staticmethod(F.glu)
-
-    def __init__(self, axis: int = -1, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (axis,)
-
-
-class Hardtanh(_Activation):
-    """x, kept between min and max."""
-
-    _function = staticmethod(F.hardtanh)
-
-    def __init__(self, min: float = -1.0, max: float = 1.0, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (min, max)
-
-
-class Hardshrink(_Activation):
-    """x, but zero between -threshold and threshold."""
-
-    _function = staticmethod(F.hardshrink)
-
-    def __init__(self, threshold: float = 0.5, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (threshold,)
-
-
-class Softshrink(_Activation):
-    """x moved towards zero by the threshold."""
-
-    _function = staticmethod(F.softshrink)
-
-    def __init__(self, threshold: float = 0.5, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (threshold,)
-
-
-class ThresholdedReLU(_Activation):
-    """x where greater than the threshold, zero elsewhere."""
-
-    _function = staticmethod(F.thresholded_relu)
-
-    def __init__(self, threshold: float = 1.0, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (threshold,)
-
-
-class Softplus(_Activation):
-    """log(1 + exp(beta x)) / beta."""
-
-    _function = staticmethod(F.softplus)
-
-    def __init__(self, beta: float = 1, threshold: float = 20, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (beta, threshold)
-
-
-class Softmax(_Activation):
-    """Probabilities along an axis."""
-
-    _function = staticmethod(F.softmax)
-
-    def __init__(self, axis: int = -1, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (axis,)
-
-
-class LogSoftmax(_Activation):
-    """The logarithm of softmax."""
-
-    _function = staticmethod(F.log_softmax)
-
-    def __init__(self, axis: int = -1, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (axis,)
-
-
-class Maxout(_Activation):
-    """The maximum over groups of channels."""
-
-    _function = staticmethod(F.maxout)
-
-    def __init__(self, groups: int, axis: int = 1, name: str | None = None) -> None:
-        super().__init__()
-        self._settings = (groups, axis)
+Softmax = layer_of("Softmax", F.softmax, base=_Activation, arguments="axis name")
+Softplus = layer_of("Softplus", F.softplus, base=_Activation)
+Softshrink = layer_of("Softshrink", F.softshrink, base=_Activation)
+Softsign = layer_of("Softsign", F.softsign, base=_Activation)
+Swish = layer_of("Swish", F.swish, base=_Activation)
+Tanh = layer_of("Tanh", F.tanh, base=_Activation)
+Tanhshrink = layer_of("Tanhshrink", F.tanhshrink, base=_Activation)
+ThresholdedReLU = layer_of("ThresholdedReLU", F.thresholded_relu, base=_Activation)
 
 
 class PReLU(Layer):
@@ -300,3 +67,6 @@ class PReLU(Layer):
     def forward(self, x: Variable) -> Variable:
         """Apply the function."""
         return F.prelu(x, self._weight, self._data_format)
+
+
+export_defined(globals())

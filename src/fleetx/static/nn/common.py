@@ -4,36 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import op_with_x_shape
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
+from fleetx.static.nn.layer_of import layer_of
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "Bilinear",
-    "ChannelShuffle",
-    "CosineSimilarity",
-    "Dropout",
-    "Dropout2D",
-    "Dropout3D",
-    "Embedding",
-    "Flatten",
-    "Fold",
-    "Identity",
-    "Linear",
-    "Pad1D",
-    "Pad2D",
-    "Pad3D",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "Unfold",
-    "Upsample",
-    "UpsamplingBilinear2D",
-    "UpsamplingNearest2D",
-    "ZeroPad2D",
-]
 
 
 class Identity(Layer):
@@ -150,25 +128,24 @@ class Dropout(Layer):
 class Dropout2D(Layer):
     """Sets whole channels of images to zero while training."""
 
+    _drop = staticmethod(F.dropout2d)
+
     def __init__(self, p: float = 0.5, data_format: str = "NCHW", name: str | None = None) -> None:
         super().__init__()
         self.p, self.data_format = p, data_format
 
     def forward(self, input: Variable) -> Variable:
         """Drop channels."""
-        return F.dropout2d(input, self.p, self.training, self.data_format)
+        return self._drop(input, self.p, self.training, self.data_format)
 
 
-class Dropout3D(Layer):
+class Dropout3D(Dropout2D):
     """Sets whole channels of volumes to zero while training."""
 
-    def __init__(self, p: float = 0.5, data_format: str = "NCDHW", name: str | None = None) -> None:
-        super().__init__()
-        self.p, self.data_format = p, data_format
+    _drop = staticmethod(F.dropout3d)
 
-    def forward(self, input: Variable) -> Variable:
-        """Drop channels."""
-        return F.dropout3d(input, self.p, self.training, self.data_format)
+    def __init__(self, p: float = 0.5, data_format: str = "NCDHW", name: str | None = None) -> None:
+        super().__init__(p, data_format, name)
 
 
 class Flatten(Layer):
@@ -280,6 +257,8 @@ class Upsample(Layer):
 class UpsamplingNearest2D(Upsample):
     """Resizes images by taking the nearest pixel."""
 
+    _method = ("nearest", False)
+
     def __init__(
         self,
         size: Any = None,
@@ -287,60 +266,20 @@ class UpsamplingNearest2D(Upsample):
         data_format: str = "NCHW",
         name: str | None = None,
     ) -> None:
-        super().__init__(size, scale_factor, "nearest", False, 0, data_format)
+        super().__init__(size, scale_factor, *self._method, 0, data_format)
 
 
-class UpsamplingBilinear2D(Upsample):
+class UpsamplingBilinear2D(UpsamplingNearest2D):
     """Resizes images by linear interpolation with aligned corners."""
 
-    def __init__(
-        self,
-        size: Any = None,
-        scale_factor: Any = None,
-        data_format: str = "NCHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(size, scale_factor, "bilinear", True, 0, data_format)
+    _method = ("bilinear", True)
 
 
-class PixelShuffle(Layer):
-    """Turns channels into pixels."""
+PixelShuffle = layer_of("PixelShuffle", F.pixel_shuffle)
 
-    def __init__(
-        self, upscale_factor: int, data_format: str = "NCHW", name: str | None = None
-    ) -> None:
-        super().__init__()
-        self._factor, self._data_format = upscale_factor, data_format
+PixelUnshuffle = layer_of("PixelUnshuffle", F.pixel_unshuffle)
 
-    def forward(self, x: Variable) -> Variable:
-        """Rearrange."""
-        return F.pixel_shuffle(x, self._factor, self._data_format)
-
-
-class PixelUnshuffle(Layer):
-    """Turns pixels into channels."""
-
-    def __init__(
-        self, downscale_factor: int, data_format: str = "NCHW", name: str | None = None
-    ) -> None:
-        super().__init__()
-        self._factor, self._data_format = downscale_factor, data_format
-
-    def forward(self, x: Variable) -> Variable:
-        """Rearrange."""
-        return F.pixel_unshuffle(x, self._factor, self._data_format)
-
-
-class ChannelShuffle(Layer):
-    """Mixes the channels of groups."""
-
-    def __init__(self, groups: int, data_format: str = "NCHW", name: str | None = None) -> None:
-        super().__init__()
-        self._groups, self._data_format = groups, data_format
-
-    def forward(self, x: Variable) -> Variable:
-        """Rearrange."""
-        return F.channel_shuffle(x, self._groups, self._data_format)
+ChannelShuffle = layer_of("ChannelShuffle", F.channel_shuffle)
 
 
 class CosineSimilarity(Layer):
@@ -392,3 +331,6 @@ class Fold(Layer):
     def forward(self, input: Variable) -> Variable:
         """Return the images."""
         return F.fold(input, *self._arguments)
+
+
+export_defined(globals())

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.initializer import Normal
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "Conv1D",
-    "Conv1DTranspose",
-    "Conv2D",
-    "Conv2DTranspose",
-    "Conv3D",
-    "Conv3DTranspose",
-]
 
 
 class _Conv(Layer):
@@ -240,3 +232,6 @@ class Conv3DTranspose(_TransposedConv):
             in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation,
             groups, weight_attr, bias_attr, data_format,
         )  # fmt: skip
+
+
+export_defined(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.initializer import Constant, Normal
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op
@@ -12,21 +13,6 @@ from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.param_attr import ParamAttr
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "BatchNorm",
-    "BatchNorm1D",
-    "BatchNorm2D",
-    "BatchNorm3D",
-    "GroupNorm",
-    "InstanceNorm1D",
-    "InstanceNorm2D",
-    "InstanceNorm3D",
-    "LayerNorm",
-    "LocalResponseNorm",
-    "SpectralNorm",
-    "SyncBatchNorm",
-]
 
 
 class _Statistics(Layer):
@@ -353,3 +339,6 @@ class SpectralNorm(Layer):
         """Return the normalised weight."""
         inputs = {"Weight": x, "U": self.weight_u, "V": self.weight_v}
         return one_op("spectral_norm", inputs, self._attrs, dtype=x.dtype)
+
+
+export_defined(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.dtypes import dtype_name
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.common import Dropout, Linear
@@ -21,15 +22,6 @@ from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.norm import LayerNorm
 from fleetx.static.param_attr import ParamAttr
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "MultiHeadAttention",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-]
 
 
 def _additive(mask: Variable | None, dtype: Any) -> Variable | None:
@@ -118,26 +110,32 @@ class MultiHeadAttention(Layer):
 class _Block(Layer):
     """A layer of an encoder or decoder: attentions and a small network, each with a short cut."""
 
-    def _build(
+    _attentions: tuple[str, ...]
+
+    def __init__(
         self,
-        attentions: list[str],
         d_model: int,
         nhead: int,
         dim_feedforward: int,
-        dropout: float,
-        activation: str,
-        attn_dropout: float | None,
-        act_dropout: float | None,
-        normalize_before: bool,
-        weight_attr: Any,
-        bias_attr: Any,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        attn_dropout: float | None = None,
+        act_dropout: float | None = None,
+        normalize_before: bool = False,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
     ) -> None:
+        super().__init__()
+        self._config = (
+            d_model, nhead, dim_feedforward, dropout, activation, attn_dropout, act_dropout,
+            normalize_before, weight_attr, bias_attr,
+        )  # fmt: skip
         self.normalize_before = normalize_before
         self.activation = getattr(F, activation)
-        n = len(attentions) + 1
+        n = len(self._attentions) + 1
         weights, biases = _attrs(weight_attr, n), _attrs(bias_attr, n)
         within = dropout if attn_dropout is None else attn_dropout
-        for i, name in enumerate(attentions):
+        for i, name in enumerate(self._attentions):
             attention = MultiHeadAttention(
                 d_model, nhead, within, weight_attr=weights[i], bias_attr=biases[i]
             )
@@ -164,25 +162,7 @@ class _Block(Layer):
 class TransformerEncoderLayer(_Block):
     """Attention of a sequence to itself, then a small network."""
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        attn_dropout: float | None = None,
-        act_dropout: float | None = None,
-        normalize_before: bool = False,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-    ) -> None:
-        super().__init__()
-        self._config = (
-            d_model, nhead, dim_feedforward, dropout, activation, attn_dropout, act_dropout,
-            normalize_before, weight_attr, bias_attr,
-        )  # fmt: skip
-        self._build(["self_attn"], *self._config)
+    _attentions = ("self_attn",)
 
     def forward(self, src: Variable, src_mask: Variable | None = None) -> Variable:
         """Return the sequence after attention and network."""
@@ -194,25 +174,7 @@ class TransformerEncoderLayer(_Block):
 class TransformerDecoderLayer(_Block):
     """Attention of a sequence to itself and to an encoded one, then a small network."""
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        attn_dropout: float | None = None,
-        act_dropout: float | None = None,
-        normalize_before: bool = False,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-    ) -> None:
-        super().__init__()
-        self._config = (
-            d_model, nhead, dim_feedforward, dropout, activation, attn_dropout, act_dropout,
-            normalize_before, weight_attr, bias_attr,
-        )  # fmt: skip
-        self._build(["self_attn", "cross_attn"], *self._config)
+    _attentions = ("self_attn", "cross_attn")
 
     def forward(
         self,
@@ -316,3 +278,6 @@ class Transformer(Layer):
     ) -> Variable:
         """Return the decoded target sequence."""
         return self.decoder(tgt, self.encoder(src, src_mask), tgt_mask, memory_mask)
+
+
+export_defined(globals())

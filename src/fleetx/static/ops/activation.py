@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx.static.infer_rules import same_as
-from fleetx.static.op_registry import get_op, op
+from fleetx.static.op_registry import op
 
 _hardtanh = torch._C._nn.hardtanh
 
@@ -73,103 +73,66 @@ for _name, _function in {
     _unary(_name, _function, **({"attrs": {"use_cudnn": False}} if _name == "relu" else {}))
 
 
-def _gelu(x: Tensor, *, approximate: bool) -> Tensor:
-    return F.gelu(x, approximate="tanh" if approximate else "none")
-
-
-def _leaky_relu(x: Tensor, *, alpha: float) -> Tensor:
-    return F.leaky_relu(x, alpha)
-
-
-def _elu(x: Tensor, *, alpha: float) -> Tensor:
-    return F.elu(x, alpha)
-
-
-def _celu(x: Tensor, *, alpha: float) -> Tensor:
-    return F.celu(x, alpha)
-
-
-def _selu(x: Tensor, *, scale: float, alpha: float) -> Tensor:
-    return torch._C._nn.elu(x, alpha, scale)
-
-
-def _relu6(x: Tensor, *, threshold: float) -> Tensor:
-    return _hardtanh(x, 0.0, threshold)
-
-
-def _brelu(x: Tensor, *, t_min: float, t_max: float) -> Tensor:
-    return _hardtanh(x, t_min, t_max)
-
-
-def _soft_relu(x: Tensor, *, threshold: float) -> Tensor:
-    return torch.log1p(torch.exp(_hardtanh(x, -threshold, threshold)))
-
-
-def _softplus(x: Tensor, *, beta: float, threshold: float) -> Tensor:
-    return F.softplus(x, beta, threshold)
-
-
-def _hard_shrink(x: Tensor, *, threshold: float) -> Tensor:
-    return F.hardshrink(x, threshold)
-
-
-def _hard_sigmoid(x: Tensor, *, slope: float, offset: float) -> Tensor:
-    return _hardtanh(x * slope + offset, 0.0, 1.0)
-
-
 def _hard_swish(x: Tensor, *, threshold: float, scale: float, offset: float) -> Tensor:
     if threshold == 6.0 and scale == 6.0 and offset == 3.0:
         return F.hardswish(x)
     return x * _hardtanh(x + offset, 0.0, threshold) / scale
 
 
-def _swish(x: Tensor, *, beta: float) -> Tensor:
-    return F.silu(x) if beta == 1.0 else x * torch.sigmoid(x * beta)
-
-
-def _mish(x: Tensor, *, threshold: float) -> Tensor:
-    return x * torch.tanh(F.softplus(x, 1.0, threshold))
-
-
-def _stanh(x: Tensor, *, scale_a: float, scale_b: float) -> Tensor:
-    return torch.tanh(x * scale_a) * scale_b
-
-
-def _thresholded_relu(x: Tensor, *, threshold: float) -> Tensor:
-    return F.threshold(x, threshold, 0.0)
-
-
-def _logit(x: Tensor, *, eps: float) -> Tensor:
-    return torch.logit(x, eps or None)
-
-
-_with("gelu", _gelu, approximate=False)
-_with("leaky_relu", _leaky_relu, alpha=0.02)
-_with("elu", _elu, alpha=1.0)
-_with("celu", _celu, alpha=1.0)
-_with("selu", _selu, scale=1.0507009873554805, alpha=1.6732632423543772)
-_with("relu6", _relu6, threshold=6.0)
-_with("brelu", _brelu, t_min=0.0, t_max=24.0)
-_with("soft_relu", _soft_relu, threshold=40.0)
-_with("softplus", _softplus, beta=1.0, threshold=20.0)
-_with("hard_shrink", _hard_shrink, threshold=0.5)
-_with("hard_sigmoid", _hard_sigmoid, slope=0.2, offset=0.5)
+_with(
+    "gelu",
+    lambda x, *, approximate: F.gelu(x, approximate="tanh" if approximate else "none"),
+    approximate=False,
+)
+_with("leaky_relu", lambda x, *, alpha: F.leaky_relu(x, alpha), alpha=0.02)
+_with("elu", lambda x, *, alpha: F.elu(x, alpha), alpha=1.0)
+_with("celu", lambda x, *, alpha: F.celu(x, alpha), alpha=1.0)
+_with(
+    "selu",
+    lambda x, *, scale, alpha: torch._C._nn.elu(x, alpha, scale),
+    scale=1.0507009873554805,
+    alpha=1.6732632423543772,
+)
+_with("relu6", lambda x, *, threshold: _hardtanh(x, 0.0, threshold), threshold=6.0)
+_with("brelu", lambda x, *, t_min, t_max: _hardtanh(x, t_min, t_max), t_min=0.0, t_max=24.0)
+_with(
+    "soft_relu",
+    lambda x, *, threshold: torch.log1p(torch.exp(_hardtanh(x, -threshold, threshold))),
+    threshold=40.0,
+)
+_with(
+    "softplus",
+    lambda x, *, beta, threshold: F.softplus(x, beta, threshold),
+    beta=1.0,
+    threshold=20.0,
+)
+_with("hard_shrink", lambda x, *, threshold: F.hardshrink(x, threshold), threshold=0.5)
+_with(
+    "hard_sigmoid",
+    lambda x, *, slope, offset: _hardtanh(x * slope + offset, 0.0, 1.0),
+    slope=0.2,
+    offset=0.5,
+)
 _with("hard_swish", _hard_swish, threshold=6.0, scale=6.0, offset=3.0)
-_with("swish", _swish, beta=1.0)
-_with("mish", _mish, threshold=20.0)
-_with("stanh", _stanh, scale_a=0.67, scale_b=1.7159)
-_with("thresholded_relu", _thresholded_relu, threshold=1.0)
-_with("logit", _logit, eps=1e-6)
+_with(
+    "swish", lambda x, *, beta: F.silu(x) if beta == 1.0 else x * torch.sigmoid(x * beta), beta=1.0
+)
+_with("mish", lambda x, *, threshold: x * torch.tanh(F.softplus(x, 1.0, threshold)), threshold=20.0)
+_with(
+    "stanh",
+    lambda x, *, scale_a, scale_b: torch.tanh(x * scale_a) * scale_b,
+    scale_a=0.67,
+    scale_b=1.7159,
+)
+_with("thresholded_relu", lambda x, *, threshold: F.threshold(x, threshold, 0.0), threshold=1.0)
+_with("logit", lambda x, *, eps: torch.logit(x, eps or None), eps=1e-6)
 
 
 @op("softshrink", attrs={"lambda": 0.5}, infer=same_as())
 def softshrink(x: Tensor, **attrs: float) -> Tensor:
     """X moved towards zero by lambda, zero within it."""
+    # `lambda` is a word of the language and cannot be a parameter.
     return F.softshrink(x, attrs["lambda"])
-
-
-# `lambda` is a word of the language and cannot be a parameter, so it is named here.
-get_op("softshrink").names = frozenset({"lambda"})
 
 
 @op("pow", inputs="X FactorTensor?", attrs={"factor": 1.0}, no_grad="FactorTensor", infer=same_as())

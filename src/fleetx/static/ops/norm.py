@@ -38,6 +38,7 @@ def _batch_norm(
     data_layout: str,
     use_global_stats: bool,
     trainable_statistics: bool,
+    **unused: Any,
 ) -> tuple[Any, ...]:
     """Normalise over all axes but the channels; while training, move Mean and Variance in place.
 
@@ -71,37 +72,21 @@ def _sync_batch_norm(
     variance: torch.Tensor,
     momentum_tensor: torch.Tensor | None,
     *,
-    is_test: bool,
-    momentum: float,
-    epsilon: float,
-    data_layout: str,
-    use_global_stats: bool,
-    trainable_statistics: bool,
     ctx: Any,
+    **settings: Any,
 ) -> tuple[Any, ...]:
     """Normalise by the statistics of all workers' batches while training."""
-    frozen = use_global_stats or (is_test and not trainable_statistics)
+    testing = settings["is_test"] and not settings["trainable_statistics"]
+    frozen = settings["use_global_stats"] or testing
     if frozen or ctx.is_meta or not comm.is_connected():
-        return _batch_norm(
-            x,
-            scale,
-            bias,
-            mean,
-            variance,
-            momentum_tensor,
-            is_test=is_test,
-            momentum=momentum,
-            epsilon=epsilon,
-            data_layout=data_layout,
-            use_global_stats=use_global_stats,
-            trainable_statistics=trainable_statistics,
-        )
-    last = data_layout == "NHWC" and x.dim() > 2
+        return _batch_norm(x, scale, bias, mean, variance, momentum_tensor, **settings)
+    epsilon = settings["epsilon"]
+    last = settings["data_layout"] == "NHWC" and x.dim() > 2
     if last:
         x = to_channels_first(x)
     y, batch_mean, batch_variance, _ = sync_batch_norm(x, scale, bias, epsilon)
     with torch.no_grad():
-        step = 1.0 - (momentum if momentum_tensor is None else float(momentum_tensor))
+        step = 1.0 - (settings["momentum"] if momentum_tensor is None else float(momentum_tensor))
         mean.lerp_(batch_mean.to(mean.dtype), step)
         variance.lerp_(batch_variance.to(variance.dtype), step)
     saved = (batch_variance + epsilon).rsqrt()
@@ -148,37 +133,10 @@ for _type, _function in (("batch_norm", _batch_norm), ("sync_batch_norm", _sync_
     infer=_infer_batch_norm,
 )
 def _inplace_abn(
-    x: torch.Tensor,
-    scale: torch.Tensor,
-    bias: torch.Tensor,
-    mean: torch.Tensor,
-    variance: torch.Tensor,
-    momentum_tensor: torch.Tensor | None,
-    *,
-    is_test: bool,
-    momentum: float,
-    epsilon: float,
-    data_layout: str,
-    use_global_stats: bool,
-    trainable_statistics: bool,
-    activation: str,
-    alpha: float,
+    *inputs: torch.Tensor, activation: str, alpha: float, **settings: Any
 ) -> tuple[Any, ...]:
     """Normalise as batch_norm does, then apply an activation."""
-    y, *rest = _batch_norm(
-        x,
-        scale,
-        bias,
-        mean,
-        variance,
-        momentum_tensor,
-        is_test=is_test,
-        momentum=momentum,
-        epsilon=epsilon,
-        data_layout=data_layout,
-        use_global_stats=use_global_stats,
-        trainable_statistics=trainable_statistics,
-    )
+    y, *rest = _batch_norm(*inputs, **settings)
     if activation == "leaky_relu":
         y = F.leaky_relu(y, alpha)
     elif activation == "elu":

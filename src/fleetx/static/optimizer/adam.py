@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.optimizer.base import Optimizer, require
 from fleetx.static.optimizer.state import Accumulator
 from fleetx.static.program import name_scope
@@ -215,3 +216,6 @@ class LambOptimizer(AdamOptimizer):
 Adam = AdamOptimizer
 Adamax = AdamaxOptimizer
 Lamb = LambOptimizer
+
+
+export_defined(globals())

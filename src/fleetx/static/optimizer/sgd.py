@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.optimizer.base import Optimizer, require
 from fleetx.static.optimizer.state import Accumulator
 
@@ -123,3 +124,6 @@ SGD = SGDOptimizer
 Momentum = MomentumOptimizer
 LarsMomentum = LarsMomentumOptimizer
 Dpsgd = DpsgdOptimizer
+
+
+export_defined(globals())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.readers.background import BackgroundIterator, Channel, pump, start_thread
 from fleetx.static.readers.batch import Reader
 
@@ -202,3 +203,6 @@ def _map_as_ready(
     finally:
         tasks.close()
         results.close()
+
+
+export_defined(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import unique_name
 from fleetx.static.dtypes import convert_dtype
 from fleetx.static.place import Place
@@ -112,3 +113,6 @@ def _append_ops(name: str | None, slots: Sequence[Slot], use_double_buffer: bool
         return reader
     append_double_buffer(main, buffer, reader)
     return buffer
+
+
+export_defined(globals())

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from math import ceil as _ceil
 from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.dtypes import VarType, convert_dtype, to_numpy
 from fleetx.static.layers.build import one_op, shape_argument
 from fleetx.static.tensor.common import or_default, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "arange",
-    "assign",
-    "clone",
-    "create_parameter",
-    "diag",
-    "diag_embed",
-    "diagflat",
-    "empty",
-    "empty_like",
-    "eye",
-    "full",
-    "full_like",
-    "linspace",
-    "meshgrid",
-    "ones",
-    "ones_like",
-    "to_tensor",
-    "tril",
-    "triu",
-    "zeros",
-    "zeros_like",
-]
 
 create_parameter = layers.create_parameter
 diag_embed = layers.diag_embed
@@ -146,7 +123,7 @@ def arange(
     out = layers.range(start, end, step, dtype)
     out.stop_gradient = True
     if not any(isinstance(v, Variable) for v in (start, end, step)):
-        out._set_inferred((max(0, math.ceil((end - start) / step)),), convert_dtype(dtype))
+        out._set_inferred((max(0, _ceil((end - start) / step)),), convert_dtype(dtype))
     return out
 
 
@@ -199,3 +176,6 @@ def meshgrid(*args: Any, **kwargs: Any) -> list[Variable]:
         args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
     )
     return layers.meshgrid(list(axes), kwargs.get("name"))
+
+
+export_defined(globals(), "create_parameter", "diag_embed")

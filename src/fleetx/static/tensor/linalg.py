@@ -5,33 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op
 from fleetx.static.tensor.common import binary, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "addmm",
-    "bmm",
-    "cholesky",
-    "cross",
-    "det",
-    "dist",
-    "dot",
-    "einsum",
-    "histogram",
-    "inverse",
-    "kron",
-    "matmul",
-    "matrix_power",
-    "mm",
-    "mv",
-    "norm",
-    "solve",
-    "t",
-    "trace",
-]
 
 bmm = layers.bmm
 kron = layers.kron
@@ -179,3 +158,6 @@ def _p_matrix_norm(x: Variable, p: float, axes: list[int], keepdim: bool, name: 
     total = layers.reduce_sum(layers.pow(size, p), dim=axes, keep_dim=keepdim)
     out = LayerHelper("p_matrix_norm", name=name).create_variable_for_type_inference(x.dtype)
     return one_op("pow", {"X": total}, {"factor": 1.0 / p}, dtype=x.dtype, out=out)
+
+
+export_defined(globals(), "bmm", "cholesky", "kron")

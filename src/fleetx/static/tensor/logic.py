@@ -4,31 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.layers.build import one_op
 from fleetx.static.tensor.common import as_pair, binary, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "allclose",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "equal",
-    "equal_all",
-    "greater_equal",
-    "greater_than",
-    "is_empty",
-    "isclose",
-    "less_equal",
-    "less_than",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "not_equal",
-]
+from fleetx.static.variants import with_first
 
 logical_and = layers.logical_and
 logical_or = layers.logical_or
@@ -36,39 +17,25 @@ logical_xor = layers.logical_xor
 logical_not = layers.logical_not
 
 
-def _compare(op_type: str, x: Any, y: Any, name: str | None) -> Variable:
+def _compare(op_type: str, x: Variable, y: Any, name: str | None = None) -> Variable:
     x, y = as_pair(x, y, op_type)
     return one_op(op_type, {"X": x, "Y": y}, dtype="bool", name=name, stop_gradient=True)
 
 
-def equal(x: Variable, y: Any, name: str | None = None) -> Variable:
-    """Return, element by element, x == y."""
-    return _compare("equal", x, y, name)
-
-
-def not_equal(x: Variable, y: Any, name: str | None = None) -> Variable:
-    """Return, element by element, x != y."""
-    return _compare("not_equal", x, y, name)
-
-
-def less_than(x: Variable, y: Any, name: str | None = None) -> Variable:
-    """Return, element by element, x < y."""
-    return _compare("less_than", x, y, name)
-
-
-def less_equal(x: Variable, y: Any, name: str | None = None) -> Variable:
-    """Return, element by element, x <= y."""
-    return _compare("less_equal", x, y, name)
-
-
-def greater_than(x: Variable, y: Any, name: str | None = None) -> Variable:
-    """Return, element by element, x > y."""
-    return _compare("greater_than", x, y, name)
-
-
-def greater_equal(x: Variable, y: Any, name: str | None = None) -> Variable:
-    """Return, element by element, x >= y."""
-    return _compare("greater_equal", x, y, name)
+equal = with_first(_compare, "equal", "equal", doc="Return, element by element, x == y.")
+not_equal = with_first(
+    _compare, "not_equal", "not_equal", doc="Return, element by element, x != y."
+)
+less_than = with_first(_compare, "less_than", "less_than", doc="Return, element by element, x < y.")
+less_equal = with_first(
+    _compare, "less_equal", "less_equal", doc="Return, element by element, x <= y."
+)
+greater_than = with_first(
+    _compare, "greater_than", "greater_than", doc="Return, element by element, x > y."
+)
+greater_equal = with_first(
+    _compare, "greater_equal", "greater_equal", doc="Return, element by element, x >= y."
+)
 
 
 def equal_all(x: Variable, y: Variable, name: str | None = None) -> Variable:
@@ -77,27 +44,7 @@ def equal_all(x: Variable, y: Variable, name: str | None = None) -> Variable:
 
 
 def _close(
-    op_type: str, x: Variable, y: Variable, rtol: float, atol: float, equal_nan: bool, name: Any
-) -> Variable:
-    attrs = {"rtol": float(rtol), "atol": float(atol), "equal_nan": equal_nan}
-    return one_op(
-        op_type, {"Input": x, "Other": y}, attrs, dtype="bool", name=name, stop_gradient=True
-    )
-
-
-def allclose(
-    x: Variable,
-    y: Variable,
-    rtol: float = 1e-05,
-    atol: float = 1e-08,
-    equal_nan: bool = False,
-    name: str | None = None,
-) -> Variable:
-    """Return whether |x - y| <= atol + rtol * |y| everywhere, as one bool."""
-    return _close("allclose", x, y, rtol, atol, equal_nan, name)
-
-
-def isclose(
+    op_type: str,
     x: Variable,
     y: Variable,
     rtol: float = 1e-05,
@@ -106,7 +53,19 @@ def isclose(
     name: str | None = None,
 ) -> Variable:
     """Return, element by element, |x - y| <= atol + rtol * |y|."""
-    return _close("isclose", x, y, rtol, atol, equal_nan, name)
+    attrs = {"rtol": float(rtol), "atol": float(atol), "equal_nan": equal_nan}
+    return one_op(
+        op_type, {"Input": x, "Other": y}, attrs, dtype="bool", name=name, stop_gradient=True
+    )
+
+
+isclose = with_first(_close, "isclose", "isclose")
+allclose = with_first(
+    _close,
+    "allclose",
+    "allclose",
+    doc="Return whether isclose(x, y) holds everywhere: one bool.",
+)
 
 
 def is_empty(x: Variable, name: str | None = None) -> Variable:
@@ -114,33 +73,22 @@ def is_empty(x: Variable, name: str | None = None) -> Variable:
     return layers.is_empty(x)
 
 
-def _bitwise(op_type: str, x: Variable, y: Variable, out: Variable | None, name: Any) -> Variable:
+def _bitwise(
+    op_type: str, x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
+) -> Variable:
     found = binary(op_type, x, y, name=name)
     return found if out is None else layers.assign(found, out)
 
 
-def bitwise_and(
-    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
-) -> Variable:
-    """Return x & y, bit by bit."""
-    return _bitwise("bitwise_and", x, y, out, name)
-
-
-def bitwise_or(
-    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
-) -> Variable:
-    """Return x | y, bit by bit."""
-    return _bitwise("bitwise_or", x, y, out, name)
-
-
-def bitwise_xor(
-    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
-) -> Variable:
-    """Return x ^ y, bit by bit."""
-    return _bitwise("bitwise_xor", x, y, out, name)
+bitwise_and = with_first(_bitwise, "bitwise_and", "bitwise_and", doc="Return x & y, bit by bit.")
+bitwise_or = with_first(_bitwise, "bitwise_or", "bitwise_or", doc="Return x | y, bit by bit.")
+bitwise_xor = with_first(_bitwise, "bitwise_xor", "bitwise_xor", doc="Return x ^ y, bit by bit.")
 
 
 def bitwise_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
     """Return ~x, bit by bit."""
     found = unary("bitwise_not", x, name=name)
     return found if out is None else layers.assign(found, out)
+
+
+export_defined(globals(), "logical_and", "logical_not", "logical_or", "logical_xor")

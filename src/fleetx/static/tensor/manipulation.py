@@ -5,49 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.checks import check_type
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import mixed_argument, one_op, op_with_x_shape
 from fleetx.static.tensor.common import axis_list, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "broadcast_shape",
-    "broadcast_tensors",
-    "broadcast_to",
-    "cast",
-    "chunk",
-    "concat",
-    "crop",
-    "expand",
-    "expand_as",
-    "flatten",
-    "flip",
-    "gather",
-    "gather_nd",
-    "moveaxis",
-    "put_along_axis",
-    "reshape",
-    "reverse",
-    "roll",
-    "scatter",
-    "scatter_nd",
-    "scatter_nd_add",
-    "shard_index",
-    "slice",
-    "split",
-    "squeeze",
-    "stack",
-    "strided_slice",
-    "take_along_axis",
-    "tile",
-    "transpose",
-    "unbind",
-    "unique",
-    "unsqueeze",
-    "unstack",
-]
 
 cast = layers.cast
 gather_nd = layers.gather_nd
@@ -139,9 +103,7 @@ def _with_sizes(
     attrs: dict[str, Any] = {}
     attr, whole, parts = names
     mixed_argument(helper, sizes, inputs=inputs, attrs=attrs, attr=attr, whole=whole, parts=parts)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(type=op_type, inputs=inputs, outputs={"Out": [out]}, attrs=attrs)
-    return out
+    return helper.output_of(op_type, inputs, attrs, dtype=x.dtype)
 
 
 def tile(x: Variable, repeat_times: Any, name: str | None = None) -> Variable:
@@ -290,3 +252,15 @@ def unique(
     wanted = (("Indices", return_index), ("Index", return_inverse), ("Counts", return_counts))
     found += [outs[slot] for slot, flag in wanted if flag]
     return found[0] if len(found) == 1 else tuple(found)
+
+
+export_defined(
+    globals(),
+    "cast",
+    "gather_nd",
+    "scatter_nd",
+    "scatter_nd_add",
+    "shard_index",
+    "unbind",
+    "unstack",
+)

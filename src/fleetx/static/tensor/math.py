@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import pi
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.dtypes import VarType, convert_dtype
 from fleetx.static.layers.build import one_op
@@ -59,46 +60,6 @@ _PAIRS = {
     "fmin": ("elementwise_fmin", "the smaller one, NaN only where both are"),
     "heaviside": ("elementwise_heaviside", "0, y or 1 by the sign of x"),
 }
-
-__all__ = [
-    *_ELEMENTWISE,
-    *_PAIRS,
-    "add_n",
-    "all",
-    "amax",
-    "amin",
-    "any",
-    "atan2",
-    "clip",
-    "count_nonzero",
-    "cumprod",
-    "cumsum",
-    "deg2rad",
-    "diagonal",
-    "floor_mod",
-    "increment",
-    "inner",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "lerp",
-    "logcumsumexp",
-    "logsumexp",
-    "max",
-    "min",
-    "mod",
-    "multiplex",
-    "nansum",
-    "neg",
-    "outer",
-    "pow",
-    "prod",
-    "rad2deg",
-    "scale",
-    "stanh",
-    "sum",
-    "tanh_",
-]
 
 
 def _elementwise(op_type: str, what: str) -> Callable[..., Variable]:
@@ -348,3 +309,6 @@ def cumprod(
     if dim is None:
         x, dim = layers.reshape(x, [-1]), 0
     return unary("cumprod", x, {"dim": dim}, name=name)
+
+
+export_defined(globals())

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.dtypes import convert_dtype
 from fleetx.static.layers.build import one_op, shape_argument
 from fleetx.static.tensor.common import or_default, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "bernoulli",
-    "multinomial",
-    "normal",
-    "rand",
-    "randint",
-    "randint_like",
-    "randn",
-    "randperm",
-    "standard_normal",
-    "uniform",
-]
 
 bernoulli = layers.bernoulli
 
@@ -110,3 +98,6 @@ def multinomial(
     """Return indices drawn with the probabilities in each row."""
     attrs = {"num_samples": num_samples, "replacement": replacement}
     return unary("multinomial", x, attrs, name=name, dtype="int64")
+
+
+export_defined(globals(), "bernoulli")

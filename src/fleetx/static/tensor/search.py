@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.checks import check_type
 from fleetx.static.dtypes import convert_dtype
@@ -11,21 +12,6 @@ from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op
 from fleetx.static.tensor.common import as_pair, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "argmax",
-    "argmin",
-    "argsort",
-    "index_sample",
-    "index_select",
-    "kthvalue",
-    "masked_select",
-    "nonzero",
-    "searchsorted",
-    "sort",
-    "topk",
-    "where",
-]
 
 index_sample = layers.index_sample
 
@@ -71,13 +57,8 @@ def _two(
     """Append an op that returns values and their indices."""
     check_type(x, "x", Variable, op_type)
     helper = LayerHelper(op_type, name=name)
-    values = helper.create_variable_for_type_inference(x.dtype)
-    indices = helper.create_variable_for_type_inference("int64", stop_gradient=True)
-    helper.append_op(
-        type=op_type,
-        inputs=inputs,
-        outputs={"Out": [values], "Indices": [indices]},
-        attrs=attrs,
+    values, indices = helper.outputs_of(
+        op_type, inputs, attrs, Out=x.dtype, Indices="int64", no_grad="Indices"
     )
     return values, indices
 
@@ -180,3 +161,6 @@ def searchsorted(
         name=name,
         stop_gradient=True,
     )
+
+
+export_defined(globals(), "index_sample")

@@ -1,23 +1,8 @@
 """Further layers."""
 
-from fleetx.static.layers.contrib import (
-    fused_embedding_seq_pool,
-    partial_concat,
-    partial_sum,
-    sparse_embedding,
-)
+from fleetx.static.layers.contrib import *  # noqa: F403
 from fleetx.static.layers.stacked_rnn import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
-from paddle._coverage import missing
+from paddle._coverage import exported, missing
 
-__all__ = [
-    "BasicGRUUnit",
-    "BasicLSTMUnit",
-    "basic_gru",
-    "basic_lstm",
-    "fused_embedding_seq_pool",
-    "partial_concat",
-    "partial_sum",
-    "sparse_embedding",
-]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

@@ -1,12 +1,7 @@
 """Writers of MultiSlot text."""
 
-from fleetx.data.data_generator import (
-    DataGenerator,
-    MultiSlotDataGenerator,
-    MultiSlotStringDataGenerator,
-)
-from paddle._coverage import missing
+from fleetx.data.data_generator import *  # noqa: F403
+from paddle._coverage import exported, missing
 
-__all__ = ["DataGenerator", "MultiSlotDataGenerator", "MultiSlotStringDataGenerator"]
-
+__all__ = exported(globals())
 __getattr__ = missing(__name__)

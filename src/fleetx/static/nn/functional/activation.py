@@ -4,42 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.layers.build import one_op
 from fleetx.static.nn.functional.emit import binary, cast, unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "celu",
-    "elu",
-    "gelu",
-    "glu",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "leaky_relu",
-    "log_sigmoid",
-    "log_softmax",
-    "maxout",
-    "mish",
-    "prelu",
-    "relu",
-    "relu6",
-    "relu_",
-    "selu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softmax_",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "swish",
-    "tanh",
-    "tanh_",
-    "tanhshrink",
-    "thresholded_relu",
-]
 
 
 def relu(x: Variable, name: str | None = None) -> Variable:
@@ -204,3 +172,6 @@ def glu(x: Variable, axis: int = -1, name: str | None = None) -> Variable:
 
 # A program's variables are not changed in place: these names give the same values.
 relu_, tanh_, softmax_ = relu, tanh, softmax
+
+
+export_defined(globals())

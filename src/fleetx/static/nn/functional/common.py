@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_type, check_variable_and_dtype
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op, tensor_list
@@ -18,24 +19,7 @@ from fleetx.static.nn.functional.emit import (
     unsqueeze,
 )
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "bilinear",
-    "cosine_similarity",
-    "dropout",
-    "dropout2d",
-    "dropout3d",
-    "embedding",
-    "interpolate",
-    "label_smooth",
-    "linear",
-    "normalize",
-    "one_hot",
-    "pad",
-    "unfold",
-    "upsample",
-    "zeropad2d",
-]
+from fleetx.static.variants import LAYOUTS, of_axes
 
 
 def linear(
@@ -44,23 +28,14 @@ def linear(
     """Return x weight + bias; the weight has shape [inputs, outputs]."""
     helper = LayerHelper("linear", name=name)
     check_variable_and_dtype(x, "x", FLOATS, "linear")
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="matmul_v2",
-        inputs={"X": [x], "Y": [weight]},
-        outputs={"Out": [out]},
-        attrs={"trans_x": False, "trans_y": False},
+    out = helper.output_of(
+        "matmul_v2", {"X": [x], "Y": [weight]}, {"trans_x": False, "trans_y": False}, dtype=x.dtype
     )
     if bias is None:
         return out
-    total = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="elementwise_add",
-        inputs={"X": [out], "Y": [bias]},
-        outputs={"Out": [total]},
-        attrs={"axis": -1},
+    return helper.output_of(
+        "elementwise_add", {"X": [out], "Y": [bias]}, {"axis": -1}, dtype=x.dtype
     )
-    return total
 
 
 def embedding(
@@ -130,18 +105,19 @@ def dropout(
                 f"axis of dropout must be within [0, {len(x.shape)}), but is {axis!r}."
             )
         attrs["axis"] = axes
-    out = helper.create_variable_for_type_inference(x.dtype)
-    mask = helper.create_variable_for_type_inference("uint8", stop_gradient=True)
-    helper.append_op(
-        type="dropout" if axis is None else "dropout_nd",
-        inputs={"X": [x]},
-        outputs={"Out": [out], "Mask": [mask]},
-        attrs=attrs,
+    out, _ = helper.outputs_of(
+        "dropout" if axis is None else "dropout_nd",
+        {"X": [x]},
+        attrs,
+        Out=x.dtype,
+        Mask="uint8",
+        no_grad="Mask",
     )
     return out
 
 
-def dropout2d(
+def _dropout_channels(
+    n: int,
     x: Variable,
     p: float = 0.5,
     training: bool = True,
@@ -149,22 +125,13 @@ def dropout2d(
     name: str | None = None,
 ) -> Variable:
     """Set whole channels of images to zero with probability p while training."""
-    check_choice(data_format, "data_format", ("NCHW", "NHWC"), "dropout2d")
-    axis = [0, 1] if data_format == "NCHW" else [0, 3]
+    check_choice(data_format, "data_format", LAYOUTS[n], f"dropout{n}d")
+    axis = [0, n + 1 if data_format.endswith("C") else 1]
     return dropout(x, p=p, axis=axis, training=training)
 
 
-def dropout3d(
-    x: Variable,
-    p: float = 0.5,
-    training: bool = True,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Variable:
-    """Set whole channels of volumes to zero with probability p while training."""
-    check_choice(data_format, "data_format", ("NCDHW", "NDHWC"), "dropout3d")
-    axis = [0, 1] if data_format == "NCDHW" else [0, 4]
-    return dropout(x, p=p, axis=axis, training=training)
+dropout2d = of_axes(_dropout_channels, "dropout2d", 2)
+dropout3d = of_axes(_dropout_channels, "dropout3d", 3)
 
 
 def one_hot(x: Variable, num_classes: Any, name: str | None = None) -> Variable:
@@ -283,10 +250,9 @@ def pad(
     if mode == "constant" and isinstance(pad, list | tuple) and len(pad) == 2 * rank:
         attrs = {"paddings": [int(p) for p in pad], "pad_value": float(value)}
         return unary("pad", x, attrs)
-    formats = {3: ("NCL", "NLC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
-    if rank not in formats:
+    if rank - 2 not in LAYOUTS:
         raise ValueError(f"pad takes data of 3 to 5 dimensions, but the shape is {x.shape}.")
-    check_choice(data_format.upper(), "data_format", formats[rank], "pad")
+    check_choice(data_format.upper(), "data_format", LAYOUTS[rank - 2], "pad")
     return _pad_last_axes(x, pad, mode, value, data_format.upper())
 
 
@@ -387,9 +353,7 @@ def interpolate(
                 f"scale_factor must be positive, one number or {rank - 2}, but is {scale_factor!r}."
             )
         attrs["scale"] = factors
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(type=f"{method}_interp_v2", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return helper.output_of(f"{method}_interp_v2", inputs, attrs, dtype=x.dtype)
 
 
 def _area(x: Variable, size: Any) -> Variable:
@@ -418,3 +382,6 @@ def upsample(
 ) -> Variable:
     """Resize; see `interpolate`."""
     return interpolate(x, size, scale_factor, mode, align_corners, align_mode, data_format, name)
+
+
+export_defined(globals())

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.checks import check_variable_and_dtype
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
 from fleetx.static.nn.functional.emit import FLOATS, squeeze, unsqueeze
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-]
-
-_FORMATS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+from fleetx.static.variants import LAYOUTS, of_axes
 
 
 def _check(n: int, x: Variable, groups: int, data_format: str, layer: str) -> int:
     """Check what all convolutions take; return the number of channels."""
     check_variable_and_dtype(x, "x", FLOATS, layer)
-    check_choice(data_format, "data_format", _FORMATS[n], layer)
+    check_choice(data_format, "data_format", LAYOUTS[n], layer)
     if len(x.shape) != n + 2:
         raise ValueError(f"{layer} takes data of {n + 2} dimensions, but got shape {x.shape}.")
     channels = x.shape[-1 if data_format.endswith("C") else 1]
@@ -43,28 +34,24 @@ def _finish(helper: LayerHelper, out: Variable, bias: Variable | None, last: boo
     """Add the bias over the channels."""
     if bias is None:
         return out
-    total = helper.create_variable_for_type_inference(out.dtype)
-    helper.append_op(
-        type="elementwise_add",
-        inputs={"X": [out], "Y": [bias]},
-        outputs={"Out": [total]},
-        attrs={"axis": -1 if last else 1},
+    return helper.output_of(
+        "elementwise_add", {"X": [out], "Y": [bias]}, {"axis": -1 if last else 1}, dtype=out.dtype
     )
-    return total
 
 
 def _conv(
     n: int,
     x: Variable,
     weight: Variable,
-    bias: Variable | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    data_format: str,
-    name: str | None,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_format: str = "NCHW",
+    name: str | None = None,
 ) -> Variable:
+    """Convolve images; the weight has shape [filters, channels / groups, *size]."""
     layer = f"conv{n}d"
     channels = _check(n, x, groups, data_format, layer)
     if weight.shape[0] % groups:
@@ -78,12 +65,10 @@ def _conv(
     if n == 2 and channels == groups and channels != 1 and weight.shape[0] % channels == 0:
         op_type = "depthwise_conv2d"
     helper = LayerHelper(op_type, name=name)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type=op_type,
-        inputs={"Input": [x], "Filter": [weight]},
-        outputs={"Output": [out]},
-        attrs={
+    out = helper.output_of(
+        op_type,
+        {"Input": [x], "Filter": [weight]},
+        {
             "strides": convert_to_list(stride, n, "stride"),
             "paddings": paddings,
             "dilations": convert_to_list(dilation, n, "dilation"),
@@ -91,8 +76,14 @@ def _conv(
             "padding_algorithm": algorithm,
             "data_format": data_format,
         },
+        dtype=x.dtype,
+        slot="Output",
     )
     return _finish(helper, out, bias, last)
+
+
+conv2d = of_axes(_conv, "conv2d", 2)
+conv3d = of_axes(_conv, "conv3d", 3)
 
 
 def conv1d(
@@ -129,50 +120,21 @@ def _as_images(stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any]
     return [1, *stride], padding, [1, *dilation]
 
 
-def conv2d(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> Variable:
-    """Convolve images; the weight has shape [filters, channels / groups, height, width]."""
-    return _conv(2, x, weight, bias, stride, padding, dilation, groups, data_format, name)
-
-
-def conv3d(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Variable:
-    """Convolve volumes; the weight has shape [filters, channels / groups, depth, height, width]."""
-    return _conv(3, x, weight, bias, stride, padding, dilation, groups, data_format, name)
-
-
 def _transpose(
     n: int,
     x: Variable,
     weight: Variable,
-    bias: Variable | None,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    dilation: Any,
-    groups: int,
-    output_size: Any,
-    data_format: str,
-    name: str | None,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    output_size: Any = None,
+    data_format: str = "NCHW",
+    name: str | None = None,
 ) -> Variable:
+    """Transposed convolution of images; the weight has shape [channels, filters / groups, h, w]."""
     layer = f"conv{n}d_transpose"
     channels = _check(n, x, groups, data_format, layer)
     last = data_format.endswith("C")
@@ -184,13 +146,11 @@ def _transpose(
     if n == 2 and channels == groups and channels != 1 and weight.shape[1] == 1:
         op_type = "depthwise_conv2d_transpose"
     helper = LayerHelper(op_type, name=name)
-    out = helper.create_variable_for_type_inference(x.dtype)
     size = [] if output_size is None else convert_to_list(output_size, n, "output_size")
-    helper.append_op(
-        type=op_type,
-        inputs={"Input": [x], "Filter": [weight]},
-        outputs={"Output": [out]},
-        attrs={
+    out = helper.output_of(
+        op_type,
+        {"Input": [x], "Filter": [weight]},
+        {
             "output_padding": extra,
             "output_size": size,
             "strides": convert_to_list(stride, n, "stride"),
@@ -200,8 +160,13 @@ def _transpose(
             "groups": groups,
             "data_format": "NHWC" if last else "NCHW",
         },
+        dtype=x.dtype,
+        slot="Output",
     )
     return _finish(helper, out, bias, last)
+
+
+conv2d_transpose = of_axes(_transpose, "conv2d_transpose", 2)
 
 
 def conv1d_transpose(
@@ -230,26 +195,6 @@ def conv1d_transpose(
     return squeeze(out, [axis])
 
 
-def conv2d_transpose(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    output_size: Any = None,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> Variable:
-    """Transposed convolution of images; the weight has shape [channels, filters / groups, h, w]."""
-    return _transpose(
-        2, x, weight, bias, stride, padding, output_padding, dilation, groups, output_size,
-        data_format, name,
-    )  # fmt: skip
-
-
 def conv3d_transpose(
     x: Variable,
     weight: Variable,
@@ -268,3 +213,6 @@ def conv3d_transpose(
         3, x, weight, bias, stride, padding, output_padding, dilation, groups, output_size,
         data_format, name,
     )  # fmt: skip
+
+
+export_defined(globals())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers import loss as fluid_loss
 from fleetx.static.layers.build import one_op
-from fleetx.static.layers.loss import softmax_with_cross_entropy, square_error_cost
 from fleetx.static.nn.functional.common import cosine_similarity, label_smooth, one_hot
 from fleetx.static.nn.functional.emit import (
     binary,
@@ -24,30 +24,11 @@ from fleetx.static.nn.functional.emit import (
 )
 from fleetx.static.variable import Variable
 
-__all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cosine_embedding_loss",
-    "cross_entropy",
-    "dice_loss",
-    "hinge_embedding_loss",
-    "kl_div",
-    "l1_loss",
-    "log_loss",
-    "margin_ranking_loss",
-    "mse_loss",
-    "nll_loss",
-    "npair_loss",
-    "sigmoid_focal_loss",
-    "smooth_l1_loss",
-    "softmax_with_cross_entropy",
-    "square_error_cost",
-    "triplet_margin_loss",
-]
-
 dice_loss = fluid_loss.dice_loss
 log_loss = fluid_loss.log_loss
 npair_loss = fluid_loss.npair_loss
+softmax_with_cross_entropy = fluid_loss.softmax_with_cross_entropy
+square_error_cost = fluid_loss.square_error_cost
 
 
 def _constant(value: float, dtype: Any) -> Variable:
@@ -141,19 +122,18 @@ def cross_entropy(
             soft_label = True
         label = label_smooth(cast(label, input.dtype), epsilon=label_smoothing)
     helper = LayerHelper("softmax_with_cross_entropy")
-    softmax = helper.create_variable_for_type_inference(input.dtype)
-    loss = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="softmax_with_cross_entropy",
-        inputs={"Logits": input, "Label": label},
-        outputs={"Softmax": softmax, "Loss": loss},
-        attrs={
+    _, loss = helper.outputs_of(
+        "softmax_with_cross_entropy",
+        {"Logits": input, "Label": label},
+        {
             "soft_label": soft_label,
             "ignore_index": ignore_index,
             "numeric_stable_mode": True,
             "axis": axis,
             "use_softmax": use_softmax,
         },
+        Softmax=input.dtype,
+        Loss=input.dtype,
     )
     if weight is not None:
         if weight.shape[0] != input.shape[axis]:
@@ -263,13 +243,13 @@ def nll_loss(
     """Return minus the log probability of each label; classes along dimension 1."""
     check_reduction(reduction, "nll_loss")
     helper = LayerHelper("nll_loss", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    total = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    helper.append_op(
-        type="nll_loss",
-        inputs={"X": input, "Label": label, "Weight": weight},
-        outputs={"Out": out, "Total_weight": total},
-        attrs={"reduction": reduction, "ignore_index": ignore_index},
+    out, _ = helper.outputs_of(
+        "nll_loss",
+        {"X": input, "Label": label, "Weight": weight},
+        {"reduction": reduction, "ignore_index": ignore_index},
+        Out=input.dtype,
+        Total_weight=input.dtype,
+        no_grad="Total_weight",
     )
     return out
 
@@ -385,3 +365,13 @@ def sigmoid_focal_loss(
     if normalizer is not None:
         loss = binary("elementwise_div", loss, normalizer)
     return reduce_loss(loss, reduction, "sigmoid_focal_loss")
+
+
+export_defined(
+    globals(),
+    "dice_loss",
+    "log_loss",
+    "npair_loss",
+    "softmax_with_cross_entropy",
+    "square_error_cost",
+)

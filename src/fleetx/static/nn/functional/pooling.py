@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.build import one_op
 from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
 from fleetx.static.nn.functional.emit import scale, squeeze, unsqueeze
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-]
-
-_FORMATS = {2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+from fleetx.static.variants import LAYOUTS, of_axes
 
 
 def _windows(n: int, kernel_size: Any, stride: Any) -> tuple[list[int], list[int]]:
@@ -45,7 +30,7 @@ def _pool(
     data_format: str,
 ) -> Variable:
     layer = f"{kind}_pool{n}d"
-    check_choice(data_format, "data_format", _FORMATS[n], layer)
+    check_choice(data_format, "data_format", LAYOUTS[n], layer)
     kernel, steps = _windows(n, kernel_size, stride)
     paddings, algorithm = resolve_padding(padding, n, data_format.endswith("C"), layer)
     if ceil_mode and algorithm == "VALID":
@@ -67,37 +52,14 @@ def _pool(
 
 def _with_mask(n: int, x: Variable, attrs: dict[str, Any]) -> tuple[Variable, Variable]:
     helper = LayerHelper(f"max_pool{n}d_with_index")
-    out = helper.create_variable_for_type_inference(x.dtype)
-    mask = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type=f"max_pool{n}d_with_index",
-        inputs={"X": x},
-        outputs={"Out": out, "Mask": mask},
-        attrs=attrs,
+    out, mask = helper.outputs_of(
+        f"max_pool{n}d_with_index", {"X": x}, attrs, Out=x.dtype, Mask="int32"
     )
     return out, mask
 
 
 def _max_pool(
     n: int,
-    x: Variable,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    return_mask: bool,
-    ceil_mode: bool,
-    data_format: str,
-) -> Any:
-    if not return_mask:
-        return _pool(n, "max", x, kernel_size, stride, padding, ceil_mode, True, data_format)
-    if data_format.endswith("C"):
-        raise ValueError(f"return_mask of max_pool{n}d needs the channels in dimension 1.")
-    kernel, steps = _windows(n, kernel_size, stride)
-    paddings, _ = resolve_padding(padding, n, False, f"max_pool{n}d")
-    return _with_mask(n, x, {"ksize": kernel, "strides": steps, "paddings": paddings})
-
-
-def max_pool2d(
     x: Variable,
     kernel_size: Any,
     stride: Any = None,
@@ -108,21 +70,13 @@ def max_pool2d(
     name: str | None = None,
 ) -> Any:
     """Take the maximum of windows of images; with `return_mask`, also where each one was."""
-    return _max_pool(2, x, kernel_size, stride, padding, return_mask, ceil_mode, data_format)
-
-
-def max_pool3d(
-    x: Variable,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    return_mask: bool = False,
-    ceil_mode: bool = False,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Any:
-    """Take the maximum of windows of volumes; with `return_mask`, also where each one was."""
-    return _max_pool(3, x, kernel_size, stride, padding, return_mask, ceil_mode, data_format)
+    if not return_mask:
+        return _pool(n, "max", x, kernel_size, stride, padding, ceil_mode, True, data_format)
+    if data_format.endswith("C"):
+        raise ValueError(f"return_mask of max_pool{n}d needs the channels in dimension 1.")
+    kernel, steps = _windows(n, kernel_size, stride)
+    paddings, _ = resolve_padding(padding, n, False, f"max_pool{n}d")
+    return _with_mask(n, x, {"ksize": kernel, "strides": steps, "paddings": paddings})
 
 
 def _divided(out: Variable, kernel_size: Any, n: int, divisor_override: float | None) -> Variable:
@@ -135,7 +89,8 @@ def _divided(out: Variable, kernel_size: Any, n: int, divisor_override: float | 
     return scale(out, count / divisor_override)
 
 
-def avg_pool2d(
+def _avg_pool(
+    n: int,
     x: Variable,
     kernel_size: Any,
     stride: Any = None,
@@ -147,24 +102,8 @@ def avg_pool2d(
     name: str | None = None,
 ) -> Variable:
     """Take the mean of windows of images; `exclusive` leaves padding out of it."""
-    out = _pool(2, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive, data_format)
-    return _divided(out, kernel_size, 2, divisor_override)
-
-
-def avg_pool3d(
-    x: Variable,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    exclusive: bool = True,
-    divisor_override: float | None = None,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Variable:
-    """Take the mean of windows of volumes; `exclusive` leaves padding out of it."""
-    out = _pool(3, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive, data_format)
-    return _divided(out, kernel_size, 3, divisor_override)
+    out = _pool(n, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive, data_format)
+    return _divided(out, kernel_size, n, divisor_override)
 
 
 def _signal_padding(padding: Any) -> Any:
@@ -230,8 +169,11 @@ def _adaptive_size(x: Variable, output_size: Any, n: int, last: bool) -> list[in
     return [have[i] if size is None else int(size) for i, size in enumerate(sizes)]
 
 
-def _adaptive_avg(n: int, x: Variable, output_size: Any, data_format: str) -> Variable:
-    check_choice(data_format, "data_format", _FORMATS[n], f"adaptive_avg_pool{n}d")
+def _adaptive_avg(
+    n: int, x: Variable, output_size: Any, data_format: str = "NCHW", name: str | None = None
+) -> Variable:
+    """Average images down to a given size; None keeps a dimension."""
+    check_choice(data_format, "data_format", LAYOUTS[n], f"adaptive_avg_pool{n}d")
     attrs = {
         "pooling_type": "avg",
         "ksize": _adaptive_size(x, output_size, n, data_format.endswith("C")),
@@ -241,38 +183,13 @@ def _adaptive_avg(n: int, x: Variable, output_size: Any, data_format: str) -> Va
     return one_op(f"pool{n}d", {"X": x}, attrs, dtype=x.dtype)
 
 
-def _adaptive_max(n: int, x: Variable, output_size: Any, return_mask: bool) -> Any:
+def _adaptive_max(
+    n: int, x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
+) -> Any:
+    """Take maxima of images down to a given size; None keeps a dimension."""
     size = _adaptive_size(x, output_size, n, False)
     out, mask = _with_mask(n, x, {"ksize": size, "adaptive": True})
     return (out, mask) if return_mask else out
-
-
-def adaptive_avg_pool2d(
-    x: Variable, output_size: Any, data_format: str = "NCHW", name: str | None = None
-) -> Variable:
-    """Average images down to a given size; None keeps a dimension."""
-    return _adaptive_avg(2, x, output_size, data_format)
-
-
-def adaptive_avg_pool3d(
-    x: Variable, output_size: Any, data_format: str = "NCDHW", name: str | None = None
-) -> Variable:
-    """Average volumes down to a given size; None keeps a dimension."""
-    return _adaptive_avg(3, x, output_size, data_format)
-
-
-def adaptive_max_pool2d(
-    x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
-) -> Any:
-    """Take maxima of images down to a given size; None keeps a dimension."""
-    return _adaptive_max(2, x, output_size, return_mask)
-
-
-def adaptive_max_pool3d(
-    x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
-) -> Any:
-    """Take maxima of volumes down to a given size; None keeps a dimension."""
-    return _adaptive_max(3, x, output_size, return_mask)
 
 
 def adaptive_avg_pool1d(x: Variable, output_size: Any, name: str | None = None) -> Variable:
@@ -288,3 +205,15 @@ def adaptive_max_pool1d(
     length = convert_to_list(output_size, 1, "output_size")
     out = _adaptive_max(2, unsqueeze(x, [2]), [1, *length], return_mask)
     return tuple(squeeze(o, [2]) for o in out) if return_mask else squeeze(out, [2])
+
+
+avg_pool2d = of_axes(_avg_pool, "avg_pool2d", 2)
+avg_pool3d = of_axes(_avg_pool, "avg_pool3d", 3)
+max_pool2d = of_axes(_max_pool, "max_pool2d", 2)
+max_pool3d = of_axes(_max_pool, "max_pool3d", 3)
+adaptive_avg_pool2d = of_axes(_adaptive_avg, "adaptive_avg_pool2d", 2)
+adaptive_avg_pool3d = of_axes(_adaptive_avg, "adaptive_avg_pool3d", 3)
+adaptive_max_pool2d = of_axes(_adaptive_max, "adaptive_max_pool2d", 2)
+adaptive_max_pool3d = of_axes(_adaptive_max, "adaptive_max_pool3d", 3)
+
+export_defined(globals())

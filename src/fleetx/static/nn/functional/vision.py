@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.layers.build import one_op
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn.functional.emit import unary
 from fleetx.static.variable import Variable
-
-__all__ = [
-    "affine_grid",
-    "channel_shuffle",
-    "fold",
-    "grid_sample",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "temporal_shift",
-]
 
 
 def pixel_shuffle(
@@ -104,3 +95,6 @@ def fold(
         "dilations": convert_to_list(dilations, 2, "dilations"),
     }
     return one_op("fold", {"X": x}, attrs, dtype=x.dtype, slot="Y")
+
+
+export_defined(globals())

@@ -1,0 +1,32 @@
+"""`__all__` without a second list of the names: of modules that define them, of packages."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+
+def export_defined(names: dict[str, Any], *more: str) -> None:
+    """Set `__all__` in a module's globals: its public functions and classes, and `more` names.
+
+    It stands at the end of a module, so that no name has to be written down twice. What a module
+    imports, and names with an underscore, stay out of `from module import *`.
+    """
+    module = names["__name__"]
+    defined = [
+        name
+        for name, value in names.items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module
+    ]
+    names["__all__"] = sorted([*defined, *more])
+
+
+def export_imported(names: dict[str, Any]) -> None:
+    """Set `__all__` in a package's globals: the public names it imports, without the modules."""
+    names["__all__"] = sorted(
+        name
+        for name, value in names.items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and getattr(value, "__module__", None) != __name__
+    )
