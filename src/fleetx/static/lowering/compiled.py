@@ -7,36 +7,38 @@ fused calls already and stay as they are.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 
 from fleetx.static.lowering.codegen import LoweredStep
+from fleetx.static.lowering.generated_code import (
+    Function,
+    Line,
+    code,
+    listed,
+    local,
+    render,
+    statement,
+)
 from fleetx.static.scope import ScopeVariable
-
-_LOCAL = re.compile(r"\bv\d+\b")
-_HOLDER = re.compile(r"\bH\d+\b")
 
 
 def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., list[Any]]:
     """Return a function that does what `step.run` does, compiled for feeds of these shapes."""
-    before, after = step.lines[: step.boundary], step.lines[step.boundary :]
-    feed_locals = [f"v{i}" for i in range(len(step.feed_names))]
-    made = set(feed_locals) | {n for line in before for n in _LOCAL.findall(line)}
-    live = sorted({n for line in after for n in _LOCAL.findall(line)} & made)
-    holders = sorted({n for line in before for n in _HOLDER.findall(line)})
+    arguments, lines = step.function.arguments, step.function.lines
+    before, after = lines[: step.boundary], lines[step.boundary :]
+    made = {*arguments, *(name for line in before for name in line.writes)}
+    live = sorted({name for line in after for name in line.reads} & made)
+    written = sorted({name for line in before for name in line.stores})
+    holders = sorted({name for line in before for name in line.loads}.union(written))
     stand_ins = {name: ScopeVariable(name) for name in holders}
-    written = [
-        h for h in holders if any(line.strip().startswith(f"{h}.value =") for line in before)
-    ]
-    body = "\n".join([*before, f"    return [{', '.join(live)}]"])
+    results = statement(code("return [{}]", listed(map(local, live))))
     first = _define(
-        f"def first({', '.join(feed_locals)}):\n{body}\n", {**step.namespace, **stand_ins}, "first"
+        Function("first", arguments, [*before, results]), {**step.namespace, **stand_ins}
     )
-    rest = "\n".join(["    set_grad(False)", *after])
-    second = _define(f"def second({', '.join(live)}):\n{rest}\n", step.namespace, "second")
+    second = _define(Function("second", live, [Line("set_grad(False)"), *after]), step.namespace)
     count = len(feeds)
 
     def traced(*args: torch.Tensor) -> list[torch.Tensor]:
@@ -60,11 +62,12 @@ def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., 
     return run
 
 
-def _define(source: str, namespace: dict[str, Any], name: str) -> Callable[..., Any]:
+def _define(function: Function, namespace: dict[str, Any]) -> Callable[..., Any]:
+    source, _ = render([function])
     namespace = dict(namespace)
-    exec(compile(source, f"<fleetx {name}>", "exec"), namespace)  # lines written by codegen
-    function: Callable[..., Any] = namespace[name]
-    return function
+    exec(compile(source, f"<fleetx {function.name}>", "exec"), namespace)  # written by codegen
+    defined: Callable[..., Any] = namespace[function.name]
+    return defined
 
 
 def _compile(
