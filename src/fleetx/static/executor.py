@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fleetx import torch_private
 from fleetx.static.errors import EOFException, ExecutionError, FeedError, NotFiniteError
 from fleetx.static.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
 from fleetx.static.fetch_handler import FetchHandlerMonitor
@@ -323,7 +324,7 @@ class _Prepared:
                 check.blame(tensor, error)
             raise explain(error, step, dict(zip(self.feeds, tensors, strict=True))) from error
         finally:
-            torch._C._set_grad_enabled(was_enabled)
+            torch_private.set_grad_enabled(was_enabled)
         if return_numpy:
             return [
                 as_fetched(value, copy)

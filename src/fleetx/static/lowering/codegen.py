@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fleetx import torch_private
 from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType, to_torch
 from fleetx.static.lowering import runtime
@@ -478,7 +479,7 @@ def lower(
         "run_segment": choose_runner(
             offloads=program._offloads_checkpoints and bool(work.segments), device=device.type
         ),
-        "set_grad": torch._C._set_grad_enabled,
+        "set_grad": torch_private.set_grad_enabled,
     }
     exec(compile(source, filename, "exec"), namespace)  # written above, from op definitions
     # So that tracebacks and profilers can show the lines of the generated function.

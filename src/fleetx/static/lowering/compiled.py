@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 
+from fleetx import torch_private
 from fleetx.static.lowering.codegen import LoweredStep
 from fleetx.static.lowering.generated_code import (
     Function,
@@ -52,7 +53,7 @@ def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., 
     split = len(live)
 
     def run(*tensors: torch.Tensor) -> list[Any]:
-        torch._C._set_grad_enabled(False)
+        torch_private.set_grad_enabled(False)
         values = compiled(*tensors, *(h.value for h in real))
         for holder, value in zip(written_real, values[split:], strict=True):
             holder.value = value
@@ -73,14 +74,13 @@ def _define(function: Function, namespace: dict[str, Any]) -> Callable[..., Any]
 def _compile(
     function: Callable[..., list[torch.Tensor]], examples: list[torch.Tensor]
 ) -> Callable[..., Any]:
-    from torch._inductor.compile_fx import compile_fx
     from torch.fx.experimental.proxy_tensor import make_fx
 
     was_enabled = torch.is_grad_enabled()
     try:
         graph = make_fx(function)(*[t.detach().clone() for t in examples])
-        torch._C._set_grad_enabled(False)
-        compiled: Any = compile_fx(graph, examples)
+        torch_private.set_grad_enabled(False)
+        compiled: Any = torch_private.compile_fx(graph, examples)
         compiled(*examples)  # compiles now, so that an error appears here and not in a later step
     except Exception as error:
         raise RuntimeError(
@@ -88,5 +88,5 @@ def _compile(
             f"({type(error).__name__}: {str(error).strip().splitlines()[0]}); switch it off."
         ) from error
     finally:
-        torch._C._set_grad_enabled(was_enabled)
+        torch_private.set_grad_enabled(was_enabled)
     return cast("Callable[..., Any]", compiled)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fleetx import torch_private
 from fleetx.static.infer_rules import same_as
 from fleetx.static.op_registry import get_op, op
 
-_hardtanh = torch._C._nn.hardtanh
+_hardtanh = torch_private.hardtanh
 
 
 def _unary(name: str, function: Callable[..., Tensor], **options: Any) -> None:
@@ -90,7 +91,7 @@ def _celu(x: Tensor, *, alpha: float) -> Tensor:
 
 
 def _selu(x: Tensor, *, scale: float, alpha: float) -> Tensor:
-    return torch._C._nn.elu(x, alpha, scale)
+    return torch_private.elu(x, alpha, scale)
 
 
 def _relu6(x: Tensor, *, threshold: float) -> Tensor:
