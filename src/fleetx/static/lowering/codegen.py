@@ -381,7 +381,7 @@ class _Lowering:
     def reducer(self, call: BackwardCall) -> GradientReducer:
         """Return what sums the results over workers: last parameters first, as they become
         ready."""
-        exchange = self.block.program._gradient_exchange
+        exchange = self.block.program.binding.gradient_exchange
         position = {name: i for i, name in enumerate(self.block.vars)}
         names = [name for name, _ in call.results]
         order = sorted(range(len(names)), key=lambda i: -position.get(names[i], 0))
@@ -463,7 +463,8 @@ def lower(
     with_lod: bool = False,
 ) -> LoweredStep:
     """Lower a program for these feeds and fetches to a function over torch tensors."""
-    ctx = OpContext(device, scope, program._gradient_exchange, program._servers)
+    binding = program.binding
+    ctx = OpContext(device, scope, binding.gradient_exchange, binding.servers)
     work = _Lowering(program, feeds, fetches, scope, ctx, with_lod)
     functions = work.write()
     writer = work.writer
@@ -477,7 +478,7 @@ def lower(
         "cut": runtime.cut_value,
         "autograd_grad": runtime.differentiate,
         "run_segment": choose_runner(
-            offloads=program._offloads_checkpoints and bool(work.segments), device=device.type
+            offloads=binding.offloads_checkpoints and bool(work.segments), device=device.type
         ),
         "set_grad": torch_private.set_grad_enabled,
     }

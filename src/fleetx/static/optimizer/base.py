@@ -175,7 +175,7 @@ class Optimizer(LearningRateMixin, StateMixin):
     def apply_gradients(self, params_grads: Sequence[tuple[Any, Any]]) -> list[Operator]:
         """Append clipping, weight decay and updates to the default program; return the updates."""
         pairs: Any = sorted(params_grads, key=lambda pair: pair[0].name)
-        default_main_program()._updated_by = self
+        default_main_program().binding.updated_by = self
         clip = append_gradient_clip_ops if self._grad_clip is None else self._grad_clip
         pairs = self.append_regularization_ops(clip(pairs), self.regularization)
         return self._create_optimization_pass(pairs)
