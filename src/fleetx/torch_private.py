@@ -8,9 +8,15 @@ what calling torch's own name costs.
 
 from __future__ import annotations
 
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch._compile
+import torch._decomp
+import torch._meta_registrations
+import torch._refs
 import torch.distributed as dist
 from torch.autograd.graph import _engine_run_backward
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
@@ -85,3 +91,53 @@ def compile_fx(graph: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any
     from torch._inductor.compile_fx import compile_fx as compile_graph
 
     return compile_graph(graph, examples)
+
+
+# -- kernels for meta tensors ----------------------------------------------------------------------
+# Where a function that is hidden from Dynamo keeps what it has become by that; filled by its first
+# call, which imports torch._dynamo.
+HIDDEN_AS = "__dynamo_disable"
+
+
+def dynamo_is_loaded() -> bool:
+    """Tell whether `torch._dynamo` is imported; looking for the attribute would import it."""
+    return "_dynamo" in vars(torch)
+
+
+def functions_hidden_from_dynamo() -> list[Callable[..., Any]]:
+    """Return the functions behind kernels for meta tensors that are hidden from Dynamo.
+
+    Without any (another PyTorch may hide them in another way), running these kernels works too,
+    but loads Dynamo.
+    """
+    hide: Any = torch._compile._disable_dynamo
+    code = hide(lambda: None).__code__
+    modules = (torch._refs, torch._refs.nn.functional, torch._refs.special, torch._refs.linalg)
+    roots: list[Any] = [
+        vars(m) for m in (*modules, torch._meta_registrations, torch._decomp.decompositions)
+    ]
+    roots += torch._decomp.global_decomposition_table.values()
+    seen: dict[int, types.FunctionType] = {}
+    for root in roots:
+        for value in list(root.values()):
+            _visit(value, seen)
+    wrappers = [function for function in seen.values() if function.__code__ is code]
+    return [inner for wrapper in wrappers for inner in _inner_functions(wrapper)]
+
+
+def _visit(value: Any, seen: dict[int, types.FunctionType]) -> None:
+    """Collect a function and the functions that it wraps."""
+    if isinstance(value, types.FunctionType) and id(value) not in seen:
+        seen[id(value)] = value
+        for inner in _inner_functions(value):
+            _visit(inner, seen)
+
+
+def _inner_functions(function: types.FunctionType) -> Iterator[types.FunctionType]:
+    for cell in function.__closure__ or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+        if isinstance(value, types.FunctionType):
+            yield value
