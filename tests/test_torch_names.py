@@ -1,6 +1,7 @@
 """Every name of PyTorch in the sources exists in the PyTorch that is installed.
 
 Branches for devices that no test machine has, and versions of PyTorch that lack a name, show here.
+Private names are used by one module only, `fleetx/torch_private.py`.
 """
 
 import ast
@@ -85,3 +86,52 @@ def test_names_of_torch_exist():
         if "torch" in text:
             wrong += [f"{path.relative_to(ROOT)}:{item}" for item in unknown_names(text)]
     assert wrong == []
+
+
+def is_private(part: str) -> bool:
+    return part.startswith("_") and not part.startswith("__")
+
+
+def private_names(text: str) -> list[str]:
+    """Return the private names of PyTorch that a file uses or imports, with their lines."""
+    tree = ast.parse(text)
+    known = modules_of_torch(tree)
+    used = [
+        (line, [known[first].__name__, *rest])
+        for line, (first, *rest) in chains(tree)
+        if first in known
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            used += [(node.lineno, name.name.split(".")) for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            used += [(node.lineno, [*node.module.split("."), name.name]) for name in node.names]
+    return [
+        f"{line}: {'.'.join(parts)}"
+        for line, parts in sorted(used)
+        if parts[0].split(".")[0] == "torch" and any(map(is_private, parts))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import torch\ntorch._foreach_add_(x, y)", ["2: torch._foreach_add_"]),
+        ("from torch.utils import _pytree as tree", ["1: torch.utils._pytree"]),
+        ("import torch._C as C", ["1: torch._C"]),
+        ("from torch import nn\nnn.modules.x._y()", ["2: torch.nn.modules.x._y"]),
+        ("import torch\ntorch.__version__, x._base, torch.add_", []),
+    ],
+)
+def test_a_private_name_is_seen(text, found):
+    assert private_names(text) == found
+
+
+def test_private_names_of_torch_are_in_one_module():
+    own = ROOT / "src" / "fleetx" / "torch_private.py"
+    found = []
+    for path in SOURCES:
+        text = path.read_text()
+        if "torch" in text and path != own:
+            found += [f"{path.relative_to(ROOT)}:{item}" for item in private_names(text)]
+    assert found == [], "import them from fleetx.torch_private"

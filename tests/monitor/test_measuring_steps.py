@@ -230,11 +230,11 @@ class TestPrograms:
 
     def test_nothing_is_left_when_measuring_ends(self):
         main, _ = self.run_program(fetch=True)
-        assert main._measured is None
+        assert main.binding.measured is None
         start()
-        assert main._measured is not None
+        assert main.binding.measured is not None
         monitor.stop()
-        assert main._measured is None
+        assert main.binding.measured is None
 
 
 class TestLoops:

@@ -203,7 +203,7 @@ def trained(case: Case, worker: int) -> tuple[dict[str, Any], tuple[int, int]]:
         fleet.init_worker()
         executor = static.Executor()
         executor.run(fleet.startup_program)
-        link = fleet.main_program._servers
+        link = fleet.main_program.binding.servers
         asked = Asked(link.mode)
         _run_all(case.source, Batches(worker), executor, loss)
         found = {n: static.global_scope().find_var(n).value.numpy().copy() for n in ("w0", "w1")}

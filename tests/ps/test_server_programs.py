@@ -75,7 +75,7 @@ def train_case(case: Case, worker: int) -> dict[str, np.ndarray]:
             if case.rate == "scheduler":
                 fleet.fleet._user_optimizer._learning_rate.step()
         found = {n: _value(n) for n in NAMES}
-        link = fleet.main_program._servers
+        link = fleet.main_program.binding.servers
         if "table" in link.tables.sparse:
             if link.tables.sparse["table"].given:
                 check_refused_id(exe, loss)

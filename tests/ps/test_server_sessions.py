@@ -162,7 +162,7 @@ def _paddle_files(folder: str) -> Any:
     fleet.init_worker()
     exe.run(fleet.startup_program)
     values = {n: static.global_scope().find_var(n).value.numpy().copy() for n in ("w0", "w1")}
-    values["table"] = fleet.main_program._servers.whole_table("table").numpy()
+    values["table"] = fleet.main_program.binding.servers.whole_table("table").numpy()
     fleet.stop_worker()
     return values
 

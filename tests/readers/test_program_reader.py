@@ -74,16 +74,16 @@ def test_reader_ops_show_in_the_programs(program):
     assert create.attr("shape_concat") == [-1, 2, -1, 1]
     assert create.attr("dtypes") == [5, 3]
 
-    assert len(program._inference_optimize(prune_read_op=False)._readers) == 1
+    assert len(program._inference_optimize(prune_read_op=False).binding.readers) == 1
     without = program._inference_optimize()
     assert op_types(without) == op_types(program)[2:]
-    assert without._readers == []
+    assert without.binding.readers == []
     assert not any("reader" in v.name or "buffer" in v.name for v in without.list_vars())
     # Pruning keeps the reader where its data is needed.
     assert op_types(program._prune([y])) == op_types(program)
     fed = program._prune_with_input([x.name], [y])
     assert op_types(fed) == op_types(program)[2:]
-    assert fed._readers == []
+    assert fed.binding.readers == []
 
 
 @pytest.mark.parametrize("use_double_buffer", [False, True])
@@ -109,9 +109,9 @@ def test_py_reader_passes(program):
     x, y = read_file(reader)
     assert (x.name, y.name) == ("read_file_0.tmp_0", "read_file_0.tmp_1")
     assert (x.shape, x.stop_gradient) == ((-1, 2), True)
-    (port,) = program._readers
+    (port,) = program.binding.readers
     assert port.output_names == [x.name, y.name]
-    assert program.clone()._readers == [port]
+    assert program.clone().binding.readers == [port]
 
     with pytest.raises(RuntimeError, match="'train_double_buffer' has no data source"):
         reader.start()
@@ -136,7 +136,7 @@ def test_py_reader_of_variables_and_of_single_output(variable, program):
     assert w.lod_level == 1
     reader.decorate_sample_list_generator(lambda: iter([[([1, 2],), ([3],)]]))
     reader.start()
-    (feed,) = one_pass(program._readers[0])
+    (feed,) = one_pass(program.binding.readers[0])
     assert feed[w.name].lod() == [[0, 2, 3]]
     with pytest.raises(TypeError, match="list of Variables, not tuple"):
         create_py_reader_by_data(2, (w,))
@@ -154,8 +154,8 @@ def test_reset_in_the_middle_begins_afresh(program):
     reader.decorate_tensor_provider(batches(100))
     for _ in range(2):
         reader.start()
-        assert np.array(program._readers[0].next_feed()[x.name])[0, 0] == 0
-        program._readers[0].next_feed()
+        assert np.array(program.binding.readers[0].next_feed()[x.name])[0, 0] == 0
+        program.binding.readers[0].next_feed()
         with pytest.raises(RuntimeError, match=r"started already: call reset\(\)"):
             reader.start()
         reader.reset()
@@ -174,7 +174,7 @@ def test_an_error_in_the_reader_reaches_the_run_and_stays_until_reset(program):
     read_file(reader)
     reader.decorate_batch_generator(broken)
     reader.start()
-    (port,) = program._readers
+    (port,) = program.binding.readers
     port.next_feed()
     for _ in range(2):
         with pytest.raises(KeyError) as info:
@@ -250,7 +250,7 @@ def test_batches_are_copied_because_a_generator_may_reuse_its_buffer(variable):
 def test_loader_of_a_program(variable, program):
     loader = PyReader(feed_list(variable), capacity=2, iterable=False)
     loader.decorate_sample_list_generator(batch(samples(4), 2))
-    (port,) = program._readers
+    (port,) = program.binding.readers
     assert port.output_names == ["x", "y"]
     for _ in range(2):
         loader.start()
@@ -308,7 +308,7 @@ def test_a_script_may_push_batches_itself(program):
     reader = py_reader(10, [(-1, 2), (-1, 1)], ["float32", "int64"])
     queue = reader.queue
     x, _ = read_file(reader)
-    (port,) = program._readers
+    (port,) = program.binding.readers
 
     def push():
         for arrays in batches(20)():

@@ -175,7 +175,7 @@ def test_different_batch_sizes_run_without_lowering_again() -> None:
     main = static.default_main_program()
     for size in (1, 4, 7):
         exe.run(feed=batch(size), fetch_list=[loss])
-    assert len(main._steps[exe]) == 1
+    assert len(main.binding.steps[exe]) == 1
 
 
 def test_gradients_off_outside_stays_off() -> None:

@@ -33,7 +33,7 @@ def train(*, fetch_rows=False, chained=False, padding=None):
         executor.run(startup)
         for _ in range(2):
             executor.run(main, feed=FEED, fetch_list=[loss, *(rows if fetch_rows else [])])
-        (prepared,) = main._steps[executor].values()
+        (prepared,) = main.binding.steps[executor].values()
         assert isinstance(prepared, _Prepared)
         return scope.find_var("table").get_tensor().numpy(), prepared.step(False).source
 
@@ -97,7 +97,7 @@ def test_lookups_side_by_side_are_one(places, v2):
             first = executor.run(main, feed=feed, fetch_list=fetches)[1]
             second = executor.run(main, feed=feed, fetch_list=fetches)[1]
             tables.append((first, second, scope.find_var("table").get_tensor().numpy()))
-        (prepared,) = main._steps[executor].values()
+        (prepared,) = main.binding.steps[executor].values()
         forward = prepared.step(False).source.split("autograd_grad")[0]
         calls.append(sum(" = f" in line for line in forward.splitlines()))
     for joined, apart in zip(*tables, strict=True):

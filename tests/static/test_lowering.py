@@ -14,7 +14,7 @@ from fleetx.static.lowering import plan
 
 
 def source_of(exe: static.Executor) -> str:
-    (prepared,) = static.default_main_program()._steps[exe].values()
+    (prepared,) = static.default_main_program().binding.steps[exe].values()
     assert isinstance(prepared, _Prepared)
     return prepared.step(False).source
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fleetx import torch_private
 from fleetx.comm import world
 
 
@@ -80,7 +81,7 @@ def sync_batch_norm(
     return result
 
 
-class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
+class SyncBatchNorm(torch_private.BatchNormBase):
     """torch's batch normalisation with the statistics of all workers while training."""
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
@@ -114,7 +115,7 @@ def convert_sync_batch_norm(module: nn.Module) -> nn.Module:
     """Replace every BatchNorm in a module by one with the statistics of all workers."""
     if isinstance(module, SyncBatchNorm):
         return module
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+    if isinstance(module, torch_private.BatchNormBase):
         new = SyncBatchNorm(
             module.num_features,
             module.eps,

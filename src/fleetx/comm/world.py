@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
+from fleetx import torch_private
 from fleetx.comm.agreement import Asked, DisagreementError, agree
 from fleetx.comm.device import device_of_messages
 from fleetx.comm.lost_workers import explain_lost_workers
@@ -164,7 +165,7 @@ def agree_on(asked: Asked, details: Asked | None = None) -> None:
         _pending = replace(_pending, asked=asked)
     elif is_connected():
         _agreements += 1
-        store = dist.distributed_c10d._get_default_store()
+        store = torch_private.default_store()
         fresh = dist.PrefixStore(f"fleetx/agreement/{_agreements}", store)
         agree(fresh, dist.get_rank(), dist.get_world_size(), asked, _patience, details)
 
@@ -229,9 +230,7 @@ def ring(number: int) -> dist.ProcessGroup | None:
     if not dist.is_initialized():
         return None
     if number not in _rings:
-        _rings[number] = (
-            dist.distributed_c10d._get_default_group() if number == 0 else dist.new_group()
-        )
+        _rings[number] = torch_private.default_group() if number == 0 else dist.new_group()
     return _rings[number]
 
 

@@ -60,7 +60,7 @@ class ProgramSearch:
 
     def decide(self, executor: Any, program: Program, feed: Any, scope: Scope) -> None:
         """Find the best strategy with the first batch and make the program follow it."""
-        program._first_run = None
+        program.binding.first_run = None
         fleet = self._fleet
         strategy = fleet._strategy
         facts = gather(

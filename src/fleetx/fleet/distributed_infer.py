@@ -50,7 +50,7 @@ class DistributedInfer:
     def get_dist_infer_program(self) -> Program:
         """Return the program with look-ups at the servers."""
         programs = _session()._programs
-        link = None if programs is None else programs.main._servers
+        link = None if programs is None else programs.main.binding.servers
         if link is None:
             raise RuntimeError(
                 "there are no servers to look rows up at: call minimize() of "
@@ -63,7 +63,7 @@ class DistributedInfer:
             if lookups:
                 found[name] = dataclasses.replace(table, lookups=lookups)
         use_served_rows(program, found)
-        program._servers = link
+        program.binding.servers = link
         return program
 
 

@@ -62,7 +62,7 @@ def write_step(
         insert_broadcast(startup, names, rings)
         if strategy.sync_batch_norm:
             use_sync_batch_norm(main)
-        main._gradient_exchange = step.exchange
+        main.binding.gradient_exchange = step.exchange
     explanation = explain(job, techniques, program_sizes(main), type(optimizer).__name__)
     programs = CollectivePrograms(main, origin, startup, explanation, step.parameter_average)
     return result, programs

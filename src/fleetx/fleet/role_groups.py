@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from fleetx import comm
+from fleetx import comm, torch_private
 from fleetx.comm.device import device_of_messages
 from fleetx.comm.world import reduction
 from fleetx.launch.role_environment import Rendezvous
@@ -56,7 +56,7 @@ class GlooGroup:
         """Join; others reach this process at `address`, by default as gloo finds it."""
         self._size = size
         if address:
-            options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+            options = torch_private.gloo_options()
             device = dist.ProcessGroupGloo.create_device(hostname=address)  # type: ignore[attr-defined]
             options._devices, options._timeout = [device], _MEETING
             self._group: Any = dist.ProcessGroupGloo(store, rank, size, options)

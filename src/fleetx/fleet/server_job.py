@@ -119,14 +119,14 @@ class ServerJob:
         role, mode = self._role, server_mode(strategy)
         endpoints = role.server_endpoints()
         origin = main.clone()
-        origin._servers = None
+        origin.binding.servers = None
         tables = find_tables(main, startup, optimizer, mode, len(endpoints))
         if role.is_server():
             self.write_server(main, startup)
         else:
             write_worker(main, startup, tables, mode, endpoints, worker=role.worker_index())
             self._link = ServerLink(mode, tables)
-            main._servers = startup._servers = self._link
+            main.binding.servers = startup.binding.servers = self._link
             if self._is_ready:
                 self._link.join(self.client)
         self.programs = ServerPrograms(main, startup, origin)
@@ -138,7 +138,7 @@ class ServerJob:
         index = role.server_index()
         endpoint = role.server_endpoints()[index]
         own, empty = server_programs(endpoint, index, role.worker_num())
-        own._servers = ServerLink(ServerMode(), ProgramTables(), self.run_server)
+        own.binding.servers = ServerLink(ServerMode(), ProgramTables(), self.run_server)
         main._take_over(own)
         startup._take_over(empty)
 

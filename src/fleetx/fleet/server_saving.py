@@ -75,7 +75,7 @@ def save_model(
 ) -> Any:
     """Write what inference needs, embeddings included."""
     program = getattr(program, "_program", program).clone()
-    program._servers = None
+    program.binding.servers = None
     link.refresh()
     tables = link.tables.sparse
     values = _whole(link, list(tables))

@@ -55,5 +55,5 @@ class StaticDistributedOptimizer:
         if search is None:
             announce(fleet._collective.explanation)
         else:
-            loss.block.program._first_run = search.decide
+            loss.block.program.binding.first_run = search.decide
         return result

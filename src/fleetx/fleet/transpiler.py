@@ -68,7 +68,7 @@ class DistributeTranspiler:
                 "divides programs for parameter servers ('pserver', a number of workers); for "
                 "collective training use fleet.init(is_collective=True)."
             )
-        if main._updated_by is None:
+        if main.binding.updated_by is None:
             raise ValueError(
                 "the program has no updates: call optimizer.minimize(loss) before transpile()."
             )
@@ -78,7 +78,7 @@ class DistributeTranspiler:
         self._servers, self._trainers = pservers.split(","), trainers
         role = UserDefinedRoleMaker(trainer_id, Role.WORKER, trainers, self._servers)
         self._job = ServerJob(role)
-        self._job.write_programs(main, startup, main._updated_by, strategy_of(config))
+        self._job.write_programs(main, startup, main.binding.updated_by, strategy_of(config))
         self._main = main
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
@@ -87,7 +87,7 @@ class DistributeTranspiler:
         if not self._is_worker:
             self._is_worker = True
             job.init_worker()
-            main._servers.on_close = self._farewell
+            main.binding.servers.on_close = self._farewell
             atexit.register(self._at_exit)
         return main
 

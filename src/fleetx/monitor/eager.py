@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fleetx import torch_private
 from fleetx.comm import world
 from fleetx.monitor.recorder import Recorder, now
 from fleetx.monitor.samples import samples_in
@@ -100,8 +101,7 @@ def _listen_to_backward(
 
 def _when_backward_ends(callback: Callable[[], None]) -> None:
     """Let autograd's engine call this after the pass that runs, in the order of asking."""
-    engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
-    engine.queue_callback(callback)
+    torch_private.execution_engine.queue_callback(callback)
 
 
 def _listen_to_step(step: TrainStep, recorder: Recorder) -> list[Remove]:

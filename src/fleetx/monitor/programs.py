@@ -69,13 +69,13 @@ class ProgramTarget:
             prepared = prepare([*fetches, self._loss])
             return MeasuredRun(prepared, recorder, len(fetches), hides=True)
 
-        program._measured = measured
+        program.binding.measured = measured
         program._bump_version()  # what was prepared before is prepared again
 
         def end() -> None:
             left = self._program()
             if left is not None:
-                left._measured = None
+                left.binding.measured = None
                 left._bump_version()
 
         return [end]

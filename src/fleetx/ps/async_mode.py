@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx import torch_private
 from fleetx.ps.client import Pending
 from fleetx.ps.mode import Batch, Blocks, Mode
 from fleetx.ps.wire import Flag, Kind
@@ -267,6 +268,8 @@ class _Fetched:
         for table, blocks in ready.items():
             if table in views:
                 names = list(blocks)
-                torch._foreach_copy_([views[table][n] for n in names], [blocks[n] for n in names])
+                torch_private.foreach_copy_(
+                    [views[table][n] for n in names], [blocks[n] for n in names]
+                )
         with self._lock:
             self._spare = self._spare or ready

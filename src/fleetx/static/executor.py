@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fleetx import torch_private
 from fleetx.static.errors import EOFException, ExecutionError, FeedError, NotFiniteError
 from fleetx.static.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
 from fleetx.static.fetch_handler import FetchHandlerMonitor
@@ -92,19 +93,20 @@ class Executor:
                 "feed of Executor.run must be a dict of values by variable name, not "
                 f"{type(feed).__name__}."
             )
-        if program._readers:
+        if program.binding.readers:
             feed = with_readers(program, feed, batches)
         fetches, updates = split_fetches(fetch_list)
         if use_prune or updates:
             program = self._pruned(program, feed, fetches, updates)
-        if program._first_run is not None:
-            program._first_run(self, program, feed, scope)
-        for hook in program._before_run:
+        binding = program.binding
+        if binding.first_run is not None:
+            binding.first_run(self, program, feed, scope)
+        for hook in binding.before_run:
             hook(scope)
         key = (tuple(feed), tuple(fetches), id(scope), program._version, id(build), parts)
-        cache = program._steps.get(self)
+        cache = binding.steps.get(self)
         if cache is None:
-            cache = program._steps[self] = {}
+            cache = binding.steps[self] = {}
         prepared = cache.get(key)
         if prepared is None:
             stale = [k for k in cache if k[3] != program._version]
@@ -112,10 +114,10 @@ class Executor:
                 del cache[k]
             prepared = self._prepared(program, list(feed), fetches, scope, build, parts)
             cache[key] = prepared
-        if program._servers is not None:
+        if binding.servers is not None:
             following = following_feed(program, given)
             if following is not None:
-                program._servers.expect(program, following)
+                binding.servers.expect(program, following)
         return prepared.run(feed, return_numpy)
 
     def _pruned(
@@ -128,7 +130,7 @@ class Executor:
             for stale in [k for k in cache if k[0] != program._version]:
                 del cache[stale]
             cache[key] = self._prune_program(program, feed, fetches, updates)
-            cache[key]._measured = program._measured
+            cache[key].binding.measured = program.binding.measured
         return cache[key]
 
     def _prune_program(
@@ -141,10 +143,11 @@ class Executor:
         return prune_to_targets(program, list(feed), fetch_list, optimize_ops)
 
     def _prepared(self, program: Program, feeds: list[str], fetches: list[str], *more: Any) -> Any:
-        """Return what runs the program, under the eyes of who measures it, if anybody does."""
-        if program._measured is None:
+        """Return what runs the program, with the monitor's hook, if monitoring is on."""
+        measured = program.binding.measured
+        if measured is None:
             return self._prepare(program, feeds, fetches, *more)
-        return program._measured(lambda names: self._prepare(program, feeds, names, *more), fetches)
+        return measured(lambda names: self._prepare(program, feeds, names, *more), fetches)
 
     def _prepare(
         self,
@@ -155,8 +158,9 @@ class Executor:
         build: Any,
         parts: int,
     ) -> _Prepared:
-        if program._servers is not None and program._servers not in self._links:
-            self._links.append(program._servers)
+        servers = program.binding.servers
+        if servers is not None and servers not in self._links:
+            self._links.append(servers)
         block = program.global_block()
         for name in fetches:
             if block._find_var_recursive(name) is None and scope.find_var(name) is None:
@@ -323,7 +327,7 @@ class _Prepared:
                 check.blame(tensor, error)
             raise explain(error, step, dict(zip(self.feeds, tensors, strict=True))) from error
         finally:
-            torch._C._set_grad_enabled(was_enabled)
+            torch_private.set_grad_enabled(was_enabled)
         if return_numpy:
             return [
                 as_fetched(value, copy)
@@ -366,8 +370,8 @@ def _watched(handler: Any, scope: Scope) -> Iterator[dict[str, ScopeTensor]]:
 def _unwrap(program: Any) -> tuple[Program, Any]:
     """Return the Program behind a program or CompiledProgram, and its BuildStrategy if any."""
     if isinstance(program, Program):
-        graph = program._graph
-        return program, None if graph is None else graph._build_strategy
+        compiled = program.binding.compiled_as
+        return program, None if compiled is None else compiled._build_strategy
     inner = getattr(program, "_program", None)
     if isinstance(inner, Program):
         return inner, program._build_strategy

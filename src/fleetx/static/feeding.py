@@ -144,7 +144,7 @@ def merge_feeds(feeds: Sequence[Any]) -> dict[str, Any]:
 def with_readers(program: Program, feed: Mapping[str, Any], batches: int) -> dict[str, Any]:
     """Return the feed with what the program reads itself: that many batches, joined."""
     merged = dict(feed)
-    for reader in program._readers:
+    for reader in program.binding.readers:
         if not all(n in merged for n in reader.output_names):
             merged.update(merge_feeds([reader.next_feed() for _ in range(batches)]))
     return merged

@@ -72,8 +72,7 @@ def _run(op_def: OpDef, slots: list[Any], attrs: dict[str, Any], stand_in: int) 
         extra["ctx"] = META
     if op_def.needs_lod:
         extra["lod"] = None
-    with torch.no_grad(), without_loading_dynamo():
-        result = op_def.bind(attrs)(*args, **extra)
+    result = op_def.bind(attrs)(*args, **extra)
     if len(op_def.outputs) == 1:
         result = (result,)
     return [
@@ -149,9 +148,10 @@ def infer_by_running(op: Operator, block: Block) -> None:
     if cached is None:
         unknown = any(d < 0 for _, row in slots for item in row if item for d in item[0])
         try:
-            cached = _run(op_def, slots, attrs, _STAND_INS[0])
-            if unknown:
-                cached = _merge(cached, _run(op_def, slots, attrs, _STAND_INS[1]))
+            with torch.no_grad(), without_loading_dynamo():
+                cached = _run(op_def, slots, attrs, _STAND_INS[0])
+                if unknown:
+                    cached = _merge(cached, _run(op_def, slots, attrs, _STAND_INS[1]))
         except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
             reason = str(error).replace(str(_STAND_INS[0]), "-1").strip().splitlines()
             raise ShapeError(

@@ -1,21 +1,21 @@
 """Program: a static graph, and the two default programs that layers write into.
 
 `main` holds the computation, `startup` the ops that give parameters their first values. Layers
-append to the programs chosen by `program_guard`. A program is pure description; `Executor.run`
-lowers and runs it.
+append to the programs chosen by `program_guard`. A program is a description; what it is bound to in
+this process is its `binding`, and `Executor.run` lowers and runs it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType
 from fleetx.static.operator import Operator, OpRole
+from fleetx.static.program_binding import ProgramBinding
 from fleetx.static.variable import Parameter, Variable
 
 LR_COUNTER_NAME = "@LR_DECAY_COUNTER@"
@@ -34,27 +34,7 @@ class Program:
         self._device = ""
         self._is_distributed = False
         self._is_start_up_program_ = False
-        # Objects with `output_names` and `next_feed()`: data the executor fetches itself
-        # (py_reader, ...).
-        self._readers: list[Any] = []
-        # Called by Executor.run with the scope, before the step; used by learning rate schedulers.
-        self._before_run: list[Any] = []
-        # Called by the first Executor.run with executor, program, feed and scope: may change ops.
-        self._first_run: Any = None
-        # Called by an executor with a function that prepares the program for a list of fetches, and
-        # with that list; returns what is run instead of what was prepared. None: nobody measures.
-        self._measured: Any = None
-        # How the sums of gradients over workers are carried out; None: one op after the other.
-        self._gradient_exchange: Any = None
-        # The link to parameter servers of a program that trains with them.
-        self._servers: Any = None
-        self._updated_by: Any = None  # the optimizer whose updates it has
-        self._offloads_checkpoints = False
-        # What executors have lowered of this program. It lies here, not in the executor, because a
-        # lowered step refers to the program: with the program, its steps are freed too.
-        self._steps: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
-        # Settings of a CompiledProgram that stands in for this program when it is run directly.
-        self._graph: Any = None
+        self.binding = ProgramBinding()
 
     # -- blocks
     # ---------------------------------------------------------------------------------------
@@ -128,6 +108,15 @@ class Program:
 
         return program_from_bytes(data, source="the given bytes")
 
+    @property
+    def _graph(self) -> Any:
+        """Paddle's name of `binding.compiled_as`."""
+        return self.binding.compiled_as
+
+    @_graph.setter
+    def _graph(self, compiled: Any) -> None:
+        self.binding.compiled_as = compiled
+
     # -- what kind of op is being appended
     # ------------------------------------------------------------
     def _stamp(self, op: Operator) -> None:
@@ -182,11 +171,7 @@ class Program:
         other = Program()
         other._seed = self._seed
         other._is_distributed = self._is_distributed
-        other._readers = list(self._readers)
-        other._before_run = list(self._before_run)
-        other._gradient_exchange = self._gradient_exchange
-        other._servers = self._servers
-        other._offloads_checkpoints = self._offloads_checkpoints
+        other.binding = self.binding.for_copy()
         other.blocks = []
         for block in self.blocks:
             new = Block(other, block.idx, block.parent_idx)
@@ -213,10 +198,7 @@ class Program:
         self.blocks = other.blocks
         for block in self.blocks:
             block.program = self
-        self._before_run = other._before_run
-        self._gradient_exchange = other._gradient_exchange
-        self._servers = other._servers
-        self._offloads_checkpoints = other._offloads_checkpoints
+        self.binding.take_over(other.binding)
         self._bump_version()
 
     def _copy_param_info_from(self, other: Program) -> None:
@@ -275,7 +257,8 @@ class Program:
     def _forget_unread(self) -> None:
         """Drop the readers whose `read` op is gone."""
         read = [op.output("Out") for op in self.global_block().ops if op.type == "read"]
-        self._readers = [port for port in self._readers if port.output_names in read]
+        ports = self.binding.readers
+        self.binding.readers = [port for port in ports if port.output_names in read]
 
     # -- pruning
     # --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fleetx import comm
+from fleetx import comm, torch_private
 from fleetx.static.half_precision import half_type, made_for
 from fleetx.static.mixed_precision import (
     AutoMixedPrecisionLists,
@@ -195,7 +195,7 @@ class MixedPrecision(Precision):
             self._hook(model.parameters())
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            if torch._C._current_graph_task_id() < 0:  # a pass that raised has left its marks
+            if torch_private.current_graph_task_id() < 0:  # a pass that raised has left its marks
                 self._end_backward()
                 _PASS.end()
             args, kwargs = map_tensors((args, kwargs), self._enter)
@@ -248,7 +248,7 @@ class MixedPrecision(Precision):
             self._warn_unscaled()
             return 1.0
         if self._inside == 1.0:
-            self._inside, self._task = self.scale.item(), torch._C._current_graph_task_id()
+            self._inside, self._task = self.scale.item(), torch_private.current_graph_task_id()
             _when_backward_ends(self._end_backward)
         self._hook_edges(ends)
         ends.clear()
@@ -316,7 +316,7 @@ class MixedPrecision(Precision):
 
     def _unscale_nested(self, grad: Tensor) -> Tensor:
         """Divide a gradient of a pass inside the scaled one: a checkpoint calls backward itself."""
-        if self._inside == 1.0 or torch._C._current_graph_task_id() == self._task:
+        if self._inside == 1.0 or torch_private.current_graph_task_id() == self._task:
             return grad
         return grad / self._inside
 
@@ -389,8 +389,7 @@ class MixedPrecision(Precision):
 
 def _when_backward_ends(callback: Callable[[], None]) -> None:
     """Let autograd's engine call this after the pass that runs."""
-    engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
-    engine.queue_callback(callback)
+    torch_private.execution_engine.queue_callback(callback)
 
 
 def _others(ends: Iterable[Any]) -> list[Any]:

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
+
+from fleetx import torch_private
 
 Place = tuple[nn.Module, str]  # a module and the name of one of its buffers
 Old = tuple[nn.Module, str, Tensor | None]  # and its value
@@ -43,7 +43,11 @@ class Checkpointed:
         places = self._places() if self._stateful is None else self._stateful
         before: list[Old] = [(m, n, _clone(m._buffers[n])) for m, n in places]
         versions = [(m, n, _version(m._buffers[n])) for m, n in self._places()]
-        modes = [m for m in _get_current_function_mode_stack() if not isinstance(m, DeviceContext)]
+        modes = [
+            m
+            for m in torch_private.current_function_modes()
+            if not isinstance(m, torch_private.DeviceContext)
+        ]
 
         def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
             return nullcontext(), _AsBefore(before, modes)
@@ -67,7 +71,7 @@ class Checkpointed:
         """Remember which buffers forward changes: only those are copied in later steps."""
         if self._stateful is None:
             # Kernels of batch norms change running statistics without telling autograd.
-            moved = [(m, n) for m, n in self._places() if isinstance(m, _NormBase)]
+            moved = [(m, n) for m, n in self._places() if isinstance(m, torch_private.NormBase)]
             known = {(id(m), n) for m, n in moved}
             self._stateful = [*moved, *((m, n) for m, n in changed if (id(m), n) not in known)]
             return

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx import torch_private
 from fleetx.static.clip import GradientClipBase, GradientClipByGlobalNorm, GradientClipByValue
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
@@ -54,10 +55,10 @@ class Clip:
         if not gradients:
             return
         if self.value:
-            torch._foreach_clamp_min_(gradients, -self.value)
-            torch._foreach_clamp_max_(gradients, self.value)
+            torch_private.foreach_clamp_min_(gradients, -self.value)
+            torch_private.foreach_clamp_max_(gradients, self.value)
             return
-        norms = torch._foreach_norm(gradients, self.norm_type)
+        norms = torch_private.foreach_norm(gradients, self.norm_type)
         first = norms[0]
         together = torch.stack([norm.to(first.device, first.dtype) for norm in norms])
         self.last_norm = torch.linalg.vector_norm(together, self.norm_type)

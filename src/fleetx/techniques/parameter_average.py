@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fleetx import torch_private
 from fleetx.comm import world
 from fleetx.comm.buckets import make_buckets
 from fleetx.comm.gradient_all_reduce import GradientExchange
@@ -90,10 +91,10 @@ class _Bucket:
         return [part.view(t.shape) for part, t in rows]
 
     def pack(self) -> None:
-        torch._foreach_copy_(self.parts, self.tensors)
+        torch_private.foreach_copy_(self.parts, self.tensors)
 
     def unpack(self) -> None:
-        torch._foreach_copy_(self.tensors, self.parts)
+        torch_private.foreach_copy_(self.tensors, self.parts)
 
     def pack_difference(self) -> None:
         self.pack()

@@ -163,7 +163,7 @@ def train_static(settings, kind, breaks_at=None):
             read = [np.array(scope.find_var(n).get_tensor()) for n in ("w1", "b1", "w2", "b2")]
             record["values"].append(np.concatenate([a.ravel() for a in read]).tolist())
             record["losses"].append(value.item())
-        record["messages"] = program._gradient_exchange.all_reduce._started
+        record["messages"] = program.binding.gradient_exchange.all_reduce._started
     return record
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from fleetx import torch_private
 from fleetx.checkpoint.errors import FormatError
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.tensor_spec import TensorSpec
@@ -64,7 +64,7 @@ class _Runner:
             torch.from_numpy(value).to(dtype)
             for value, dtype in zip(values, self._types, strict=True)
         ]
-        args, kwargs = pytree.tree_unflatten(tensors, self._structure)
+        args, kwargs = torch_private.tree_unflatten(tensors, self._structure)
         with torch.inference_mode():
-            found = pytree.tree_leaves(self._module(*args, **kwargs))
+            found = torch_private.tree_leaves(self._module(*args, **kwargs))
         return [(x.float() if x.dtype == torch.bfloat16 else x).numpy() for x in found]

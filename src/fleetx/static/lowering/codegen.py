@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fleetx import torch_private
 from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType, to_torch
 from fleetx.static.lowering import runtime
@@ -23,15 +24,29 @@ from fleetx.static.lowering.analysis import is_persistable
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
 from fleetx.static.lowering.fusion import FusedOp
+from fleetx.static.lowering.generated_code import (
+    NONE,
+    Code,
+    Function,
+    Line,
+    code,
+    held,
+    listed,
+    local,
+    render,
+    statement,
+)
 from fleetx.static.lowering.gradient_reducer import GradientReducer
 from fleetx.static.lowering.plan import make_plan
-from fleetx.static.lowering.segment_code import LOCAL, SegmentCode, free_early
+from fleetx.static.lowering.segment_code import SegmentCode
 from fleetx.static.lowering.segments import SegmentCall, choose_runner
 from fleetx.static.lowering.skipped_updates import guarded_ops, read_from_outside, skip_name
 from fleetx.static.op_registry import EMPTY_NAME, get_op
 from fleetx.static.operator import Operator
 from fleetx.static.program import Program, reads_of, sub_blocks
 from fleetx.static.scope import Scope, ScopeVariable
+
+_UNUSED = Code("_")  # the target of a result that nothing reads
 
 
 @dataclass
@@ -47,10 +62,9 @@ class LoweredStep:
     local_names: dict[str, str]  # variable -> its name in the function
     holders: dict[str, ScopeVariable]
     filename: str
-    lines: list[str]  # the body, one call a line
+    function: Function
     boundary: int  # the first line after forward and backward: what follows only updates
     namespace: dict[str, Any]
-    holder_names: dict[str, str]  # variable -> its name in the namespace
     # Per fetch, whether its memory belongs to somebody else (None: only if it is a view).
     copy_fetches: tuple[bool | None, ...] = ()
 
@@ -59,26 +73,39 @@ class LoweredStep:
 class _Writer:
     """The function being written."""
 
-    lines: list[str] = field(default_factory=list)
-    ops_of_line: dict[int, tuple[Operator, ...]] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
     names: dict[str, Any] = field(default_factory=dict)  # globals of the function
     locals: dict[str, str] = field(default_factory=dict)  # variable name -> Python name
-    indent: str = "    "
+    depth: int = 1
+    segment: SegmentCode | None = None  # whose body is being written, if any
 
-    def emit(self, text: str, *ops: Operator) -> None:
-        self.lines.append(self.indent + text)
-        if ops:
-            self.ops_of_line[len(self.lines) + 1] = ops  # line 1 is the def
+    def emit(self, value: Code, *ops: Operator, to: Code | None = None) -> None:
+        lines = self.lines if self.segment is None else self.segment.lines
+        lines.append(statement(value, ops, to=to, depth=self.depth))
+
+    def open_block(self, condition: Code) -> None:
+        """Write an `if`; what follows is under it until `depth` is set back."""
+        self.lines.append(statement(condition, depth=self.depth, opens_block=True))
+        self.depth += 1
+
+    def store(self, holder: str, value: Code, *ops: Operator) -> None:
+        """Write an assignment to a scope variable; a segment's follow its call."""
+        lines = self.lines if self.segment is None else self.segment.stores
+        lines.append(statement(value, ops, to=held(holder), depth=self.depth))
+
+    def held(self, holder: str) -> Code:
+        """Return the value of a scope variable; a segment's function has it as an argument."""
+        return held(holder) if self.segment is None else self.segment.argument(holder)
 
     def constant(self, value: Any, hint: str) -> str:
         name = f"{hint}{len(self.names)}"
         self.names[name] = value
         return name
 
-    def local(self, name: str) -> str:
+    def local(self, name: str) -> Code:
         if name not in self.locals:
             self.locals[name] = f"v{len(self.locals)}"
-        return self.locals[name]
+        return local(self.locals[name])
 
 
 class _Lowering:
@@ -106,7 +133,7 @@ class _Lowering:
         self.plan = make_plan(self.block, feeds, fetches, with_lod=with_lod)
         self.flows, self.leaves = self.plan.flows, self.plan.leaves
         # A loss that autograd starts from as a 0-d tensor -> the local that holds it.
-        self.scalars: dict[str, str] = {}
+        self.scalars: dict[str, Code] = {}
         self.segments: list[SegmentCode] = []
         self.required: list[str] = []
         self.boundary = 0
@@ -122,37 +149,38 @@ class _Lowering:
     def in_scope(self, name: str) -> bool:
         return is_persistable(self.block, name) or self.scope.find_var(name) is not None
 
-    def read(self, name: str, *, flows: bool, base: bool, optional: bool = False) -> str:
+    def read(self, name: str, *, flows: bool, base: bool, optional: bool = False) -> Code:
         """Return the expression for a variable's value, loading it from the scope at first use.
 
         An `optional` value that nothing has made yet is None: the old value of an output.
         """
         if name == EMPTY_NAME:
-            return "None"
+            return NONE
         writer = self.writer
         if base and is_persistable(self.block, name):
-            return f"{self.holder(name)}.value"
+            return writer.held(self.holder(name))
         if name not in writer.locals:
             if not self.in_scope(name):
                 var = self.block._find_var_recursive(name)
                 if var is not None and (var.is_data or var.need_check_feed):
                     self.required.append(name)
-                    writer.emit(f"{writer.local(name)} = None")
+                    writer.emit(NONE, to=writer.local(name))
                     return writer.local(name)
                 if optional or (var is not None and var.dtype is None):
-                    return "None"  # an array that its first write makes
+                    return NONE  # an array that its first write makes
                 self.required.append(name)
-                return "None"
+                return NONE
+            target, holder = writer.local(name), self.holder(name)
             if name in self.leaves:
-                writer.emit(f"{writer.local(name)} = {self.holder(name)}.leaf()")
+                writer.emit(Code(f"{holder}.leaf()", held=(holder,)), to=target)
                 self.tracked.add(name)
             else:
-                writer.emit(f"{writer.local(name)} = {self.holder(name)}.value")
+                writer.emit(writer.held(holder), to=target)
         if name in self.tracked and not flows:
             if is_persistable(self.block, name):
-                return f"{self.holder(name)}.value"
+                return writer.held(self.holder(name))
             cut = "cut({})" if self.may_be_no_tensor(name) else "{}.detach()"
-            return cut.format(writer.local(name))
+            return code(cut, writer.local(name))
         return writer.local(name)
 
     def may_be_no_tensor(self, name: str) -> bool:
@@ -160,7 +188,7 @@ class _Lowering:
         var = self.block._find_var_recursive(name)
         return var is None or var.type != VarType.LOD_TENSOR or bool(var.op and sub_blocks(var.op))
 
-    def arguments(self, op: Operator) -> str:
+    def arguments(self, op: Operator) -> Code:
         """Return the argument list of an op's call."""
         op_def = get_op(op.type)
         flow = self.flows.get(op.uid)
@@ -178,39 +206,37 @@ class _Lowering:
             ]
             if changed.get(slot.name) and changed[slot.name] != op.input(slot.name):
                 # The function writes into its input, but the result belongs to another variable.
-                row = [value if value == "None" else f"{value}.clone()" for value in row]
+                row = [value if value is NONE else code("{}.clone()", value) for value in row]
             if slot.many:
-                parts.append("[" + ", ".join(row) + "]")
+                parts.append(code("[{}]", listed(row)))
             else:
-                parts.append(row[0] if row else "None")
-        return ", ".join(parts)
+                parts.append(row[0] if row else NONE)
+        return listed(parts)
 
-    def bind_outputs(self, op: Operator) -> tuple[str, list[str]]:
-        """Return the assignment target of a call and the names it binds."""
+    def bind_outputs(self, op: Operator) -> tuple[Code | None, list[str]]:
+        """Return the assignment target of a call, None if nothing is kept, and what it binds."""
         op_def = get_op(op.type)
         targets, bound = [], []
         for slot in op_def.outputs:
             names = op.output(slot.name)
             source = op_def.inplace.get(slot.name)
             if source is not None and names == op.input(source):
-                targets.append("_")  # changed in place: the scope's tensor is already new
+                targets.append(_UNUSED)  # changed in place: the scope's tensor is already new
                 continue
             row = []
             for name in names:
                 if name == EMPTY_NAME:
-                    row.append("_")
+                    row.append(_UNUSED)
                 else:
                     row.append(self.writer.local(name))
                     bound.append(name)
             if slot.many:
-                targets.append(
-                    "(" + ", ".join(row) + ("," if len(row) == 1 else "") + ")" if row else "_"
-                )
+                targets.append(code("({})", _tuple(row)) if row else _UNUSED)
             else:
-                targets.append(row[0] if row else "_")
-        if all(t == "_" for t in targets):
-            return "", bound
-        return ", ".join(targets), bound
+                targets.append(row[0] if row else _UNUSED)
+        if all(target is _UNUSED for target in targets):
+            return None, bound
+        return listed(targets), bound
 
     def after_write(self, op: Operator, bound: list[str]) -> None:
         """Keep the books after an op wrote variables: autograd's and the scope's."""
@@ -221,49 +247,53 @@ class _Lowering:
             else:
                 self.tracked.discard(name)
             if name in self.leaves and not follows:
-                local = self.writer.local(name)
-                self.writer.emit(f"{local} = {local}.detach().requires_grad_()")
-                self.tracked.add(name)
+                self.make_leaf(name)
             if is_persistable(self.block, name):
-                self.writer.emit(f"{self.holder(name)}.value = keep({self.writer.local(name)})", op)
+                value = code("keep({})", self.writer.local(name))
+                self.writer.store(self.holder(name), value, op)
+
+    def make_leaf(self, name: str) -> None:
+        """Write that autograd starts to follow a variable here."""
+        target = self.writer.local(name)
+        self.writer.emit(code("{}.detach().requires_grad_()", target), to=target)
+        self.tracked.add(name)
 
     # -- instructions ---------------------------------------------------------------
     def write_op(self, op: Operator) -> None:
         writer = self.writer
         op_def = get_op(op.type)
+        call = writer.constant(bind_op(op, self.ctx), "f")
         if op.uid in self.plan.used_rows:
-            call = writer.constant(bind_op(op, self.ctx), "f")
             ids = [self.read(n, flows=False, base=False) for n in self.plan.used_rows[op.uid]]
-            text = f"{call}({self.arguments(op)}, rows=({', '.join(ids)},))"
+            value = code("{}({}, rows=({},))", call, self.arguments(op), listed(ids))
         elif op_def.needs_lod or self.with_lod:
-            call = writer.constant(bind_op(op, self.ctx), "f")
-            op_name, def_name = writer.constant(op, "op"), writer.constant(op_def, "d")
-            text = f"lod_call({op_name}, {def_name}, {call}, [{self.arguments(op)}], ctx)"
+            names = writer.constant(op, "op"), writer.constant(op_def, "d"), call
+            value = code("lod_call({}, {}, {}, [{}], ctx)", *names, self.arguments(op))
         else:
-            call = writer.constant(bind_op(op, self.ctx), "f")
-            text = f"{call}({self.arguments(op)})"
+            value = code("{}({})", call, self.arguments(op))
         if sub_blocks(op):
             for name in reads_of(op):
                 if name not in op.input_arg_names and name in self.leaves:
                     self.read(name, flows=True, base=False)
-        targets, bound = self.bind_outputs(op)
-        writer.emit(f"{targets} = {text}" if targets else text, op)
+        target, bound = self.bind_outputs(op)
+        writer.emit(value, op, to=target)
         self.after_write(op, bound)
 
     def write_fused(self, item: FusedOp) -> None:
+        writer = self.writer
         flow = item.flows(self.flows)
-        args = ", ".join(
+        args = listed(
             self.read(name, flows=(i in flow), base=False) for i, name in enumerate(item.inputs)
         )
-        call = self.writer.constant(item.fn, "f")
-        target = self.writer.local(item.output)
+        value = code("{}({})", writer.constant(item.fn, "f"), args)
+        target = writer.local(item.output)
         if item.is_loss:
             # Kept as a 0-d root for autograd; everybody else sees a plain value of shape [1].
-            root = self.scalars[item.output] = self.writer.local(item.output + "@ROOT")
-            self.writer.emit(f"{root} = {call}({args})", *reversed(item.ops))
-            self.writer.emit(f"{target} = {root}.detach().reshape(1)")
+            root = self.scalars[item.output] = writer.local(item.output + "@ROOT")
+            writer.emit(value, *reversed(item.ops), to=root)
+            writer.emit(code("{}.detach().reshape(1)", root), to=target)
             return
-        self.writer.emit(f"{target} = {call}({args})", *reversed(item.ops))
+        writer.emit(value, *reversed(item.ops), to=target)
         self.after_write(item.ops[-1], [item.output])
 
     def write_group(self, group: list[Operator]) -> None:
@@ -275,24 +305,22 @@ class _Lowering:
         call = self.writer.constant(
             (lambda rows, fused=op_def.fused, attrs=attrs: fused(rows, **attrs)), "f"
         )
-        rows = ", ".join(f"({self.arguments(op)},)" for op in group)
+        rows = listed(code("({},)", self.arguments(op)) for op in group)
+        value = code("{}(({},))", call, rows)
         all_bound: list[tuple[Operator, list[str]]] = []
         targets = []
         for op in group:
             target, bound = self.bind_outputs(op)
-            if target and len(get_op(op.type).outputs) > 1:
-                target = f"({target})"
-            targets.append(target or "_")
+            if target is not None and len(op_def.outputs) > 1:
+                target = code("({})", target)
+            targets.append(target or _UNUSED)
             all_bound.append((op, bound))
-        left = ", ".join(targets) + ("," if len(targets) == 1 else "")
-        if all(t == "_" for t in targets):
-            self.writer.emit(f"{call}(({rows},))", *group)
-        else:
-            self.writer.emit(f"{left} = {call}(({rows},))", *group)
+        unused = all(target is _UNUSED for target in targets)
+        self.writer.emit(value, *group, to=None if unused else _tuple(targets))
         for op, bound in all_bound:
             self.after_write(op, bound)
 
-    def seed(self, name: str, grad: str) -> str:
+    def seed(self, name: str, grad: str) -> Code:
         """Return the expression for a root's gradient; ones are made once, not in every step."""
         op = self.plan.ones.get(grad)
         if op is None:
@@ -300,68 +328,60 @@ class _Lowering:
         shape = [] if name in self.scalars else list(op.attr("shape"))
         var = self.block._var_recursive(grad)
         value = torch.ones(shape, dtype=to_torch(var.dtype), device=self.ctx.device)
-        return self.writer.constant(value, "ones")
+        return Code(self.writer.constant(value, "ones"))
 
     def write_backward(self, call: BackwardCall, is_last: bool) -> None:
-        roots = ", ".join(
+        writer = self.writer
+        roots = listed(
             self.scalars.get(n) or self.read(n, flows=True, base=False) for n, _ in call.roots
         )
-        seeds = ", ".join(self.seed(n, g) for n, g in call.roots)
-        inputs = ", ".join(self.read(n, flows=True, base=False) for n, _ in call.results)
-        outputs = ", ".join(self.writer.local(g) for _, g in call.results)
+        seeds = listed(self.seed(n, g) for n, g in call.roots)
+        inputs = listed(self.read(n, flows=True, base=False) for n, _ in call.results)
+        outputs = listed(writer.local(g) for _, g in call.results)
         retain = "" if is_last else ", retain_graph=True"
-        run = (
-            self.writer.constant(self.reducer(call).run, "reduce")
-            if call.reduced
-            else "autograd_grad"
-        )
-        self.writer.emit(f"{outputs}, = {run}(({roots},), ({inputs},), ({seeds},){retain})")
+        run = writer.constant(self.reducer(call).run, "reduce") if call.reduced else "autograd_grad"
+        value = code("{}(({},), ({},), ({},){})", run, roots, inputs, seeds, retain)
+        writer.emit(value, to=code("{},", outputs))
         if is_last:
-            self.writer.emit("set_grad(False)")
+            writer.emit(Code("set_grad(False)"))
 
     def write_segment(self, call: SegmentCall) -> None:
-        """Write a function of its own for a segment, and call it."""
+        """Write a function of its own for a segment; its call follows (`finish_segments`)."""
         writer = self.writer
         for name in call.inputs:
             if name not in call.changed:
                 self.read(name, flows=True, base=False)  # loaded here, not in the function
-        lines, ops_of_line = writer.lines, writer.ops_of_line
-        writer.lines, writer.ops_of_line = [], {}
+        segment = writer.segment = SegmentCode(f"S{len(self.segments)}", last_op=call.ops[-1])
         for item in call.items:
             if isinstance(item, FusedOp):
                 self.write_fused(item)
             else:
                 self.write_op(item)
-        code = SegmentCode(
-            name=f"S{len(self.segments)}",
-            lines=writer.lines,
-            ops_of_line=writer.ops_of_line,
-            fixed={
-                writer.locals[n]
-                for n in call.inputs
-                if n in writer.locals and is_persistable(self.block, n)
-            },
-            changed={self.holder(n) for n in call.changed if n in self.holder_names},
-        )
-        writer.lines, writer.ops_of_line = lines, ops_of_line
-        code.take_out_scope()
-        code.position = len(lines)
-        writer.emit("", call.ops[-1])  # the call: written when it is known which results are used
-        for line in code.stores:
-            writer.emit(line)
-        self.segments.append(code)
+        writer.segment = None
+        segment.fixed = {
+            writer.locals[n]
+            for n in call.inputs
+            if n in writer.locals and is_persistable(self.block, n)
+        }
+        segment.changed = {self.holder(n) for n in call.changed if n in self.holder_names}
+        segment.position = len(writer.lines)
+        writer.lines += [Line(""), *segment.stores]  # the first becomes the call
+        self.segments.append(segment)
 
-    def finish_segments(self) -> None:
-        """Write the calls of segments."""
+    def finish_segments(self) -> list[Function]:
+        """Write the calls of segments, now that their used results are known; return them."""
         lines = self.writer.lines
-        for code in reversed(self.segments):
-            used = {n for line in lines[code.position + 1 :] for n in LOCAL.findall(line)}
-            lines[code.position] = "    " + code.finish(used)
+        functions = []
+        for segment in reversed(self.segments):
+            used = {name for line in lines[segment.position + 1 :] for name in line.reads}
+            function, lines[segment.position] = segment.finish(used)
+            functions.append(function)
+        return functions[::-1]
 
     def reducer(self, call: BackwardCall) -> GradientReducer:
         """Return what sums the results over workers: last parameters first, as they become
         ready."""
-        exchange = self.block.program._gradient_exchange
+        exchange = self.block.program.binding.gradient_exchange
         position = {name: i for i, name in enumerate(self.block.vars)}
         names = [name for name, _ in call.results]
         order = sorted(range(len(names)), key=lambda i: -position.get(names[i], 0))
@@ -375,33 +395,29 @@ class _Lowering:
             self.read(source, flows=False, base=in_place)  # loaded here, not under the condition
         for result in self.fetches:
             if any(result in op.output_arg_names for op in ops):
-                self.writer.emit(f"{self.writer.local(result)} = None")
-        self.writer.emit(f"if not {self.read(name, flows=False, base=False)}:")
-        self.writer.indent += "    "
+                self.writer.emit(NONE, to=self.writer.local(result))
+        self.writer.open_block(code("if not {}:", self.read(name, flows=False, base=False)))
 
     def end_guard(self, ops: list[Operator]) -> None:
         """End the condition; what follows takes values that may have been left as they were from
         the scope."""
-        self.writer.indent = "    "
+        self.writer.depth = 1
         for name in {n: None for op in ops for n in self.bind_outputs(op)[1]}:
             if is_persistable(self.block, name):
-                self.writer.emit(f"{self.writer.local(name)} = {self.holder(name)}.value")
+                self.writer.emit(held(self.holder(name)), to=self.writer.local(name))
 
-    def write(self) -> None:
-        """Write the whole function."""
+    def write(self) -> list[Function]:
+        """Write the whole function; return it and those of its segments."""
         sequence = self.plan.sequence
         writer = self.writer
-        for name in self.feeds:
-            writer.local(name)
+        arguments = [writer.local(name).text for name in self.feeds]
         backward = [i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)]
-        writer.emit(f"set_grad({bool(backward)})")
+        writer.emit(Code(f"set_grad({bool(backward)})"))
         for name in self.feeds:
             if name in self.leaves:
-                local = writer.local(name)
-                writer.emit(f"{local} = {local}.detach().requires_grad_()")
-                self.tracked.add(name)
+                self.make_leaf(name)
             if is_persistable(self.block, name):
-                writer.emit(f"{self.holder(name)}.value = {writer.local(name)}.clone()")
+                writer.store(self.holder(name), code("{}.clone()", writer.local(name)))
         guard: str | None = None
         guarded: list[Operator] = []
         for i, item in enumerate(sequence):
@@ -424,20 +440,14 @@ class _Lowering:
         self.end_guard(guarded)
         if not backward:
             self.boundary = len(writer.lines)
-        fetched = ", ".join(self.read(n, flows=False, base=True) for n in self.fetches)
-        writer.emit(f"return [{fetched}]")
-        self.finish_segments()
+        fetched = listed(self.read(n, flows=False, base=True) for n in self.fetches)
+        writer.emit(code("return [{}]", fetched))
+        return [Function("step", arguments, writer.lines), *self.finish_segments()]
 
-    def source(self) -> str:
-        """Return the function and, behind it, those of its segments."""
-        writer = self.writer
-        arguments = ", ".join(writer.local(n) for n in self.feeds)
-        lines = [f"def step({arguments}):", *free_early(writer.lines), ""]
-        for code in self.segments:
-            for number, ops in code.ops_of_line.items():
-                writer.ops_of_line[len(lines) + number] = ops
-            lines += code.source()
-        return "\n".join([*lines, ""])
+
+def _tuple(parts: list[Code]) -> Code:
+    """Return assignment targets side by side, with the comma that one alone needs."""
+    return code("{}," if len(parts) == 1 else "{}", listed(parts))
 
 
 _numbers = itertools.count(1)
@@ -453,11 +463,12 @@ def lower(
     with_lod: bool = False,
 ) -> LoweredStep:
     """Lower a program for these feeds and fetches to a function over torch tensors."""
-    ctx = OpContext(device, scope, program._gradient_exchange, program._servers)
+    binding = program.binding
+    ctx = OpContext(device, scope, binding.gradient_exchange, binding.servers)
     work = _Lowering(program, feeds, fetches, scope, ctx, with_lod)
-    work.write()
+    functions = work.write()
     writer = work.writer
-    source = work.source()
+    source, ops_of_line = render(functions)
     filename = f"<fleetx step {next(_numbers)}>"
     namespace: dict[str, Any] = {
         **writer.names,
@@ -467,24 +478,23 @@ def lower(
         "cut": runtime.cut_value,
         "autograd_grad": runtime.differentiate,
         "run_segment": choose_runner(
-            offloads=program._offloads_checkpoints and bool(work.segments), device=device.type
+            offloads=binding.offloads_checkpoints and bool(work.segments), device=device.type
         ),
-        "set_grad": torch._C._set_grad_enabled,
+        "set_grad": torch_private.set_grad_enabled,
     }
     exec(compile(source, filename, "exec"), namespace)  # written above, from op definitions
     # So that tracebacks and profilers can show the lines of the generated function.
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     step = LoweredStep(
-        lines=writer.lines,
+        function=functions[0],
         boundary=work.boundary,
         namespace=namespace,
-        holder_names=work.holder_names,
         run=namespace["step"],
         source=source,
         feed_names=feeds,
         required=work.required,
         context=ctx,
-        ops_of_line=writer.ops_of_line,
+        ops_of_line=ops_of_line,
         local_names=writer.locals,
         holders=work.holders,
         filename=filename,

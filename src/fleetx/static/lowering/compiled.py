@@ -7,36 +7,39 @@ fused calls already and stay as they are.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 
+from fleetx import torch_private
 from fleetx.static.lowering.codegen import LoweredStep
+from fleetx.static.lowering.generated_code import (
+    Function,
+    Line,
+    code,
+    listed,
+    local,
+    render,
+    statement,
+)
 from fleetx.static.scope import ScopeVariable
-
-_LOCAL = re.compile(r"\bv\d+\b")
-_HOLDER = re.compile(r"\bH\d+\b")
 
 
 def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., list[Any]]:
     """Return a function that does what `step.run` does, compiled for feeds of these shapes."""
-    before, after = step.lines[: step.boundary], step.lines[step.boundary :]
-    feed_locals = [f"v{i}" for i in range(len(step.feed_names))]
-    made = set(feed_locals) | {n for line in before for n in _LOCAL.findall(line)}
-    live = sorted({n for line in after for n in _LOCAL.findall(line)} & made)
-    holders = sorted({n for line in before for n in _HOLDER.findall(line)})
+    arguments, lines = step.function.arguments, step.function.lines
+    before, after = lines[: step.boundary], lines[step.boundary :]
+    made = {*arguments, *(name for line in before for name in line.writes)}
+    live = sorted({name for line in after for name in line.reads} & made)
+    written = sorted({name for line in before for name in line.stores})
+    holders = sorted({name for line in before for name in line.loads}.union(written))
     stand_ins = {name: ScopeVariable(name) for name in holders}
-    written = [
-        h for h in holders if any(line.strip().startswith(f"{h}.value =") for line in before)
-    ]
-    body = "\n".join([*before, f"    return [{', '.join(live)}]"])
+    results = statement(code("return [{}]", listed(map(local, live))))
     first = _define(
-        f"def first({', '.join(feed_locals)}):\n{body}\n", {**step.namespace, **stand_ins}, "first"
+        Function("first", arguments, [*before, results]), {**step.namespace, **stand_ins}
     )
-    rest = "\n".join(["    set_grad(False)", *after])
-    second = _define(f"def second({', '.join(live)}):\n{rest}\n", step.namespace, "second")
+    second = _define(Function("second", live, [Line("set_grad(False)"), *after]), step.namespace)
     count = len(feeds)
 
     def traced(*args: torch.Tensor) -> list[torch.Tensor]:
@@ -50,7 +53,7 @@ def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., 
     split = len(live)
 
     def run(*tensors: torch.Tensor) -> list[Any]:
-        torch._C._set_grad_enabled(False)
+        torch_private.set_grad_enabled(False)
         values = compiled(*tensors, *(h.value for h in real))
         for holder, value in zip(written_real, values[split:], strict=True):
             holder.value = value
@@ -60,24 +63,24 @@ def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., 
     return run
 
 
-def _define(source: str, namespace: dict[str, Any], name: str) -> Callable[..., Any]:
+def _define(function: Function, namespace: dict[str, Any]) -> Callable[..., Any]:
+    source, _ = render([function])
     namespace = dict(namespace)
-    exec(compile(source, f"<fleetx {name}>", "exec"), namespace)  # lines written by codegen
-    function: Callable[..., Any] = namespace[name]
-    return function
+    exec(compile(source, f"<fleetx {function.name}>", "exec"), namespace)  # written by codegen
+    defined: Callable[..., Any] = namespace[function.name]
+    return defined
 
 
 def _compile(
     function: Callable[..., list[torch.Tensor]], examples: list[torch.Tensor]
 ) -> Callable[..., Any]:
-    from torch._inductor.compile_fx import compile_fx
     from torch.fx.experimental.proxy_tensor import make_fx
 
     was_enabled = torch.is_grad_enabled()
     try:
         graph = make_fx(function)(*[t.detach().clone() for t in examples])
-        torch._C._set_grad_enabled(False)
-        compiled: Any = compile_fx(graph, examples)
+        torch_private.set_grad_enabled(False)
+        compiled: Any = torch_private.compile_fx(graph, examples)
         compiled(*examples)  # compiles now, so that an error appears here and not in a later step
     except Exception as error:
         raise RuntimeError(
@@ -85,5 +88,5 @@ def _compile(
             f"({type(error).__name__}: {str(error).strip().splitlines()[0]}); switch it off."
         ) from error
     finally:
-        torch._C._set_grad_enabled(was_enabled)
+        torch_private.set_grad_enabled(was_enabled)
     return cast("Callable[..., Any]", compiled)

@@ -54,7 +54,7 @@ def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: b
     made = {n for op in ops if op.uid in plan.flows for n in op.output_arg_names}
     plan.leaves = {n for call in calls for n, _ in call.results if n not in made}
     plan.sequence = _in_order(ops, calls, {op.uid for op in plan.ones.values()})
-    if block.program._gradient_exchange is not None:
+    if block.program.binding.gradient_exchange is not None:
         plan.sequence = _reduced_during_backward(plan.sequence)
     if not with_lod:
         plan.sequence = _joined(plan, block, calls, set(fetches), persistable)

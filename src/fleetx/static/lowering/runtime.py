@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd.graph import _engine_run_backward
+
+from fleetx import torch_private
 
 
 def cut_value(value: Any) -> Any:
@@ -39,7 +40,7 @@ def differentiate(
         return tuple(torch.zeros_like(i) for i in inputs)
     outs, weights = zip(*pairs, strict=True)
     # What torch.autograd.grad calls, without its checks: the lowering has made these arguments.
-    grads = _engine_run_backward(
+    grads = torch_private.engine_run_backward(
         outs, weights, retain_graph, False, inputs, allow_unreachable=True, accumulate_grad=False
     )
     if any(g is None or g.is_sparse for g in grads):

@@ -6,30 +6,19 @@ argument, what it stores there is stored by the step, so that a second call chan
 
 from __future__ import annotations
 
-import ast
-import re
 from dataclasses import dataclass, field
 
+from fleetx.static.lowering.generated_code import (
+    Code,
+    Function,
+    Line,
+    code,
+    held,
+    listed,
+    local,
+    statement,
+)
 from fleetx.static.operator import Operator
-
-LOCAL = re.compile(r"\bv\d+\b")
-_HELD = re.compile(r"\bH(\d+)\.value\b")
-_STORED = re.compile(r"\s*(H\d+\.value = .*)")
-
-
-def free_early(lines: list[str]) -> list[str]:
-    """Insert `del` after the last line that mentions a local."""
-    last: dict[str, int] = {}
-    for i, line in enumerate(lines):
-        for name in LOCAL.findall(line):
-            last[name] = i
-    ends: dict[int, list[str]] = {}
-    for name, i in last.items():
-        if i < len(lines) - 1 and not lines[i].endswith(":"):
-            ends.setdefault(i, []).append(name)
-    return [
-        line + (f"; del {', '.join(ends[i])}" if i in ends else "") for i, line in enumerate(lines)
-    ]
 
 
 @dataclass
@@ -37,59 +26,44 @@ class SegmentCode:
     """A segment's function while it is written."""
 
     name: str
-    lines: list[str]
-    ops_of_line: dict[int, tuple[Operator, ...]]  # by number of the line, the `def` being line 1
-    fixed: set[str]  # locals that are no activations: parameters and the like
-    changed: set[str]  # scope variables (H...) whose values are changed in place
-    stores: list[str] = field(default_factory=list)  # lines for the step, behind the call
+    lines: list[Line] = field(default_factory=list)
+    stores: list[Line] = field(default_factory=list)  # lines for the step, behind the call
+    fixed: set[str] = field(default_factory=set)  # locals that are parameters, not activations
+    changed: set[str] = field(default_factory=set)  # scope variables that are changed in place
     position: int = 0  # of the call in the step
-    _held: dict[str, str] = field(default_factory=dict)  # argument -> value in the scope
+    last_op: Operator | None = None  # stands for the segment in messages
+    _held: dict[str, Code] = field(default_factory=dict)  # argument -> value in the scope
 
-    def take_out_scope(self) -> None:
-        """Turn reads of the scope into arguments, and move stores behind the call."""
-        body = []
-        for line in self.lines:
-            stored = _STORED.match(line)
-            if stored:
-                self.stores.append(stored[1])
-                body.append("    pass")  # a line keeps its number
-            else:
-                body.append(_HELD.sub(self._argument, line))
-        self.lines = body
+    def argument(self, holder: str) -> Code:
+        """Return the argument that a scope variable's value comes in by."""
+        name = holder.lower()
+        self._held[name] = held(holder)
+        return Code(name)
 
-    def _argument(self, found: re.Match[str]) -> str:
-        name = f"h{found[1]}"
-        self._held[name] = found[0]
-        return name
-
-    def finish(self, used: set[str]) -> str:
-        """Write the end of the function, which returns those of its locals that are used later.
-
-        Returns the call.
-        """
+    def finish(self, used: set[str]) -> tuple[Function, Line]:
+        """Return the function and its call, given the locals that the step reads later."""
         made: dict[str, None] = {}
         taken: dict[str, None] = {}
         for line in self.lines:
-            names = [n for n in ast.walk(ast.parse(line.strip())) if isinstance(n, ast.Name)]
-            for node in names:
-                known = LOCAL.fullmatch(node.id)
-                if known and isinstance(node.ctx, ast.Load) and node.id not in made:
-                    taken[node.id] = None
-            made.update(
-                {n.id: None for n in names if isinstance(n.ctx, ast.Store) and LOCAL.match(n.id)}
-            )
-        results = "".join(f"{name}, " for name in made if name in used)
-        self.lines.append(f"    return ({results})")
-        activations = [n for n in taken if n not in self.fixed]
-        rest = [n for n in taken if n in self.fixed] + list(self._held)
-        self._arguments = activations + rest
-        values = [self._held.get(n, n) for n in self._arguments]
-        in_place = {f"{name}.value" for name in self.changed}
-        changed = [i for i, value in enumerate(values) if value in in_place]
-        positions = "".join(f"{i}, " for i in changed)
-        call = f"run_segment({self.name}, {len(activations)}, ({positions}), {', '.join(values)})"
-        return f"{results}= {call}" if results else call
-
-    def source(self) -> list[str]:
-        """Return the lines of the function."""
-        return [f"def {self.name}({', '.join(self._arguments)}):", *free_early(self.lines), ""]
+            taken.update(dict.fromkeys(name for name in line.reads if name not in made))
+            made.update(dict.fromkeys(line.writes))
+        activations = [name for name in taken if name not in self.fixed]
+        rest = [name for name in taken if name in self.fixed]
+        values = [local(name) for name in activations + rest] + list(self._held.values())
+        changed = [i for i, value in enumerate(values) if self.changed.intersection(value.held)]
+        kept = [local(name) for name in made if name in used]
+        results = code("{},", listed(kept)) if kept else None
+        function = Function(
+            self.name,
+            [*activations, *rest, *self._held],
+            [*self.lines, statement(code("return ({})", results or ""))],
+        )
+        call = code(
+            "run_segment({}, {}, ({}), {})",
+            self.name,
+            str(len(activations)),
+            "".join(f"{i}, " for i in changed),
+            listed(values),
+        )
+        assert self.last_op is not None
+        return function, statement(call, (self.last_op,), to=results)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fleetx import torch_private
 from fleetx.static.infer_rules import same_as
 from fleetx.static.op_registry import op
 
-_hardtanh = torch._C._nn.hardtanh
+_hardtanh = torch_private.hardtanh
 
 
 def _unary(name: str, function: Callable[..., Tensor], **options: Any) -> None:

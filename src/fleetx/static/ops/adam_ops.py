@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx import torch_private
 from fleetx.static.op_registry import Attr, op
 from fleetx.static.ops.optimizer_ops import (
     Row,
@@ -94,7 +95,7 @@ def _adam_rows(
             root = math.sqrt(1 - power2)
             step = lr * root / (1 - power1)
             params, grads, _, moments1, moments2, *_ = zip(*members, strict=True)
-            kernel = torch._fused_adamw_ if decay and step else torch._fused_adam_
+            kernel = torch_private.fused_adamw_ if decay and step else torch_private.fused_adam_
             kernel(
                 params,
                 grads,
@@ -118,8 +119,8 @@ def _adam_rows(
 def _advance(rows: Sequence[Row], beta1: float, beta2: float) -> None:
     """Multiply the powers of the betas."""
     if rows[0][7] is None and rows[0][8] is None:
-        torch._foreach_mul_([row[5] for row in rows], beta1)
-        torch._foreach_mul_([row[6] for row in rows], beta2)
+        torch_private.foreach_mul_([row[5] for row in rows], beta1)
+        torch_private.foreach_mul_([row[6] for row in rows], beta2)
         return
     for row in rows:
         row[5].mul_(beta1 if row[7] is None else scalar(row[7]))

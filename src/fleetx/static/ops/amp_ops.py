@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx import torch_private
 from fleetx.static.dtypes import VarType
 from fleetx.static.op_registry import op
 from fleetx.static.ops.optimizer_ops import infer_inplace
@@ -24,7 +25,9 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     dense = [t._values() if t.is_sparse else t for t in tensors]
     # One kernel for all where launches cost most, the cheapest one where memory does.
     totals = (
-        torch._foreach_norm(dense) if dense[0].device.type != "cpu" else [t.sum() for t in dense]
+        torch_private.foreach_norm(dense)
+        if dense[0].device.type != "cpu"
+        else [t.sum() for t in dense]
     )
     if bool(torch.stack([t.to(torch.float32) for t in totals]).isfinite().all()):
         return True
@@ -71,7 +74,7 @@ def _check_all(rows: Sequence[tuple[list[Tensor], Tensor]]) -> list[tuple[list[T
     """Do several checks in one pass over all their gradients."""
     for scale in {id(scale): scale for _, scale in rows}.values():
         grads = [g for group, own in rows if own is scale for g in group]
-        torch._foreach_mul_(grads, scale.reciprocal().reshape(()))
+        torch_private.foreach_mul_(grads, scale.reciprocal().reshape(()))
     fine = all_finite([g for grads, _ in rows for g in grads])
     return [
         (grads, torch.tensor([not (fine or all_finite(grads))], device=scale.device))
@@ -129,7 +132,7 @@ def update_loss_scaling(
     """Zero the gradients of a bad step; adapt the scale to the run of bad or good steps."""
     overflow = bool(found_infinite.item())
     if overflow:
-        torch._foreach_zero_(grads)
+        torch_private.foreach_zero_(grads)
     if not stop_update:
         follow_overflow(
             scaling,

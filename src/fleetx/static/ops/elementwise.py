@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx import torch_private
 from fleetx.static.dtypes import to_torch
 from fleetx.static.infer_rules import (
     Rule,
@@ -77,7 +78,7 @@ def _adds_up(op: Any) -> bool:
 def _add_up(rows: Sequence[tuple[Tensor, Tensor]], *, axis: int) -> list[Tensor]:
     """Add to sums in place."""
     sums = [y for _, y in rows]
-    torch._foreach_add_(sums, [x for x, _ in rows])
+    torch_private.foreach_add_(sums, [x for x, _ in rows])
     return sums
 
 
@@ -179,7 +180,7 @@ def clip(x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max:
         return torch.clamp(x, int(min), int(max))
     # a limit that was left out is the greatest double, too much for a narrower type
     top = _LARGEST[x.dtype]
-    return torch._C._nn.hardtanh(x, -top if min < -top else min, top if max > top else max)
+    return torch_private.hardtanh(x, -top if min < -top else min, top if max > top else max)
 
 
 @op("clip_by_norm", attrs={"max_norm": 1.0}, infer=same_as())

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from fleetx import torch_private
 from fleetx.ps.fetched_rows import spread_rows
 from fleetx.static.op_registry import Attr, op
 
@@ -67,7 +67,7 @@ def _lookup_table_v2(
     else:
         # With `is_sparse`, many look-ups in one table add up rows, and the table's whole gradient
         # is made once. A tracer (shape inference, compilation) has no sparse tensors.
-        sparse = is_sparse and _get_current_dispatch_mode() is None and not weight.is_meta
+        sparse = is_sparse and torch_private.current_dispatch_mode() is None and not weight.is_meta
         rows = F.embedding(ids, weight, sparse=sparse)
     if padding_idx < 0:
         return rows

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fleetx import compiled
+from fleetx import compiled, torch_private
 from fleetx.static.op_registry import op
 from fleetx.static.ops.adam_ops import same_powers
 from fleetx.static.ops.optimizer_ops import Row, by_learning_rate, infer_update, scalar, single
@@ -61,7 +61,7 @@ def _note_change(*columns: Tensors) -> None:
 
 def _norms(tensors: Tensors) -> Tensor:
     """Return the norms of tensors, in double precision."""
-    return torch.stack(torch._foreach_norm(tensors)).double()
+    return torch.stack(torch_private.foreach_norm(tensors)).double()
 
 
 def _each(values: Tensor) -> list[Any]:
@@ -100,12 +100,14 @@ def lars_update(
         plain = torch.as_tensor(rate, dtype=scaled.dtype, device=scaled.device)
         rates = _each(torch.where((p_norms > 0) & (g_norms > 0), scaled, plain))
     steps = (
-        torch._foreach_add(grads, params, alpha=decay) if decay else torch._foreach_add(grads, 0)
+        torch_private.foreach_add(grads, params, alpha=decay)
+        if decay
+        else torch_private.foreach_add(grads, 0)
     )
-    torch._foreach_mul_(steps, rates)
-    torch._foreach_mul_(velocities, mu)
-    torch._foreach_add_(velocities, steps)
-    torch._foreach_sub_(params, velocities)
+    torch_private.foreach_mul_(steps, rates)
+    torch_private.foreach_mul_(velocities, mu)
+    torch_private.foreach_add_(velocities, steps)
+    torch_private.foreach_sub_(params, velocities)
 
 
 def _lars_fused(
@@ -121,7 +123,7 @@ def _lars_fused(
     for rate, group in by_learning_rate(rows, 3):
         params, grads, velocities, _ = zip(*group, strict=True)
         if rescale_grad != 1.0:
-            grads = torch._foreach_mul(grads, rescale_grad)
+            grads = torch_private.foreach_mul(grads, rescale_grad)
         lars_update(
             params,
             grads,
@@ -200,22 +202,22 @@ def lamb_update(
         _layerwise.lamb(rows, *settings, torch.get_num_threads())
         _note_change(params, moments1, moments2)
         return
-    torch._foreach_lerp_(moments1, grads, 1 - beta1)
-    torch._foreach_mul_(moments2, beta2)
-    torch._foreach_addcmul_(moments2, grads, grads, 1 - beta2)
-    divisors = torch._foreach_sqrt(moments2)
-    torch._foreach_add_(divisors, add)
-    steps = torch._foreach_div(moments1, divisors)
-    torch._foreach_mul_(steps, factor)
+    torch_private.foreach_lerp_(moments1, grads, 1 - beta1)
+    torch_private.foreach_mul_(moments2, beta2)
+    torch_private.foreach_addcmul_(moments2, grads, grads, 1 - beta2)
+    divisors = torch_private.foreach_sqrt(moments2)
+    torch_private.foreach_add_(divisors, add)
+    steps = torch_private.foreach_div(moments1, divisors)
+    torch_private.foreach_mul_(steps, factor)
     if decay:
-        torch._foreach_add_(steps, params, alpha=decay)
+        torch_private.foreach_add_(steps, params, alpha=decay)
     rates = [-rate] * len(params)
     if adapt:
         p_norms, r_norms = _norms(params), _norms(steps)
         usable = (p_norms > 0) & (r_norms > 0)
         rates = _each(-rate * torch.where(usable, p_norms / r_norms, torch.ones_like(p_norms)))
-    torch._foreach_mul_(steps, rates)
-    torch._foreach_add_(params, steps)
+    torch_private.foreach_mul_(steps, rates)
+    torch_private.foreach_add_(params, steps)
 
 
 def _lamb_fused(
@@ -246,8 +248,8 @@ def _lamb_fused(
                 adapt=not corrects or bool(always_adapt) or weight_decay > 0,
             )
         if corrects:
-            torch._foreach_mul_([row[5] for row in group], beta1)
-            torch._foreach_mul_([row[6] for row in group], beta2)
+            torch_private.foreach_mul_([row[5] for row in group], beta1)
+            torch_private.foreach_mul_([row[6] for row in group], beta2)
     return [(r[0], r[3], r[4], r[5], r[6]) for r in rows]
 
 

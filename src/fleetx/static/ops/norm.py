@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx import comm
+from fleetx import comm, torch_private
 from fleetx.comm.sync_batch_norm import sync_batch_norm
 from fleetx.static.infer_shape import ShapeError, describe_inputs
 from fleetx.static.op_registry import Attr, op
@@ -51,7 +51,7 @@ def _batch_norm(
     if use_global_stats or (is_test and not trainable_statistics):
         y = torch.batch_norm(x, scale, bias, mean, variance, False, 0.0, epsilon, True)
         return (to_channels_last(y) if last else y), mean, variance, None, None, None
-    y, saved_mean, saved_inv_std, _, _ = torch._batch_norm_impl_index(
+    y, saved_mean, saved_inv_std, _, _ = torch_private.batch_norm_impl_index(
         x, scale, bias, None, None, True, 0.0, epsilon, True
     )
     with torch.no_grad():

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx import torch_private
 from fleetx.static.infer_shape import ShapeError, describe_inputs
 from fleetx.static.op_registry import get_op, op
 
@@ -93,7 +94,7 @@ def _kernel_sgd(
     decay: float = 0.0,
     nesterov: bool = False,
 ) -> None:
-    torch._fused_sgd_(
+    torch_private.fused_sgd_(
         params,
         grads,
         velocities,

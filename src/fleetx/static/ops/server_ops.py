@@ -1,8 +1,8 @@
 """Ops of programs that train with parameter servers.
 
-They do nothing themselves: the program has a link to the servers (`Program._servers`), and they
-tell it what to send and what to fetch. `distributed_lookup_table` fetches the rows of a batch's
-unique ids, with the places of all ids in them, so that ordinary look-ups in these rows, and
+They do nothing themselves: the program has a link to the servers (`program.binding.servers`), and
+they tell it what to send and what to fetch. `distributed_lookup_table` fetches the rows of a
+batch's unique ids, with the places of all ids in them, so that ordinary look-ups in these rows, and
 autograd's gradients of them, are all that is left of a huge table.
 """
 

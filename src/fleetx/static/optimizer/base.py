@@ -181,7 +181,7 @@ class Optimizer(LearningRateMixin, StateMixin):
         pairs: Any = sorted(params_grads, key=lambda pair: pair[0].name)
         for hook in self.gradient_hooks:
             hook(pairs)
-        default_main_program()._updated_by = self
+        default_main_program().binding.updated_by = self
         clip = append_gradient_clip_ops if self._grad_clip is None else self._grad_clip
         pairs = self.append_regularization_ops(clip(pairs), self.regularization)
         return self._create_optimization_pass(pairs)

@@ -93,7 +93,7 @@ class LearningRateMixin:
         self._learning_rate_map[program] = variable
         if scheduled:
             self._learning_rate._var_name = variable.name
-            program._before_run.append(
+            program.binding.before_run.append(
                 WriteSchedule(self._learning_rate, variable.name, variable.dtype)
             )
 

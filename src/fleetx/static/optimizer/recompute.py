@@ -57,7 +57,7 @@ class RecomputeOptimizer:
     ) -> list[tuple[Any, Any]]:
         """Append the backward pass with recomputation; return the pairs (parameter, gradient)."""
         self._optimizer._dtype = loss.dtype
-        loss.block.program._offloads_checkpoints = self.enable_offload
+        loss.block.program.binding.offloads_checkpoints = self.enable_offload
         with program_guard(loss.block.program, startup_program):
             return append_backward(
                 loss,

@@ -56,10 +56,10 @@ def following_feed(program: Program, feed: Any) -> Feed | None:
         feed = feed[0]
     if isinstance(feed, AnnouncingFeed):
         return feed.following()
-    if feed or not program._readers:
+    if feed or not program.binding.readers:
         return None
     found: Feed = {}
-    for port in program._readers:
+    for port in program.binding.readers:
         batch = port.reader.peek()
         if batch is None:
             return None

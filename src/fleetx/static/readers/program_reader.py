@@ -1,8 +1,8 @@
 """ProgramReader: data that a program takes by itself, without a feed.
 
 The reader runs ahead in a background thread between `start()` and `reset()`. Each place in a
-program that reads from it is a `ReadPort`, listed in `program._readers`; `Executor.run` takes one
-batch from every port whose variables it needs.
+program that reads from it is a `ReadPort`, listed in `program.binding.readers`; `Executor.run`
+takes one batch from every port whose variables it needs.
 """
 
 from __future__ import annotations
@@ -137,4 +137,4 @@ class ReadPort:
 
     def attach(self, program: Any) -> None:
         """Let a program read here."""
-        program._readers.append(self)
+        program.binding.readers.append(self)

@@ -2,7 +2,7 @@
 
 `create_py_reader` stands for a reader, `create_double_buffer_reader` for one that copies batches
 ahead, `read` for a place where a batch enters. They describe; the data itself comes through the
-`ReadPort`s in `program._readers`.
+`ReadPort`s in `program.binding.readers`.
 """
 
 from __future__ import annotations

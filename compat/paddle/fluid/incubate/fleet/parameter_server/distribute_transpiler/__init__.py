@@ -141,7 +141,7 @@ class DistributedTranspiler(Fleet):
     def save_persistables(self, executor: Any, dirname: str, main_program: Any = None) -> None:
         """Write the parameters that the servers hold."""
         _check_saving("save_persistables", executor, main_program)
-        if main_program is not None and main_program._servers is None:
+        if main_program is not None and main_program.binding.servers is None:
             raise ValueError("main_program is for local, may not use fleet.save_persistables")
         self._session.save_persistables(executor, dirname, main_program)
 

@@ -1,0 +1,143 @@
+"""What FleetX uses of PyTorch's private names, all in one place.
+
+They are not promised to stay, so this is where to look when a new PyTorch breaks something. Tested
+with PyTorch 2.4 to 2.15 (`make matrix`); `tests/test_torch_names.py` fails if one is missing, or if
+another file of the sources uses a private name itself. Most are plain aliases: calling them costs
+what calling torch's own name costs.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch._compile
+import torch._decomp
+import torch._meta_registrations
+import torch._refs
+import torch.distributed as dist
+from torch.autograd.graph import _engine_run_backward
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils import _pytree
+from torch.utils._device import DeviceContext as _DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+# -- autograd --------------------------------------------------------------------------------------
+# torch.set_grad_enabled without making a context manager, which costs more than some ops.
+set_grad_enabled = torch._C._set_grad_enabled
+# What torch.autograd.grad calls, without its checks of the arguments.
+engine_run_backward = _engine_run_backward
+# Which backward pass is running: -1 outside of one, a number of its own for a nested one.
+current_graph_task_id = torch._C._current_graph_task_id
+# Its `queue_callback` calls a function when the running backward pass ends.
+execution_engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+
+# -- lists of tensors in one call, as the optimizers of torch make them ----------------------------
+foreach_add = torch._foreach_add
+foreach_add_ = torch._foreach_add_
+foreach_addcmul_ = torch._foreach_addcmul_
+foreach_clamp_max_ = torch._foreach_clamp_max_
+foreach_clamp_min_ = torch._foreach_clamp_min_
+foreach_copy_ = torch._foreach_copy_
+foreach_div = torch._foreach_div
+foreach_lerp_ = torch._foreach_lerp_
+foreach_mul = torch._foreach_mul
+foreach_mul_ = torch._foreach_mul_
+foreach_norm = torch._foreach_norm
+foreach_sqrt = torch._foreach_sqrt
+foreach_sub_ = torch._foreach_sub_
+foreach_zero_ = torch._foreach_zero_
+# The whole update of many parameters in one kernel.
+fused_adam_ = torch._fused_adam_
+fused_adamw_ = torch._fused_adamw_
+fused_sgd_ = torch._fused_sgd_
+
+# -- kernels without the Python wrappers of torch.nn.functional ------------------------------------
+hardtanh = torch._C._nn.hardtanh
+elu = torch._C._nn.elu  # has the argument `scale`, which F.elu has not
+batch_norm_impl_index = torch._batch_norm_impl_index  # also returns the saved statistics
+
+# -- modules and modes -----------------------------------------------------------------------------
+BatchNormBase = _BatchNorm  # the base of BatchNorm1d, 2d, 3d and SyncBatchNorm
+NormBase = _NormBase  # the base of batch and instance normalisation
+current_function_modes = _get_current_function_mode_stack  # to enter the same modes again later
+DeviceContext = _DeviceContext  # the mode behind `with torch.device(...)`
+current_dispatch_mode = _get_current_dispatch_mode  # not None while a graph is traced
+tree_leaves = _pytree.tree_leaves  # arguments of exported programs, flat and nested
+tree_unflatten = _pytree.tree_unflatten
+
+
+# -- functions: what they need may be absent, or slow to import ------------------------------------
+def default_store() -> dist.Store:
+    """Return the key-value store of the default process group."""
+    return dist.distributed_c10d._get_default_store()
+
+
+def default_group() -> dist.ProcessGroup:
+    """Return the default process group."""
+    return dist.distributed_c10d._get_default_group()
+
+
+def gloo_options() -> Any:
+    """Return options for `dist.ProcessGroupGloo`: which devices it uses, how long it waits."""
+    return dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+
+
+def compile_fx(graph: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
+    """Compile a graph of ATen ops by Inductor; the import takes seconds."""
+    from torch._inductor.compile_fx import compile_fx as compile_graph
+
+    return compile_graph(graph, examples)
+
+
+# -- kernels for meta tensors ----------------------------------------------------------------------
+# Where a function that is hidden from Dynamo keeps what it has become by that; filled by its first
+# call, which imports torch._dynamo.
+HIDDEN_AS = "__dynamo_disable"
+
+
+def dynamo_is_loaded() -> bool:
+    """Tell whether `torch._dynamo` is imported; looking for the attribute would import it."""
+    return "_dynamo" in vars(torch)
+
+
+def functions_hidden_from_dynamo() -> list[Callable[..., Any]]:
+    """Return the functions behind kernels for meta tensors that are hidden from Dynamo.
+
+    Without any (another PyTorch may hide them in another way), running these kernels works too,
+    but loads Dynamo.
+    """
+    hide: Any = torch._compile._disable_dynamo
+    code = hide(lambda: None).__code__
+    modules = (torch._refs, torch._refs.nn.functional, torch._refs.special, torch._refs.linalg)
+    roots: list[Any] = [
+        vars(m) for m in (*modules, torch._meta_registrations, torch._decomp.decompositions)
+    ]
+    roots += torch._decomp.global_decomposition_table.values()
+    seen: dict[int, types.FunctionType] = {}
+    for root in roots:
+        for value in list(root.values()):
+            _visit(value, seen)
+    wrappers = [function for function in seen.values() if function.__code__ is code]
+    return [inner for wrapper in wrappers for inner in _inner_functions(wrapper)]
+
+
+def _visit(value: Any, seen: dict[int, types.FunctionType]) -> None:
+    """Collect a function and the functions that it wraps."""
+    if isinstance(value, types.FunctionType) and id(value) not in seen:
+        seen[id(value)] = value
+        for inner in _inner_functions(value):
+            _visit(inner, seen)
+
+
+def _inner_functions(function: types.FunctionType) -> Iterator[types.FunctionType]:
+    for cell in function.__closure__ or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+        if isinstance(value, types.FunctionType):
+            yield value
