@@ -4,7 +4,7 @@
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
-COMPILED := src/fleetx/ps/*.so src/fleetx/static/ops/*.so src/fleetx/data/*.so
+COMPILED := src/fleetx/kernels/*.so
 WORKERS ?= 2
 ARGS    ?=
 
@@ -107,7 +107,7 @@ $(READY): pyproject.toml setup.py compat/pyproject.toml constraints.txt \
 	$(BIN)/python -m pip install -q -c constraints.txt setuptools torch==2.13.0
 	rm -f $(COMPILED)
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]' -e compat
-	@$(BIN)/python -c 'from fleetx import compiled; said = compiled.slower_because(*compiled.MODULES); said and print(said)'
+	@$(BIN)/python -c 'from fleetx.kernels import compiled; said = compiled.slower_because(*compiled.MODULES); said and print(said)'
 	@touch $@
 
 $(VENV)-wheels/.ready: constraints.txt

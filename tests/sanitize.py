@@ -24,10 +24,9 @@ TESTS = {
     "tests/techniques/test_large_batch.py": "double_precision",
 }
 LOADED = """
-import fleetx.ps._index, fleetx.ps._rows, fleetx.static.ops._layerwise, fleetx.data._resample, sys
-for name in ("fleetx.ps._index", "fleetx.ps._rows", "fleetx.static.ops._layerwise",
-             "fleetx.data._resample"):
-    print(sys.modules[name].__file__)
+from fleetx.kernels import _index, _layerwise, _resample, _rows
+for module in (_index, _layerwise, _resample, _rows):
+    print(module.__file__)
 """
 
 

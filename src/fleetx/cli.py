@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 import fleetx
-from fleetx import compiled
 from fleetx.checkpoint import FormatError
 from fleetx.data import command as data
 from fleetx.evaluation import command as evaluation
+from fleetx.kernels import compiled
 from fleetx.monitor import command as monitor
 from fleetx.serving import command as serving
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fleetx import compiled
-from fleetx.ps import index_in_numpy, native, rows_in_numpy
+from fleetx.kernels import compiled, index_in_numpy, native, rows_in_numpy
 
 
 @pytest.fixture(scope="module", params=["compiled", "numpy"])
@@ -24,12 +23,12 @@ def implementation(request):
 def compiled_modules():
     """The compiled modules themselves."""
     need_compiled_modules()
-    from fleetx.ps import _index, _rows
+    from fleetx.kernels import _index, _rows
 
     return _index, _rows
 
 
 def need_compiled_modules():
-    for name in ("fleetx.ps._index", "fleetx.ps._rows"):
+    for name in ("fleetx.kernels._index", "fleetx.kernels._rows"):
         if reason := compiled.why_missing(name):
             pytest.skip(f"needs {name}: {reason}")

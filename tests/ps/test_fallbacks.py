@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetx.ps import index_in_numpy, rows_in_numpy
+from fleetx.kernels import index_in_numpy, rows_in_numpy
 
 # Few different ids, so that the same ones come again; some at the ends of the range.
 IDS = st.lists(st.one_of(st.integers(-20, 20), st.integers(-(2**63), 2**63 - 1)), max_size=150)

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetx.ps import native
-from fleetx.ps.index import IdIndex, merge_rows, unique_ids
+from fleetx.kernels import native
+from fleetx.kernels.index import IdIndex, merge_rows, unique_ids
 
 # Each test runs with the compiled modules and with their fallbacks.
 pytestmark = pytest.mark.usefixtures("implementation")

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from fleetx.ps.initializers import RowInitializer
-from fleetx.ps.table_spec import InitializerSpec
+from fleetx.kernels.row_initializer import RowInitializer
 
 # Each test runs with the compiled modules and with their fallbacks.
 pytestmark = pytest.mark.usefixtures("implementation")
@@ -15,9 +14,7 @@ KINDS = ["zeros", "constant", "uniform", "normal", "truncated_normal", "xavier"]
 
 
 def make(kind, seed=1, dim=16, dtype=torch.float64, **settings):
-    return RowInitializer(
-        InitializerSpec(kind=kind, settings=settings), seed=seed, dim=dim, dtype=dtype
-    )
+    return RowInitializer(kind, settings, seed=seed, dim=dim, dtype=dtype)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fleetx.ps import native
+from fleetx.kernels import native
 
 # Each test runs with the compiled modules and with their fallbacks.
 pytestmark = pytest.mark.usefixtures("implementation")

@@ -10,6 +10,7 @@ import atexit
 import datetime
 import gc
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -256,6 +257,15 @@ def all_reduce(tensor: torch.Tensor, mode: str = "sum", ring_id: int = 0) -> tor
         result = _copy_to_send(tensor)
         dist.all_reduce(result, kind, group=group)
     return result.to(tensor.device)
+
+
+def all_reduce_mean(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the means of tensors of one type over all workers, by one message."""
+    if not tensors or not is_connected():
+        return list(tensors)
+    flat = torch.cat([t.reshape(-1) for t in tensors]).div_(world_size())
+    parts = all_reduce(flat).split([t.numel() for t in tensors])
+    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
 def broadcast(tensor: torch.Tensor, source: int = 0, ring_id: int = 0) -> torch.Tensor:

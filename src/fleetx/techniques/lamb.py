@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.optim import Adam, Optimizer
 
-from fleetx.static.ops.layerwise_ops import lamb_update
+from fleetx.kernels.layerwise import lamb_update
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Row, Sizes, Technique

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleetx import compiled
+from fleetx.kernels import compiled
 
 Array = np.ndarray[Any, Any]
 Box = tuple[float, float, float, float]
@@ -82,7 +82,7 @@ def _are_sides(sides: tuple[int, ...]) -> bool:
     return all(1 <= side <= _LONGEST_SIDE for side in sides)
 
 
-if TYPE_CHECKING or compiled.is_there("fleetx.data._resample"):
-    from fleetx.data._resample import resample
+if TYPE_CHECKING or compiled.is_there("fleetx.kernels._resample"):
+    from fleetx.kernels._resample import resample
 else:
     resample = resample_by_torch

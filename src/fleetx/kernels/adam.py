@@ -1,8 +1,8 @@
 """Adam and its relatives: adam, adamw, adamax.
 
 `Beta1Pow` and `Beta2Pow` hold the powers of the betas for the step at hand; adam and adamw multiply
-them for the next one. Paddle 1.8.5 and 2.x differ in the formula; an op takes the 2.x one if it has
-the attribute that 2.x introduced (`use_global_beta_pow`).
+them for the next one. Paddle 1.8.5 and 2.x differ in the formula; the 2.x one is taken if the
+setting that 2.x introduced is given (`use_global_beta_pow`).
 """
 
 from __future__ import annotations
@@ -14,39 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.op_registry import Attr, op
-from fleetx.static.ops.optimizer_ops import (
-    Row,
-    by_learning_rate,
-    fusible,
-    infer_update,
-    scalar,
-    single,
-)
+from fleetx.kernels.descent import by_learning_rate, fusible, scalar, single
+from fleetx.kernels.update_rule import Row, update_rule
 
 # A step count for which torch's own bias correction vanishes; Paddle's is put into the rate.
 _LATE = torch.full((), math.inf)
-_PAIRS = {
+_TAKES = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor?"
+_CHANGES = {
     "ParamOut": "Param",
     "Moment1Out": "Moment1",
     "Moment2Out": "Moment2",
     "Beta1PowOut": "Beta1Pow",
     "Beta2PowOut": "Beta2Pow",
 }
-_ADAM: dict[str, Any] = {
-    "inputs": "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor?",
-    "outputs": " ".join(_PAIRS),
-    "grad": None,
-    "inplace": _PAIRS,
-    "infer": infer_update,
-}
-_ADAM_ATTRS: dict[str, Any] = {
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "epsilon": 1e-8,
-    "lazy_mode": False,
-    "min_row_size_to_use_multithread": Attr("LONG", 1000),
-}
+_SETTINGS = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "lazy_mode": False}
 
 
 def same_powers(rows: Sequence[Row]) -> list[tuple[float, float, list[Row]]]:
@@ -185,7 +166,7 @@ def _adam_fused(
     return _adam_rows(rows, beta1, beta2, epsilon, scaled, l2=regularization_coeff)
 
 
-@op("adam", attrs=_ADAM_ATTRS, fused=_adam_fused, **_ADAM)
+@update_rule("adam", takes=_TAKES, changes=_CHANGES, settings=_SETTINGS, fused=_adam_fused)
 def adam(
     *row: Tensor,
     beta1: float,
@@ -227,18 +208,12 @@ def _adamw_fused(
     return _adam_rows(rows, beta1, beta2, epsilon, True, coeff if with_decay else 0.0, lr_ratio)
 
 
-@op(
+@update_rule(
     "adamw",
-    attrs={
-        **_ADAM_ATTRS,
-        "lr_ratio": 1.0,
-        "coeff": 0.01,
-        "with_decay": False,
-        "multi_precision": False,
-        "use_global_beta_pow": False,
-    },
+    takes=_TAKES,
+    changes=_CHANGES,
+    settings={**_SETTINGS, "lr_ratio": 1.0, "coeff": 0.01, "with_decay": False},
     fused=_adamw_fused,
-    **_ADAM,
 )
 def adamw(
     *row: Tensor,
@@ -266,14 +241,11 @@ def adamw(
 
 
 # -- adamax ----------------------------------------------------------------------------------------
-@op(
+@update_rule(
     "adamax",
-    inputs="Param Grad LearningRate Moment InfNorm Beta1Pow",
-    outputs="ParamOut MomentOut InfNormOut",
-    attrs={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
-    grad=None,
-    inplace={"ParamOut": "Param", "MomentOut": "Moment", "InfNormOut": "InfNorm"},
-    infer=infer_update,
+    takes="Param Grad LearningRate Moment InfNorm Beta1Pow",
+    settings={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    changes={"ParamOut": "Param", "MomentOut": "Moment", "InfNormOut": "InfNorm"},
 )
 def adamax(
     param: Tensor,

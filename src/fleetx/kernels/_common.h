@@ -9,7 +9,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include "../_glibc.h"
+#include "_glibc.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 `lars_update` and `lamb_update` are the formulas over lists of tensors; the ops and the PyTorch
 optimizers of `fleetx.techniques` both call them. LARS has the learning rate inside the velocity, so
 that a change of it acts on new gradients only. The formulas are Paddle 1.8.5's; where 2.x has
-another, an attribute of 2.x (`epsilon`, `always_adapt`) selects it.
+another, a setting of 2.x (`epsilon`, `always_adapt`) selects it.
 
 https://arxiv.org/abs/1708.03888 (LARS), https://arxiv.org/abs/1904.00962 (LAMB)
 """
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fleetx import compiled
-from fleetx.static.op_registry import op
-from fleetx.static.ops.adam_ops import same_powers
-from fleetx.static.ops.optimizer_ops import Row, by_learning_rate, infer_update, scalar, single
+from fleetx.kernels import compiled
+from fleetx.kernels.adam import same_powers
+from fleetx.kernels.descent import by_learning_rate, scalar, single
+from fleetx.kernels.update_rule import Row, update_rule
 
-if TYPE_CHECKING or compiled.is_there("fleetx.static.ops._layerwise"):
-    from fleetx.static.ops import _layerwise
+if TYPE_CHECKING or compiled.is_there("fleetx.kernels._layerwise"):
+    from fleetx.kernels import _layerwise
 else:  # torch's calls do the same in more passes over memory; norms differ in their last bits
     _layerwise = None
 
@@ -135,18 +135,15 @@ def _lars_fused(
     return [(row[0], row[2]) for row in rows]
 
 
-@op(
+@update_rule(
     "lars_momentum",
-    inputs="Param Grad Velocity LearningRate",
-    outputs="ParamOut VelocityOut",
-    attrs={
+    takes="Param Grad Velocity LearningRate",
+    settings={
         "mu": 0.0,
         "lars_coeff": 0.001,
         "lars_weight_decay": 0.0005,
     },
-    grad=None,
-    inplace={"ParamOut": "Param", "VelocityOut": "Velocity"},
-    infer=infer_update,
+    changes={"ParamOut": "Param", "VelocityOut": "Velocity"},
     fused=_lars_fused,
 )
 def lars_momentum(
@@ -251,20 +248,17 @@ def _lamb_fused(
     return [(r[0], r[3], r[4], r[5], r[6]) for r in rows]
 
 
-@op(
+@update_rule(
     "lamb",
-    inputs="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow",
-    outputs="ParamOut Moment1Out Moment2Out Beta1PowOut? Beta2PowOut?",
-    attrs={"weight_decay": 0.0, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
-    grad=None,
-    inplace={
+    takes="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow",
+    settings={"weight_decay": 0.0, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
+    changes={
         "ParamOut": "Param",
         "Moment1Out": "Moment1",
         "Moment2Out": "Moment2",
         "Beta1PowOut": "Beta1Pow",
         "Beta2PowOut": "Beta2Pow",
     },
-    infer=infer_update,
     fused=_lamb_fused,
 )
 def lamb(

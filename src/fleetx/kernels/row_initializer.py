@@ -8,14 +8,23 @@ distribution. For a block of a dense parameter the ids are the places in the fla
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from fleetx.ps import native
-from fleetx.ps.index import check_ids
-from fleetx.ps.table_spec import InitializerSpec
+from fleetx.kernels import native
+from fleetx.kernels.index import check_ids
+
+INITIALIZERS: dict[str, dict[str, float]] = {
+    "zeros": {},
+    "constant": {"value": 0.0},
+    "uniform": {"low": -1.0, "high": 1.0},
+    "normal": {"mean": 0.0, "std": 1.0},
+    "truncated_normal": {"mean": 0.0, "std": 1.0},
+    "xavier": {"fan_in": 0.0, "fan_out": 0.0, "normal": 0.0},
+}
+"""The kinds of initializers, and their settings with defaults."""
 
 # Random numbers are made in pieces of about this many, so that they stay in the processor's caches.
 _PIECE = 1 << 16
@@ -25,23 +34,47 @@ _TAIL = 0.5 * math.erfc(2.0 / math.sqrt(2.0))
 Fill = Callable[[Tensor], Tensor]
 
 
-class RowInitializer:
-    """Makes first rows of `dim` numbers."""
+def full_settings(kind: str, settings: Mapping[str, float]) -> dict[str, float]:
+    """Return all settings of an initializer, defaults included; ValueError if they are wrong."""
+    if kind not in INITIALIZERS:
+        raise ValueError(f"initializer {kind!r} is not known: use {', '.join(INITIALIZERS)}.")
+    for name, value in settings.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if name not in INITIALIZERS[kind] or not is_number or not math.isfinite(value):
+            raise ValueError(f"initializer {kind!r} cannot have {name}={value!r}.")
+    full = {**INITIALIZERS[kind], **settings}
+    if full.get("std", 0.0) < 0.0:
+        raise ValueError(f"initializer {kind!r} has a negative std.")
+    if full.get("low", 0.0) > full.get("high", 0.0):
+        raise ValueError("initializer 'uniform' has low above high.")
+    return full
 
-    def __init__(self, spec: InitializerSpec, *, seed: int, dim: int, dtype: torch.dtype) -> None:
+
+class RowInitializer:
+    """Makes first rows of `dim` numbers, by an initializer of INITIALIZERS."""
+
+    def __init__(
+        self,
+        kind: str,
+        given: Mapping[str, float],
+        *,
+        seed: int,
+        dim: int,
+        dtype: torch.dtype,
+    ) -> None:
         self._seed = seed
         self._dim = dim
         self._dtype = dtype
         self._constant: float | None = None
         self._shape: Fill = _uniform(0.0, 1.0)
-        settings = spec.full_settings()
-        if spec.kind in ("zeros", "constant"):
+        settings = full_settings(kind, given)
+        if kind in ("zeros", "constant"):
             self._constant = settings.get("value", 0.0)
-        elif spec.kind == "uniform":
+        elif kind == "uniform":
             self._shape = _uniform(settings["low"], settings["high"])
-        elif spec.kind == "normal":
+        elif kind == "normal":
             self._shape = _normal(settings["mean"], settings["std"])
-        elif spec.kind == "truncated_normal":
+        elif kind == "truncated_normal":
             self._shape = _truncated_normal(settings["mean"], settings["std"])
         else:
             self._shape = _xavier(settings, dim)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetx import compiled
+from fleetx.kernels import compiled
 
-_INDEX, _ROWS = "fleetx.ps._index", "fleetx.ps._rows"
+_INDEX, _ROWS = "fleetx.kernels._index", "fleetx.kernels._rows"
 
 if TYPE_CHECKING or compiled.is_there(_INDEX):
-    from fleetx.ps._index import Index, route, split, unique
+    from fleetx.kernels._index import Index, route, split, unique
 else:
-    from fleetx.ps.index_in_numpy import Index, route, split, unique
+    from fleetx.kernels.index_in_numpy import Index, route, split, unique
 
 if TYPE_CHECKING or compiled.is_there(_ROWS):
-    from fleetx.ps._rows import RowStore, add_rows, normal, uniform
+    from fleetx.kernels._rows import RowStore, add_rows, normal, uniform
 else:
-    from fleetx.ps.rows_in_numpy import RowStore, add_rows, normal, uniform
+    from fleetx.kernels.rows_in_numpy import RowStore, add_rows, normal, uniform
 
 __all__ = ["Index", "RowStore", "add_rows", "normal", "route", "split", "uniform", "unique"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fleetx.ps import native
+from fleetx.kernels import native
 
 # The 64 bits of an unsigned id are kept.
 _INTEGERS = (

@@ -368,7 +368,7 @@ static PyType_Slot store_slots[] = {
 };
 
 static PyType_Spec store_spec = {
-    .name = "fleetx.ps._rows.RowStore",
+    .name = "fleetx.kernels._rows.RowStore",
     .basicsize = sizeof(RowStore),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = store_slots,
@@ -556,7 +556,7 @@ static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}}
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "fleetx.ps._rows",
+    .m_name = "fleetx.kernels._rows",
     .m_doc = "Rows of fixed size, and random numbers by id.",
     .m_methods = functions,
     .m_slots = module_slots,

@@ -8,15 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.op_registry import op
-from fleetx.static.ops.optimizer_ops import (
-    Row,
-    by_learning_rate,
-    fusible,
-    infer_update,
-    scalar,
-    single,
-)
+from fleetx.kernels.descent import by_learning_rate, fusible, scalar, single
+from fleetx.kernels.update_rule import Row, update_rule
 
 _ONE = torch.ones(())
 
@@ -48,14 +41,11 @@ def _adagrad_fused(
     return [(row[0], row[2]) for row in rows]
 
 
-@op(
+@update_rule(
     "adagrad",
-    inputs="Param Grad Moment LearningRate",
-    outputs="ParamOut MomentOut",
-    attrs={"epsilon": 1e-6},
-    grad=None,
-    inplace={"ParamOut": "Param", "MomentOut": "Moment"},
-    infer=infer_update,
+    takes="Param Grad Moment LearningRate",
+    settings={"epsilon": 1e-6},
+    changes={"ParamOut": "Param", "MomentOut": "Moment"},
     fused=_adagrad_fused,
 )
 def adagrad(
@@ -65,14 +55,11 @@ def adagrad(
     return _adagrad_fused([row], epsilon=epsilon, regularization_coeff=regularization_coeff)[0]
 
 
-@op(
+@update_rule(
     "decayed_adagrad",
-    inputs="Param Grad Moment LearningRate",
-    outputs="ParamOut MomentOut",
-    attrs={"decay": 0.95, "epsilon": 1e-6},
-    grad=None,
-    inplace={"ParamOut": "Param", "MomentOut": "Moment"},
-    infer=infer_update,
+    takes="Param Grad Moment LearningRate",
+    settings={"decay": 0.95, "epsilon": 1e-6},
+    changes={"ParamOut": "Param", "MomentOut": "Moment"},
 )
 def decayed_adagrad(
     param: Tensor, grad: Tensor, moment: Tensor, rate: Tensor, *, decay: float, epsilon: float
@@ -84,19 +71,16 @@ def decayed_adagrad(
     return param.sub_(step.mul_(scalar(rate))), moment
 
 
-@op(
+@update_rule(
     "rmsprop",
-    inputs="Param MeanSquare MeanGrad? LearningRate Grad Moment",
-    outputs="ParamOut MomentOut MeanSquareOut MeanGradOut?",
-    attrs={"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
-    grad=None,
-    inplace={
+    takes="Param MeanSquare MeanGrad? LearningRate Grad Moment",
+    settings={"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
+    changes={
         "ParamOut": "Param",
         "MomentOut": "Moment",
         "MeanSquareOut": "MeanSquare",
         "MeanGradOut": "MeanGrad",
     },
-    infer=infer_update,
 )
 def rmsprop(
     param: Tensor,
@@ -125,18 +109,15 @@ def rmsprop(
     return param.sub_(moment), moment, mean_square, mean_grad
 
 
-@op(
+@update_rule(
     "adadelta",
-    inputs="Param Grad AvgSquaredGrad AvgSquaredUpdate LearningRate?",
-    outputs="ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
-    attrs={"rho": 0.95, "epsilon": 1e-6},
-    grad=None,
-    inplace={
+    takes="Param Grad AvgSquaredGrad AvgSquaredUpdate LearningRate?",
+    settings={"rho": 0.95, "epsilon": 1e-6},
+    changes={
         "ParamOut": "Param",
         "AvgSquaredGradOut": "AvgSquaredGrad",
         "AvgSquaredUpdateOut": "AvgSquaredUpdate",
     },
-    infer=infer_update,
 )
 def adadelta(
     param: Tensor,
@@ -162,18 +143,15 @@ def adadelta(
     return param.sub_(step), mean_square, mean_update
 
 
-@op(
+@update_rule(
     "ftrl",
-    inputs="Param SquaredAccumulator LinearAccumulator Grad LearningRate",
-    outputs="ParamOut SquaredAccumOut LinearAccumOut",
-    attrs={"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
-    grad=None,
-    inplace={
+    takes="Param SquaredAccumulator LinearAccumulator Grad LearningRate",
+    settings={"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
+    changes={
         "ParamOut": "Param",
         "SquaredAccumOut": "SquaredAccumulator",
         "LinearAccumOut": "LinearAccumulator",
     },
-    infer=infer_update,
 )
 def ftrl(
     param: Tensor,

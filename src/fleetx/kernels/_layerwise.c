@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "../../_glibc.h"
+#include "_glibc.h"
 
 LOADS_ON_OLDER_SYSTEMS(pthread_create)
 LOADS_ON_OLDER_SYSTEMS(pthread_join)

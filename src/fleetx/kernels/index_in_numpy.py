@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.ps.buffers import Array, check_lengths, mix, reduce, take_bytes, take_ids
+from fleetx.kernels.buffers import Array, check_lengths, mix, reduce, take_bytes, take_ids
 
 _EMPTY, _GONE = np.uint32(0xFFFFFFFF), np.uint32(0xFFFFFFFE)
 _FIRST_SLOTS = 64
@@ -104,7 +104,8 @@ class Index:
         again = min(count, self._spare_count)
         if self._rows + count - again > _MOST_ROWS:
             raise OverflowError(
-                f"a table has at most {_MOST_ROWS} rows where fleetx.ps._index is not compiled."
+                f"a table has at most {_MOST_ROWS} rows where fleetx.kernels._index is not "
+                "compiled."
             )
         spare = self._spare[self._spare_count - again : self._spare_count][::-1]
         new = np.arange(self._rows, self._rows + count - again, dtype=np.uint32)

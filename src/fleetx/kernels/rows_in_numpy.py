@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.ps.buffers import Array, mix, take_bytes, take_doubles, take_ids, take_numbers
+from fleetx.kernels.buffers import Array, mix, take_bytes, take_doubles, take_ids, take_numbers
 
 _BLOCK_BYTES = 8 << 20
 _MOST_BYTES = 1 << 28

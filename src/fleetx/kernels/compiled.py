@@ -14,10 +14,10 @@ _log = logging.getLogger("fleetx")
 
 # What each is for.
 MODULES = {
-    "fleetx.ps._index": "ids of parameter servers",
-    "fleetx.ps._rows": "rows of parameter servers",
-    "fleetx.static.ops._layerwise": "LARS and LAMB",
-    "fleetx.data._resample": "resizing of photographs",
+    "fleetx.kernels._index": "ids of parameter servers",
+    "fleetx.kernels._rows": "rows of parameter servers",
+    "fleetx.kernels._layerwise": "LARS and LAMB",
+    "fleetx.kernels._resample": "resizing of photographs",
 }
 
 _NOT_COMPILED = "not compiled"

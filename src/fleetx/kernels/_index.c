@@ -404,7 +404,7 @@ static PyType_Slot index_slots[] = {
 };
 
 static PyType_Spec index_spec = {
-    .name = "fleetx.ps._index.Index",
+    .name = "fleetx.kernels._index.Index",
     .basicsize = sizeof(Index),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = index_slots,
@@ -599,7 +599,7 @@ static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}}
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "fleetx.ps._index",
+    .m_name = "fleetx.kernels._index",
     .m_doc = "An index of 64-bit ids.",
     .m_methods = functions,
     .m_slots = module_slots,

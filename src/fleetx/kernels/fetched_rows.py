@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from fleetx.ps.index import sum_rows
+from fleetx.kernels.index import sum_rows
 
 
 class _Spread(Function):
