@@ -51,10 +51,11 @@ chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count see
 grid: $(READY) ## compare training with 1 to 3 servers and workers, all optimizers, with one process
 	OMP_NUM_THREADS=1 PYTHONPATH=src:compat $(BIN)/python tests/ps/grid.py
 
-lint: $(READY) ## style and types: ruff, mypy
+lint: $(READY) ## style, types and layers: ruff, mypy, import-linter
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(READY) ## rewrite the sources in the project's layout
 	$(BIN)/ruff check --fix .

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from fleetx.launch import network
-from fleetx.launch.job_numbers import first_host, tasks_per_node
-from fleetx.launch.role_environment import detect_server_job
-from fleetx.launch.worker_environment import detect
+from fleetx.runtime import network
+from fleetx.runtime.job_numbers import first_host, tasks_per_node
+from fleetx.runtime.role_environment import detect_server_job
+from fleetx.runtime.worker_environment import detect
 
 STEP = {
     "SLURM_PROCID": "6",

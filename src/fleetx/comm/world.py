@@ -20,9 +20,9 @@ import torch.distributed as dist
 from fleetx.comm.agreement import Asked, DisagreementError, agree
 from fleetx.comm.device import device_of_messages
 from fleetx.comm.lost_workers import explain_lost_workers
-from fleetx.launch import heartbeat
-from fleetx.launch.network import split_endpoint
-from fleetx.launch.worker_environment import WorkerEnvironment, use_interface_towards_master
+from fleetx.runtime import heartbeat
+from fleetx.runtime.network import split_endpoint
+from fleetx.runtime.worker_environment import WorkerEnvironment, use_interface_towards_master
 
 _REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,

@@ -26,7 +26,7 @@ import torch
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.comm import world
 from fleetx.comm.device import gpu_count
-from fleetx.launch.cpu_isa import half_precision_fails
+from fleetx.runtime.cpu_isa import half_precision_fails
 from fleetx.step.text_table import draw
 from fleetx.techniques.peak_memory import PeakMemory
 from fleetx.techniques.random_state import random_state_kept

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetx.launch.worker_environment import check_endpoints, check_index
+from fleetx.runtime.worker_environment import check_endpoints, check_index
 
 ROLES = ("TRAINER", "PSERVER", "HETER_TRAINER")
 

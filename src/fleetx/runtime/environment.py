@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from fleetx.launch.worker_environment import detect
+from fleetx.runtime.worker_environment import detect
 
 
 def worker_index() -> int:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from fleetx import comm
 from fleetx.comm.device import device_of_messages
 from fleetx.comm.world import reduction
-from fleetx.launch.role_environment import Rendezvous
+from fleetx.runtime.role_environment import Rendezvous
 
 WORLDS = ("worker", "server", "all")
 _MEETING = datetime.timedelta(seconds=3600)

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetx.launch import network
-from fleetx.launch.job_numbers import first_host, port_of_job, tasks_per_node
+from fleetx.runtime import network
+from fleetx.runtime.job_numbers import first_host, port_of_job, tasks_per_node
 
 DEFAULT_PORT = 6170
 

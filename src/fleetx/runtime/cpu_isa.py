@@ -25,7 +25,7 @@ from enum import Enum
 from importlib import metadata
 from pathlib import Path
 
-from fleetx.launch.environment import heartbeat_file
+from fleetx.runtime.environment import heartbeat_file
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 _OLD_NAME = "DNNL_MAX_CPU_ISA"  # oneDNN reads it, too
