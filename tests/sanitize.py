@@ -16,9 +16,9 @@ from source_copy import copy_sources
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g"
 TESTS = {
-    "tests/ps/test_index.py": "",
-    "tests/ps/test_rows.py": "",
-    "tests/ps/test_fallbacks.py": "",
+    "tests/kernels/test_index.py": "",
+    "tests/kernels/test_rows.py": "",
+    "tests/kernels/test_fallbacks.py": "",
     "tests/ps/test_sparse_table.py": "compiled",
     "tests/data_imagenet/test_imagenet_augment.py": "resampl or the_same or pillows",
     "tests/techniques/test_large_batch.py": "double_precision",

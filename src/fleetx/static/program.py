@@ -16,6 +16,7 @@ from typing import Any
 from fleetx.static.block import Block
 from fleetx.static.dtypes import VarType
 from fleetx.static.operator import Operator, OpRole
+from fleetx.static.servers import Servers
 from fleetx.static.variable import Parameter, Variable
 
 LR_COUNTER_NAME = "@LR_DECAY_COUNTER@"
@@ -47,7 +48,7 @@ class Program:
         # How the sums of gradients over workers are carried out; None: one op after the other.
         self._gradient_exchange: Any = None
         # The link to parameter servers of a program that trains with them.
-        self._servers: Any = None
+        self._servers: Servers | None = None
         self._updated_by: Any = None  # the optimizer whose updates it has
         self._offloads_checkpoints = False
         # What executors have lowered of this program. It lies here, not in the executor, because a

@@ -18,17 +18,19 @@ from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.static.lod import LoD, WithLod
 from fleetx.static.lod_infer import no_infer
 from fleetx.static.op_registry import Attr, op
+from fleetx.static.servers import Servers
 
 _COMMON = {"endpoints": Attr("STRINGS", []), "trainer_id": 0}
 
 
-def _link(ctx: Any) -> Any:
+def _link(ctx: Any) -> Servers:
     if ctx.servers is None:
         raise RuntimeError(
             "this program talks to parameter servers, but it was read from a file or made without "
             "fleet.distributed_optimizer(...).minimize(...): there is no job to talk to."
         )
-    return ctx.servers
+    found: Servers = ctx.servers
+    return found
 
 
 @op(
