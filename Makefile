@@ -4,7 +4,7 @@
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
-COMPILED := src/fleetx/ps/*.so src/fleetx/static/ops/*.so src/fleetx/data/*.so
+COMPILED := src/fleetx/kernels/*.so
 WORKERS ?= 2
 ARGS    ?=
 
@@ -51,10 +51,11 @@ chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count see
 grid: $(READY) ## compare training with 1 to 3 servers and workers, all optimizers, with one process
 	OMP_NUM_THREADS=1 PYTHONPATH=src:compat $(BIN)/python tests/ps/grid.py
 
-lint: $(READY) ## style and types: ruff, mypy
+lint: $(READY) ## style, types and layers: ruff, mypy, import-linter
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(READY) ## rewrite the sources in the project's layout
 	$(BIN)/ruff check --fix .
@@ -107,7 +108,7 @@ $(READY): pyproject.toml setup.py compat/pyproject.toml constraints.txt \
 	$(BIN)/python -m pip install -q -c constraints.txt setuptools torch==2.13.0
 	rm -f $(COMPILED)
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]' -e compat
-	@$(BIN)/python -c 'from fleetx import compiled; said = compiled.slower_because(*compiled.MODULES); said and print(said)'
+	@$(BIN)/python -c 'from fleetx.kernels import compiled; said = compiled.slower_because(*compiled.MODULES); said and print(said)'
 	@touch $@
 
 $(VENV)-wheels/.ready: constraints.txt

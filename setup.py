@@ -1,7 +1,8 @@
 """The small C modules; everything else is in pyproject.toml.
 
-An installation compiles them. Each has a fallback in Python (`fleetx.compiled`), so that one that
-cannot be compiled is told in one line and left out. In place: python setup.py build_ext --inplace
+An installation compiles them. Each has a fallback in Python (`fleetx.kernels.compiled`), so that
+one that cannot be compiled is told in one line and left out. In place:
+python setup.py build_ext --inplace
 """
 
 import shutil
@@ -21,12 +22,14 @@ EXACT = ["-O3", "-ffp-contract=off", "-Wall", "-Wextra"]
 FAST = ["-O3", "-fno-math-errno", "-Wall", "-Wextra"]
 
 
-def _module(name: str, flags: list[str], headers: tuple[str, ...] = ()) -> Extension:
-    folder = "src/" + name.rpartition(".")[0].replace(".", "/")
+FOLDER = "src/fleetx/kernels"
+
+
+def _module(name: str, flags: list[str]) -> Extension:
     return Extension(
-        name,
-        [f"src/{name.replace('.', '/')}.c"],
-        depends=["src/fleetx/_glibc.h", *[f"{folder}/{header}" for header in headers]],
+        f"fleetx.kernels.{name}",
+        [f"{FOLDER}/{name}.c"],
+        depends=[f"{FOLDER}/_common.h", f"{FOLDER}/_glibc.h"],
         define_macros=MACROS,
         extra_compile_args=flags,
         extra_link_args=["-pthread"],
@@ -62,10 +65,10 @@ class BuildOptional(build_ext):
 
 setup(
     ext_modules=[
-        _module("fleetx.ps._index", EXACT, ("_common.h",)),
-        _module("fleetx.ps._rows", EXACT, ("_common.h",)),
-        _module("fleetx.static.ops._layerwise", FAST),
-        _module("fleetx.data._resample", ["-O3", "-Wall", "-Wextra"]),
+        _module("_index", EXACT),
+        _module("_rows", EXACT),
+        _module("_layerwise", FAST),
+        _module("_resample", ["-O3", "-Wall", "-Wextra"]),
     ],
     cmdclass={"build_ext": BuildOptional},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},

@@ -23,7 +23,7 @@ from record import write_record
 from rich.console import Console
 from rich.table import Table
 
-from fleetx.ps.index import IdIndex
+from fleetx.kernels.index import IdIndex
 from fleetx.ps.sparse_table import SparseTable
 from fleetx.ps.table_spec import InitializerSpec, OptimizerSpec, SparseTableSpec
 

@@ -12,7 +12,7 @@ from engines import Engine, ours
 from torch import nn
 
 from conftest import Comparison
-from fleetx.static.ops.layerwise_ops import lamb_update, lars_update
+from fleetx.kernels.layerwise import lamb_update, lars_update
 from fleetx.techniques.lamb import Lamb
 from fleetx.techniques.lars import Lars
 

@@ -16,18 +16,17 @@ from source_copy import copy_sources
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g"
 TESTS = {
-    "tests/ps/test_index.py": "",
-    "tests/ps/test_rows.py": "",
-    "tests/ps/test_fallbacks.py": "",
+    "tests/kernels/test_index.py": "",
+    "tests/kernels/test_rows.py": "",
+    "tests/kernels/test_fallbacks.py": "",
     "tests/ps/test_sparse_table.py": "compiled",
     "tests/data_imagenet/test_imagenet_augment.py": "resampl or the_same or pillows",
     "tests/techniques/test_large_batch.py": "double_precision",
 }
 LOADED = """
-import fleetx.ps._index, fleetx.ps._rows, fleetx.static.ops._layerwise, fleetx.data._resample, sys
-for name in ("fleetx.ps._index", "fleetx.ps._rows", "fleetx.static.ops._layerwise",
-             "fleetx.data._resample"):
-    print(sys.modules[name].__file__)
+from fleetx.kernels import _index, _layerwise, _resample, _rows
+for module in (_index, _layerwise, _resample, _rows):
+    print(module.__file__)
 """
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import fleetx
-from fleetx import cli, compiled
+from fleetx import cli
+from fleetx.kernels import compiled
 from fleetx.ps.security import JobKeys
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fleetx import compiled
+from fleetx.kernels import compiled
 from source_copy import ROOT, copy_sources
 
 # Rows for any ids, first values of a normal distribution, and a count of how often ids come.
 JOB = """
 import torch, fleetx
-from fleetx import compiled, fleet
+from fleetx import fleet
+from fleetx.kernels import compiled
 
 strategy = fleet.DistributedStrategy()
 strategy.a_sync = False
@@ -87,7 +88,7 @@ def run(path: Path, *command: str, cwd: Path) -> str:
 def test_pip_says_in_one_line_what_is_missing(installed):
     target, output = installed
     assert not list(target.rglob("*.so"))
-    assert (target / "fleetx" / "ps" / "index_in_numpy.py").is_file()
+    assert (target / "fleetx" / "kernels" / "index_in_numpy.py").is_file()
     lines = [line for line in output.splitlines() if "slower code in Python" in line]
     assert len(lines) == 1
     assert "there is no C compiler ('cc' was not found)" in lines[0]
@@ -140,8 +141,8 @@ def test_a_compiler_that_fails_is_told_and_goes_on(sources, tmp_path):
 def test_a_module_that_does_not_load_is_told(sources, tmp_path):
     """One that was built for another system, say."""
     shutil.copytree(sources / "src", tmp_path / "src")
-    (tmp_path / "src" / "fleetx" / "ps" / "_rows.so").write_bytes(b"not a library")
-    (tmp_path / "use.py").write_text("from fleetx.ps import native\nprint(native.RowStore)\n")
+    (tmp_path / "src" / "fleetx" / "kernels" / "_rows.so").write_bytes(b"not a library")
+    (tmp_path / "use.py").write_text("from fleetx.kernels import native\nprint(native.RowStore)\n")
     output = run(tmp_path / "src", "use", cwd=tmp_path)
-    assert "fleetx.ps._rows is not used, slower code in Python runs instead" in output
+    assert "fleetx.kernels._rows is not used, slower code in Python runs instead" in output
     assert "rows_in_numpy.RowStore" in output

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fleetx
-from fleetx import compiled
+from fleetx.kernels import compiled
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -70,7 +70,8 @@ def missing(module: str) -> Callable[[str], NoReturn]:
     def __getattr__(name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        raise AttributeError(sentence(f"{module}.{name}"), name=name, obj=sys.modules.get(module))
+        obj = sys.modules.get(module)  # noqa: TID251 - the module that lacks the name
+        raise AttributeError(sentence(f"{module}.{name}"), name=name, obj=obj)
 
     return __getattr__
 

@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 import fleetx
-from fleetx import compiled
 from fleetx.checkpoint import FormatError
 from fleetx.data import command as data
 from fleetx.evaluation import command as evaluation
+from fleetx.kernels import compiled
 from fleetx.monitor import command as monitor
 from fleetx.serving import command as serving
 
@@ -98,7 +98,7 @@ def _info(_: argparse.Namespace, console: Console) -> int:
     import torch  # here, so that `fleetx --help` answers at once
 
     from fleetx.comm.device import gpu_count
-    from fleetx.launch import cpu_isa
+    from fleetx.runtime import cpu_isa
 
     table = Table(title=f"FleetX {fleetx.__version__}", show_header=False, title_justify="left")
     table.add_column(style="bold")
@@ -154,8 +154,8 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _ps_keys(arguments: argparse.Namespace, console: Console) -> int:
-    from fleetx.launch.server_support import write_keys
     from fleetx.ps.security import make_keys
+    from fleetx.runtime.server_support import write_keys
 
     write_keys(arguments.file, make_keys().to_dict())
     console.print(f"{arguments.file}: keys of a new job, for its user only", markup=False)

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fleetx import compiled
 from fleetx.data import imagenet_augment
 from fleetx.data.image_decode import UnreadableImage, check_image, decode, read_header
 from fleetx.data.imagenet_augment import (
@@ -22,7 +21,8 @@ from fleetx.data.imagenet_augment import (
     random_part,
     validation_picture,
 )
-from fleetx.data.resample import resample_by_torch
+from fleetx.kernels import compiled
+from fleetx.kernels.resample import resample_by_torch
 
 
 @pytest.fixture(params=["compiled", "torch"])
@@ -30,9 +30,9 @@ def resample(request, monkeypatch):
     """What resizes photographs, everywhere in a test."""
     function = resample_by_torch
     if request.param == "compiled":
-        if reason := compiled.why_missing("fleetx.data._resample"):
-            pytest.skip(f"needs fleetx.data._resample: {reason}")
-        from fleetx.data._resample import resample as function
+        if reason := compiled.why_missing("fleetx.kernels._resample"):
+            pytest.skip(f"needs fleetx.kernels._resample: {reason}")
+        from fleetx.kernels._resample import resample as function
     monkeypatch.setattr(imagenet_augment, "resample", function)
     return function
 
@@ -260,9 +260,9 @@ LENGTHS = st.floats(0.01, 200)
     flip=st.booleans(),
 )
 def test_compiled_and_torch_give_the_same(source, result, box, flip):
-    if reason := compiled.why_missing("fleetx.data._resample"):
-        pytest.skip(f"needs fleetx.data._resample: {reason}")
-    from fleetx.data import _resample
+    if reason := compiled.why_missing("fleetx.kernels._resample"):
+        pytest.skip(f"needs fleetx.kernels._resample: {reason}")
+    from fleetx.kernels import _resample
 
     pixels = photograph(source[1], source[0])
     mine, other = (np.full((3, *result), np.nan, np.float32) for _ in range(2))

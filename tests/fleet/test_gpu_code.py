@@ -18,8 +18,8 @@ from fleetx import cli, comm, fleet, static
 from fleetx.applications import trainers
 from fleetx.comm import device, hierarchy
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
+from fleetx.comm.role_groups import TrainingGroup
 from fleetx.comm.world import backend_for
-from fleetx.fleet.role_groups import TrainingGroup
 from fleetx.monitor import clock
 from fleetx.static import profiler, self_check
 from fleetx.static.place import Place

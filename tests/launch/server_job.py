@@ -15,12 +15,12 @@ import torch
 import training
 
 from fleetx.checkpoint import manifest
-from fleetx.launch.role_environment import detect_server_job
-from fleetx.launch.server_support import detect_server_support
 from fleetx.ps.client import Client, ClientSettings
 from fleetx.ps.security import JobKeys
 from fleetx.ps.server import ServerSettings, run_server
 from fleetx.ps.snapshots import Durability
+from fleetx.runtime.role_environment import detect_server_job
+from fleetx.runtime.server_support import detect_server_support
 
 folder, steps = Path(sys.argv[1]), int(sys.argv[2])
 mode = sys.argv[3] if len(sys.argv) > 3 else "sync"

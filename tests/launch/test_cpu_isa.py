@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetx.launch import cpu_isa
-from fleetx.launch.cpu_isa import State
+from fleetx.runtime import cpu_isa
+from fleetx.runtime.cpu_isa import State
 
 AMX = "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2 amx_bf16 amx_tile\n"
 PLAIN = "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2 avx512f\n"
@@ -121,7 +121,8 @@ def test_the_real_probe_lives_here(tmp_path):
 DRIVER = """
 import sys
 from functools import partial
-from fleetx.launch import cpu_isa, fleetrun
+from fleetx.launch import fleetrun
+from fleetx.runtime import cpu_isa
 examine = partial(cpu_isa.examine, cpuinfo={cpuinfo!r}, probe={probe!r})
 sys.exit(fleetrun.main(sys.argv[1:], examine=examine))
 """
@@ -148,7 +149,7 @@ def test_fleetrun_limits_its_processes_and_says_so_once(fleetrun, script, tmp_pa
 INIT = """
 import os, sys, torch
 from fleetx import fleet
-from fleetx.launch import cpu_isa
+from fleetx.runtime import cpu_isa
 cpu_isa.prepare_process(cpuinfo={cpuinfo!r}, probe={probe!r})
 fleet.init(is_collective=True)
 os.environ["ONEDNN_VERBOSE"] = "1"

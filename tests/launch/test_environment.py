@@ -3,7 +3,7 @@
 import pytest
 from launching import clean_environment
 
-from fleetx.launch import environment
+from fleetx.runtime import environment
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetx.launch import group, heartbeat
+from fleetx.launch import group
+from fleetx.runtime import heartbeat
 
 # Starting may take longer than the limit: signs of life come from elsewhere until the main thread
 # is in the function that it hangs in, however long that takes.
@@ -29,7 +30,7 @@ def hangs_in(function):
 
 HANG = """
 import torch, torch.distributed as dist
-from fleetx.launch import heartbeat
+from fleetx.runtime import heartbeat
 
 def wait_for_ever():
     time.sleep(1000)

@@ -22,7 +22,7 @@ TRAIN = """
 import json, pathlib, sys
 import torch
 from fleetx import fleet
-from fleetx.launch.worker_environment import detect
+from fleetx.runtime.worker_environment import detect
 
 fleet.init(is_collective=True)
 rank, workers = fleet.worker_index(), fleet.worker_num()

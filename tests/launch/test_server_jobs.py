@@ -17,7 +17,7 @@ from fleetx.launch.arguments import parse
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.fleetrun import _find_site
 from fleetx.launch.layout import Cluster, Node
-from fleetx.launch.server_support import detect_server_support, read_keys, write_keys
+from fleetx.runtime.server_support import detect_server_support, read_keys, write_keys
 from ports import consecutive_ports
 from waiting import LIMIT, is_running, wait_until
 
@@ -279,7 +279,7 @@ def test_environment_of_both_roles(fleetrun, script, tmp_path):
         "role = os.environ['TRAINING_ROLE']\n"
         "number = os.environ.get('PADDLE_TRAINER_ID', os.environ.get('PADDLE_PORT'))\n"
         "json.dump(dict(os.environ), open(f'{role}.{number}.json', 'w'))\n"
-        "from fleetx.launch.role_environment import detect_server_job\n"
+        "from fleetx.runtime.role_environment import detect_server_job\n"
         "job = detect_server_job()\n"
         "print(job.role, job.index, job.worker_num, len(job.server_endpoints))\n"
     )

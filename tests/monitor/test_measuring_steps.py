@@ -10,10 +10,10 @@ from torch import nn
 
 from fleetx import fleet, monitor, static
 from fleetx.fleet.asked import what_was_asked
-from fleetx.launch import heartbeat
 from fleetx.monitor.recorder import Recorder
 from fleetx.monitor.run_folder import read_run
 from fleetx.monitor.samples import samples_in
+from fleetx.runtime import heartbeat
 from fleetx.static import layers
 from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.step.stages import GradientSync, ParameterSync, Precision, Stage

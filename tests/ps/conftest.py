@@ -1,35 +1,3 @@
-"""Tests of tables run twice: with the compiled modules, and with their fallbacks in NumPy."""
+"""Tests of rows and tables run with the compiled modules, and with their fallbacks in NumPy."""
 
-import pytest
-
-from fleetx import compiled
-from fleetx.ps import index_in_numpy, native, rows_in_numpy
-
-
-@pytest.fixture(scope="module", params=["compiled", "numpy"])
-def implementation(request):
-    """What an index of ids and a store of rows are made by, as long as a module's tests run."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "numpy":
-            for module in (index_in_numpy, rows_in_numpy):
-                for name in native.__all__:
-                    if hasattr(module, name):
-                        patch.setattr(native, name, getattr(module, name))
-        else:
-            need_compiled_modules()
-        yield request.param
-
-
-@pytest.fixture(scope="session")
-def compiled_modules():
-    """The compiled modules themselves."""
-    need_compiled_modules()
-    from fleetx.ps import _index, _rows
-
-    return _index, _rows
-
-
-def need_compiled_modules():
-    for name in ("fleetx.ps._index", "fleetx.ps._rows"):
-        if reason := compiled.why_missing(name):
-            pytest.skip(f"needs {name}: {reason}")
+from compiled_or_not import compiled_modules, implementation  # noqa: F401

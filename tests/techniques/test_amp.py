@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from running import run
 
 from fleetx import fleet
-from fleetx.static.ops.amp_ops import all_finite
+from fleetx.kernels.loss_scale import all_finite
 from fleetx.step.technique import Job, Sizes
 from fleetx.techniques.amp import Amp, MixedPrecisionRules
 from fleetx.techniques.tensors_inside import map_tensors

@@ -15,7 +15,7 @@ import torch
 
 from fleetx import fleet
 from fleetx.fleet.strategy import DistributedStrategy
-from fleetx.launch import cpu_isa
+from fleetx.runtime import cpu_isa
 from fleetx.techniques import auto
 
 sys.path.insert(0, str(Path(__file__).parent))

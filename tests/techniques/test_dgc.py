@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fleetx.comm.top_k import SparsitySchedule, entries, largest
+from fleetx.kernels.compression import SparsitySchedule, entries, largest
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "workers"))

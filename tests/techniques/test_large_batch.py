@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from fleetx import compiled, static
+from fleetx import static
 from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.kernels import compiled, layerwise
 from fleetx.static import layers
 from fleetx.static.errors import ArgumentError
-from fleetx.static.ops import layerwise_ops
 from fleetx.static.optimizer import v2
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job, Sizes
@@ -119,9 +119,9 @@ def test_updates_equal_those_in_double_precision(
 ) -> None:
     """The compiled updates with some threads, and with 0 what runs in their place."""
     if threads == 0:
-        monkeypatch.setattr(layerwise_ops, "_layerwise", None)
-    elif reason := compiled.why_missing("fleetx.static.ops._layerwise"):
-        pytest.skip(f"needs fleetx.static.ops._layerwise: {reason}")
+        monkeypatch.setattr(layerwise, "_layerwise", None)
+    elif reason := compiled.why_missing("fleetx.kernels._layerwise"):
+        pytest.skip(f"needs fleetx.kernels._layerwise: {reason}")
     # Around the sizes at which they do something else: single lines, places, threads.
     shapes = [(1,), (15,), (17,), (129,), (65535,), (65537,), (300, 1000), (8, 3, 5, 5), (0,)]
 

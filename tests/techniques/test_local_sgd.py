@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from fleetx.fleet.strategy import DistributedStrategy
-from fleetx.static.ops.local_sgd_ops import adaptive_interval, next_interval
+from fleetx.kernels.local_sgd import next_interval
+from fleetx.static.ops.local_sgd_ops import adaptive_interval
 from fleetx.step.compose import choose
 from fleetx.step.technique import Job, Sizes
 from fleetx.techniques.adaptive_local_sgd import MOST_STEPS

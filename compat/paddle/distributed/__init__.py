@@ -1,7 +1,7 @@
 """The Fleet API, which worker this is, and datasets of text files."""
 
-from fleetx.launch import environment, worker_environment
 from fleetx.ps.entries import CountFilterEntry, ProbabilityEntry
+from fleetx.runtime import environment, worker_environment
 from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
 from paddle._coverage import missing
 from paddle.distributed import fleet

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fleetx import fleet
-from fleetx.launch.environment import selected_device
+from fleetx.runtime.environment import selected_device
 from fleetx.static.executor import Executor
 from fleetx.static.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from fleetx.static.program import Program, default_startup_program

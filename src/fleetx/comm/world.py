@@ -10,6 +10,7 @@ import atexit
 import datetime
 import gc
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -20,9 +21,9 @@ from fleetx import torch_private
 from fleetx.comm.agreement import Asked, DisagreementError, agree
 from fleetx.comm.device import device_of_messages
 from fleetx.comm.lost_workers import explain_lost_workers
-from fleetx.launch import heartbeat
-from fleetx.launch.network import split_endpoint
-from fleetx.launch.worker_environment import WorkerEnvironment, use_interface_towards_master
+from fleetx.runtime import heartbeat
+from fleetx.runtime.network import split_endpoint
+from fleetx.runtime.worker_environment import WorkerEnvironment, use_interface_towards_master
 
 _REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
@@ -255,6 +256,15 @@ def all_reduce(tensor: torch.Tensor, mode: str = "sum", ring_id: int = 0) -> tor
         result = _copy_to_send(tensor)
         dist.all_reduce(result, kind, group=group)
     return result.to(tensor.device)
+
+
+def all_reduce_mean(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the means of tensors of one type over all workers, by one message."""
+    if not tensors or not is_connected():
+        return list(tensors)
+    flat = torch.cat([t.reshape(-1) for t in tensors]).div_(world_size())
+    parts = all_reduce(flat).split([t.numel() for t in tensors])
+    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
 def broadcast(tensor: torch.Tensor, source: int = 0, ring_id: int = 0) -> torch.Tensor:

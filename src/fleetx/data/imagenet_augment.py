@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fleetx.data.image_decode import decode, read_header
-from fleetx.data.resample import resample
+from fleetx.kernels.resample import resample
 
 Array = np.ndarray[Any, Any]
 Box = tuple[int, int, int, int]

@@ -7,10 +7,11 @@ job can go on in the middle of an epoch, even with another number of workers.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
+
+from fleetx.runtime import membership
 
 Array = np.ndarray[Any, Any]
 
@@ -64,9 +65,5 @@ def _used(count: int, world_size: int, even: int | None) -> int:
 
 def place_in_job() -> tuple[int, int]:
     """Return fleet's worker number and number of workers; 0 and 1 where it is not initialised."""
-    # Where nothing has imported fleet, nobody has initialised it.
-    package = sys.modules.get("fleetx.fleet")
-    session = getattr(package, "fleet", None)
-    if session is None or session._role_maker is None:
-        return 0, 1
-    return session.worker_index(), session.worker_num()
+    place = membership.own()
+    return (0, 1) if place is None else (place.worker_index(), place.worker_num())

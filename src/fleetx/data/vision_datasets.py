@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from fleetx.data import cifar, flowers
+from fleetx.data.dataset import Dataset
 from fleetx.data.image import get_image_backend, image_load
 from fleetx.data.local_files import find_file
 from fleetx.data.mnist import read_idx
 from fleetx.exports import export_defined
-from fleetx.static.readers.dataset import Dataset
 
 Transform = Callable[[Any], Any]
 _EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")

@@ -17,9 +17,11 @@ from fleetx.fleet.role_maker import (
 from fleetx.fleet.session import Fleet
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase
+from fleetx.runtime import membership as _membership
 from fleetx.step.registry import register
 
 fleet = Fleet()
+_membership.found_by(lambda: fleet._role_maker)
 
 init = fleet.init
 is_first_worker = fleet.is_first_worker

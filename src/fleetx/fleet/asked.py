@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from fleetx.fleet.observing import wants_timeline
 from fleetx.fleet.strategy import DistributedStrategy
-from fleetx.launch import environment
+from fleetx.runtime import environment
 
 _OWN_AFFAIRS = {
     "strategy.execution_strategy.num_threads",

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.fleet.role_groups import meet
+from fleetx.comm.role_groups import meet
 from fleetx.fleet.role_maker import PaddleCloudRoleMaker
-from fleetx.launch import role_environment
+from fleetx.runtime import role_environment
 
 
 class GeneralRoleMaker(PaddleCloudRoleMaker):

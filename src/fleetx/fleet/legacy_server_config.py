@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fleetx.launch import environment
 from fleetx.ps import partition
+from fleetx.runtime import environment
 
 _LEAST_BLOCK = 8192
 

@@ -17,8 +17,8 @@ from fleetx.fleet.legacy_server_config import (
     TrainerRuntimeConfig,
 )
 from fleetx.fleet.server_mode import ServerMode
-from fleetx.launch import environment
 from fleetx.ps.async_mode import AsyncSettings
+from fleetx.runtime import environment
 from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
 
 

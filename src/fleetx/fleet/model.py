@@ -26,7 +26,7 @@ from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
 from fleetx.fleet.embedding_errors import outside_embedding
 from fleetx.fleet.foreign_wrappers import FleetWrapper, refuse_foreign_ddp, refuse_outer_wrapper
 from fleetx.fleet.gradient_watch import GradientWatch
-from fleetx.launch import heartbeat
+from fleetx.runtime import heartbeat
 from fleetx.static.feeding import warn_of_empty_batch
 from fleetx.step.stages import Precision
 from fleetx.step.technique import Job

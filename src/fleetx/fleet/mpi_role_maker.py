@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from fleetx.comm.role_groups import WORLDS
 from fleetx.fleet import host_values
-from fleetx.fleet.role_groups import WORLDS
 from fleetx.fleet.role_maker import PaddleCloudRoleMaker, Role, RoleMakerBase
-from fleetx.launch import network, role_environment, worker_environment
-from fleetx.launch.server_support import ServerSupport, detect_server_support
 from fleetx.ps.security import is_loopback, make_keys
+from fleetx.runtime import network, role_environment, worker_environment
+from fleetx.runtime.server_support import ServerSupport, detect_server_support
 
 
 class MPISymetricRoleMaker(RoleMakerBase):

@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from fleetx.fleet.gradient_watch import GradientWatch
-from fleetx.launch import heartbeat
+from fleetx.runtime import heartbeat
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.dgc import DgcMomentum, without_held_back
 

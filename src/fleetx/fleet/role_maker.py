@@ -17,12 +17,12 @@ import torch
 
 from fleetx import comm
 from fleetx.comm.device import device_of_worker
+from fleetx.comm.role_groups import WORLDS, TrainingGroup, meet
 from fleetx.fleet import host_values
-from fleetx.fleet.role_groups import WORLDS, TrainingGroup, meet
-from fleetx.launch import role_environment, worker_environment
-from fleetx.launch.role_environment import ServerJob
-from fleetx.launch.server_support import ServerSupport, detect_server_support
-from fleetx.launch.worker_environment import WorkerEnvironment
+from fleetx.runtime import role_environment, worker_environment
+from fleetx.runtime.role_environment import ServerJob
+from fleetx.runtime.server_support import ServerSupport, detect_server_support
+from fleetx.runtime.worker_environment import WorkerEnvironment
 
 
 class Role(IntEnum):

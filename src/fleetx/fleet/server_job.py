@@ -24,7 +24,7 @@ from fleetx.fleet.server_program import server_programs, write_worker
 from fleetx.fleet.server_tables import ProgramTables, find_tables
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.worker_group import WorkerGroup
-from fleetx.ps import native
+from fleetx.kernels import native
 from fleetx.ps.client import Client, ClientSettings
 from fleetx.ps.first_values import SERVERS
 from fleetx.ps.mode import Mode

@@ -16,12 +16,12 @@ from torch import Tensor
 from fleetx.fleet.fed_ids import FedIds, fed_tensor
 from fleetx.fleet.server_mode import ServerMode
 from fleetx.fleet.server_tables import ProgramTables
-from fleetx.launch import heartbeat
+from fleetx.kernels.index import check_range, integer_ids
 from fleetx.ps.client import Client
 from fleetx.ps.first_rows import MARKER, give_rows, marker_table
-from fleetx.ps.index import check_range, integer_ids
 from fleetx.ps.mode import Mode
 from fleetx.ps.row_fetcher import RowFetcher
+from fleetx.runtime import heartbeat
 from fleetx.static.program import Program
 from fleetx.static.scope import Scope
 

@@ -23,13 +23,13 @@ from fleetx.fleet.role_maker import RoleMakerBase
 from fleetx.fleet.row_optimizer import block_settings, dense_optimizer, row_optimizer
 from fleetx.fleet.server_mode import ServerMode
 from fleetx.fleet.server_tables import dense_table
-from fleetx.launch import heartbeat
 from fleetx.ps.client import Client
 from fleetx.ps.embedding import LocalTable, RowModule, ServedEmbedding
 from fleetx.ps.first_rows import MARKER, give_rows, marker_table
 from fleetx.ps.mode import Mode
 from fleetx.ps.row_fetcher import RowFetcher
 from fleetx.ps.table_spec import DTYPES, DenseTableSpec, OptimizerSpec
+from fleetx.runtime import heartbeat
 from fleetx.step.compose import compose_update
 from fleetx.step.technique import Technique
 from fleetx.step.train_step import TrainStep

@@ -31,8 +31,8 @@ from fleetx.fleet.server_job import ServerJob, is_server_job, server_techniques
 from fleetx.fleet.server_model import LocalRows
 from fleetx.fleet.strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
-from fleetx.launch import cpu_isa
-from fleetx.launch.worker_environment import detect
+from fleetx.runtime import cpu_isa
+from fleetx.runtime.worker_environment import detect
 from fleetx.step.technique import Technique
 
 logger = logging.getLogger("fleetx.fleet")

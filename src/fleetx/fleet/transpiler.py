@@ -20,6 +20,7 @@ from fleetx.fleet.legacy_server_config import DistributeTranspilerConfig
 from fleetx.fleet.legacy_server_strategy import strategy_of
 from fleetx.fleet.role_maker import Role, UserDefinedRoleMaker
 from fleetx.fleet.server_job import ServerJob
+from fleetx.fleet.server_link import ServerLink
 from fleetx.static.program import Program, default_main_program, default_startup_program
 
 
@@ -87,6 +88,7 @@ class DistributeTranspiler:
         if not self._is_worker:
             self._is_worker = True
             job.init_worker()
+            assert isinstance(main.binding.servers, ServerLink)
             main.binding.servers.on_close = self._farewell
             atexit.register(self._at_exit)
         return main

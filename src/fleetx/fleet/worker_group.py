@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 from torch import Tensor
 
-from fleetx.fleet.role_groups import GlooGroup
-from fleetx.launch import network
+from fleetx.comm.role_groups import GlooGroup
 from fleetx.ps.client import Client
+from fleetx.runtime import network
 
 _log = logging.getLogger("fleetx.fleet")
 _PATIENCE = datetime.timedelta(seconds=300)

@@ -1,1 +1,1 @@
-"""Starting processes, and what a started process knows about the others."""
+"""fleetrun: starts, watches and ends the processes of a job."""

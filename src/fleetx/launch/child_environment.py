@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleetx.launch import network
 from fleetx.launch.devices import Devices
 from fleetx.launch.layout import Cluster
+from fleetx.runtime import network
 
 # A worker's environment starts without these: a proxy between workers makes them wait for ever.
 _PROXIES = ("http_proxy", "https_proxy")

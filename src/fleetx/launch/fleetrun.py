@@ -15,7 +15,7 @@ from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from fleetx.launch import console, cpu_isa, network, run_script
+from fleetx.launch import console, run_script
 from fleetx.launch.arguments import Options, parse
 from fleetx.launch.banner import configuration
 from fleetx.launch.devices import Devices, choose
@@ -27,6 +27,7 @@ from fleetx.launch.server_keys import keys_from_file, new_keys
 from fleetx.launch.server_layout import find_server_site
 from fleetx.launch.stacks import SIGNAL
 from fleetx.launch.supervisor import Job, Supervisor
+from fleetx.runtime import cpu_isa, network
 
 
 def main(

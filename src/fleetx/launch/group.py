@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from fleetx.launch import failure, heartbeat
+from fleetx.launch import failure
 from fleetx.launch.console import log
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.processes import die_with_parent, end_all, reap_orphans
+from fleetx.runtime import heartbeat
 
 # A failing worker drags others down; they are given this long to show who was first.
 _SETTLE = 0.3

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fleetx.launch import network
 from fleetx.launch.arguments import Options
 from fleetx.launch.devices import Devices
 from fleetx.launch.errors import LaunchError
+from fleetx.runtime import network
 
 # Fleet's first port when the machines must agree on ports without talking.
 _FIRST_PORT = 6070

@@ -7,7 +7,6 @@ import socket
 import time
 from dataclasses import replace
 
-from fleetx.launch import network
 from fleetx.launch.devices import Devices
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.failure import Failure
@@ -23,6 +22,7 @@ from fleetx.launch.meeting import (
 )
 from fleetx.launch.root import lost
 from fleetx.launch.wire import Line, Message
+from fleetx.runtime import network
 
 _TRY = 2.0
 

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleetx.launch import network
 from fleetx.launch.console import log
 from fleetx.launch.devices import Devices
 from fleetx.launch.errors import LaunchError
@@ -32,6 +31,7 @@ from fleetx.launch.meeting import (
     node_to_json,
 )
 from fleetx.launch.wire import Line, Message
+from fleetx.runtime import network
 
 # Failures of other machines arrive a moment after the first; all are heard before deciding.
 _HEARING = 0.5

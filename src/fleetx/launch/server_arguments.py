@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from fleetx.launch import network
 from fleetx.launch.errors import LaunchError
-from fleetx.launch.server_support import FSYNC_POLICIES
+from fleetx.runtime import network
+from fleetx.runtime.server_support import FSYNC_POLICIES
 
 # Flags of processes that compute a part of the workers' models: known, and refused by name.
 _HETER_FLAGS = ("heter_workers", "heter_worker_num", "heter_devices")

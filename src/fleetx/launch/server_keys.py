@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.server_arguments import ServerOptions
-from fleetx.launch.server_support import read_keys
+from fleetx.runtime.server_support import read_keys
 
 
 def keys_from_file(job: ServerOptions | None) -> dict[str, str] | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fleetx.launch import network
 from fleetx.launch.arguments import Options
 from fleetx.launch.devices import Devices, visible_gpus
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.layout import Site, endpoints_from, find_site, host_of_list
 from fleetx.launch.server_arguments import ServerOptions
+from fleetx.runtime import network
 
 # Fleet's first port of workers whose list gives none, counted from here after the servers.
 _FIRST_WORKER_PORT = 6170

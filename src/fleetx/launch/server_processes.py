@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetx.launch import network, server_support
 from fleetx.launch.arguments import Options
 from fleetx.launch.child_environment import measuring, started_from
 from fleetx.launch.devices import Devices
 from fleetx.launch.group import ProcessSpec
 from fleetx.launch.layout import Cluster
 from fleetx.launch.server_arguments import ServerOptions
+from fleetx.runtime import network, server_support
 
 # The rows of the environment table.
 TABLE = (

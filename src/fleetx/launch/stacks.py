@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetx.launch import heartbeat
 from fleetx.launch.fault_dump import Frame, lines_of, threads
 from fleetx.launch.group import Worker
+from fleetx.runtime import heartbeat
 
 # A real-time signal: SIGUSR1 and SIGUSR2 belong to scripts and batch systems.
 SIGNAL = int(signal.SIGRTMIN) + 5

@@ -33,7 +33,7 @@ from fleetx.launch.output import Follower
 from fleetx.launch.processes import descendants
 from fleetx.launch.server_processes import TABLE as SERVER_TABLE
 from fleetx.launch.server_processes import ServerProcesses
-from fleetx.launch.server_support import STATE
+from fleetx.runtime.server_support import STATE
 
 _POLL = 0.05
 # After a failure the rest is to be gone within 5 s; somebody who asks for the end lets workers

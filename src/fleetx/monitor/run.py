@@ -19,7 +19,6 @@ from typing import Any
 
 import fleetx
 from fleetx.checkpoint import atomic
-from fleetx.launch import environment, heartbeat
 from fleetx.monitor import clock, trace
 from fleetx.monitor.event_files import EventFiles
 from fleetx.monitor.files import FACTS, event_folder, step_file
@@ -28,6 +27,7 @@ from fleetx.monitor.recorder import Recorder, Taker
 from fleetx.monitor.step_file import StepFile
 from fleetx.monitor.targets import targets
 from fleetx.monitor.timeline import Timeline
+from fleetx.runtime import environment, heartbeat
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fleetx.launch.worker_environment import detect
 from fleetx.monitor import run as runs
 from fleetx.monitor.recorder import now
 from fleetx.monitor.run import Run
 from fleetx.monitor.samples import samples_in
 from fleetx.monitor.targets import targets
+from fleetx.runtime.worker_environment import detect
 
 Batch = TypeVar("Batch")
 

@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fleetx.ps import native
-from fleetx.ps.index import IdIndex
+from fleetx.kernels import native
+from fleetx.kernels.index import IdIndex
 from fleetx.ps.table_spec import EntrySpec
 
 

@@ -23,9 +23,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from fleetx.kernels.index import merge_rows
 from fleetx.ps import wire
 from fleetx.ps.assembly import Message, Tensors
-from fleetx.ps.index import merge_rows
 from fleetx.ps.network import Network
 from fleetx.ps.partition import split_ids
 from fleetx.ps.request import ClientSettings, RefusedError, Request

@@ -1,6 +1,6 @@
 """A table of dense blocks: one server's slices of parameters, updated as a program would do it.
 
-The update is an op of the static engine or one of torch's optimizers, after clipping and penalties.
+The update is a rule of `fleetx.kernels` or one of torch's optimizers, after clipping and penalties.
 Blocks of a table may differ in settings, in penalties and by a factor of the learning rate, as
 parameters of a program may. Every method holds the table's lock; a wrong push changes nothing.
 """
@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.ps.initializers import RowInitializer
+from fleetx.kernels.gradients import penalised, square_norm
+from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.ps.table_spec import BlockSpec, DenseTableSpec, SpecError, name_seed
-from fleetx.ps.updates import OpUpdate, State, clipped, penalised, square_norm
+from fleetx.ps.updates import RuleUpdate, State, clipped
 
 Params = dict[str, Tensor]
 
@@ -31,13 +32,17 @@ class DenseTable:
         self._lock = threading.RLock()
         self._blocks = {block.name: block for block in spec.blocks}
         self._params = {block.name: self._first_value(block) for block in spec.blocks}
-        kind = _TorchUpdates if spec.optimizer.kind.startswith("torch.") else _OpUpdates
-        self._updates: _OpUpdates | _TorchUpdates = kind(spec, self._params)
+        kind = _TorchUpdates if spec.optimizer.kind.startswith("torch.") else _RuleUpdates
+        self._updates: _RuleUpdates | _TorchUpdates = kind(spec, self._params)
 
     def _first_value(self, block: BlockSpec) -> Tensor:
         # The parameter's name decides, not the table's: slices on other servers fit together.
         make = RowInitializer(
-            block.initializer, seed=name_seed(block.parameter), dim=1, dtype=self.dtype
+            block.initializer.kind,
+            block.initializer.settings,
+            seed=name_seed(block.parameter),
+            dim=1,
+            dtype=self.dtype,
         )
         places = torch.arange(block.start, block.start + block.size)
         return make(places).reshape(block.shape)
@@ -155,25 +160,25 @@ class DenseTable:
             self._updates.load(parts)
 
 
-class _OpUpdates:
-    """Updates by ops: one per set of settings, in one call for all blocks that share it."""
+class _RuleUpdates:
+    """Updates by rules: one per set of settings, in one call for all blocks that share it."""
 
     def __init__(self, spec: DenseTableSpec, params: Params) -> None:
         self._params = params
         self._blocks = {block.name: block for block in spec.blocks}
-        self._update: dict[str, OpUpdate] = {}
-        made: dict[str, OpUpdate] = {}
+        self._update: dict[str, RuleUpdate] = {}
+        made: dict[str, RuleUpdate] = {}
         for block in spec.blocks:
             settings = {**spec.optimizer.settings, **block.settings}
             key = json.dumps(settings, sort_keys=True)
             if key not in made:
-                made[key] = OpUpdate(spec.optimizer.kind, settings)
+                made[key] = RuleUpdate(spec.optimizer.kind, settings)
             self._update[block.name] = made[key]
         self._state = {n: self._update[n].first_state(param) for n, param in params.items()}
 
     def __call__(self, grads: Mapping[str, Tensor], rate: float) -> None:
         rates: dict[float, Tensor] = {}
-        calls: dict[int, tuple[OpUpdate, list[Any]]] = {}
+        calls: dict[int, tuple[RuleUpdate, list[Any]]] = {}
         for name, grad in grads.items():
             param, update = self._params[name], self._update[name]
             own = rate * self._blocks[name].rate_scale
@@ -229,7 +234,7 @@ class _TorchUpdates:
     def _arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         settings = dict(given)
         defaults = self._class()([torch.zeros(1)], lr=0.0).defaults
-        # JSON has no pairs, and the ops call them so too.
+        # JSON has no pairs, and the rules call them so too.
         if "betas" in defaults:
             first, second = defaults["betas"]
             betas = (settings.pop("beta1", first), settings.pop("beta2", second))

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from fleetx.kernels.fetched_rows import spread_rows
+from fleetx.kernels.index import check_range, integer_ids, unique_ids
 from fleetx.ps.entries import entry_spec
-from fleetx.ps.fetched_rows import spread_rows
-from fleetx.ps.index import check_range, integer_ids, unique_ids
 from fleetx.ps.sparse_table import SparseTable
 from fleetx.ps.table_spec import EvictionSpec, InitializerSpec, OptimizerSpec, SparseTableSpec
 

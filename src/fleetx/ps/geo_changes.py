@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fleetx.ps.index import unique_ids
+from fleetx.kernels.index import unique_ids
 
 # Lists of changes are joined when they get this long, so memory is bounded by the distinct ids.
 _MANY = 64

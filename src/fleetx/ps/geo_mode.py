@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx.kernels.index import IdIndex, merge_rows, unique_ids
 from fleetx.ps.assembly import Message
 from fleetx.ps.client import Pending
-from fleetx.ps.index import IdIndex, merge_rows, unique_ids
 from fleetx.ps.mode import Blocks, Mode
 from fleetx.ps.table_spec import SparseTableSpec
 from fleetx.ps.wire import Kind

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from fleetx.kernels.gradients import square_norm
+from fleetx.kernels.index import merge_rows
 from fleetx.ps.client import Client, Pending
-from fleetx.ps.index import merge_rows
 from fleetx.ps.table_requests import clips_by_global_norm
 from fleetx.ps.table_spec import DenseTableSpec, SparseTableSpec
-from fleetx.ps.updates import square_norm
 
 Blocks = dict[str, Tensor]
 

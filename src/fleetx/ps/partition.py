@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fleetx.ps import native
-from fleetx.ps.index import check_ids
+from fleetx.kernels import native
+from fleetx.kernels.index import check_ids
 from fleetx.ps.table_spec import name_seed
 
 MIN_BLOCK_SIZE = 8192

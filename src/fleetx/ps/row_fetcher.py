@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fleetx.kernels.index import unique_ids
 from fleetx.ps.client import Pending
-from fleetx.ps.index import unique_ids
 from fleetx.ps.mode import Mode
 
 

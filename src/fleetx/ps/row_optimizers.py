@@ -1,14 +1,14 @@
 """Optimizers of sparse tables: SGD, Adagrad, Adam and FTRL on the rows that a push brings.
 
-The formulas are those of the static engine's ops; plain SGD is an addition that the table does in
-place. Settings: adagrad has `epsilon` (1e-6) and
-`initial_accumulator_value` (0); ftrl `l1`, `l2` (0) and `lr_power` (-0.5); adam `beta1` (0.9),
-`beta2` (0.999), `epsilon` (1e-8), `scale_epsilon` (False; True multiplies epsilon by the bias
-correction, as Paddle 2.x and torch.optim.Adam do) and `shared_steps`. Adam counts the updates of
-every row by itself, so that a row's values do not depend on the number of servers; with
-`shared_steps` every push to the table is a step of all its rows, as in torch.optim.SparseAdam and
-Paddle's lazy_mode, and workers have to push to all servers in every step, if need be no rows.
-Tables of float32 have betas in single precision, as Paddle does.
+The formulas are those of programs (`fleetx.kernels`); plain SGD is an addition that the table does
+in place. Settings: adagrad has `epsilon` (1e-6) and `initial_accumulator_value` (0); ftrl `l1`,
+`l2` (0) and `lr_power` (-0.5); adam `beta1` (0.9), `beta2` (0.999), `epsilon` (1e-8),
+`scale_epsilon` (False; True multiplies epsilon by the bias correction, as Paddle 2.x and
+torch.optim.Adam do) and `shared_steps`. Adam counts the updates of every row by itself, so that a
+row's values do not depend on the number of servers; with `shared_steps` every push to the table is
+a step of all its rows, as in torch.optim.SparseAdam and Paddle's lazy_mode, and workers have to
+push to all servers in every step, if need be no rows. Tables of float32 have betas in single
+precision, as Paddle does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx.kernels.gradients import penalised
 from fleetx.ps.table_spec import OptimizerSpec
-from fleetx.ps.updates import OpUpdate, State, penalised
+from fleetx.ps.updates import RuleUpdate, State
 
 # Numbers of float32 in the largest vector register.
 _REGISTER = 16
@@ -38,7 +39,7 @@ class RowOptimizer:
             self._shared_steps = bool(settings.pop("shared_steps", False))
             scaled = bool(settings.pop("scale_epsilon", False))
             if scaled:
-                settings["use_global_beta_pow"] = False  # the attribute that marks 2.x's formula
+                settings["use_global_beta_pow"] = False  # the setting that marks 2.x's formula
             for slot, name, start in (
                 ("Beta1Tensor", "beta1", 0.9),
                 ("Beta2Tensor", "beta2", 0.999),
@@ -49,7 +50,7 @@ class RowOptimizer:
             # in another way: rows of whole registers do not feel what else a push brings.
             whole = dim % _REGISTER == 0
             self._fused_adam = dtype is torch.float32 and whole and not scaled
-        self._update = OpUpdate(spec.kind, settings)
+        self._update = RuleUpdate(spec.kind, settings)
         self._spec = spec
         self._dtype = dtype
         one_for_all = {slot for slot in self._update.slots if self._update.is_shared(slot)}
@@ -93,9 +94,9 @@ class RowOptimizer:
             self._update([self._update.arguments(values)])
 
     def _adam(self, values: State) -> None:
-        """Adam in one pass of the op's fused kernel and one more.
+        """Adam in one pass of the rule's fused kernel and one more.
 
-        The kernel knows one bias correction per call, and each row has its own. So the op updates
+        The kernel knows one bias correction per call, and each row has its own. So the rule updates
         zeros, at a rate of one and without correction, and the result is scaled row by row.
         """
         direction = torch.zeros_like(values["Param"])

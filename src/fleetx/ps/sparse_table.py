@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from fleetx.ps import native
+from fleetx.kernels import native
+from fleetx.kernels.gradients import square_norm
+from fleetx.kernels.index import IdIndex, check_ids, merge_rows, unique_ids
+from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.ps.admission import create_admission
-from fleetx.ps.index import IdIndex, check_ids, merge_rows, unique_ids
-from fleetx.ps.initializers import RowInitializer
 from fleetx.ps.row_optimizers import RowOptimizer
 from fleetx.ps.table_spec import SparseTableSpec
-from fleetx.ps.updates import clipped, square_norm
+from fleetx.ps.updates import clipped
 from fleetx.ps.usage import LATEST, Usage
 
 # What an id costs in the index at most; used to turn a memory limit into a number of rows.
@@ -40,7 +41,11 @@ class SparseTable:
         self.dtype: torch.dtype = getattr(torch, spec.dtype)
         self._lock = threading.RLock()
         self._first_rows = RowInitializer(
-            spec.initializer, seed=spec.row_seed, dim=spec.dim, dtype=self.dtype
+            spec.initializer.kind,
+            spec.initializer.settings,
+            seed=spec.row_seed,
+            dim=spec.dim,
+            dtype=self.dtype,
         )
         self._clear()
 

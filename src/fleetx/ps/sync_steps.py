@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from fleetx.kernels.index import unique_ids
 from fleetx.ps import table_requests
 from fleetx.ps.assembly import Message, Tensors
-from fleetx.ps.index import unique_ids
 from fleetx.ps.tables import Table
 
 

@@ -13,15 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from fleetx.kernels.row_initializer import full_settings
+
 DTYPES = ("float32", "float64")
-INITIALIZERS: dict[str, dict[str, float]] = {
-    "zeros": {},
-    "constant": {"value": 0.0},
-    "uniform": {"low": -1.0, "high": 1.0},
-    "normal": {"mean": 0.0, "std": 1.0},
-    "truncated_normal": {"mean": 0.0, "std": 1.0},
-    "xavier": {"fan_in": 0.0, "fan_out": 0.0, "normal": 0.0},
-}
 SPARSE_OPTIMIZERS = ("sgd", "adagrad", "adam", "ftrl")
 # Optimizers that need the norm of a whole parameter.
 WHOLE_OPTIMIZERS = ("lars_momentum", "lamb")
@@ -60,30 +54,15 @@ class InitializerSpec:
     """How the first value of a row or block is made."""
 
     kind: str = "zeros"
-    """One of `INITIALIZERS`."""
+    """One of `fleetx.kernels.row_initializer.INITIALIZERS`."""
     settings: Mapping[str, float] = field(default_factory=dict)
-    """Settings that differ from the defaults listed in `INITIALIZERS`."""
+    """Settings that differ from the defaults listed there."""
 
     def __post_init__(self) -> None:
-        _require(
-            self.kind in INITIALIZERS,
-            f"initializer {self.kind!r} is not known: use {', '.join(INITIALIZERS)}.",
-        )
-        for name, value in self.settings.items():
-            _require(
-                name in INITIALIZERS[self.kind] and _is_number(value),
-                f"initializer {self.kind!r} cannot have {name}={value!r}.",
-            )
-        full = self.full_settings()
-        _require(full.get("std", 0.0) >= 0.0, f"initializer {self.kind!r} has a negative std.")
-        _require(
-            full.get("low", 0.0) <= full.get("high", 0.0),
-            "initializer 'uniform' has low above high.",
-        )
-
-    def full_settings(self) -> dict[str, float]:
-        """Return all settings, defaults included."""
-        return {**INITIALIZERS[self.kind], **self.settings}
+        try:
+            full_settings(self.kind, self.settings)
+        except ValueError as error:
+            raise SpecError(str(error)) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +95,9 @@ class ClipSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSpec:
-    """The update rule of a table: an update op of the static engine, or one of torch's optimizers.
+    """The update rule of a table: one of `fleetx.kernels.updates`, or one of torch's optimizers.
 
-    Dense tables take `DENSE_OPTIMIZERS`, whose settings are the attributes of the op of that name,
+    Dense tables take `DENSE_OPTIMIZERS`, whose settings are those of the rule of that name,
     or "torch.<name>" with a name of `TORCH_OPTIMIZERS` and the arguments of that class. Sparse
     tables take `SPARSE_OPTIMIZERS`; `fleetx.ps.row_optimizers` lists their settings.
     """

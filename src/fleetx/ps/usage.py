@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleetx.ps import native
+from fleetx.kernels import native
 from fleetx.ps.table_spec import EvictionSpec
 
 _RECORD = np.dtype([("score", np.float32), ("seen", np.uint32)])

@@ -11,7 +11,7 @@ import copy
 import enum
 from typing import Any
 
-from fleetx.launch.environment import cpu_num
+from fleetx.runtime.environment import cpu_num
 from fleetx.static.errors import ArgumentError
 from fleetx.static.place import CPUPlace, CUDAPlace
 from fleetx.static.program import Program, default_main_program

@@ -26,6 +26,7 @@ from fleetx.static.readers.look_ahead import announcing, following_feed
 from fleetx.static.run_errors import explain
 from fleetx.static.scope import Scope, global_scope
 from fleetx.static.scope_tensor import ScopeTensor
+from fleetx.static.servers import Servers
 from fleetx.static.variable import Variable
 
 
@@ -45,7 +46,7 @@ class Executor:
         self._device = self.place.device()
         self._unknown_feed = unknown_feed
         self._closed = False
-        self._links: list[Any] = []  # to servers that programs train with
+        self._links: list[Servers] = []  # to servers that programs train with
         self._pruned_programs: weakref.WeakKeyDictionary[Program, dict[Any, Program]] = (
             weakref.WeakKeyDictionary()
         )

@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from fleetx.comm import device
-from fleetx.launch import environment
+from fleetx.runtime import environment
 
 
 class Place:

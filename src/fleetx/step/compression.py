@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fleetx.comm import world
-from fleetx.launch import heartbeat
+from fleetx.runtime import heartbeat
 from fleetx.step.stages import GradientSync, Parameters
 
 State = MutableMapping[str, Tensor]

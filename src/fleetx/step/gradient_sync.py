@@ -14,7 +14,7 @@ import torch
 from fleetx.comm import world
 from fleetx.comm.buckets import make_buckets
 from fleetx.comm.gradient_all_reduce import GradientAllReduce, GradientExchange, Handle
-from fleetx.launch import heartbeat
+from fleetx.runtime import heartbeat
 from fleetx.step.stages import GradientSync, Parameters
 
 

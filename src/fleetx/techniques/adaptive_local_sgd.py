@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from fleetx.comm import world
-from fleetx.static.ops.local_sgd_ops import next_interval
+from fleetx.kernels.local_sgd import next_interval
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import read, setting

@@ -27,7 +27,7 @@ import torch
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.comm import world
 from fleetx.comm.device import gpu_count
-from fleetx.launch.cpu_isa import half_precision_fails
+from fleetx.runtime.cpu_isa import half_precision_fails
 from fleetx.step.registry import known
 from fleetx.step.settings import read, setting
 from fleetx.step.technique import Job

@@ -17,14 +17,11 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from fleetx import comm
-from fleetx.comm.top_k import SparsitySchedule, entries, gather_entries
-from fleetx.static.ops.dgc_ops import (
-    SMALLEST,
-    all_reduce_mean,
-    clip_locally,
-    compress,
-)
-from fleetx.static.ops.optimizer_ops import momentum
+from fleetx.comm.top_k import gather_entries
+from fleetx.comm.world import all_reduce_mean
+from fleetx.kernels.compression import SMALLEST, SparsitySchedule, compress, entries
+from fleetx.kernels.descent import momentum
+from fleetx.kernels.gradients import clip_locally
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting

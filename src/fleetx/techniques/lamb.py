@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.optim import Adam, Optimizer
 
-from fleetx.static.ops.layerwise_ops import lamb_update
+from fleetx.kernels.layerwise import lamb_update
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting

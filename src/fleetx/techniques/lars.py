@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.optim import SGD, Optimizer
 
-from fleetx.static.ops.layerwise_ops import lars_update
+from fleetx.kernels.layerwise import lars_update
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting

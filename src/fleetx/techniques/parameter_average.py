@@ -17,8 +17,8 @@ from fleetx import torch_private
 from fleetx.comm import world
 from fleetx.comm.buckets import make_buckets
 from fleetx.comm.gradient_all_reduce import GradientExchange
-from fleetx.launch import heartbeat
-from fleetx.static.ops.local_sgd_ops import take_outer_step
+from fleetx.kernels.local_sgd import take_outer_step
+from fleetx.runtime import heartbeat
 from fleetx.step.settings import setting
 from fleetx.step.stages import Parameters
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fleetx.comm import world
-from fleetx.launch import environment
+from fleetx.runtime import environment
 from fleetx.static import layers
 from fleetx.static.dtypes import is_floating
 from fleetx.static.errors import NotFiniteError

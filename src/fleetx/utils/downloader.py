@@ -6,7 +6,6 @@ workers that train together go on when all have theirs, and fail together if one
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from fleetx.data.download import download
 from fleetx.data.remote_files import RemoteFolder
+from fleetx.runtime import membership
 from fleetx.utils.hadoop import hadoop_options
 
 # Workers that wait for a long download hear of each other at least so often (in seconds), since
@@ -115,8 +115,9 @@ def together(work: Callable[[], object]) -> None:
 
     If one of them fails, all do: this one with its own error, the others with a note about it.
     """
-    comm = sys.modules.get("fleetx.comm")
-    if comm is None or not comm.is_connected():
+    from fleetx import comm  # loads torch
+
+    if not comm.is_connected():
         work()
         return
     with ThreadPoolExecutor(1, thread_name_prefix="fleetx-download") as pool:
@@ -127,14 +128,13 @@ def _wait_for_all(own: Future[object]) -> None:
     import torch
 
     from fleetx import comm
-    from fleetx.fleet.role_groups import TrainingGroup
 
-    group, all_are_done = TrainingGroup(), False
+    all_are_done = False
     while not all_are_done:
         wait([own], timeout=_SIGN_OF_LIFE)
         is_done = own.done()
         failed = comm.rank() + 1 if is_done and own.exception() is not None else 0
-        runs, failed = group.all_reduce(torch.tensor([not is_done, failed]).long(), "max").tolist()
+        runs, failed = comm.all_reduce(torch.tensor([not is_done, failed]).long(), "max").tolist()
         if failed and not (is_done and own.exception()):
             raise RuntimeError(
                 f"worker {failed - 1} could not get its data, so this one does not go on either; "
@@ -145,5 +145,5 @@ def _wait_for_all(own: Future[object]) -> None:
 
 
 def _is_server() -> bool:
-    module = sys.modules.get("fleetx.fleet")
-    return module is not None and module.fleet._role_maker is not None and module.is_server()
+    place = membership.own()
+    return place is not None and place.is_server()

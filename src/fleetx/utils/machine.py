@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
-from fleetx.launch.worker_environment import detect
+from fleetx.runtime import membership
+from fleetx.runtime.worker_environment import detect
 
 
 def is_first_worker() -> bool:
     """Tell whether this is the first worker of its machine, as fleet or else the launcher says."""
-    module = sys.modules.get("fleetx.fleet")
-    if module is not None and module.fleet._role_maker is not None:
-        return module.is_worker() and module.local_rank() == 0
+    place = membership.own()
+    if place is not None:
+        return place.is_worker() and place.local_rank() == 0
     return detect().local_rank == 0

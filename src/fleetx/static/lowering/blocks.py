@@ -15,6 +15,7 @@ from fleetx.static.lowering.fusion import group_updates
 from fleetx.static.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
 from fleetx.static.operator import Operator
 from fleetx.static.scope import Scope
+from fleetx.static.servers import Servers
 
 
 class OpContext:
@@ -23,7 +24,11 @@ class OpContext:
     is_meta = False
 
     def __init__(
-        self, device: torch.device, scope: Scope, exchange: Any = None, servers: Any = None
+        self,
+        device: torch.device,
+        scope: Scope,
+        exchange: Any = None,
+        servers: Servers | None = None,
     ) -> None:
         self.device = device
         self.scope = scope

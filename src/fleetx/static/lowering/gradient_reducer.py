@@ -14,7 +14,7 @@ import torch
 
 from fleetx.comm.buckets import Bucket, make_buckets
 from fleetx.comm.gradient_all_reduce import GradientExchange, Handle
-from fleetx.launch import heartbeat
+from fleetx.runtime import heartbeat
 from fleetx.static.lowering.runtime import differentiate
 
 

@@ -90,7 +90,7 @@ _with("elu", lambda x, *, alpha: F.elu(x, alpha), alpha=1.0)
 _with("celu", lambda x, *, alpha: F.celu(x, alpha), alpha=1.0)
 _with(
     "selu",
-    lambda x, *, scale, alpha: torch._C._nn.elu(x, alpha, scale),
+    lambda x, *, scale, alpha: torch_private.elu(x, alpha, scale),
     scale=1.0507009873554805,
     alpha=1.6732632423543772,
 )

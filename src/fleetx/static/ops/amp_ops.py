@@ -1,8 +1,4 @@
-"""Loss scaling: check_finite_and_unscale and update_loss_scaling.
-
-`all_finite` and `follow_overflow` are the two rules behind them; training of PyTorch modules calls
-them too.
-"""
+"""Loss scaling: check_finite_and_unscale and update_loss_scaling."""
 
 from __future__ import annotations
 
@@ -13,53 +9,10 @@ import torch
 from torch import Tensor
 
 from fleetx import torch_private
+from fleetx.kernels.loss_scale import all_finite, follow_overflow
 from fleetx.static.dtypes import VarType
 from fleetx.static.op_registry import op
 from fleetx.static.ops.optimizer_ops import infer_inplace
-
-
-def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Tell whether no tensor has an infinite or NaN element."""
-    if not tensors:
-        return True
-    dense = [t._values() if t.is_sparse else t for t in tensors]
-    # One kernel for all where launches cost most, the cheapest one where memory does.
-    totals = (
-        torch_private.foreach_norm(dense)
-        if dense[0].device.type != "cpu"
-        else [t.sum() for t in dense]
-    )
-    if bool(torch.stack([t.to(torch.float32) for t in totals]).isfinite().all()):
-        return True
-    # A total of large finite numbers can overflow too: look at each element, this once.
-    return all(bool(t.isfinite().all()) for t in dense)
-
-
-def follow_overflow(
-    scaling: Tensor,
-    good_steps: Tensor,
-    bad_steps: Tensor,
-    *,
-    overflow: bool,
-    incr_every_n_steps: int,
-    decr_every_n_nan_or_inf: int,
-    incr_ratio: float,
-    decr_ratio: float,
-) -> None:
-    """Adapt the scale, in place, to the run of bad or good steps."""
-    if overflow:
-        good_steps.zero_()
-        bad_steps.add_(1)
-        if bad_steps.item() >= decr_every_n_nan_or_inf:
-            scaling.mul_(decr_ratio).clamp_(min=1.0)
-            bad_steps.zero_()
-        return
-    bad_steps.zero_()
-    good_steps.add_(1)
-    if good_steps.item() >= incr_every_n_steps:
-        raised = scaling * incr_ratio
-        scaling.copy_(torch.where(raised.isfinite(), raised, scaling))
-        good_steps.zero_()
 
 
 def _infer_check(op: Any, block: Any) -> None:

@@ -7,69 +7,17 @@ compressed step gradients are averaged whole and u is the velocity of ordinary m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from fleetx import comm
-from fleetx.comm.top_k import SparsitySchedule, entries, gather_entries, largest
+from fleetx.comm.top_k import gather_entries
+from fleetx.comm.world import all_reduce_mean
+from fleetx.kernels.compression import SparsitySchedule, compress, entries
+from fleetx.kernels.descent import momentum
+from fleetx.kernels.gradients import clip_locally, decay
 from fleetx.static.op_registry import Attr, op
-from fleetx.static.ops.optimizer_ops import infer_inplace, infer_update, momentum
-
-SMALLEST = 16384
-"""Tensors with fewer elements travel whole."""
-
-
-def compress(
-    u: Tensor,
-    v: Tensor,
-    grad: Tensor,
-    count: int,
-    *,
-    mu: float,
-    nesterov: bool,
-    rate: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    """Take a gradient into u and v; return positions and values of the entries to send.
-
-    `rate` is the learning rate if what is held back keeps it; then the update must not apply it
-    again.
-    """
-    if nesterov:
-        u.add_(grad).mul_(mu)
-        v.add_(u, alpha=rate).add_(grad, alpha=rate)
-    else:
-        u.mul_(mu).add_(grad)
-        v.add_(u, alpha=rate)
-    flat = v.view(-1)
-    indices = largest(flat, count)
-    values = flat[indices]
-    flat[indices] = 0
-    u.view(-1)[indices] = 0
-    return indices, values
-
-
-def clip_locally(grad: Tensor, limit: float) -> Tensor:
-    """Return a worker's gradient with at most this norm."""
-    norm = grad.norm()
-    return torch.where(norm > limit, grad * (limit / norm), grad)
-
-
-def decay(grad: Tensor, param: Tensor, kind: int, coeff: float) -> Tensor:
-    """Return a gradient with weight decay: kind 0 none, 1 L1, 2 L2."""
-    if kind == 0:
-        return grad
-    return grad.add(param.sign() if kind == 1 else param, alpha=coeff)
-
-
-def all_reduce_mean(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the means of tensors of one type over all workers, by one message."""
-    if not tensors or not comm.is_connected():
-        return list(tensors)
-    flat = torch.cat([t.reshape(-1) for t in tensors]).div_(comm.world_size())
-    parts = comm.all_reduce(flat).split([t.numel() for t in tensors])
-    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+from fleetx.static.ops.optimizer_ops import infer_inplace, infer_update
 
 
 @op(

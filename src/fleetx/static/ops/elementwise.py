@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fleetx import torch_private
+from fleetx.kernels.gradients import clip_by_norm
 from fleetx.static.dtypes import to_torch
 from fleetx.static.infer_rules import (
     Rule,
@@ -183,10 +184,7 @@ def clip(x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max:
     return torch_private.hardtanh(x, -top if min < -top else min, top if max > top else max)
 
 
-@op("clip_by_norm", attrs={"max_norm": 1.0}, infer=same_as())
-def clip_by_norm(x: Tensor, *, max_norm: float) -> Tensor:
-    """X scaled down to the norm `max_norm` if its own is greater."""
-    return x * (max_norm / x.square().sum().sqrt()).clamp(max=1.0)
+op("clip_by_norm", attrs={"max_norm": 1.0}, infer=same_as())(clip_by_norm)
 
 
 @op("lerp", inputs="X Y Weight")

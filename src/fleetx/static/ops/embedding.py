@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from fleetx import torch_private
-from fleetx.ps.fetched_rows import spread_rows
+from fleetx.kernels.fetched_rows import spread_rows
 from fleetx.static.op_registry import Attr, op
 
 _ATTRS = {

@@ -14,20 +14,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.static.lod import LoD, WithLod
 from fleetx.static.lod_infer import no_infer
 from fleetx.static.op_registry import Attr, op
+from fleetx.static.servers import Servers
 
 _COMMON = {"endpoints": Attr("STRINGS", []), "trainer_id": 0}
 
 
-def _link(ctx: Any) -> Any:
+def _link(ctx: Any) -> Servers:
     if ctx.servers is None:
         raise RuntimeError(
             "this program talks to parameter servers, but it was read from a file or made without "
             "fleet.distributed_optimizer(...).minimize(...): there is no job to talk to."
         )
-    return ctx.servers
+    found: Servers = ctx.servers
+    return found
 
 
 @op(
@@ -207,12 +210,11 @@ def _unknown_rows(described: str, ids: Tensor, like: Tensor) -> Tensor:
     """Return what ids without a row read as: their first rows, zeros where ids have to enter."""
     if not described:
         return like.new_zeros(len(ids), like.shape[1])
-    from fleetx.ps.initializers import RowInitializer
-    from fleetx.ps.table_spec import InitializerSpec
-
     spec = json.loads(described)
+    first = spec["initializer"]
     make = RowInitializer(
-        InitializerSpec(**spec["initializer"]),
+        first.get("kind", "zeros"),
+        first.get("settings", {}),
         seed=spec["seed"],
         dim=like.shape[1],
         dtype=like.dtype,

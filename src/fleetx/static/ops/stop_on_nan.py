@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from fleetx import comm
+from fleetx.kernels.loss_scale import all_finite
 from fleetx.static.errors import NotFiniteError
 from fleetx.static.op_registry import op
-from fleetx.static.ops.amp_ops import all_finite
 from fleetx.static.ops.optimizer_ops import infer_inplace
 
 ADVICE = (

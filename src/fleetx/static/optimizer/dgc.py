@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.kernels.compression import SMALLEST
 from fleetx.static.clip import GradientClipByNorm
 from fleetx.static.dtypes import VarType
 from fleetx.static.initializer import Constant
 from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.operator import Operator
-from fleetx.static.ops.dgc_ops import SMALLEST
 from fleetx.static.optimizer.base import Optimizer, require
 from fleetx.static.program import default_main_program, default_startup_program
 from fleetx.static.regularizer import L1Decay, L2Decay

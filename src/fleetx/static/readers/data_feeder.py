@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fleetx.comm import device
-from fleetx.launch.environment import cpu_num
+from fleetx.runtime.environment import cpu_num
 from fleetx.static.dtypes import to_numpy
 from fleetx.static.errors import ArgumentError
 from fleetx.static.place import CPUPlace, CUDAPlace, Place

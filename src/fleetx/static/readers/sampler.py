@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch.distributed
 
-from fleetx.launch import environment
+from fleetx.runtime import environment
 from fleetx.static.errors import ArgumentError
 from fleetx.static.readers.dataset import IterableDataset
 

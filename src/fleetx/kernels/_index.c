@@ -1,0 +1,610 @@
+/* An index of 64-bit ids: which row of a table belongs to an id.
+ *
+ * Open addressing with linear probing. A slot holds an id and its row in 12 bytes; at most three
+ * quarters of the slots are used, and a full index grows by half, so an id costs 16 to 24 bytes.
+ * Removing moves later slots back, so there are no tombstones. Rows of removed ids are used again.
+ * All calls take whole arrays; the slots of the ids to come are prefetched.
+ */
+#include "_common.h"
+
+#define EMPTY UINT32_MAX
+#define FIRST_SLOTS 64
+
+typedef struct {
+    uint32_t low, high; /* two halves, so that a slot needs no padding */
+    uint32_t row;       /* EMPTY: no id */
+} Slot;
+
+typedef struct {
+    PyObject_HEAD
+    PyThread_type_lock lock;
+    Slot *slots;
+    uint64_t capacity; /* number of slots */
+    uint64_t used;     /* number of ids */
+    uint64_t rows;     /* number of rows ever given out: all are below this */
+    uint32_t *spare;   /* rows to give out again */
+    uint64_t spare_count, spare_capacity;
+} Index;
+
+static inline uint64_t home_of(const Index *self, uint64_t id) {
+    return reduce64(mix64(id), self->capacity);
+}
+
+static inline uint64_t id_of(const Slot *slot) {
+    return (uint64_t)slot->high << 32 | slot->low;
+}
+
+static inline uint64_t next_slot(const Index *self, uint64_t place) {
+    return place + 1 == self->capacity ? 0 : place + 1;
+}
+
+/* The slot that holds the id, or the empty one where it would go. */
+static inline uint64_t find_slot(const Index *self, uint64_t id, uint64_t place) {
+    const uint32_t low = (uint32_t)id, high = (uint32_t)(id >> 32);
+    for (;;) {
+        const Slot *slot = &self->slots[place];
+        if (slot->row == EMPTY || (slot->low == low && slot->high == high)) {
+            return place;
+        }
+        place = next_slot(self, place);
+    }
+}
+
+static Slot *new_slots(uint64_t capacity) {
+    if (capacity > SIZE_MAX / sizeof(Slot)) {
+        return NULL;
+    }
+    Slot *slots = malloc(capacity * sizeof(Slot));
+    if (slots != NULL) {
+        memset(slots, 0xff, capacity * sizeof(Slot)); /* row = EMPTY */
+    }
+    return slots;
+}
+
+/* Make room for `more` ids; returns 0, or -1 without memory. */
+static int make_room(Index *self, uint64_t more) {
+    const uint64_t wanted = self->used + more;
+    if (wanted <= self->capacity / 4 * 3) {
+        return 0;
+    }
+    uint64_t capacity = self->capacity;
+    while (wanted > capacity / 4 * 3) {
+        capacity += capacity / 2;
+    }
+    Slot *old = self->slots, *slots = new_slots(capacity);
+    if (slots == NULL) {
+        return -1;
+    }
+    const uint64_t old_capacity = self->capacity;
+    self->slots = slots;
+    self->capacity = capacity;
+    for (uint64_t i = 0; i < old_capacity; i++) {
+        if (old[i].row != EMPTY) {
+            const uint64_t id = id_of(&old[i]);
+            slots[find_slot(self, id, home_of(self, id))] = old[i];
+        }
+    }
+    free(old);
+    return 0;
+}
+
+/* Empty a slot and move back those that were pushed behind it. */
+static void clear_slot(Index *self, uint64_t hole) {
+    uint64_t place = hole;
+    for (;;) {
+        place = next_slot(self, place);
+        if (self->slots[place].row == EMPTY) {
+            break;
+        }
+        const uint64_t home = home_of(self, id_of(&self->slots[place]));
+        /* A slot may move to the hole unless its home lies cyclically after the hole. */
+        const int after = hole <= place ? hole < home && home <= place
+                                        : hole < home || home <= place;
+        if (!after) {
+            self->slots[hole] = self->slots[place];
+            hole = place;
+        }
+    }
+    self->slots[hole].row = EMPTY;
+    self->used--;
+}
+
+static int room_for_spare(Index *self, uint64_t more) {
+    if (self->spare_count + more <= self->spare_capacity) {
+        return 0;
+    }
+    uint64_t capacity = self->spare_capacity * 2;
+    if (capacity < self->spare_count + more) {
+        capacity = self->spare_count + more;
+    }
+    uint32_t *spare = realloc(self->spare, capacity * sizeof(uint32_t));
+    if (spare == NULL) {
+        return -1;
+    }
+    self->spare = spare;
+    self->spare_capacity = capacity;
+    return 0;
+}
+
+static void look_up(const Index *self, const int64_t *ids, int64_t *rows, Py_ssize_t count) {
+    uint64_t homes[AHEAD];
+    for (Py_ssize_t start = 0; start < count; start += AHEAD) {
+        const Py_ssize_t here = count - start < AHEAD ? count - start : AHEAD;
+        for (Py_ssize_t i = 0; i < here; i++) {
+            homes[i] = home_of(self, (uint64_t)ids[start + i]);
+            __builtin_prefetch(&self->slots[homes[i]]);
+        }
+        for (Py_ssize_t i = 0; i < here; i++) {
+            const uint64_t place = find_slot(self, (uint64_t)ids[start + i], homes[i]);
+            const uint32_t row = self->slots[place].row;
+            rows[start + i] = row == EMPTY ? -1 : (int64_t)row;
+        }
+    }
+}
+
+/* Give every id a row. The positions of new ids go to `fresh`; returns their number, or -1. */
+static Py_ssize_t insert_all(Index *self, const int64_t *ids, int64_t *rows, int64_t *fresh,
+                             Py_ssize_t count) {
+    uint64_t homes[AHEAD];
+    Py_ssize_t made = 0;
+    for (Py_ssize_t start = 0; start < count; start += AHEAD) {
+        const Py_ssize_t here = count - start < AHEAD ? count - start : AHEAD;
+        if (make_room(self, (uint64_t)here) < 0) {
+            return -1 - made;
+        }
+        for (Py_ssize_t i = 0; i < here; i++) {
+            homes[i] = home_of(self, (uint64_t)ids[start + i]);
+            __builtin_prefetch(&self->slots[homes[i]], 1);
+        }
+        for (Py_ssize_t i = 0; i < here; i++) {
+            const uint64_t id = (uint64_t)ids[start + i];
+            Slot *slot = &self->slots[find_slot(self, id, homes[i])];
+            if (slot->row == EMPTY) {
+                if (self->spare_count == 0 && self->rows == EMPTY) {
+                    return -1 - made;
+                }
+                slot->row = self->spare_count > 0 ? self->spare[--self->spare_count]
+                                                  : (uint32_t)self->rows++;
+                slot->low = (uint32_t)id;
+                slot->high = (uint32_t)(id >> 32);
+                self->used++;
+                fresh[made++] = start + i;
+            }
+            rows[start + i] = slot->row;
+        }
+    }
+    return made;
+}
+
+/* -- the Python type -------------------------------------------------------------------------- */
+static void index_dealloc(Index *self) {
+    free(self->slots);
+    free(self->spare);
+    if (self->lock != NULL) {
+        PyThread_free_lock(self->lock);
+    }
+    free_object((PyObject *)self);
+}
+
+static PyObject *index_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, ":Index", names)) {
+        return NULL;
+    }
+    Index *self = (Index *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->lock = PyThread_allocate_lock();
+    self->slots = new_slots(FIRST_SLOTS);
+    self->capacity = FIRST_SLOTS;
+    if (self->lock == NULL || self->slots == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *index_lookup(Index *self, PyObject *args) {
+    PyObject *ids_object, *rows_object;
+    Py_buffer ids, rows;
+    if (!PyArg_ParseTuple(args, "OO:lookup", &ids_object, &rows_object)) {
+        return NULL;
+    }
+    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
+        return NULL;
+    }
+    if (take_ids(rows_object, &rows, 1, "rows") < 0) {
+        PyBuffer_Release(&ids);
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (same_length(&ids, &rows, "ids and rows") == 0) {
+        const Py_ssize_t count = ids.len / 8;
+        hold(self->lock);
+        BEGIN_LONG(count)
+        look_up(self, ids.buf, rows.buf, count);
+        END_LONG
+        PyThread_release_lock(self->lock);
+        result = Py_NewRef(Py_None);
+    }
+    PyBuffer_Release(&ids);
+    PyBuffer_Release(&rows);
+    return result;
+}
+
+static PyObject *index_insert(Index *self, PyObject *args) {
+    PyObject *ids_object, *rows_object, *fresh_object;
+    Py_buffer ids, rows, fresh;
+    if (!PyArg_ParseTuple(args, "OOO:insert", &ids_object, &rows_object, &fresh_object)) {
+        return NULL;
+    }
+    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
+        return NULL;
+    }
+    if (take_ids(rows_object, &rows, 1, "rows") < 0) {
+        PyBuffer_Release(&ids);
+        return NULL;
+    }
+    if (take_ids(fresh_object, &fresh, 1, "fresh") < 0) {
+        PyBuffer_Release(&ids);
+        PyBuffer_Release(&rows);
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (same_length(&ids, &rows, "ids and rows") == 0 &&
+        same_length(&ids, &fresh, "ids and fresh") == 0) {
+        const Py_ssize_t count = ids.len / 8;
+        const int64_t *id = ids.buf;
+        int64_t *new_positions = fresh.buf;
+        int full;
+        Py_ssize_t made;
+        hold(self->lock);
+        BEGIN_LONG(count)
+        made = insert_all(self, id, rows.buf, new_positions, count);
+        full = self->rows == EMPTY;
+        if (made < 0) { /* all or nothing: take out what was put in, the last first */
+            for (Py_ssize_t i = -2 - made; i >= 0; i--) {
+                const uint64_t gone = (uint64_t)id[new_positions[i]];
+                const uint64_t place = find_slot(self, gone, home_of(self, gone));
+                const uint32_t row = self->slots[place].row;
+                clear_slot(self, place);
+                if (row == self->rows - 1) {
+                    self->rows--;
+                } else { /* it came from the spare ones, so there is room for it */
+                    self->spare[self->spare_count++] = row;
+                }
+            }
+        }
+        END_LONG
+        PyThread_release_lock(self->lock);
+        if (made >= 0) {
+            result = PyLong_FromSsize_t(made);
+        } else if (full) {
+            PyErr_SetString(PyExc_OverflowError, "a table has at most 2**32 - 1 rows.");
+        } else {
+            PyErr_NoMemory();
+        }
+    }
+    PyBuffer_Release(&ids);
+    PyBuffer_Release(&rows);
+    PyBuffer_Release(&fresh);
+    return result;
+}
+
+static PyObject *index_remove(Index *self, PyObject *object) {
+    Py_buffer ids;
+    if (take_ids(object, &ids, 0, "ids") < 0) {
+        return NULL;
+    }
+    const Py_ssize_t count = ids.len / 8;
+    const int64_t *id = ids.buf;
+    Py_ssize_t removed = 0;
+    int failed;
+    hold(self->lock);
+    BEGIN_LONG(count)
+    failed = room_for_spare(self, (uint64_t)count) < 0;
+    for (Py_ssize_t i = 0; i < count && !failed; i++) {
+        const uint64_t place = find_slot(self, (uint64_t)id[i], home_of(self, (uint64_t)id[i]));
+        if (self->slots[place].row != EMPTY) {
+            self->spare[self->spare_count++] = self->slots[place].row;
+            clear_slot(self, place);
+            removed++;
+        }
+    }
+    END_LONG
+    PyThread_release_lock(self->lock);
+    PyBuffer_Release(&ids);
+    return failed ? PyErr_NoMemory() : PyLong_FromSsize_t(removed);
+}
+
+static PyObject *index_ids_by_row(Index *self, PyObject *args) {
+    PyObject *ids_object, *live_object;
+    Py_buffer ids, live;
+    if (!PyArg_ParseTuple(args, "OO:ids_by_row", &ids_object, &live_object)) {
+        return NULL;
+    }
+    if (take_ids(ids_object, &ids, 1, "ids") < 0) {
+        return NULL;
+    }
+    if (PyObject_GetBuffer(live_object, &live, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&ids);
+        return NULL;
+    }
+    PyObject *result = NULL;
+    hold(self->lock);
+    if ((uint64_t)ids.len / 8 != self->rows || (uint64_t)live.len != self->rows) {
+        PyErr_Format(PyExc_ValueError, "ids and live must have %llu elements.",
+                     (unsigned long long)self->rows);
+    } else {
+        int64_t *id = ids.buf;
+        uint8_t *flag = live.buf;
+        BEGIN_LONG(self->rows)
+        if (self->rows > 0) { /* memory of no length may have no address, which memset wants */
+            memset(id, 0, (size_t)ids.len);
+            memset(flag, 0, (size_t)live.len);
+        }
+        for (uint64_t i = 0; i < self->capacity; i++) {
+            const Slot *slot = &self->slots[i];
+            if (slot->row != EMPTY) {
+                id[slot->row] = (int64_t)id_of(slot);
+                flag[slot->row] = 1;
+            }
+        }
+        END_LONG
+        result = Py_NewRef(Py_None);
+    }
+    PyThread_release_lock(self->lock);
+    PyBuffer_Release(&ids);
+    PyBuffer_Release(&live);
+    return result;
+}
+
+static Py_ssize_t index_length(Index *self) {
+    return (Py_ssize_t)self->used;
+}
+
+static PyObject *index_rows(Index *self, void *closure) {
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(self->rows);
+}
+
+static PyObject *index_nbytes(Index *self, void *closure) {
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(self->capacity * sizeof(Slot) +
+                                       self->spare_capacity * sizeof(uint32_t));
+}
+
+static PyMethodDef index_methods[] = {
+    {"lookup", (PyCFunction)index_lookup, METH_VARARGS,
+     "lookup(ids, rows): write the row of every id, -1 for unknown ones."},
+    {"insert", (PyCFunction)index_insert, METH_VARARGS,
+     "insert(ids, rows, fresh) -> n: give unknown ids a row too; fresh[:n] are their positions."},
+    {"remove", (PyCFunction)index_remove, METH_O,
+     "remove(ids) -> n: forget ids; their rows are given out again."},
+    {"ids_by_row", (PyCFunction)index_ids_by_row, METH_VARARGS,
+     "ids_by_row(ids, live): write the id of every row, and 1 for rows that have one."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef index_getset[] = {
+    {"rows", (getter)index_rows, NULL, "All rows given out so far are below this number.", NULL},
+    {"nbytes", (getter)index_nbytes, NULL, "The memory the index takes.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot index_slots[] = {
+    {Py_tp_new, index_new},
+    {Py_tp_dealloc, index_dealloc},
+    {Py_tp_methods, index_methods},
+    {Py_tp_getset, index_getset},
+    {Py_sq_length, index_length},
+    {Py_tp_doc, "Index(): rows of 64-bit ids."},
+    {0, NULL},
+};
+
+static PyType_Spec index_spec = {
+    .name = "fleetx.kernels._index.Index",
+    .basicsize = sizeof(Index),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = index_slots,
+};
+
+/* -- functions on arrays of ids --------------------------------------------------------------- */
+static PyObject *unique(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *ids_object, *found_object, *inverse_object;
+    Py_buffer ids, found, inverse;
+    if (!PyArg_ParseTuple(args, "OOO:unique", &ids_object, &found_object, &inverse_object)) {
+        return NULL;
+    }
+    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
+        return NULL;
+    }
+    if (take_ids(found_object, &found, 1, "found") < 0) {
+        PyBuffer_Release(&ids);
+        return NULL;
+    }
+    if (take_ids(inverse_object, &inverse, 1, "inverse") < 0) {
+        PyBuffer_Release(&ids);
+        PyBuffer_Release(&found);
+        return NULL;
+    }
+    PyObject *result = NULL;
+    uint32_t *table = NULL;
+    const Py_ssize_t count = ids.len / 8;
+    if (same_length(&ids, &found, "ids and found") < 0 ||
+        same_length(&ids, &inverse, "ids and inverse") < 0) {
+        goto done;
+    }
+    if ((uint64_t)count >= EMPTY / 2) {
+        PyErr_SetString(PyExc_OverflowError, "too many ids in one call.");
+        goto done;
+    }
+    uint64_t size = 16;
+    while (size < (uint64_t)count * 2) {
+        size *= 2;
+    }
+    table = malloc(size * sizeof(uint32_t));
+    if (table == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    Py_ssize_t number = 0;
+    BEGIN_LONG(count)
+    const int64_t *id = ids.buf;
+    int64_t *distinct = found.buf, *back = inverse.buf;
+    memset(table, 0xff, size * sizeof(uint32_t));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        uint64_t place = mix64((uint64_t)id[i]) & (size - 1);
+        while (table[place] != EMPTY && distinct[table[place]] != id[i]) {
+            place = (place + 1) & (size - 1);
+        }
+        if (table[place] == EMPTY) {
+            table[place] = (uint32_t)number;
+            distinct[number++] = id[i];
+        }
+        back[i] = table[place];
+    }
+    END_LONG
+    result = PyLong_FromSsize_t(number);
+done:
+    free(table);
+    PyBuffer_Release(&ids);
+    PyBuffer_Release(&found);
+    PyBuffer_Release(&inverse);
+    return result;
+}
+
+/* Another hash than the index's: ids of one server must not crowd in one part of its index. */
+static inline uint64_t server_of(uint64_t id, uint64_t servers) {
+    return reduce64(mix64(id + UINT64_C(0x9e3779b97f4a7c15)), servers);
+}
+
+static PyObject *route(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *ids_object, *out_object;
+    Py_ssize_t servers;
+    Py_buffer ids, out;
+    if (!PyArg_ParseTuple(args, "OnO:route", &ids_object, &servers, &out_object)) {
+        return NULL;
+    }
+    if (servers < 1 || servers > (Py_ssize_t)UINT32_MAX) {
+        return PyErr_Format(PyExc_ValueError,
+                            "there must be a server, and at most 2**32 - 1, not %zd.", servers);
+    }
+    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
+        return NULL;
+    }
+    if (take_ids(out_object, &out, 1, "servers") < 0) {
+        PyBuffer_Release(&ids);
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (same_length(&ids, &out, "ids and servers") == 0) {
+        const Py_ssize_t count = ids.len / 8;
+        const int64_t *id = ids.buf;
+        int64_t *server = out.buf;
+        BEGIN_LONG(count)
+        for (Py_ssize_t i = 0; i < count; i++) {
+            server[i] = (int64_t)server_of((uint64_t)id[i], (uint64_t)servers);
+        }
+        END_LONG
+        result = Py_NewRef(Py_None);
+    }
+    PyBuffer_Release(&ids);
+    PyBuffer_Release(&out);
+    return result;
+}
+
+static PyObject *split(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *ids_object, *order_object, *counts_object;
+    Py_buffer ids, order, counts;
+    if (!PyArg_ParseTuple(args, "OOO:split", &ids_object, &order_object, &counts_object)) {
+        return NULL;
+    }
+    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
+        return NULL;
+    }
+    if (take_ids(order_object, &order, 1, "order") < 0) {
+        PyBuffer_Release(&ids);
+        return NULL;
+    }
+    if (take_ids(counts_object, &counts, 1, "counts") < 0) {
+        PyBuffer_Release(&ids);
+        PyBuffer_Release(&order);
+        return NULL;
+    }
+    PyObject *result = NULL;
+    const Py_ssize_t servers = counts.len / 8;
+    int64_t *next = NULL;
+    if (same_length(&ids, &order, "ids and order") < 0) {
+        goto done;
+    }
+    if (servers < 1) {
+        PyErr_SetString(PyExc_ValueError, "counts must have an element for every server.");
+        goto done;
+    }
+    next = calloc((size_t)servers, sizeof(int64_t));
+    if (next == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    const Py_ssize_t count = ids.len / 8;
+    BEGIN_LONG(count)
+    const int64_t *id = ids.buf;
+    int64_t *sorted = order.buf, *number = counts.buf;
+    memset(number, 0, (size_t)counts.len);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        number[server_of((uint64_t)id[i], (uint64_t)servers)]++;
+    }
+    for (Py_ssize_t s = 1; s < servers; s++) {
+        next[s] = next[s - 1] + number[s - 1];
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        sorted[next[server_of((uint64_t)id[i], (uint64_t)servers)]++] = i;
+    }
+    END_LONG
+    result = Py_NewRef(Py_None);
+done:
+    free(next);
+    PyBuffer_Release(&ids);
+    PyBuffer_Release(&order);
+    PyBuffer_Release(&counts);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"unique", unique, METH_VARARGS,
+     "unique(ids, found, inverse) -> n: found[:n] are the ids without repetitions, as they first "
+     "appear; ids[i] == found[inverse[i]]."},
+    {"route", route, METH_VARARGS, "route(ids, n, servers): write the server of every id."},
+    {"split", split, METH_VARARGS,
+     "split(ids, order, counts): write positions sorted by server, and how many each has."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int fill_module(PyObject *module) {
+    PyObject *type = PyType_FromSpec(&index_spec);
+    if (type == NULL) {
+        return -1;
+    }
+    const int failed = PyModule_AddObjectRef(module, "Index", type);
+    Py_DECREF(type);
+    return failed;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "fleetx.kernels._index",
+    .m_doc = "An index of 64-bit ids.",
+    .m_methods = functions,
+    .m_slots = module_slots,
+};
+
+PyMODINIT_FUNC PyInit__index(void) {
+    return PyModuleDef_Init(&definition);
+}

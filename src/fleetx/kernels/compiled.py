@@ -1,0 +1,57 @@
+"""The compiled modules: which of them are here, and what it means if one is not.
+
+They are compiled when the package is installed, if there is a compiler, and come with wheels for a
+platform. Each has a fallback in NumPy or torch, chosen where the module is imported by asking
+`is_there`: slower, with the same results.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+
+_log = logging.getLogger("fleetx")
+
+# What each is for.
+MODULES = {
+    "fleetx.kernels._index": "ids of parameter servers",
+    "fleetx.kernels._rows": "rows of parameter servers",
+    "fleetx.kernels._layerwise": "LARS and LAMB",
+    "fleetx.kernels._resample": "resizing of photographs",
+}
+
+_NOT_COMPILED = "not compiled"
+_missing: dict[str, str | None] = {}
+
+
+def why_missing(name: str) -> str | None:
+    """Return why a compiled module of MODULES cannot be used, None if it can."""
+    if name not in _missing:
+        try:
+            importlib.import_module(name)
+            _missing[name] = None
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            _missing[name] = _NOT_COMPILED
+        except ImportError as error:  # it is there, and does not fit this system
+            _missing[name] = str(error)
+            _log.warning("%s is not used, slower code in Python runs instead: %s.", name, error)
+    return _missing[name]
+
+
+def is_there(name: str) -> bool:
+    """Whether a compiled module of MODULES can be used; if not, its fallback is."""
+    return why_missing(name) is None
+
+
+def slower_because(*names: str) -> str | None:
+    """Return a sentence about those of these modules that are missing, None if none is."""
+    missing = {name: reason for name in names if (reason := why_missing(name)) is not None}
+    if not missing:
+        return None
+    what = ", ".join(f"{MODULES[name]} ({name}: {reason})" for name, reason in missing.items())
+    return (
+        f"Slower code in Python handles {what}. Install fleetx from a wheel for this platform, "
+        "or where there is a C compiler; pip install -v shows what became of it."
+    )

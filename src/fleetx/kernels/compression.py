@@ -1,0 +1,103 @@
+"""Compression of gradients: which entries are sent, and what is held back.
+
+Each worker adds its gradient to a velocity u and the velocity to what it has held back, v; the
+largest entries of v travel, and both are zero there afterwards (factor masking).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+SMALLEST = 16384
+"""Tensors with fewer elements travel whole."""
+
+# A sample of this share is enough to guess where the largest entries begin.
+_SAMPLED = 128
+_WORTH_SAMPLING = 2**16
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparsitySchedule:
+    """Which share of entries is held back in each step: nothing before `begin`, then the
+    sparsities one after another over `ramp` steps, then the last of them."""
+
+    begin: int = 0
+    ramp: int = 1
+    sparsities: tuple[float, ...] = (0.999,)
+
+    def __post_init__(self) -> None:
+        if self.begin < 0 or self.ramp < 1:
+            raise ValueError(
+                f"dgc needs rampup_begin_step >= 0 and rampup_step >= 1, not {self.begin} and "
+                f"{self.ramp}."
+            )
+        for sparsity in self.sparsities:
+            if not 0 <= sparsity < 1:
+                raise ValueError(f"a sparsity of dgc is at least 0 and below 1, not {sparsity}.")
+        if 0 in self.sparsities[1:] and any(self.sparsities):
+            raise ValueError(
+                f"sparsity {list(self.sparsities)} of dgc goes back to 0, which would lose what "
+                "was held back: let it grow."
+            )
+
+    def at(self, step: int) -> float:
+        """Return the sparsity of a step, counted from 0; 0 while gradients travel whole."""
+        if step < self.begin:
+            return 0.0
+        count = len(self.sparsities)
+        return self.sparsities[min((step - self.begin) * count // self.ramp, count - 1)]
+
+
+def entries(elements: int, sparsity: float) -> int:
+    """Return how many entries of a tensor are sent, at least one."""
+    return max(1, int(elements * (1.0 - sparsity)))
+
+
+def largest(values: Tensor, count: int) -> Tensor:
+    """Return the positions of the `count` largest magnitudes of a flat tensor, exactly.
+
+    A sample tells a bound that somewhat more entries exceed; only these are sorted. If it was too
+    high, everything is.
+    """
+    sizes = values.abs()
+    if values.numel() >= _WORTH_SAMPLING and count * 8 <= values.numel():
+        stride = _SAMPLED - 1  # odd: does not follow the rows of a matrix
+        sample = sizes[::stride]
+        rank = min(sample.numel(), max(1, count * 2 // stride) + 4)
+        bound = sample.topk(rank, sorted=False).values.min()
+        candidates = (sizes > bound).nonzero().view(-1)
+        if candidates.numel() >= count:
+            best = sizes[candidates].topk(count, sorted=False).indices
+            return candidates[best]
+    return sizes.topk(count, sorted=False).indices
+
+
+def compress(
+    u: Tensor,
+    v: Tensor,
+    grad: Tensor,
+    count: int,
+    *,
+    mu: float,
+    nesterov: bool,
+    rate: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Take a gradient into u and v; return positions and values of the entries to send.
+
+    `rate` is the learning rate if what is held back keeps it; then the update must not apply it
+    again.
+    """
+    if nesterov:
+        u.add_(grad).mul_(mu)
+        v.add_(u, alpha=rate).add_(grad, alpha=rate)
+    else:
+        u.mul_(mu).add_(grad)
+        v.add_(u, alpha=rate)
+    flat = v.view(-1)
+    indices = largest(flat, count)
+    values = flat[indices]
+    flat[indices] = 0
+    u.view(-1)[indices] = 0
+    return indices, values

@@ -1,0 +1,38 @@
+"""What is done to a gradient before an update: clipping, and the gradients of penalties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def square_norm(grads: Sequence[Tensor]) -> float:
+    """Return the sum of squares of all elements."""
+    return sum(float(grad.square().sum()) for grad in grads)
+
+
+def clip_by_norm(x: Tensor, *, max_norm: float) -> Tensor:
+    """X scaled down to the norm `max_norm` if its own is greater."""
+    return x * (max_norm / x.square().sum().sqrt()).clamp(max=1.0)
+
+
+def clip_locally(grad: Tensor, limit: float) -> Tensor:
+    """Return a worker's gradient with at most this norm."""
+    norm = grad.norm()
+    return torch.where(norm > limit, grad * (limit / norm), grad)
+
+
+def penalised(grad: Tensor, param: Tensor, *, l1: float, l2: float) -> Tensor:
+    """Return the gradient with that of the penalties l1 * |p| and l2 / 2 * p^2."""
+    if l2:
+        grad = grad.add(param, alpha=l2)
+    return grad.add(param.sign(), alpha=l1) if l1 else grad
+
+
+def decay(grad: Tensor, param: Tensor, kind: int, coeff: float) -> Tensor:
+    """Return a gradient with weight decay: kind 0 none, 1 L1, 2 L2."""
+    if kind == 0:
+        return grad
+    return grad.add(param.sign() if kind == 1 else param, alpha=coeff)

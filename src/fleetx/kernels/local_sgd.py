@@ -1,0 +1,41 @@
+"""LocalSGD: the outer step from one average to the next, and the interval that follows the loss."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+
+def take_outer_step(
+    difference: Tensor, velocity: Tensor, *, momentum: float, rate: float, nesterov: bool
+) -> Tensor:
+    """Return what to take off the snapshot; the velocity is updated in place.
+
+    A step of SGD whose gradient is snapshot minus average.
+    """
+    velocity.mul_(momentum).add_(difference)
+    step = difference.add(velocity, alpha=momentum) if nesterov else velocity
+    return step * rate
+
+
+def next_interval(
+    init_k_steps: int,
+    first: tuple[float, float],
+    now: tuple[float, float],
+    before: int,
+    most_steps: int,
+) -> int:
+    """Return the interval for (loss, rate) now and in step 1; `before` if there is no answer.
+
+    ceil(sqrt(rate_0 * loss / (rate * loss_0) * init_k_steps)), at least 1 and at most `most_steps`.
+    There is no answer if the loss has changed its sign or is not a number.
+    """
+    (loss_0, rate_0), (loss, rate) = first, now
+    above, below = rate_0 * loss, rate * loss_0
+    if below == 0:
+        return most_steps if above > 0 else before
+    square = above / below * init_k_steps
+    if math.isnan(square) or square < 0:
+        return before
+    return max(1, math.ceil(math.sqrt(min(square, most_steps**2))))

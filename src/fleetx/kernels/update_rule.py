@@ -1,0 +1,80 @@
+"""Update formulas by name: what each takes, what it changes, and its settings.
+
+A rule is registered by decorating its function::
+
+    @update_rule("sgd", takes="Param LearningRate Grad", changes={"ParamOut": "Param"})
+    def sgd(param, rate, grad, *, regularization_coeff=0.0):
+        ...
+
+Tensors have the names of Paddle's slots, in saved tables too. `X?` may be None. The function writes
+into what it changes and returns those tensors; settings reach it by keyword. Ops of programs and
+tables of parameter servers are both made from these rules.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Row = tuple[Any, ...]
+"""The tensors of one call, in the order of `takes`."""
+Fused = Callable[..., list[Any]]
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """One update formula."""
+
+    kind: str
+    takes: str
+    """The tensors, in the order of the function's arguments."""
+    changes: Mapping[str, str]
+    """What the function returns, by name, and the argument that each is written into."""
+    settings: Mapping[str, Any]
+    """Settings with defaults; others that the function names have theirs there."""
+    function: Callable[..., Any]
+    fused: Fused | None = None
+    """Several updates with the same settings in one call: fused(rows, **settings)."""
+    random: bool = False
+    """Whether the result differs from call to call."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the tensors."""
+        return tuple(word.rstrip("?") for word in self.takes.split())
+
+    @property
+    def keywords(self) -> frozenset[str]:
+        """The settings that the function reads."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return frozenset(p.name for p in parameters if p.kind == p.KEYWORD_ONLY)
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """What the rule keeps from update to update beside the parameter."""
+        return tuple(name for name in self.changes.values() if name != "Param")
+
+
+RULES: dict[str, UpdateRule] = {}
+
+
+def update_rule(
+    kind: str,
+    *,
+    takes: str,
+    changes: Mapping[str, str],
+    settings: Mapping[str, Any] | None = None,
+    fused: Fused | None = None,
+    random: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function as the update `kind`; see the module's docstring."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if kind in RULES:
+            raise ValueError(f"update {kind!r} is registered twice.")
+        RULES[kind] = UpdateRule(kind, takes, changes, settings or {}, function, fused, random)
+        return function
+
+    return register

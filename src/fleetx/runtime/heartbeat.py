@@ -1,0 +1,127 @@
+"""How a worker shows the launcher that it is alive: a counter in shared memory.
+
+The training step calls `beat()` once per step and may name the collective it is about to wait
+in. Without a launcher both do nothing. With `--hang_timeout` the launcher reads the counters.
+Whoever measures the training asks by `listen` to be told how long each of these waits took.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetx.runtime import environment
+
+_COUNT = struct.Struct("<Q")
+_TEXT = 240
+_SIZE = _COUNT.size + _TEXT
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """What a worker last showed: how many steps, and the collective it is in ('' for none)."""
+
+    steps: int
+    collective: str
+
+
+def prepare(path: str | Path) -> None:
+    """Create a worker's heartbeat file, before the worker starts."""
+    Path(path).write_bytes(bytes(_SIZE))
+
+
+def read(path: str | Path) -> Pulse:
+    """Read a worker's heartbeat file."""
+    data = Path(path).read_bytes()
+    text = data[_COUNT.size :].split(b"\0")[0]
+    return Pulse(_COUNT.unpack_from(data)[0], text.decode("utf-8", errors="replace"))
+
+
+class _Writer:
+    """This process's own heartbeat; opened at the first beat."""
+
+    def __init__(self) -> None:
+        self._memory: mmap.mmap | None = None
+        self._steps = 0
+        path = environment.heartbeat_file()
+        if path:
+            with open(path, "r+b") as file:
+                self._memory = mmap.mmap(file.fileno(), _SIZE)
+
+    def beat(self) -> None:
+        if self._memory is not None:
+            self._steps += 1
+            _COUNT.pack_into(self._memory, 0, self._steps)
+
+    def name(self, text: str) -> None:
+        if self._memory is not None:
+            data = text.encode()[: _TEXT - 1]
+            self._memory[_COUNT.size : _COUNT.size + len(data) + 1] = data + b"\0"
+
+
+Waited = Callable[[str, float, float], None]
+"""Is told the name of a collective, and when the wait for it began and ended (perf_counter)."""
+
+
+class _Listened(_Writer):
+    """A heartbeat that also tells how long this thread waited; in its place only while asked."""
+
+    def __init__(self, told: Waited) -> None:
+        super().__init__()
+        self._told = told
+        self._thread = threading.get_ident()
+        self._open: list[str] = []
+        self._began = 0.0
+
+    def name(self, text: str) -> None:
+        super().name(text)
+        if threading.get_ident() != self._thread:
+            return
+        if text:
+            if not self._open:
+                self._began = time.perf_counter()
+            self._open.append(text)
+        elif self._open:
+            name = self._open.pop()
+            if not self._open:  # the outermost: what it contains is not counted twice
+                self._told(name, self._began, time.perf_counter())
+
+
+_writer: _Writer | None = None
+
+
+def _own() -> _Writer:
+    global _writer
+    if _writer is None:
+        _writer = _Writer()
+    return _writer
+
+
+def listen(told: Waited | None) -> None:
+    """Tell `told` of every wait of this thread from now on; None: nobody any more."""
+    global _writer
+    steps = _own()._steps
+    _writer = _Writer() if told is None else _Listened(told)
+    _writer._steps = steps
+
+
+def beat() -> None:
+    """Say that one training step is done."""
+    _own().beat()
+
+
+@contextmanager
+def collective(name: str) -> Iterator[None]:
+    """Say, while the block runs, which collective this worker may be waiting in."""
+    writer = _own()
+    writer.name(name)
+    try:
+        yield
+    finally:
+        writer.name("")

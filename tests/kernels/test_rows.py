@@ -1,0 +1,144 @@
+"""The row store: fields of rows in and out, and nothing outside of it."""
+
+import array
+
+import numpy as np
+import pytest
+import torch
+
+from fleetx.kernels import native
+
+# Each test runs with the compiled modules and with their fallbacks.
+pytestmark = pytest.mark.usefixtures("implementation")
+
+
+def test_fields_of_rows():
+    store = native.RowStore(24)
+    store.grow(3)
+    rows = np.array([2, 0], dtype=np.int64)
+    store.scatter(rows, 8, 16, np.array([[1.0, 2.0], [3.0, 4.0]]))
+    out = np.full((4, 2), 9.0)
+    store.gather(np.array([0, 1, 2, -1], dtype=np.int64), 8, 16, out)
+    assert out.tolist() == [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]
+
+
+def test_rows_stay_where_they_are_when_the_store_grows():
+    store = native.RowStore(1 << 20)  # a megabyte: a few rows fill a block
+    values = torch.arange(3, dtype=torch.int64)
+    for row in range(20):
+        store.grow(row + 1)
+        store.scatter(array.array("q", [row]), (1 << 20) - 24, 24, (values + row).numpy())
+    out = torch.empty(20, 3, dtype=torch.int64)
+    store.gather(torch.arange(20).numpy(), (1 << 20) - 24, 24, out.numpy())
+    assert torch.equal(out, torch.arange(20)[:, None] + values)
+    assert store.limit >= 20
+
+
+def test_many_rows_without_the_interpreters_lock():
+    store = native.RowStore(8)
+    store.grow(50_000)
+    order = torch.randperm(50_000)
+    store.scatter(order.numpy(), 0, 8, order.numpy())
+    out = torch.empty(50_000, dtype=torch.int64)
+    store.gather(torch.arange(50_000).numpy(), 0, 8, out.numpy())
+    assert torch.equal(out, torch.arange(50_000))
+
+
+@pytest.mark.parametrize("row", [-2, 2**40, 2**63 - 1, -(2**63)])
+def test_rows_outside_are_refused(row):
+    store = native.RowStore(8)
+    store.grow(4)
+    rows, values = array.array("q", [0, row]), array.array("q", [5, 5])
+    with pytest.raises(IndexError, match="outside the store"):
+        store.gather(rows, 0, 8, values)
+    with pytest.raises(IndexError, match="outside the store"):
+        store.scatter(rows, 0, 8, values)
+    store.gather(array.array("q", [0]), 0, 8, out := array.array("q", [9]))
+    assert out[0] == 0  # nothing was written before the refusal
+
+
+def test_a_row_of_minus_one_is_not_written():
+    store = native.RowStore(8)
+    with pytest.raises(IndexError):
+        store.scatter(array.array("q", [-1]), 0, 8, array.array("q", [5]))
+
+
+@pytest.mark.parametrize(
+    ("offset", "width", "size"),
+    [(-1, 8, 8), (0, 0, 8), (8, 1, 1), (4, 8, 8), (2**62, 8, 8), (0, 2**62, 8), (0, 8, 9)],
+)
+def test_fields_outside_are_refused(offset, width, size):
+    store = native.RowStore(8)
+    store.grow(1)
+    with pytest.raises(ValueError, match="bytes"):
+        store.gather(array.array("q", [0]), offset, width, bytearray(size))
+
+
+def test_sizes_are_checked():
+    with pytest.raises(ValueError, match="cannot have 0 bytes"):
+        native.RowStore(0)
+    with pytest.raises(ValueError, match="rows"):
+        native.RowStore(8).grow(2**33)
+    with pytest.raises(OverflowError):
+        native.RowStore(8).grow(-1)
+
+
+def test_random_numbers_depend_on_seed_id_and_column_only():
+    ids = torch.tensor([5, -1, 2**63 - 1])
+    out = torch.empty(3, 4, dtype=torch.float64)
+    native.uniform(7, ids.numpy(), out.numpy())
+    alone = torch.empty(1, 2, dtype=torch.float64)
+    native.uniform(7, ids[1:2].clone().numpy(), alone.numpy())
+    assert torch.equal(alone[0], out[1, :2])
+    other = torch.empty_like(out)
+    native.uniform(8, ids.numpy(), other.numpy())
+    assert not (other == out).any()
+    assert bool(((out > 0) & (out < 1)).all())
+    with pytest.raises(ValueError, match="do not share"):
+        native.uniform(0, ids.numpy(), torch.empty(4, dtype=torch.float64).numpy())
+    with pytest.raises(TypeError, match="floating-point"):
+        native.uniform(0, ids.numpy(), ids.numpy())
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_scaled_values_are_added_in_order(kind):
+    size = np.dtype(kind).itemsize
+    store = native.RowStore(3 * size)
+    store.grow(4)
+    rows = np.array([2, 0, 2])
+    store.add(rows, size, 2 * size, np.arange(6, dtype=kind), -0.5)
+    out = np.empty((4, 3), dtype=kind)
+    store.gather(np.arange(4), 0, 3 * size, out)
+    assert out.tolist() == [[0, -1.0, -1.5], [0, 0, 0], [0, -2.0, -3.0], [0, 0, 0]]
+    with pytest.raises(IndexError):
+        store.add(np.array([0, 1 << 30]), 0, size, np.ones(2, dtype=kind), 1.0)
+    with pytest.raises(TypeError, match="float32 or float64"):
+        store.add(rows, 0, size, np.ones(3, dtype=f"int{8 * size}"), 1.0)
+    with pytest.raises(ValueError, match="whole"):
+        store.add(rows, 1, size, np.ones(3, dtype=kind), 1.0)
+    with pytest.raises(TypeError, match="scale"):
+        store.add(rows, 0, size, np.ones(3, dtype=kind))
+    store.gather(np.array([0]), 0, size, out[:1, :1].copy())
+    assert out[0, 0] == 0
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_rows_of_an_array_are_added_up(kind):
+    out = np.zeros((3, 2), dtype=kind)
+    native.add_rows(np.array([2, 0, 2]), np.arange(6, dtype=kind), out)
+    assert out.tolist() == [[2, 3], [0, 0], [4, 6]]
+    native.add_rows(np.array([], dtype="int64"), np.array([], dtype=kind), out)
+    with pytest.raises(IndexError):
+        native.add_rows(np.array([0, 3]), np.ones(4, dtype=kind), out)
+    with pytest.raises(ValueError, match="do not fit"):
+        native.add_rows(np.array([0, 1]), np.ones(3, dtype=kind), out)
+    with pytest.raises(TypeError):
+        native.add_rows(np.array([0]), np.ones(2, dtype="int64"), out)
+    assert out.tolist() == [[2, 3], [0, 0], [4, 6]]
+
+
+def test_normal_values_are_the_inverse_of_the_distribution():
+    chances = torch.linspace(1e-12, 1 - 1e-12, 10_001, dtype=torch.float64)
+    found = chances.clone()
+    native.normal(found.numpy())
+    assert torch.allclose(found, torch.special.ndtri(chances), rtol=2e-9, atol=1e-9)
