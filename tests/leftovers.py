@@ -46,8 +46,10 @@ _KEPT_CLASSES = (
     "TMonitor",  # tqdm
     "GarbageCollectorThread",  # pyzmq frees the memory of sent messages
 )
-# Variables that pytest sets, or torch where its compiler is loaded.
+# Variables that pytest sets, torch where its compiler is loaded, and scikit-learn.
 _LIBRARY_VARIABLES = {
+    "KMP_DUPLICATE_LIB_OK",
+    "KMP_INIT_AT_FORK",
     "PYTEST_CURRENT_TEST",
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",

@@ -1,4 +1,4 @@
-"""LocalSGD: outer_step, from one average to the next, and adaptive_interval, which follows the loss."""
+"""LocalSGD: outer_step leads from one average to the next, adaptive_interval follows the loss."""
 
 from __future__ import annotations
 
