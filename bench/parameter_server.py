@@ -34,8 +34,8 @@ from record import RESULTS, write_record
 from server_jobs import BATCH, ServerContestant, free_ports
 from static_graph import figures, show
 
-from fleetx.ps.client import Client
-from fleetx.ps.table_spec import SparseTableSpec
+from fleetx.ps.client.client import Client
+from fleetx.ps.tables.table_spec import SparseTableSpec
 
 PARTS = ("async", "sync", "geo", "local", "dense", "recovery")
 # Against whom, in which mode, and how many times as fast.

@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fleetx.kernels.index import IdIndex
-from fleetx.ps.sparse_table import SparseTable
-from fleetx.ps.table_spec import InitializerSpec, OptimizerSpec, SparseTableSpec
+from fleetx.ps.tables.sparse_table import SparseTable
+from fleetx.ps.tables.table_spec import InitializerSpec, OptimizerSpec, SparseTableSpec
 
 IDS = 1_000_000
 DIM = 16

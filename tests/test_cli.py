@@ -10,7 +10,7 @@ import pytest
 import fleetx
 from fleetx import cli
 from fleetx.kernels import compiled
-from fleetx.ps.security import JobKeys
+from fleetx.ps.wire.security import JobKeys
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).parent / "checkpoint" / "golden"

@@ -41,7 +41,7 @@ _PRELOADED = (
     "torch.nn.parallel",
     "fleetx.fleet",
     "fleetx.static",
-    "fleetx.ps.server",
+    "fleetx.ps.server.server",
     "fleetx.applications",
     "paddle.fluid",
     "paddle.distributed.fleet",

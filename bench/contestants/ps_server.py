@@ -4,9 +4,9 @@ import sys
 
 import torch
 
-from fleetx.ps.server import run_server
-from fleetx.ps.server_settings import ServerSettings
-from fleetx.ps.snapshots import Durability
+from fleetx.ps.server.server import run_server
+from fleetx.ps.server.server_settings import ServerSettings
+from fleetx.ps.server.snapshots import Durability
 
 torch.set_num_threads(1)
 run_server(sys.argv[1], ServerSettings(workers=1, durability=Durability(folder=sys.argv[2])))

@@ -6,7 +6,7 @@ prints a warning where it would have to communicate.
 
 from typing import Any
 
-from fleetx.fleet import role_maker as core
+from fleetx.fleet.roles import role_maker as core
 
 _UNDERSCORED = (
     "is_worker", "is_server", "is_first_worker", "is_heter_worker", "is_non_distributed",

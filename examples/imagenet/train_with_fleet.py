@@ -24,7 +24,7 @@ from utils.utility import add_arguments, print_arguments
 import paddle
 import paddle.fluid as fluid
 from fleetx.data.imagenet import ImageNet
-from fleetx.fleet import program_checkpoints
+from fleetx.fleet.saving import program_checkpoints
 from paddle.distributed import fleet
 
 RATES = ("piecewise_decay", "cosine_decay", "constant")

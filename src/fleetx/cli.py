@@ -154,7 +154,7 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _ps_keys(arguments: argparse.Namespace, console: Console) -> int:
-    from fleetx.ps.security import make_keys
+    from fleetx.ps.wire.security import make_keys
     from fleetx.runtime.server_support import write_keys
 
     write_keys(arguments.file, make_keys().to_dict())
@@ -163,7 +163,7 @@ def _ps_keys(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _ps_export(arguments: argparse.Namespace, console: Console) -> int:
-    from fleetx.ps.table_export import export_table
+    from fleetx.ps.tables.table_export import export_table
 
     count = export_table(
         arguments.table,

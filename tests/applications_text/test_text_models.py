@@ -15,7 +15,7 @@ from fleetx.applications.deepfm import DeepFMModule
 from fleetx.applications.simnet import SimNetSizes, TextMatch
 from fleetx.applications.wide_and_deep import WideAndDeep
 from fleetx.applications.word2vec import SkipGram, Word2vecSizes
-from fleetx.ps.embedding import RowModule
+from fleetx.ps.client.embedding import RowModule
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetx.fleet.role_maker import (
+from fleetx.fleet.roles.role_maker import (
     PaddleCloudRoleMaker,
     Role,
     RoleMakerBase,

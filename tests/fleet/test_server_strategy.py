@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleetx.fleet.legacy_server_config import (
+from fleetx.fleet.paddle_rules.server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
     HashName,
@@ -11,8 +11,8 @@ from fleetx.fleet.legacy_server_config import (
     ServerRuntimeConfig,
     TrainerRuntimeConfig,
 )
-from fleetx.fleet.legacy_server_strategy import ServerStrategy, StrategyFactory, strategy_of
-from fleetx.fleet.server_mode import server_mode
+from fleetx.fleet.paddle_rules.server_strategy import ServerStrategy, StrategyFactory, strategy_of
+from fleetx.fleet.servers.training_mode import server_mode
 
 MAKERS = {
     "sync": StrategyFactory.create_sync_strategy,

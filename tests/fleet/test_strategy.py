@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fleetx.fleet import strategy as strategy_module
-from fleetx.fleet.strategy import DistributedStrategy, settings
-from fleetx.fleet.strategy_proto import to_text
-from fleetx.fleet.strategy_table import reference, stub
-from fleetx.fleet.technique_switches import ConfigsField
+from fleetx.fleet.strategy import distributed_strategy as strategy_module
+from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy, settings
+from fleetx.fleet.strategy.prototxt import to_text
+from fleetx.fleet.strategy.reference import reference, stub
+from fleetx.fleet.strategy.technique_switches import ConfigsField
 from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
 from fleetx.step.settings import Effect, Field, with_meanings
 
@@ -190,11 +190,16 @@ def test_reference_lists_every_setting_with_its_effect() -> None:
     numbers = [row.number for row in rows.values()]
     assert len(numbers) == len(set(numbers))
     page = Path(__file__).parents[2] / "docs" / "strategy.md"
-    assert page.read_text() == text, "run python -m fleetx.fleet.strategy_table > docs/strategy.md"
+    assert page.read_text() == text, (
+        "run python -m fleetx.fleet.strategy.reference > docs/strategy.md"
+    )
     assert rows["elastic"].effect is Effect.NONE  # type: ignore[union-attr]
 
 
 def test_type_checkers_know_every_switch() -> None:
     path = Path(strategy_module.__file__).with_name("technique_switches.pyi")
-    made = "run python -m fleetx.fleet.strategy_table --stub > src/fleetx/fleet/" + path.name
+    made = (
+        "run python -m fleetx.fleet.strategy.reference --stub > src/fleetx/fleet/strategy/"
+        + path.name
+    )
     assert path.read_text() == stub(), made

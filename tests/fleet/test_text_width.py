@@ -9,7 +9,7 @@ import termios
 import pytest
 
 from fleetx import fleet
-from fleetx.fleet.explain import Explanation
+from fleetx.fleet.collective.explain import Explanation
 from fleetx.launch.banner import environment_table
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Row

@@ -10,8 +10,9 @@ import pytest
 
 from fleetx import static
 from fleetx.checkpoint.file_system import FSFileExistsError, FSFileNotExistsError, LocalFS
-from fleetx.fleet import metrics, program_checkpoints
-from fleetx.fleet.role_maker import UserDefinedCollectiveRoleMaker
+from fleetx.fleet import metrics
+from fleetx.fleet.roles.role_maker import UserDefinedCollectiveRoleMaker
+from fleetx.fleet.saving import program_checkpoints
 from fleetx.fleet.utilities import UtilBase, split_files
 
 ALONE = UtilBase(UserDefinedCollectiveRoleMaker(0, ["127.0.0.1:6170"]))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fleetx.fleet import DistributedStrategy
-from fleetx.fleet.server_model import ServedModel
+from fleetx.fleet.servers.served_model import ServedModel
 from fleetx.fleet.session import Fleet
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")

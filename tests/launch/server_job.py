@@ -15,10 +15,10 @@ import torch
 import training
 
 from fleetx.checkpoint import manifest
-from fleetx.ps.client import Client, ClientSettings
-from fleetx.ps.security import JobKeys
-from fleetx.ps.server import ServerSettings, run_server
-from fleetx.ps.snapshots import Durability
+from fleetx.ps.client.client import Client, ClientSettings
+from fleetx.ps.server.server import ServerSettings, run_server
+from fleetx.ps.server.snapshots import Durability
+from fleetx.ps.wire.security import JobKeys
 from fleetx.runtime.role_environment import detect_server_job
 from fleetx.runtime.server_support import detect_server_support
 

@@ -103,7 +103,7 @@ def test_a_process_that_nobody_gave_a_role():
 
 GENERAL = """
 import json, sys
-from fleetx.fleet.general_role_maker import GeneralRoleMaker
+from fleetx.fleet.roles.general_role_maker import GeneralRoleMaker
 
 role = GeneralRoleMaker(**json.loads(sys.argv[1]))
 print(role.all_gather(role.role_id() + 10 * role.is_server(), "all"), role.current_endpoint)

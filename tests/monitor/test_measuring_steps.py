@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fleetx import fleet, monitor, static
-from fleetx.fleet.asked import what_was_asked
+from fleetx.fleet.strategy.agreement import what_was_asked
 from fleetx.monitor.recorder import Recorder
 from fleetx.monitor.run_folder import read_run
 from fleetx.monitor.samples import samples_in

@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from processes import Process, servers
 from training import IDS, result, sparse_spec, worker_process
 
-from fleetx.ps.client import Client
-from fleetx.ps.snapshots import Durability
-from fleetx.ps.wire import Kind
+from fleetx.ps.client.client import Client
+from fleetx.ps.server.snapshots import Durability
+from fleetx.ps.wire.messages import Kind
 from waiting import wait_until
 
 STEPS_PER_KILL = 8

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fleetx.ps.server import ServerSettings, run_server
+from fleetx.ps.server.server import ServerSettings, run_server
 from ports import free_endpoints
 from waiting import LIMIT
 
@@ -21,7 +21,7 @@ _starter = multiprocessing.get_context("forkserver")
 # Imported once instead of in every process; pytest since it is what these were started from. Before
 # Python 3.13 the process that imports them knows only this variable, not the parent's path.
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-_starter.set_forkserver_preload(["pytest", "fleetx.ps.server", "training"])
+_starter.set_forkserver_preload(["pytest", "fleetx.ps.server.server", "training"])
 
 
 def _begin(log: str | None, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from fleetx import static
-from fleetx.ps.dense_table import DenseTable
-from fleetx.ps.partition import slice_parameter
-from fleetx.ps.table_spec import (
+from fleetx.ps.tables.dense_table import DenseTable
+from fleetx.ps.tables.table_spec import (
     BlockSpec,
     ClipSpec,
     DenseTableSpec,
@@ -18,6 +17,7 @@ from fleetx.ps.table_spec import (
     SpecError,
     spec_from_dict,
 )
+from fleetx.ps.wire.partition import slice_parameter
 from fleetx.static import clip, optimizer, regularizer
 
 SHAPES = {"w": (6, 3), "b": (5,)}

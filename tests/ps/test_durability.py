@@ -24,13 +24,13 @@ from training import (
 )
 
 from fleetx.checkpoint import FormatError
-from fleetx.ps.assembly import Message
-from fleetx.ps.client import Client, ClientSettings, RefusedError
-from fleetx.ps.journal import Journal, read
-from fleetx.ps.liveness import PeerLostError
-from fleetx.ps.snapshots import Durability, Storage
-from fleetx.ps.tables import create_table
-from fleetx.ps.wire import Header, Kind
+from fleetx.ps.client.client import Client, ClientSettings, RefusedError
+from fleetx.ps.server.journal import Journal, read
+from fleetx.ps.server.snapshots import Durability, Storage
+from fleetx.ps.tables.make_table import create_table
+from fleetx.ps.wire.assembly import Message
+from fleetx.ps.wire.liveness import PeerLostError
+from fleetx.ps.wire.messages import Header, Kind
 from waiting import wait_until
 
 

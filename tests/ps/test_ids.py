@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import fleetx
-from fleetx.fleet.model import LocalModel
-from fleetx.ps.embedding import LocalTable, ServedEmbedding
-from fleetx.ps.table_spec import OptimizerSpec
+from fleetx.fleet.collective.distributed_model import LocalModel
+from fleetx.ps.client.embedding import LocalTable, ServedEmbedding
+from fleetx.ps.tables.table_spec import OptimizerSpec
 
 
 @pytest.mark.parametrize(

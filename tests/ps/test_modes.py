@@ -8,9 +8,9 @@ import torch
 from processes import servers
 from training import IDS, make_mode, sparse_spec, train, train_alone
 
-from fleetx.ps.client import Client
-from fleetx.ps.mode import Batch
-from fleetx.ps.tables import create_table
+from fleetx.ps.client.client import Client
+from fleetx.ps.modes.mode import Batch
+from fleetx.ps.tables.make_table import create_table
 
 STEPS = 6
 

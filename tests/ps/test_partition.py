@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetx.ps.partition import (
+from fleetx.ps.wire.partition import (
     HashName,
     RoundRobin,
     servers_of_ids,
@@ -58,7 +58,7 @@ def test_dispatchers():
     names = [f"w.block{i}" for i in range(50)]
     assert set(HashName(3).dispatch(names)) == {0, 1, 2}
     code = (
-        "import sys; from fleetx.ps.partition import HashName\n"
+        "import sys; from fleetx.ps.wire.partition import HashName\n"
         "print(HashName(3).dispatch(sys.argv[1:]))"
     )
     done = subprocess.run(

@@ -8,14 +8,14 @@ import torch
 import zmq
 from processes import servers
 
-from fleetx.ps import wire
-from fleetx.ps.assembly import parts
-from fleetx.ps.client import Client, ClientSettings, RefusedError
-from fleetx.ps.liveness import PeerLostError
-from fleetx.ps.security import is_loopback, make_keys
-from fleetx.ps.server import Server, ServerSettings
-from fleetx.ps.table_spec import BlockSpec, DenseTableSpec, OptimizerSpec, SparseTableSpec
-from fleetx.ps.wire import Header, Kind
+from fleetx.ps.client.client import Client, ClientSettings, RefusedError
+from fleetx.ps.server.server import Server, ServerSettings
+from fleetx.ps.tables.table_spec import BlockSpec, DenseTableSpec, OptimizerSpec, SparseTableSpec
+from fleetx.ps.wire import messages as wire
+from fleetx.ps.wire.assembly import parts
+from fleetx.ps.wire.liveness import PeerLostError
+from fleetx.ps.wire.messages import Header, Kind
+from fleetx.ps.wire.security import is_loopback, make_keys
 from ports import free_endpoints
 
 SPARSE = SparseTableSpec(name="rows", dim=4, optimizer=OptimizerSpec(kind="sgd", rate=0.5))

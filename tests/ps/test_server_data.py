@@ -14,7 +14,7 @@ from jobs import run_job
 from programs import fresh
 
 from fleetx import fleet, static
-from fleetx.fleet.distributed_infer import DistributedInfer
+from fleetx.fleet.servers.distributed_infer import DistributedInfer
 from fleetx.static import layers
 from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
 

@@ -13,10 +13,10 @@ from torch import nn
 
 import fleetx
 from fleetx import fleet
-from fleetx.fleet.server_mode import ServerMode
+from fleetx.fleet.servers.training_mode import ServerMode
 from fleetx.fleet.session import Fleet
-from fleetx.ps.async_mode import AsyncSettings
-from fleetx.ps.table_spec import InitializerSpec
+from fleetx.ps.modes.async_mode import AsyncSettings
+from fleetx.ps.tables.table_spec import InitializerSpec
 
 pytestmark = [
     pytest.mark.slow,  # starts jobs or servers

@@ -14,7 +14,7 @@ from programs import IDS, batch, fresh, joined, network, optimizer, strategy
 
 import fleetx
 from fleetx import fleet, static
-from fleetx.fleet.server_mode import server_mode
+from fleetx.fleet.servers.training_mode import server_mode
 from fleetx.static.io import load_inference_dir
 
 pytestmark = [

@@ -5,9 +5,8 @@ import threading
 import pytest
 import torch
 
-from fleetx.ps.partition import split_ids
-from fleetx.ps.sparse_table import SparseTable
-from fleetx.ps.table_spec import (
+from fleetx.ps.tables.sparse_table import SparseTable
+from fleetx.ps.tables.table_spec import (
     ClipSpec,
     EntrySpec,
     EvictionSpec,
@@ -16,6 +15,7 @@ from fleetx.ps.table_spec import (
     SparseTableSpec,
     SpecError,
 )
+from fleetx.ps.wire.partition import split_ids
 
 # Each test runs with the compiled modules and with their fallbacks.
 pytestmark = pytest.mark.usefixtures("implementation")

@@ -11,10 +11,10 @@ import torch
 
 from fleetx import cli
 from fleetx.checkpoint import FormatError
-from fleetx.ps.partition import slice_parameter, split_ids
-from fleetx.ps.table_export import export_table
-from fleetx.ps.table_files import SavedTable, finish_save, load_table, save_part, save_table
-from fleetx.ps.table_spec import (
+from fleetx.ps.tables.make_table import create_table
+from fleetx.ps.tables.table_export import export_table
+from fleetx.ps.tables.table_files import SavedTable, finish_save, load_table, save_part, save_table
+from fleetx.ps.tables.table_spec import (
     BlockSpec,
     DenseTableSpec,
     EntrySpec,
@@ -23,8 +23,8 @@ from fleetx.ps.table_spec import (
     OptimizerSpec,
     SparseTableSpec,
 )
-from fleetx.ps.table_text import read_text, write_text
-from fleetx.ps.tables import create_table
+from fleetx.ps.tables.table_text import read_text, write_text
+from fleetx.ps.wire.partition import slice_parameter, split_ids
 
 IDS = torch.cat([torch.arange(-50, 50), torch.tensor([2**63 - 1, -(2**63)])])
 SHAPES = {"w": (7, 3), "b": (4,)}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fleetx.ps.table_spec import (
+from fleetx.ps.tables.table_spec import (
     BlockSpec,
     ClipSpec,
     DenseTableSpec,

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetx.ps import wire
-from fleetx.ps.assembly import Assembler, parts
-from fleetx.ps.wire import Header, Kind, Problem, WireError
+from fleetx.ps.wire import messages as wire
+from fleetx.ps.wire.assembly import Assembler, parts
+from fleetx.ps.wire.messages import Header, Kind, Problem, WireError
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8]
 

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 
 from fleetx.checkpoint import manifest
-from fleetx.ps.async_mode import AsyncMode, AsyncSettings
-from fleetx.ps.client import Client, ClientSettings
-from fleetx.ps.geo_mode import GeoMode
-from fleetx.ps.half_async_mode import HalfAsyncMode
-from fleetx.ps.mode import Mode
-from fleetx.ps.partition import RoundRobin, slice_parameter
-from fleetx.ps.row_fetcher import RowFetcher
-from fleetx.ps.sync_mode import SyncMode
-from fleetx.ps.table_spec import (
+from fleetx.ps.client.client import Client, ClientSettings
+from fleetx.ps.client.row_fetcher import RowFetcher
+from fleetx.ps.modes.async_mode import AsyncMode, AsyncSettings
+from fleetx.ps.modes.geo_mode import GeoMode
+from fleetx.ps.modes.half_async_mode import HalfAsyncMode
+from fleetx.ps.modes.mode import Mode
+from fleetx.ps.modes.sync_mode import SyncMode
+from fleetx.ps.tables.make_table import create_table
+from fleetx.ps.tables.table_spec import (
     BlockSpec,
     ClipSpec,
     DenseTableSpec,
@@ -26,7 +26,7 @@ from fleetx.ps.table_spec import (
     OptimizerSpec,
     SparseTableSpec,
 )
-from fleetx.ps.tables import create_table
+from fleetx.ps.wire.partition import RoundRobin, slice_parameter
 
 SHAPES = {"w": (12, 3), "b": (3,)}
 IDS = 50

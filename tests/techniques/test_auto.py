@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fleetx import fleet
-from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.runtime import cpu_isa
 from fleetx.techniques import auto
 

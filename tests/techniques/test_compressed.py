@@ -19,9 +19,9 @@ import compressed as worker
 from running import run
 
 from fleetx import fleet
-from fleetx.fleet.strategy import DistributedStrategy, settings
-from fleetx.fleet.strategy_proto import merge_text, to_text
-from fleetx.fleet.technique_switches import TechniqueSwitches
+from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy, settings
+from fleetx.fleet.strategy.prototxt import merge_text, to_text
+from fleetx.fleet.strategy.technique_switches import TechniqueSwitches
 from fleetx.step import registry
 from fleetx.step.compression import ErrorFeedback
 from fleetx.step.technique import NoSettings, Order, Technique

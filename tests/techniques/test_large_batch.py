@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fleetx import static
-from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.kernels import compiled, layerwise
 from fleetx.static import layers
 from fleetx.static.errors import ArgumentError

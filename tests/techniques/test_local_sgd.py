@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.kernels.local_sgd import next_interval
 from fleetx.static.ops.local_sgd_ops import adaptive_interval
 from fleetx.step.compose import choose

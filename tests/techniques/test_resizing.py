@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / "workers"))
 import resize as worker
 from running import run
 
-from fleetx.fleet.resized_checkpoint import combine
+from fleetx.fleet.saving.resized_checkpoint import combine
 
 Held = list[dict[str, Any]]
 """What each worker of a job held and heard, by case."""

@@ -1,6 +1,6 @@
 """The Fleet API, which worker this is, and datasets of text files."""
 
-from fleetx.ps.entries import CountFilterEntry, ProbabilityEntry
+from fleetx.ps.tables.entries import CountFilterEntry, ProbabilityEntry
 from fleetx.runtime import environment, worker_environment
 from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
 from paddle._coverage import missing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from fleetx.ps.embedding import SparseEmbedding
-from fleetx.ps.table_spec import InitializerSpec
+from fleetx.ps.client.embedding import SparseEmbedding
+from fleetx.ps.tables.table_spec import InitializerSpec
 
 
 def embedding_rows(

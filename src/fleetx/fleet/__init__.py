@@ -6,16 +6,16 @@ The functions of this module are the methods of one session; see `session.py` fo
 from typing import Any
 
 from fleetx.fleet import metrics
-from fleetx.fleet.general_role_maker import GeneralRoleMaker
-from fleetx.fleet.mpi_role_maker import MPISymetricRoleMaker
-from fleetx.fleet.role_maker import (
+from fleetx.fleet.roles.general_role_maker import GeneralRoleMaker
+from fleetx.fleet.roles.mpi_role_maker import MPISymetricRoleMaker
+from fleetx.fleet.roles.role_maker import (
     PaddleCloudRoleMaker,
     Role,
     UserDefinedCollectiveRoleMaker,
     UserDefinedRoleMaker,
 )
 from fleetx.fleet.session import Fleet
-from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase
 from fleetx.runtime import membership as _membership
 from fleetx.step.registry import register

@@ -19,17 +19,17 @@ from torch import nn
 
 from fleetx import comm
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
-from fleetx.fleet import uneven
-from fleetx.fleet.asked import how_it_is_trained, what_is_trained, what_was_asked
-from fleetx.fleet.composition import Composition
-from fleetx.fleet.foreign_wrappers import refuse_other_wrappers
-from fleetx.fleet.mpi_role_maker import default_role_maker
-from fleetx.fleet.observing import observe_session
-from fleetx.fleet.role_maker import RoleMakerBase, UserDefinedRoleMaker
-from fleetx.fleet.saving import Saving, watch_exit
-from fleetx.fleet.server_job import ServerJob, is_server_job, server_techniques
-from fleetx.fleet.server_model import LocalRows
-from fleetx.fleet.strategy import DistributedStrategy
+from fleetx.fleet.collective import uneven_batches as uneven
+from fleetx.fleet.collective.composition import Composition
+from fleetx.fleet.collective.foreign_wrappers import refuse_other_wrappers
+from fleetx.fleet.collective.observing import observe_session
+from fleetx.fleet.roles.mpi_role_maker import default_role_maker
+from fleetx.fleet.roles.role_maker import RoleMakerBase, UserDefinedRoleMaker
+from fleetx.fleet.saving.session_saving import Saving, watch_exit
+from fleetx.fleet.servers.job import ServerJob, is_server_job, server_techniques
+from fleetx.fleet.servers.served_model import LocalRows
+from fleetx.fleet.strategy.agreement import how_it_is_trained, what_is_trained, what_was_asked
+from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
 from fleetx.runtime import cpu_isa
 from fleetx.runtime.worker_environment import detect
@@ -224,7 +224,7 @@ class Fleet(Composition, Saving):
                 )
             self._distributed_optimizer = self._eager.optimizer(optimizer)
             return self._distributed_optimizer
-        from fleetx.fleet.static_optimizer import StaticDistributedOptimizer
+        from fleetx.fleet.collective.program_optimizer import StaticDistributedOptimizer
         from fleetx.static.optimizer import Optimizer
 
         if not isinstance(optimizer, Optimizer) and not hasattr(optimizer, "apply_gradients"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.fleet.role_maker import RoleMakerBase
+from fleetx.fleet.roles.role_maker import RoleMakerBase
 
 
 def split_files(files: list[str], index: int, count: int) -> list[str]:

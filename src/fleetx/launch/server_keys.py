@@ -13,7 +13,7 @@ def keys_from_file(job: ServerOptions | None) -> dict[str, str] | None:
     """Read and check the file of keys that the flags name; None if they name none."""
     if job is None or job.keys is None:
         return None
-    from fleetx.ps.security import JobKeys
+    from fleetx.ps.wire.security import JobKeys
 
     try:
         return JobKeys.from_dict(read_keys(job.keys, "--server_keys")).to_dict()
@@ -23,7 +23,7 @@ def keys_from_file(job: ServerOptions | None) -> dict[str, str] | None:
 
 def new_keys(job: ServerOptions, servers: Iterable[str]) -> dict[str, str] | None:
     """Make the keys of a job, if its servers can be reached from other machines."""
-    from fleetx.ps.security import is_loopback, make_keys
+    from fleetx.ps.wire.security import is_loopback, make_keys
 
     if job.insecure or all(is_loopback(endpoint) for endpoint in servers):
         return None

@@ -32,7 +32,7 @@ class ServerSupport:
     """The keys of a job and where a server keeps its state."""
 
     keys: Mapping[str, str] | None = None
-    """The job's keys as `fleetx.ps.security.JobKeys.from_dict` reads them."""
+    """The job's keys as `fleetx.ps.wire.security.JobKeys.from_dict` reads them."""
     allow_insecure: bool = False
     """Whether servers may listen without keys where other machines reach them."""
     state_folder: str | None = None

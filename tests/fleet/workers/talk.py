@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fleetx.fleet import metrics
-from fleetx.fleet.role_maker import PaddleCloudRoleMaker, UserDefinedCollectiveRoleMaker
+from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker, UserDefinedCollectiveRoleMaker
 from fleetx.fleet.utilities import UtilBase
 
 

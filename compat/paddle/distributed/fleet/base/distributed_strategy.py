@@ -4,7 +4,7 @@ and the old value stays."""
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from fleetx.fleet import strategy as core
+from fleetx.fleet.strategy import distributed_strategy as core
 from fleetx.static.flags import set_flags
 from fleetx.step.settings import Configs, Field
 from paddle._coverage import missing

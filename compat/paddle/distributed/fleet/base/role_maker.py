@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fleetx.fleet import role_maker as core
-from fleetx.fleet.role_maker import Role
+from fleetx.fleet.roles import role_maker as core
+from fleetx.fleet.roles.role_maker import Role
 from paddle._coverage import missing
 from paddle._role_makers import RoleMakerBase
 

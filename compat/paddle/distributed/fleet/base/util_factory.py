@@ -5,7 +5,7 @@ from typing import Any
 from fleetx.checkpoint.file_system import FS
 from fleetx.fleet import fleet
 from fleetx.fleet import utilities as core
-from fleetx.fleet.role_maker import RoleMakerBase
+from fleetx.fleet.roles.role_maker import RoleMakerBase
 from paddle._coverage import missing
 
 __all__ = ["UtilBase", "UtilFactory"]

@@ -1,6 +1,6 @@
 """Inference with parameter servers."""
 
-from fleetx.fleet.distributed_infer import DistributedInfer
+from fleetx.fleet.servers.distributed_infer import DistributedInfer
 from paddle._coverage import missing
 
 __all__ = ["DistributedInfer"]

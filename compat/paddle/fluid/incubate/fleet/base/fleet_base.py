@@ -3,7 +3,7 @@
 import abc
 from typing import Any
 
-from fleetx.fleet.role_maker import RoleMakerBase
+from fleetx.fleet.roles.role_maker import RoleMakerBase
 from fleetx.fleet.utilities import split_files
 from fleetx.static.mixed_precision import OptimizerWithMixedPrecision
 from fleetx.static.optimizer import Optimizer, RecomputeOptimizer

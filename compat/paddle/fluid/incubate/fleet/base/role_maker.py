@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from fleetx.fleet import general_role_maker, mpi_role_maker
-from fleetx.fleet import role_maker as core
-from fleetx.fleet.role_maker import Role
+from fleetx.fleet.roles import general_role_maker, mpi_role_maker
+from fleetx.fleet.roles import role_maker as core
+from fleetx.fleet.roles.role_maker import Role
 from fleetx.runtime.role_environment import MissingVariableError
 from paddle._coverage import missing
 from paddle._role_makers import RoleMakerBase

@@ -3,7 +3,8 @@
 import logging
 from typing import Any
 
-from fleetx.fleet import legacy_strategy, program_checkpoints
+from fleetx.fleet.paddle_rules import strategy_of_1x as legacy_strategy
+from fleetx.fleet.saving import program_checkpoints
 from fleetx.fleet.session import Fleet as Session
 from fleetx.static.compiled_program import CompiledProgram
 from fleetx.static.executor import Executor

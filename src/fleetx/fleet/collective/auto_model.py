@@ -1,0 +1,160 @@
+"""`auto` for PyTorch modules: the strategy is chosen when the first batch comes.
+
+Until then the model is as the script made it. The first forward pass of training tries every
+candidate on copies of model and optimizer with this batch; the loss of a trial is the mean of the
+model's outputs, for the script's own loss is not known yet. Afterwards everything, random numbers
+included, is as if it had not happened, but for the choice.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fleetx.fleet.collective.auto_facts import gather
+from fleetx.fleet.collective.distributed_model import LooksLikeItsModule, wrap
+from fleetx.fleet.collective.explain import explain, module_sizes
+from fleetx.fleet.collective.gradient_watch import GradientWatch
+from fleetx.step.compose import choose, compose_step, compose_update
+from fleetx.step.technique import Job
+from fleetx.techniques import auto
+from fleetx.techniques.tensors_inside import map_tensors
+
+Batch = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class AutoModel(LooksLikeItsModule):
+    """A model that becomes a distributed one at its first training step."""
+
+    def __init__(self, module: nn.Module, decide: Callable[..., LooksLikeItsModule]) -> None:
+        super().__init__(module)
+        self._keep(_decide=decide, _chosen=None)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model; the first time in training, choose how first."""
+        if self._chosen is None:
+            if not (self.training and torch.is_grad_enabled()):
+                return self.module(*args, **kwargs)
+            self._keep(_chosen=self._decide(args, kwargs))
+        return self._chosen(*args, **kwargs)
+
+    def no_sync(self) -> AbstractContextManager[Any]:
+        """Keep the gradients of forward passes in this context on this worker."""
+        return super().no_sync() if self._chosen is None else self._chosen.no_sync()
+
+    @property
+    def gradient_watch(self) -> GradientWatch | None:
+        """What looks after the gradients, once it is known how to train."""
+        return None if self._chosen is None else self._chosen.gradient_watch
+
+
+class ModelSearch:
+    """Tries strategies on copies of a model.
+
+    `is_on` tells whether the session searches, `job` returns the job of a strategy (the session's
+    own if None), `adopt` makes a strategy the session's.
+    """
+
+    def __init__(
+        self,
+        is_on: Callable[[], bool],
+        job: Callable[[Any], Job],
+        adopt: Callable[[Any], None],
+        machines: Callable[[], int],
+    ) -> None:
+        self.is_on, self._job, self._adopt, self._machines = is_on, job, adopt, machines
+
+    def run(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
+        """Choose by measuring, or from the file that remembers, and tell the session."""
+        strategy = self._job(None).strategy
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        facts = gather(
+            strategy,
+            machines=self._machines(),
+            device=device,
+            layers=[type(module).__name__ for module in model.modules()],
+            parameters=[(n, p.shape, str(p.dtype)) for n, p in model.named_parameters()],
+            optimizer=optimizer,
+            batch=", ".join(f"{t.dtype}{list(t.shape)}" for t in _tensors(batch)),
+        )
+
+        def check(candidate: auto.Candidate) -> None:
+            for technique in choose(self._job(candidate.applied_to(strategy))):
+                technique.check_optimizer(optimizer)
+
+        def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
+            job = self._job(candidate.applied_to(strategy))
+            trial = auto.Trial(candidate=candidate, samples=_samples(batch) * facts.workers)
+            return _measure(trial, job, *copy.deepcopy((model, optimizer)), batch, device, config)
+
+        self._adopt(auto.decide(strategy, facts, measure, check))
+
+
+def _measure(
+    trial: auto.Trial,
+    job: Job,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    device: torch.device,
+    config: auto.AutoConfig,
+) -> auto.Trial:
+    """Train copies for some steps by one candidate."""
+    techniques = choose(job)
+    step = compose_step(techniques)
+    for technique in techniques:
+        technique.check_optimizer(optimizer)
+    sizes = module_sizes(model.parameters(), model.buffers())
+    trial = replace(trial, bytes_sent=explain(job, techniques, sizes, "").bytes_sent)
+
+    def alone() -> None:
+        forward = step.precision.wrap_forward(step.memory.prepare(model).forward)
+        _loss(forward(*batch[0], **batch[1])).backward()  # type: ignore[no-untyped-call]
+
+    trial = auto.fits(trial, alone, device)
+    if trial.note:
+        return trial
+    optimizer.zero_grad()
+    wrapped = wrap(model, job, step, job.strategy.find_unused_parameters)
+    compose_update(step, techniques, optimizer)
+
+    def train() -> None:
+        loss = _loss(wrapped(*batch[0], **batch[1]))
+        step.precision.scaled(loss).backward()  # type: ignore[no-untyped-call]
+        step.run(loss.detach())
+        optimizer.zero_grad()
+
+    return auto.timed(trial, train, auto.steps_to_measure(config, job.strategy))
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(value, note)
+    return found
+
+
+def _loss(outputs: Any) -> Tensor:
+    """Return a number that depends on everything the model returned."""
+    parts = [t.float().mean() for t in _tensors(outputs) if t.requires_grad]
+    if not parts:
+        raise ValueError("the model returns nothing that can be trained, so auto cannot try it.")
+    return torch.stack(parts).sum()
+
+
+def _samples(batch: Batch) -> int:
+    args, kwargs = batch
+    for value in [*args, *kwargs.values()]:
+        if isinstance(value, Tensor) and value.dim():
+            return int(value.shape[0])
+    return 1

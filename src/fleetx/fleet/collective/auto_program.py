@@ -1,0 +1,126 @@
+"""`auto` for programs: the strategy is chosen when the program is run for the first time."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fleetx.fleet.collective.auto_facts import gather
+from fleetx.fleet.collective.explain import announce
+from fleetx.fleet.collective.program_writing import CollectivePrograms, write_step
+from fleetx.static import unique_name
+from fleetx.static.optimizer import Optimizer
+from fleetx.static.program import Program, program_guard
+from fleetx.static.scope import Scope
+from fleetx.step.compose import choose
+from fleetx.step.technique import Job
+from fleetx.techniques import auto
+
+if TYPE_CHECKING:
+    from fleetx.fleet.session import Fleet
+
+
+class ProgramSearch:
+    """`auto` for programs: tries strategies when the program is run for the first time.
+
+    Candidates are built from copies of the programs as they were before `minimize`, and run in
+    scopes of their own with the first batch. The chosen one takes the place of the program's ops;
+    what it needs beyond the variables that are there is initialised.
+    """
+
+    def __init__(
+        self, fleet: Fleet, optimizer: Any, loss: Any, startup: Program, more: dict[str, Any]
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise ValueError(
+                "strategy.auto composes techniques around a plain optimizer, but was given a "
+                f"{type(optimizer).__name__}: give it the optimizer inside, or switch off auto."
+            )
+        self._fleet, self._more = fleet, more
+        self._loss = loss.name
+        self._main, self._startup = loss.block.program.clone(), startup.clone()
+        self._optimizer = copy.copy(optimizer)
+        # New ops get the names they would have had without a search.
+        numbering = unique_name.switch()
+        unique_name.switch(numbering)
+        self._names = copy.deepcopy(numbering)
+
+    def _built(self, job: Job) -> CollectivePrograms:
+        """Return the programs of a candidate."""
+        main, startup = self._main.clone(), self._startup.clone()
+        with program_guard(main, startup), unique_name.guard(copy.deepcopy(self._names)):
+            optimizer = self._optimizer._for_program(main)
+            loss = main.global_block().var(self._loss)
+            techniques = choose(job)
+            return write_step(optimizer, loss, startup, job, techniques, **self._more)[1]
+
+    def decide(self, executor: Any, program: Program, feed: Any, scope: Scope) -> None:
+        """Find the best strategy with the first batch and make the program follow it."""
+        program.binding.first_run = None
+        fleet = self._fleet
+        strategy = fleet._strategy
+        facts = gather(
+            strategy,
+            machines=fleet.node_num(),
+            device=executor._device,
+            layers=[op.type for block in self._main.blocks for op in block.ops],
+            parameters=[(p.name, p.shape, str(p.dtype)) for p in self._main.all_parameters()],
+            optimizer=self._optimizer,
+            batch=", ".join(f"{name} {_shape(feed[name])}" for name in sorted(feed)),
+        )
+        samples = max(map(_rows, feed.values()), default=1)
+
+        def check(candidate: auto.Candidate) -> None:
+            for technique in choose(fleet._job(candidate.applied_to(strategy))):
+                technique.check_optimizer(self._optimizer)
+
+        def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
+            followed = candidate.applied_to(strategy)
+            built = self._built(fleet._job(followed))
+            trial = auto.Trial(
+                candidate=candidate,
+                samples=samples * facts.workers,
+                bytes_sent=built.explanation.bytes_sent,
+            )
+            inner = Scope()
+            executor.run(built.startup, scope=inner)
+            for name in inner.local_var_names():
+                found = scope.find_var(name)
+                if found is not None and isinstance(found.value, torch.Tensor):
+                    inner.var(name).value = found.value.clone()
+
+            def run(one: Program) -> None:
+                executor.run(one, feed=feed, scope=inner)
+
+            trial = auto.fits(trial, lambda: run(built.origin), executor._device)
+            if trial.note:
+                return trial
+            steps = auto.steps_to_measure(config, followed)
+            return auto.timed(trial, lambda: run(built.main), steps)
+
+        fleet._adopt(auto.decide(strategy, facts, measure, check))
+        job, _ = fleet._choose(self._optimizer)
+        chosen = self._built(job)
+        announce(chosen.explanation)
+        fresh = Scope()
+        executor.run(chosen.startup, scope=fresh)
+        for name in fresh.local_var_names():
+            found = scope.find_var(name)
+            if found is None or not found.is_initialized():
+                scope.var(name).value = fresh.var(name).value
+        program._take_over(chosen.main)
+        fleet._collective = replace(chosen, main=program)
+
+
+def _rows(value: Any) -> int:
+    """Return how many samples a fed value has; the tensors of a loader tell by a method."""
+    shape = _shape(value)
+    return shape[0] if shape else 1
+
+
+def _shape(value: Any) -> list[int]:
+    return list(value.shape() if callable(getattr(value, "shape", None)) else np.shape(value))

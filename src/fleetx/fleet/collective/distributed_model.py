@@ -1,0 +1,380 @@
+"""The distributed model of the eager front end, which still looks like the user's module.
+
+Attributes, names of parameters and state_dict are those of the module inside, with one worker as
+with many, so that scripts, checkpoints and libraries that look into a model work as before. Where
+backward averages gradients the module runs in a DistributedDataParallel; other techniques exchange
+later, and then it only starts equal.
+"""
+
+# Without `from __future__ import annotations`: torch looks at the annotations of `_exchange`.
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from fleetx.comm import world
+from fleetx.comm.buckets import FIRST_MB, growing_limits
+from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
+from fleetx.fleet.collective.embedding_errors import outside_embedding
+from fleetx.fleet.collective.foreign_wrappers import (
+    FleetWrapper,
+    refuse_foreign_ddp,
+    refuse_outer_wrapper,
+)
+from fleetx.fleet.collective.gradient_watch import GradientWatch
+from fleetx.runtime import heartbeat
+from fleetx.static.feeding import warn_of_empty_batch
+from fleetx.step.stages import Precision
+from fleetx.step.technique import Job
+from fleetx.step.train_step import TrainStep
+
+_UNFINISHED = "Expected to have finished reduction in the prior iteration"
+
+
+class LooksLikeItsModule(FleetWrapper, nn.Module):
+    """A wrapper with the attributes, names and state of the module inside.
+
+    What is set on it is set on the module, where its methods see it. Copies, and what pickle makes
+    of it, belong to no training.
+    """
+
+    # What `_keep` sets.
+    _inner: nn.Module
+    _is_checked: bool
+    _taken: list[nn.Parameter]
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        del self.__dict__["training"]  # it is the module's
+        nn.Module.__setattr__(self, "module", module)
+        # `_inner` is `module` where it is found faster.
+        self._keep(_inner=module, _taken=list(module.parameters()))
+
+    def _keep(self, **own: Any) -> None:
+        """Set attributes of the wrapper itself; a module among them is not a part of it."""
+        self.__dict__.update(own)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module."""
+        return self._inner(*args, **kwargs)
+
+    def no_sync(self) -> AbstractContextManager[Any]:
+        """Keep the gradients of forward passes in this context on this worker, to be averaged with
+        those of a later one: for accumulating gradients over several backward passes."""
+        return nullcontext()
+
+    def _check_once(self) -> None:
+        """Refuse, at the first forward pass, a model that another library has changed."""
+        refuse_outer_wrapper(self, self.module)
+        self._keep(_is_checked=True)
+
+    @property
+    def taken(self) -> list[nn.Parameter]:
+        """The parameters that workers exchange: those of the module when it was wrapped."""
+        return self._taken
+
+    @property
+    def gradient_watch(self) -> GradientWatch | None:
+        """What looks after gradients that backward averages, if it does."""
+        return None
+
+    # -- attributes -------------------------------------------------------------------
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module; an error about an index names the embedding and the id."""
+        if self.training:
+            for value in args:
+                if isinstance(value, torch.Tensor) and value.dim() and not value.shape[0]:
+                    warn_of_empty_batch("an argument of the model", value)
+        try:
+            return super().__call__(*args, **kwargs)
+        except (IndexError, RuntimeError) as error:
+            reason = outside_embedding(error, self.module)
+            if reason is None:
+                raise
+            raise IndexError(reason) from error
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__ or hasattr(type(self), name):
+            super().__setattr__(name, value)
+            return
+        self._refuse_unknown_parameters(name, value)
+        setattr(self.module, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__:
+            super().__delattr__(name)
+        else:
+            delattr(self.module, name)
+
+    def _refuse_unknown_parameters(self, name: str, value: Any) -> None:
+        """Raise RuntimeError if training would not know about parameters that are to be added."""
+        found = list(value.parameters()) if isinstance(value, nn.Module) else [value]
+        known = {id(p) for p in self.taken}
+        is_new = any(isinstance(p, nn.Parameter) and id(p) not in known for p in found)
+        if is_new or name == "module":
+            raise RuntimeError(
+                f"{name!r} cannot be set on a model that fleet.distributed_model has returned, for "
+                "workers exchange the parameters that it had then: set it on the model before."
+            )
+
+    def register_buffer(self, *args: Any, **kwargs: Any) -> None:
+        """Register a buffer of the module."""
+        self.module.register_buffer(*args, **kwargs)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """Refuse a new parameter, as training would not know about it."""
+        self._refuse_unknown_parameters(name, param)
+        self.module.register_parameter(name, param)
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """Add a module without parameters of its own."""
+        self._refuse_unknown_parameters(name, module)
+        self.module.add_module(name, module)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.module[key]  # type: ignore[index]  # of nn.Sequential and the like
+
+    def __len__(self) -> int:
+        return len(self.module)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return True
+
+    # -- parts ------------------------------------------------------------------------
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Give the module's parameters, under its own names."""
+        return self.module.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """Give the module's buffers, under its own names."""
+        return self.module.named_buffers(*args, **kwargs)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:  # type: ignore[override]
+        """Give the module and its parts, under its own names."""
+        return self.module.named_modules(*args, **kwargs)
+
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
+        """Give the module's parts, under its own names."""
+        return self.module.named_children()
+
+    def apply(self, fn: Callable[[nn.Module], None]) -> "LooksLikeItsModule":  # type: ignore[override]
+        """Call a function with every part of the module, and with the module."""
+        self.module.apply(fn)
+        return self
+
+    def train(self, mode: bool = True) -> "LooksLikeItsModule":  # type: ignore[override]
+        """Set the module to training or to evaluation."""
+        self.module.train(mode)
+        return self
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "LooksLikeItsModule":  # type: ignore[override]
+        self.module._apply(*args, **kwargs)
+        return self
+
+    # -- state ------------------------------------------------------------------------
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the state of the user's module, under its own names."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load a state of the user's module."""
+        if assign:
+            raise RuntimeError(
+                "load_state_dict(…, assign=True) replaces the parameters that workers exchange: "
+                "leave assign out, or load before fleet.distributed_model."
+            )
+        return self.module.load_state_dict(state_dict, strict=strict)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LooksLikeItsModule":
+        made = LocalModel(copy.deepcopy(self.module, memo))
+        memo[id(self)] = made
+        return made
+
+    def __reduce__(self) -> Any:
+        return LocalModel, (self.module,)
+
+    def _replicate_for_data_parallel(self) -> Any:
+        raise TypeError(
+            "the model that fleet.distributed_model returned is wrapped by DataParallel too: start "
+            "a worker per device with fleetrun instead."
+        )
+
+
+class LocalModel(LooksLikeItsModule):
+    """A module whose backward stays on this worker."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._keep(_is_checked=True)
+
+    def start_equal(self) -> None:
+        """Take over rank 0's values; from now on nobody else may exchange gradients."""
+        module = self.module
+        for tensor in [*module.parameters(), *module.buffers()]:
+            tensor.data.copy_(world.broadcast(tensor.data))
+        module.register_forward_pre_hook(refuse_foreign_ddp)
+        self._keep(_is_checked=False)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module."""
+        if not self._is_checked:
+            self._check_once()
+        return self._inner(*args, **kwargs)
+
+
+class DistributedModel(LooksLikeItsModule):
+    """A module whose gradients are averaged over all workers during backward."""
+
+    _averaging: "GradientAveraging"
+
+    def __init__(self, averaging: "GradientAveraging") -> None:
+        super().__init__(averaging.module)
+        self._keep(_averaging=averaging, _is_checked=False)
+
+    @property
+    def averaging(self) -> "GradientAveraging":
+        """Torch's wrapper that does it."""
+        return self._averaging
+
+    @property
+    def gradient_watch(self) -> GradientWatch:
+        """What looks after the gradients."""
+        return self.averaging.watch
+
+    def no_sync(self) -> AbstractContextManager[Any]:
+        """Keep the gradients of forward passes in this context on this worker."""
+        return self.averaging.no_sync()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module, and let backward average."""
+        if not self._is_checked:
+            self._check_once()
+        refuse_foreign_ddp(self._inner)
+        return self._averaging(*args, **kwargs)
+
+
+class GradientAveraging(FleetWrapper, DistributedDataParallel):
+    """Torch's reducer, with a watch for gradients that do not come to it."""
+
+    watch: GradientWatch
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module, and let backward average."""
+        try:
+            result = super().forward(*args, **kwargs)
+        except RuntimeError as error:
+            if _UNFINISHED not in str(error):
+                raise
+            raise RuntimeError(self.watch.explain_unused()) from error
+        if torch.is_grad_enabled():
+            self.watch.begin_pass(averages=self.require_backward_grad_sync)
+        return result
+
+    def _sync_buffers(self) -> None:
+        with heartbeat.collective("broadcast of buffers"):
+            super()._sync_buffers()
+
+    def leave(self) -> None:
+        """Let go of the process group: the reducer holds it, with the hooks of its messages."""
+        self.watch.end()
+        self.reducer = self.logger = self.process_group = None  # type: ignore[assignment]
+
+
+def wrap(
+    model: nn.Module, job: Job, step: TrainStep, find_unused_parameters: bool = False
+) -> "LooksLikeItsModule":
+    """Return the model as a step trains it, and tell the step."""
+    model = step.memory.prepare(model)
+    trains = any(p.requires_grad for p in model.parameters())
+    wrapped: LooksLikeItsModule
+    if world.is_connected() and trains and step.grad_sync.during_backward:
+        wrapped = wrap_model(
+            model,
+            job.all_reduce,
+            bucket_mb=job.bucket_mb,
+            find_unused_parameters=find_unused_parameters,
+        )
+    else:
+        wrapped = local = LocalModel(model)
+        if world.is_connected():
+            local.start_equal()
+    if type(step.precision) is not Precision:
+        wrapped.forward = step.precision.wrap_forward(wrapped.forward)  # type: ignore[method-assign]
+    step.take_model(model)
+    return wrapped
+
+
+def wrap_model(
+    model: nn.Module,
+    settings: AllReduceSettings,
+    *,
+    bucket_mb: float,
+    find_unused_parameters: bool,
+) -> DistributedModel:
+    """Return the model with gradients averaged over workers during backward.
+
+    Parameters and buffers start as rank 0 has them.
+    """
+    averaging = GradientAveraging(
+        model,
+        find_unused_parameters=find_unused_parameters,
+        gradient_as_bucket_view=True,
+        **_bucket_sizes(bucket_mb),
+    )
+    averaging.watch = GradientWatch(model, finds_unused=find_unused_parameters)
+    world.hold(averaging)
+    if settings.dtype is torch.float16 and not settings.group_size and settings.communicators == 1:
+        averaging.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif settings != AllReduceSettings():  # torch's own hook for bfloat16 is for NCCL alone
+        averaging.register_comm_hook(_HookState(settings), _exchange)
+    return DistributedModel(averaging)
+
+
+def _bucket_sizes(limit_mb: float) -> dict[str, Any]:
+    """Return the arguments that let buckets grow to a size, where this torch has them."""
+    if "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel).parameters:
+        return {"bucket_cap_mb_list": growing_limits(FIRST_MB, limit_mb)}
+    return {"bucket_cap_mb": limit_mb}
+
+
+class _HookState:
+    """What the communication hook needs: how to sum, and a thread to wait for the end in."""
+
+    def __init__(self, settings: AllReduceSettings) -> None:
+        self.all_reduce = GradientAllReduce(settings)
+        self.waiting = ThreadPoolExecutor(1)
+
+
+def _exchange(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average one bucket over all workers."""
+    buffer = bucket.buffer()
+    buffer.div_(dist.get_world_size())
+    handle = state.all_reduce.start(buffer)
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+    def finish() -> None:
+        try:
+            handle.wait()
+        except Exception as error:  # handed on: backward raises it
+            future.set_exception(error)  # type: ignore[arg-type]  # torch's own stub is wrong
+        else:
+            future.set_result(buffer)
+
+    state.waiting.submit(finish)
+    return future

@@ -1,0 +1,207 @@
+"""The distributed optimizer of the eager front end: the composed step behind torch's names and
+Fleet's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from fleetx.fleet.collective.gradient_watch import GradientWatch
+from fleetx.runtime import heartbeat
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.dgc import DgcMomentum, without_held_back
+
+
+class WrappedOptimizer(Optimizer):
+    """An optimizer around another one: torch's names and Fleet's, on the inner one's groups.
+
+    It is an Optimizer, so learning-rate schedulers, GradScaler and state_dict work on it.
+    """
+
+    def __init__(self, inner: Optimizer) -> None:
+        # Optimizer.__init__ is not called: groups, state and hooks are the inner optimizer's.
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The wrapped optimizer's parameter groups."""
+        return self.inner.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """The wrapped optimizer's state."""
+        return self.inner.state
+
+    @property
+    def defaults(self) -> Any:  # type: ignore[override]
+        """The wrapped optimizer's defaults."""
+        return self.inner.defaults
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        self.inner.zero_grad(set_to_none)
+
+    def clear_grad(self) -> None:
+        """Forget the gradients; Fleet's name for `zero_grad`."""
+        self.zero_grad()
+
+    def get_lr(self) -> float:
+        """Return the learning rate of the first group."""
+        return float(self.param_groups[0]["lr"])
+
+    def set_lr(self, value: float) -> None:
+        """Set the learning rate of all groups."""
+        for group in self.param_groups:
+            group["lr"] = value
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the wrapped optimizer's state."""
+        self.inner.load_state_dict(state_dict)
+
+    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; Fleet's name for `load_state_dict`."""
+        self.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters to the wrapped optimizer."""
+        self.inner.add_param_group(param_group)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+
+class DistributedOptimizer(WrappedOptimizer):
+    """A torch optimizer as Fleet hands it back.
+
+    With techniques that act after backward, `step` runs them; without, it is the wrapped
+    optimizer's step. `find_watches` is called before the first step: it checks that a distributed
+    model has the parameters, and returns what is to be asked before each step.
+    """
+
+    def __init__(
+        self,
+        train_step: TrainStep,
+        find_watches: Callable[[], list[GradientWatch]] = list,
+    ) -> None:
+        super().__init__(train_step.update)
+        self.train_step = train_step
+        self._find_watches = find_watches
+        self._watches: list[GradientWatch] | None = None
+        self._saw_backward = False
+        first = next((p for g in self.param_groups for p in g["params"] if p.requires_grad), None)
+        if first is not None:
+            first.register_post_accumulate_grad_hook(self._note_backward)
+
+    def take_step(self, train_step: TrainStep) -> None:
+        """Run another step from now on, on the same parameter groups."""
+        self.train_step, self.inner = train_step, train_step.update
+        self._watches = None
+
+    def _check_gradients(self) -> None:
+        """Refuse to update by gradients that should be averages and are not."""
+        if self._watches is None:
+            self._watches = self._find_watches()
+        for watch in self._watches:
+            watch.check()
+
+    def _note_backward(self, _: torch.Tensor) -> None:
+        self._saw_backward = True
+
+    def step(  # type: ignore[override]
+        self,
+        closure: Callable[[], Any] | None = None,
+        *,
+        loss: torch.Tensor | None = None,
+    ) -> Any:
+        """Update the parameters; techniques that follow the loss are told it by `loss`."""
+        self._saw_backward = False
+        heartbeat.beat()
+        if loss is not None and self.train_step.on_loss is not None:
+            self.train_step.on_loss(loss)
+        if self.train_step.is_plain:
+            if closure is None:
+                self._check_gradients()
+                return self.inner.step()
+            return self.inner.step(self._checked(closure))
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._check_gradients()
+        self.train_step.run(loss)
+        return loss
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return the loss to call `backward` on where amp scales the loss itself; without amp in
+        float16 the loss as it is.
+
+        Plain `loss.backward()` is right for losses made of what the model returns and of
+        parameters. A loss that uses other values from inside the model, or gradients
+        (`create_graph=True`), needs this or `minimize(loss)`.
+        """
+        return self.train_step.precision.scaled(loss)
+
+    @property
+    def is_update_step(self) -> bool:
+        """Whether the next call of `step` updates the parameters; False while `gradient_merge`
+        only adds to what it has collected.
+
+        What `p.grad` holds is the gradient of the last backward pass in either case: the merged
+        one exists inside `step` only, where `strategy.gradient_clip` clips it.
+        """
+        return self.train_step.grad_sync.updates_next()
+
+    def flush(self, *, loss: torch.Tensor | None = None) -> None:
+        """Update with the gradients that `gradient_merge` has collected since the last update, for
+        the end of an epoch whose steps `k_steps` does not divide.
+
+        With `avg` they are divided by the number of steps collected. All workers must call it;
+        nothing is done if none has collected anything. `adaptive_localsgd` needs the last `loss`.
+        """
+        heartbeat.beat()
+        self.train_step.flush(loss)
+
+    def _checked(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a closure that checks the gradients it has computed."""
+
+        def run() -> Any:
+            loss = closure()
+            self._check_gradients()
+            return loss
+
+        return run
+
+    def minimize(self, loss: torch.Tensor, *_: Any, **__: Any) -> tuple[None, list[Any]]:
+        """Run backward, unless the script has, and update the parameters."""
+        if not self._saw_backward:
+            self.inner.zero_grad()
+            self.train_step.precision.scaled(loss).backward()  # type: ignore[no-untyped-call]
+        pairs = [(p, p.grad) for g in self.param_groups for p in g["params"] if p.grad is not None]
+        self.step(loss=loss)
+        return None, pairs
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state, and under "fleet" that of the techniques."""
+        state = self.inner.state_dict()
+        techniques = self.train_step.state_dict()
+        return {**state, "fleet": techniques} if techniques else state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` returned."""
+        rest = dict(state_dict)
+        techniques = rest.pop("fleet", {})
+        self.train_step.load_state_dict(techniques)
+        if not isinstance(self.inner, DgcMomentum):
+            rest = without_held_back(rest, techniques)
+        self.inner.load_state_dict(rest)

@@ -1,0 +1,78 @@
+"""Naming to the monitor what a session trains, so that it can be measured if somebody asks.
+
+Nothing is attached to a step here: the monitor does that while it measures, and only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from fleetx.fleet.collective.explain import Explanation, memory, size
+from fleetx.fleet.roles.role_maker import RoleMakerBase
+from fleetx.fleet.servers.training_mode import ServerMode
+from fleetx.monitor import run
+from fleetx.monitor.eager import EagerTarget, ServedTarget
+from fleetx.monitor.programs import ProgramTarget
+from fleetx.monitor.targets import targets
+from fleetx.static.program import Program
+from fleetx.step.train_step import TrainStep
+
+
+def observe_session(role: RoleMakerBase, *, has_group: bool) -> None:
+    """A session begins: measure it if the environment asks for it."""
+    asked = run.begin_session()
+    if asked is not None and role.is_worker():
+        rank, workers = role.worker_index(), role.worker_num()
+        run.start(replace(asked, rank=rank, workers=workers, has_group=has_group))
+
+
+def wants_timeline() -> bool:
+    """Tell whether the environment asks for a timeline."""
+    return run.asked_settings().timeline is not None
+
+
+def observe_step(step: TrainStep, model: nn.Module | None, explanation: Explanation) -> None:
+    """Name a step of a PyTorch module."""
+    targets.add(id(step), EagerTarget(step, model))
+    run.describe(_rows(explanation))
+
+
+def observe_program(program: Program, loss: str, explanation: Explanation) -> None:
+    """Name a training program."""
+    targets.add(id(program), ProgramTarget(program, loss))
+    run.describe(_rows(explanation))
+
+
+def observe_server_program(program: Program, loss: str, mode: ServerMode) -> None:
+    """Name a training program of a job with parameter servers."""
+    targets.add(id(program), ProgramTarget(program, loss))
+    run.describe(_server_rows(mode))
+
+
+def observe_served(optimizer: Any, model: nn.Module, mode: ServerMode) -> None:
+    """Name a model that trains with parameter servers."""
+    targets.add(id(optimizer), ServedTarget(optimizer, model))
+    run.describe(_server_rows(mode))
+
+
+def _rows(explanation: Explanation) -> Sequence[dict[str, Any]]:
+    return [
+        {
+            "stage": str(row.stage),
+            "technique": row.technique,
+            "settings": row.settings,
+            "sent": size(row.bytes_sent) if row.bytes_sent else "-",
+            "memory": memory(row.memory),
+        }
+        for row in explanation.rows
+    ]
+
+
+def _server_rows(mode: ServerMode) -> Sequence[dict[str, Any]]:
+    every = f", every {mode.k_steps} steps" if mode.kind == "geo" else ""
+    row = {"technique": "parameter servers", "settings": mode.kind + every}
+    return [{"stage": stage, **row} for stage in ("grad_sync", "update", "param_sync")]

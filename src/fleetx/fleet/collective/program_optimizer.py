@@ -1,0 +1,59 @@
+"""The distributed optimizer of the static front end: `minimize` also writes the communication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fleetx.fleet.collective.auto_program import ProgramSearch
+from fleetx.fleet.collective.explain import announce
+from fleetx.fleet.collective.observing import observe_program
+from fleetx.fleet.collective.program_writing import write_step
+from fleetx.fleet.paddle_rules.server_auto import with_mode
+from fleetx.fleet.servers.job import server_techniques
+from fleetx.static.program import default_startup_program
+
+if TYPE_CHECKING:
+    from fleetx.fleet.session import Fleet
+
+
+class StaticDistributedOptimizer:
+    """An optimizer of programs that trains on all workers."""
+
+    def __init__(self, fleet: Fleet, inner: Any) -> None:
+        self._fleet = fleet
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def minimize(
+        self,
+        loss: Any,
+        startup_program: Any = None,
+        parameter_list: Sequence[Any] | None = None,
+        no_grad_set: Any = None,
+    ) -> Any:
+        """Append backward, communication and update for `loss`; return (update ops, pairs)."""
+        fleet = self._fleet
+        startup = default_startup_program() if startup_program is None else startup_program
+        more = {"parameter_list": parameter_list, "no_grad_set": no_grad_set}
+        if fleet._servers is not None:
+            fleet._adopt(with_mode(fleet._strategy, self.inner, loss.block.program))
+            chosen = server_techniques(fleet, self.inner)
+            return fleet._servers.minimize(
+                self.inner, loss, startup, fleet._strategy, chosen, **more
+            )
+        search = None
+        if fleet._searches():
+            search = ProgramSearch(fleet, self.inner, loss, startup, more)
+        job, techniques = fleet._choose(self.inner)
+        result, fleet._collective = write_step(self.inner, loss, startup, job, techniques, **more)
+        observe_program(loss.block.program, loss.name, fleet._collective.explanation)
+        if search is None:
+            announce(fleet._collective.explanation)
+        else:
+            loss.block.program.binding.first_run = search.decide
+        return result

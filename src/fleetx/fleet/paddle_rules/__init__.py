@@ -1,0 +1,1 @@
+"""How Paddle selects, drops and names things, and the interfaces of its 1.x."""

@@ -1,0 +1,59 @@
+"""`auto` in a job with parameter servers, as the package `paddle` has it.
+
+Paddle measures nothing there: with SGD, where five copies of the parameters and what a batch of
+1024 samples computes fit into the free memory, workers train by themselves and exchange differences
+every 800 steps; otherwise they train asynchronously.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import os
+from typing import Any
+
+from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
+from fleetx.static.dtypes import to_torch
+from fleetx.static.program import Program
+from fleetx.static.variable import Variable
+
+GEO_STEPS = 800
+_BATCH = 1024
+_COPIES = 5
+_log = logging.getLogger("fleetx.fleet")
+
+
+def with_mode(strategy: Any, optimizer: Any, program: Program) -> Any:
+    """Return a strategy that says how to train, if it left that to `auto`; otherwise itself."""
+    if not isinstance(strategy, DistributedStrategy) or not strategy.drops_conflicts:
+        return strategy
+    undecided = strategy.auto and strategy.a_sync_configs["k_steps"] < 0
+    if not undecided or not strategy.auto_applies():
+        return strategy
+    steps = GEO_STEPS if _trains_alone(optimizer, program) else 0
+    chosen = copy.deepcopy(strategy)
+    chosen.a_sync = True
+    chosen.a_sync_configs = {"k_steps": steps}
+    _log.info("strategy.auto: %s", f"geo, every {steps} steps" if steps else "async")
+    return chosen
+
+
+def _trains_alone(optimizer: Any, program: Program) -> bool:
+    if type(optimizer).__name__.removesuffix("Optimizer") != "SGD":
+        return False
+    variables = program.global_block().vars.values()
+    kept = sum(_bytes(var) for var in variables if var.persistable)
+    passing = sum(_bytes(var) for var in variables if not var.persistable)
+    return _COPIES * kept + passing < _free_memory()
+
+
+def _bytes(var: Variable) -> int:
+    if var.dtype is None:
+        return 0
+    extents = [_BATCH if extent < 0 else extent for extent in var.shape]
+    return math.prod(extents) * to_torch(var.dtype).itemsize
+
+
+def _free_memory() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,136 @@
+"""DistributeTranspiler: Paddle 1.x's way to divide a program, without a fleet.
+
+    t = DistributeTranspiler()
+    t.transpile(trainer_id, pservers="10.0.0.1:6174,10.0.0.2:6174", trainers=2)
+    # a server:  executor.run(t.get_startup_program(endpoint)), executor.run(pserver_program)
+    # a worker:  executor.run(startup_program), executor.run(t.get_trainer_program(), ...) …
+
+The program that `minimize` has completed becomes a worker's, in place. A worker connects when
+`get_trainer_program` is called and says farewell when its executor is closed or its process ends
+well; servers end after the last farewell.
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import sys
+
+from fleetx.fleet.paddle_rules.server_config import DistributeTranspilerConfig
+from fleetx.fleet.paddle_rules.server_strategy import strategy_of
+from fleetx.fleet.roles.role_maker import Role, UserDefinedRoleMaker
+from fleetx.fleet.servers.job import ServerJob
+from fleetx.fleet.servers.program_link import ServerLink
+from fleetx.static.program import Program, default_main_program, default_startup_program
+
+
+class DistributeTranspiler:
+    """Divides a program between workers and parameter servers."""
+
+    def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
+        if config is not None and not isinstance(config, DistributeTranspilerConfig):
+            raise TypeError(
+                f"config must be a DistributeTranspilerConfig, not {type(config).__name__}."
+            )
+        self.config = config or DistributeTranspilerConfig()
+        self._servers: list[str] = []
+        self._trainers = 1
+        self._job: ServerJob | None = None
+        self._main: Program | None = None
+        self._is_worker = False
+
+    def transpile(
+        self,
+        trainer_id: int,
+        program: Program | None = None,
+        pservers: str = "127.0.0.1:6174",
+        trainers: int | str = 1,
+        sync_mode: bool = True,
+        startup_program: Program | None = None,
+        current_endpoint: str = "127.0.0.1:6174",
+    ) -> None:
+        """Turn a program and its startup program into a worker's.
+
+        Args:
+            trainer_id: the number of this worker; any number in a server.
+            program: what `minimize` was called on; the default main program if None.
+            pservers: the servers' addresses, "ip:port,ip:port".
+            trainers: the number of workers.
+            sync_mode: whether every step waits for all workers.
+            startup_program: the default one if None.
+            current_endpoint: for collective training, which is not done here.
+        """
+        main = default_main_program() if program is None else program
+        startup = default_startup_program() if startup_program is None else startup_program
+        config = copy.copy(self.config)
+        if config.mode != "pserver" or not isinstance(trainers, int):
+            raise ValueError(
+                f"config.mode is {config.mode!r} and trainers {trainers!r}: DistributeTranspiler "
+                "divides programs for parameter servers ('pserver', a number of workers); for "
+                "collective training use fleet.init(is_collective=True)."
+            )
+        if main.binding.updated_by is None:
+            raise ValueError(
+                "the program has no updates: call optimizer.minimize(loss) before transpile()."
+            )
+        config.sync_mode = sync_mode
+        if not sync_mode and not config.half_async:
+            config.runtime_split_send_recv = True  # what asynchronous training is told by
+        self._servers, self._trainers = pservers.split(","), trainers
+        role = UserDefinedRoleMaker(trainer_id, Role.WORKER, trainers, self._servers)
+        self._job = ServerJob(role)
+        self._job.write_programs(main, startup, main.binding.updated_by, strategy_of(config))
+        self._main = main
+
+    def get_trainer_program(self, wait_port: bool = True) -> Program:
+        """Return the worker's program; this process is a worker from now on."""
+        job, main = self._transpiled()
+        if not self._is_worker:
+            self._is_worker = True
+            job.init_worker()
+            assert isinstance(main.binding.servers, ServerLink)
+            main.binding.servers.on_close = self._farewell
+            atexit.register(self._at_exit)
+        return main
+
+    def get_pserver_program(self, endpoint: str) -> Program:
+        """Return the program of the server at an address."""
+        return self.get_pserver_programs(endpoint)[0]
+
+    def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
+        """Return the programs of the server at an address: main and startup."""
+        self._transpiled()
+        if endpoint not in self._servers:
+            raise ValueError(
+                f"{endpoint!r} is none of the servers that transpile() was given: "
+                f"{', '.join(self._servers)}."
+            )
+        index = self._servers.index(endpoint)
+        role = UserDefinedRoleMaker(index, Role.SERVER, self._trainers, self._servers)
+        main, startup = Program(), Program()
+        ServerJob(role).write_server(main, startup)
+        return main, startup
+
+    def get_startup_program(
+        self,
+        endpoint: str,
+        pserver_program: Program | None = None,
+        startup_program: Program | None = None,
+    ) -> Program:
+        """Return the startup program of a server: nothing to do, workers bring the values."""
+        return self.get_pserver_programs(endpoint)[1]
+
+    def _transpiled(self) -> tuple[ServerJob, Program]:
+        if self._job is None or self._main is None:
+            raise RuntimeError("call transpile() first.")
+        return self._job, self._main
+
+    def _farewell(self) -> None:
+        if self._is_worker and self._job is not None:
+            self._is_worker = False
+            self._job.stop_worker()
+
+    def _at_exit(self) -> None:
+        # A process that ends by an exception has not finished its work; servers notice its end.
+        if getattr(sys, "last_value", None) is None:
+            self._farewell()

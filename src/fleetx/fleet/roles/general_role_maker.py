@@ -1,0 +1,65 @@
+"""A role maker for server jobs whose processes meet in a folder, or at an address, that the script
+names.
+
+Roles come from the environment, as with PaddleCloudRoleMaker; a server may be told its number by
+PADDLE_PSERVER_ID instead of its address.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.comm.role_groups import meet
+from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker
+from fleetx.runtime import role_environment
+
+
+class GeneralRoleMaker(PaddleCloudRoleMaker):
+    """Reads the role from the environment; groups meet where its arguments say.
+
+    Args:
+        path: a folder that all processes see, in which they meet; or
+        http_ip_port: 'ip:port', an address of the first worker's machine; without either, or with
+            PADDLE_IS_BARRIER_ALL_ROLE=0, there are no groups.
+        hdfs_name, hdfs_ugi: of the HDFS that `path` is in; only an ordinary folder will do here.
+        init_timeout_seconds, run_timeout_seconds: kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str = "",
+        http_ip_port: str = "",
+        hdfs_name: str = "",
+        hdfs_ugi: str = "",
+        init_timeout_seconds: int = 3600,
+        run_timeout_seconds: int = 9999999,
+        **_: Any,
+    ) -> None:
+        super().__init__(is_collective=False)
+        if hdfs_name and not hdfs_name.startswith("file:"):
+            raise ValueError(
+                f"hdfs_name is {hdfs_name!r}, but processes cannot meet in an HDFS here: give a "
+                "path that all machines mount, or http_ip_port."
+            )
+        self._rendezvous = role_environment.general_rendezvous(
+            path.rstrip("/") or path, http_ip_port
+        )
+        self.current_endpoint = ""
+
+    def _find_role(self) -> None:
+        job = role_environment.detect_general_job()
+        self._take_place(job)
+        self.current_endpoint = job.current_endpoint
+
+    def _join_groups(self) -> None:
+        if self._rendezvous is None:
+            return
+        found = meet(
+            self._rendezvous,
+            is_server=self.is_server(),
+            index=self._current_id,
+            worker_num=self._trainers_num,
+            server_num=len(self._server_endpoints),
+        )
+        self._keep_groups(found)

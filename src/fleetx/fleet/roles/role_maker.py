@@ -1,0 +1,432 @@
+"""Role makers: who this process is in a training job, and who the others are.
+
+`PaddleCloudRoleMaker` reads it from the environment, whoever launched the process (fleetrun,
+torchrun, srun, mpirun, PaddleCloud); the user-defined ones are told by the script. A role is worked
+out on the first question, or by `generate_role`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import torch
+
+from fleetx import comm
+from fleetx.comm.device import device_of_worker
+from fleetx.comm.role_groups import WORLDS, TrainingGroup, meet
+from fleetx.fleet.roles import host_values
+from fleetx.runtime import role_environment, worker_environment
+from fleetx.runtime.role_environment import ServerJob
+from fleetx.runtime.server_support import ServerSupport, detect_server_support
+from fleetx.runtime.worker_environment import WorkerEnvironment
+
+
+class Role(IntEnum):
+    """What a process does."""
+
+    WORKER = 1
+    SERVER = 2
+    HETER_WORKER = 3
+    ALL = 4
+
+
+class RoleMakerBase:
+    """Says who this process is. A subclass fills the attributes below in `_find_role`."""
+
+    def __init__(self, is_collective: bool = False) -> None:
+        self.is_collective = is_collective
+        self._role: Role | int | None = None
+        self._current_id = -1
+        self._trainers_num = 0
+        self._worker_endpoints: list[str] = []
+        self._server_endpoints: list[str] = []
+        self._heter_endpoints: list[str] = []
+        self._role_is_generated = False
+        self._non_distributed = False
+        self._worker_environment: WorkerEnvironment | None = None
+        self._groups: dict[str, host_values.OwnChannel] = {}
+        self._meet_workers: Callable[[], host_values.OwnChannel] | None = None
+
+    def generate_role(self) -> None:
+        """Work out who this process is, once."""
+        if not self._role_is_generated:
+            self._find_role()
+            self._role_is_generated = True
+            self._join_groups()
+
+    def _find_role(self) -> None:
+        """Fill in who this process is; the base class knows nothing."""
+
+    def _join_groups(self) -> None:
+        """Meet the other processes, where the role maker is to do that by itself."""
+
+    def _require_role(self) -> None:
+        self.generate_role()
+        if self._role is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} does not say what this process is: use "
+                "PaddleCloudRoleMaker, or a role maker to which the script tells it."
+            )
+
+    # -- who this is ------------------------------------------------------------------
+    def is_worker(self) -> bool:
+        """Tell whether this process trains."""
+        self._require_role()
+        return self._role == Role.WORKER
+
+    def is_server(self) -> bool:
+        """Tell whether this process keeps parameters for workers."""
+        self._require_role()
+        return self._role == Role.SERVER
+
+    def is_heter_worker(self) -> bool:
+        """Tell whether this process computes a part of the workers' models."""
+        self._require_role()
+        return self._role == Role.HETER_WORKER
+
+    def is_first_worker(self) -> bool:
+        """Tell whether this is worker 0."""
+        return self.is_worker() and self.worker_index() == 0
+
+    def worker_index(self) -> int:
+        """Return this worker's number, from 0."""
+        self._require_role()
+        return self._current_id
+
+    def server_index(self) -> int:
+        """Return this server's number, from 0."""
+        self._require_role()
+        return self._current_id
+
+    def role_id(self) -> int:
+        """Return this process's number among those of its role."""
+        return self.worker_index() if self.is_worker() else self.server_index()
+
+    def is_non_distributed(self) -> bool:
+        """Tell whether nobody launched this process: it trains alone."""
+        self.generate_role()
+        return self._non_distributed
+
+    # -- who the others are -----------------------------------------------------------
+    def worker_num(self) -> int:
+        """Return the number of workers."""
+        self._require_role()
+        return self._trainers_num
+
+    def server_num(self) -> int:
+        """Return the number of servers."""
+        self._require_role()
+        return len(self._server_endpoints)
+
+    def heter_worker_num(self) -> int:
+        """Return the number of processes that compute parts of the workers' models."""
+        self._require_role()
+        return len(self._heter_endpoints)
+
+    def worker_endpoints(self) -> list[str]:
+        """Return the addresses of the workers."""
+        self.generate_role()
+        return list(self._worker_endpoints)
+
+    def server_endpoints(self) -> list[str]:
+        """Return the addresses of the servers."""
+        self.generate_role()
+        return list(self._server_endpoints)
+
+    def server_support(self) -> ServerSupport:
+        """Return the job's keys, and where a server keeps its state."""
+        return detect_server_support()
+
+    def node_num(self) -> int:
+        """Return the number of machines with workers."""
+        self._require_role()
+        if self._worker_environment is not None:
+            return self._worker_environment.node_count
+        return len({endpoint.rsplit(":", 1)[0] for endpoint in self._worker_endpoints})
+
+    def local_rank(self) -> int:
+        """Return this worker's number on its machine."""
+        return self.worker.local_rank
+
+    @property
+    def worker(self) -> WorkerEnvironment:
+        """This worker's place among all workers, as communication needs it."""
+        if not self.is_worker():
+            raise RuntimeError("this process is not a worker, so it has no place among them.")
+        if self._worker_environment is None:
+            endpoints = self.worker_endpoints()
+            if endpoints:
+                return worker_environment.from_endpoints(endpoints, self.worker_index())
+            return WorkerEnvironment(rank=self.worker_index(), world_size=self.worker_num())
+        return self._worker_environment
+
+    def to_string(self) -> str:
+        """Return who this process is and who the others are, in one line."""
+        return (
+            f"role: {self._role}, current_id: {self._current_id}, worker_endpoints: "
+            f"{self._worker_endpoints}, server_endpoints: {self._server_endpoints}"
+        )
+
+    __str__ = to_string
+
+    # -- talking to the others --------------------------------------------------------
+    def connect(
+        self,
+        *,
+        timeout_seconds: float = 300.0,
+        asked: Mapping[str, str] | None = None,
+        later: bool = False,
+    ) -> None:
+        """Meet the other workers of a collective job; nothing to do if they have met.
+
+        Args:
+            timeout_seconds: how long to wait for workers that have not come yet.
+            asked: what this worker was asked for, to be compared with the others.
+            later: meet at the first communication instead of now.
+        """
+        if self.is_collective:
+            device = device_of_worker(self.local_rank())
+            if not torch.distributed.is_initialized():
+                torch.get_device_module(device).set_device(device)
+            comm.connect(
+                self.worker, device, timeout_seconds=timeout_seconds, asked=asked, later=later
+            )
+
+    def meet_workers_by(self, meet: Callable[[], host_values.OwnChannel]) -> None:
+        """Say how the workers of a server job form a group when they first need one."""
+        self._meet_workers = meet
+
+    def _keep_groups(self, groups: Mapping[str, host_values.OwnChannel]) -> None:
+        self._groups = dict(groups)
+        # A group whose threads still run when the interpreter ends makes the process abort; to let
+        # go of it is not enough where a traceback holds it too.
+        for group in groups.values():
+            atexit.register(group.close)
+
+    def _channel(self, comm_world: str) -> host_values.Channel | None:
+        """Return the group of a world; None in a parameter-server job without groups."""
+        if comm_world not in WORLDS:
+            raise ValueError(
+                f"argument error, comm_world must in {list(WORLDS)}, not {comm_world!r}."
+            )
+        self._require_role()
+        if self.is_collective and comm_world == "server":
+            raise ValueError("a collective job has no servers: use comm_world='worker'.")
+        if self.is_collective or self._non_distributed:
+            self.connect()
+            return TrainingGroup()
+        if comm_world == "worker" and not self._groups and self._meet_workers is not None:
+            self._keep_groups({"worker": self._meet_workers()})
+        if not self._groups:
+            warnings.warn(
+                "gloo is not initialized, will not communicator with other nodes: set "
+                "PADDLE_WITH_GLOO to 1 or 2, and PADDLE_GLOO_RENDEZVOUS.",
+                stacklevel=4,
+            )
+            return None
+        if comm_world not in self._groups:
+            raise ValueError(
+                f"this process is in the groups {sorted(self._groups)}, not in {comm_world!r}; "
+                "PADDLE_WITH_GLOO=2 makes one of all processes."
+            )
+        return self._groups[comm_world]
+
+    def all_gather(self, value: Any, comm_world: str = "worker") -> Any:
+        """Return the numbers or arrays of all processes of a world, by rank."""
+        channel = self._channel(comm_world)
+        return value if channel is None else host_values.all_gather(channel, value)
+
+    def all_reduce(self, value: Any, mode: str = "sum", comm_world: str = "worker") -> Any:
+        """Return the numbers or arrays of all processes of a world reduced: sum, max or min."""
+        channel = self._channel(comm_world)
+        return value if channel is None else host_values.all_reduce(channel, value, mode)
+
+    def exchange(self, parcels: list[Any]) -> list[Any]:
+        """Send one array of bytes to each worker; return what the workers sent, by rank."""
+        channel = self._channel("worker")
+        if channel is None:
+            raise RuntimeError(
+                "workers cannot exchange anything: call fleet.init_worker() first, or set "
+                "PADDLE_WITH_GLOO to 1 and PADDLE_GLOO_RENDEZVOUS."
+            )
+        return host_values.exchange(channel, self.worker_index(), parcels)
+
+    def all_reduce_worker(self, input: Any, output: Any, mode: str = "sum") -> None:
+        """Reduce 1-D arrays or lists over all workers into `output`, in place."""
+        output[:] = self.all_reduce(input, mode)
+
+    def barrier(self, comm_world: str = "worker") -> None:
+        """Wait until all processes of a world have come here."""
+        channel = self._channel(comm_world)
+        if channel is not None:
+            channel.barrier()
+
+    def barrier_worker(self) -> None:
+        """Wait until all workers have come here."""
+        self.barrier("worker")
+
+    def barrier_all(self) -> None:
+        """Wait until all workers and servers have come here."""
+        self.barrier("all")
+
+
+class PaddleCloudRoleMaker(RoleMakerBase):
+    """Reads the role from the environment.
+
+    A collective worker is found in the variables of fleetrun, torchrun, Slurm or MPI. A process of
+    a parameter-server job is found in PADDLE_PSERVERS_IP_PORT_LIST and the variables with it.
+    """
+
+    _endpoints_decide = False  # see worker_environment.detect
+
+    def _find_role(self) -> None:
+        if self.is_collective:
+            self._find_worker()
+        else:
+            self._find_in_server_job()
+
+    def _find_worker(self) -> None:
+        worker = worker_environment.detect(endpoints_decide=self._endpoints_decide)
+        self._worker_environment = worker
+        self._role = Role.WORKER
+        self._current_id = worker.rank
+        self._trainers_num = worker.world_size
+        self._worker_endpoints = list(worker.endpoints)
+        self._non_distributed = worker.launcher == "none"
+
+    def _find_in_server_job(self) -> None:
+        job = role_environment.detect_server_job()
+        if job is None:
+            self._role, self._current_id, self._trainers_num = Role.WORKER, 0, 1
+            self._worker_environment = WorkerEnvironment()
+            self._non_distributed = True
+            return
+        self._take_place(job)
+
+    def _take_place(self, job: ServerJob) -> None:
+        roles = {"TRAINER": Role.WORKER, "PSERVER": Role.SERVER}
+        self._role = roles.get(job.role, Role.HETER_WORKER)
+        self._current_id = job.index
+        self._trainers_num = job.worker_num
+        self._server_endpoints = list(job.server_endpoints)
+        self._worker_endpoints = list(job.worker_endpoints)
+        self._heter_endpoints = list(job.heter_endpoints)
+
+    def _join_groups(self) -> None:
+        first = self._worker_endpoints[0] if self.is_collective else ""
+        rendezvous = role_environment.detect_rendezvous(first_worker=first)
+        # Collective workers have the group that they train with.
+        if rendezvous is None or self.is_collective or self._non_distributed:
+            return
+        found = meet(
+            rendezvous,
+            is_server=self.is_server(),
+            index=self._current_id,
+            worker_num=self._trainers_num,
+            server_num=len(self._server_endpoints),
+        )
+        self._keep_groups(found)
+
+
+def check_endpoints(
+    name: str, endpoints: Any, *, at_least: int = 1, unique: bool = True
+) -> list[str]:
+    """Return a list of addresses after checking that it is one."""
+    if not isinstance(endpoints, list | tuple):
+        raise TypeError(f"{name} must be as string list, not {endpoints!r}.")
+    for endpoint in endpoints:
+        if not isinstance(endpoint, str):
+            raise TypeError(
+                f"every element in {name} list must be as string, but one is {endpoint!r}."
+            )
+    if len(endpoints) < at_least:
+        raise ValueError(f"the length of {name} list must be greater than 0.")
+    if unique and len(set(endpoints)) != len(endpoints):
+        twice = sorted({e for e in endpoints if list(endpoints).count(e) > 1})
+        raise ValueError(f"{name} can't have duplicate elements, but has {', '.join(twice)} twice.")
+    return list(endpoints)
+
+
+def _check_index(current_id: Any, count: int, among: str) -> int:
+    if not isinstance(current_id, int) or isinstance(current_id, bool):
+        raise TypeError(f"current_id must be as int, not {current_id!r}.")
+    if current_id < 0:
+        raise ValueError(f"current_id must be greater than or equal to 0, not {current_id}.")
+    if count and current_id >= count:
+        raise ValueError(
+            f"current_id must be less than or equal to len({among}) - 1, but it is {current_id} "
+            f"and there are {count}."
+        )
+    return current_id
+
+
+class UserDefinedRoleMaker(RoleMakerBase):
+    """Is told by the script who this process is.
+
+    Args:
+        current_id: its number among the processes of its role.
+        role: Role.WORKER or Role.SERVER.
+        worker_num: the number of workers; 0 for as many as there are worker_endpoints.
+        server_endpoints: the servers' addresses, 'ip:port'; a collective job has none.
+        worker_endpoints: the workers' addresses; collective workers meet at the first one.
+        is_collective: workers train by collective communication, without servers.
+        unique: refuse an address that is listed twice.
+    """
+
+    def __init__(
+        self,
+        current_id: int = 0,
+        role: Role | int = Role.WORKER,
+        worker_num: int = 0,
+        server_endpoints: Sequence[str] | None = None,
+        *,
+        worker_endpoints: Sequence[str] | None = None,
+        is_collective: bool = False,
+        unique: bool = True,
+    ) -> None:
+        super().__init__(is_collective)
+        if is_collective:
+            self._join_workers(current_id, worker_endpoints)
+            return
+        servers = check_endpoints("server_endpoints", server_endpoints, unique=unique)
+        known = worker_endpoints or []
+        workers = check_endpoints("worker_endpoints", known, at_least=0, unique=unique)
+        if role not in (Role.WORKER, Role.SERVER):
+            raise TypeError(f"role must be as Role: Role.WORKER or Role.SERVER, not {role!r}.")
+        if not isinstance(worker_num, int) or isinstance(worker_num, bool):
+            raise TypeError(f"worker_num must be as int, not {worker_num!r}.")
+        worker_num = worker_num or len(workers)
+        if worker_num <= 0:
+            raise ValueError(
+                f"worker_num must be greater than 0, not {worker_num}; give worker_num or "
+                "worker_endpoints."
+            )
+        self._role = Role(role)
+        of_servers = (len(servers), "server_endpoints") if role == Role.SERVER else (0, "")
+        self._current_id = _check_index(current_id, *of_servers)
+        self._trainers_num = worker_num
+        self._server_endpoints, self._worker_endpoints = servers, workers
+
+    def _join_workers(self, current_id: int, worker_endpoints: Sequence[str] | None) -> None:
+        workers = check_endpoints("worker_endpoints", worker_endpoints)
+        self._role = Role.WORKER
+        self._current_id = _check_index(current_id, len(workers), "worker_endpoints")
+        self._trainers_num = len(workers)
+        self._worker_endpoints = workers
+        self._worker_environment = worker_environment.from_endpoints(workers, self._current_id)
+
+
+class UserDefinedCollectiveRoleMaker(UserDefinedRoleMaker):
+    """Is told by the script who this worker of a collective job is.
+
+    Args:
+        current_id: its number among the workers.
+        worker_endpoints: the addresses of all workers, 'ip:port'; they meet at the first one.
+    """
+
+    def __init__(self, current_id: int = 0, worker_endpoints: Sequence[str] | None = None) -> None:
+        super().__init__(current_id, worker_endpoints=worker_endpoints, is_collective=True)

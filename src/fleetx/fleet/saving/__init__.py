@@ -1,0 +1,1 @@
+"""Saving and resuming: models, checkpoints, and checkpoints of another number of workers."""

@@ -1,0 +1,230 @@
+"""A worker program's link to the servers: what its ops `send`, `recv` and look-ups talk to.
+
+It starts when both the startup program has been run and `fleet.init_worker()` has been called, in
+either order: then worker 0 has given the first values, and every worker has fetched them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.fleet.servers.fed_ids import FedIds, fed_tensor
+from fleetx.fleet.servers.program_tables import ProgramTables
+from fleetx.fleet.servers.training_mode import ServerMode
+from fleetx.kernels.index import check_range, integer_ids
+from fleetx.ps.client.client import Client
+from fleetx.ps.client.first_rows import MARKER, give_rows, marker_table
+from fleetx.ps.client.row_fetcher import RowFetcher
+from fleetx.ps.modes.mode import Mode
+from fleetx.runtime import heartbeat
+from fleetx.static.program import Program
+from fleetx.static.scope import Scope
+
+_log = logging.getLogger("fleetx.fleet")
+
+
+class ServerLink:
+    """What the ops of one program talk to."""
+
+    def __init__(
+        self, mode: ServerMode, tables: ProgramTables, serve: Callable[[], None] | None = None
+    ) -> None:
+        self._settings = mode
+        self.tables = tables
+        self._serve = serve
+        self._client: Client | None = None
+        self._connect: Callable[[], Client] | None = None
+        self._scope: Scope | None = None
+        self._rows: dict[str, Tensor] = {}
+        self._bound: dict[str, Tensor] = {}
+        self._mode: Mode | None = None
+        self._fetcher: RowFetcher | None = None
+        self._fed_ids = FedIds()
+        self.on_close: Callable[[], None] | None = None
+        """Called when the executor that runs the program is closed."""
+
+    @property
+    def mode(self) -> Mode:
+        """The object that this worker trains with."""
+        if self._mode is None and self._connect is not None:
+            self.connect(self._connect())
+        if self._mode is None:
+            missing = (
+                "call fleet.init_worker()"
+                if self._client is None
+                else "run fleet.startup_program with the executor"
+            )
+            raise RuntimeError(f"this worker has no values from the servers yet: {missing} first.")
+        return self._mode
+
+    @property
+    def is_started(self) -> bool:
+        """Whether this worker trains already."""
+        return self._mode is not None
+
+    # -- the start --------------------------------------------------------------------
+    def connect(self, client: Client) -> None:
+        """Use a client; start if the startup program has been run."""
+        self._client = client
+        if self._scope is not None:
+            self._start(self._scope)
+
+    def join(self, client: Callable[[], Client]) -> None:
+        """Connect now, or when a value of the servers is first needed, as the mode has it."""
+        if self._settings.waits_for_servers:
+            self.connect(client())
+        else:
+            self._connect = client
+
+    def give_rows(self, rows: Mapping[str, Tensor], scope: Scope) -> None:
+        """Keep the first rows of tables for the servers; they leave the scope."""
+        self._rows = dict(rows)
+        for name in rows:
+            scope.var(name).value = None
+
+    def startup_was_run(self, scope: Scope) -> None:
+        """Note that variables have first values; start if the worker is connected."""
+        self._scope = scope
+        if self._client is not None:
+            self._start(scope)
+
+    def _start(self, scope: Scope) -> None:
+        if self._mode is not None:
+            return
+        client = self._client
+        assert client is not None
+        constant = [*self.tables.frozen, marker_table(client.servers)]
+        sparse = [table.spec for table in self.tables.sparse.values()]
+        mode = self._settings.make(client, [*self.tables.dense, *constant], sparse)
+        give_rows(client, sparse, self._rows)
+        self._rows = {}
+        self._bound = {name: _value(scope, name) for name in self.tables.dense_names}
+        step = mode.start({**self._bound, MARKER: torch.ones(1)})
+        mode.pull_dense()
+        for specs in constant:
+            mode.leave_out(specs[0].name)
+        self._mode = mode
+        if step:
+            _log.warning("This worker goes on at step %d of the job.", step)
+
+    # -- the ops ----------------------------------------------------------------------
+    def pull_rows(
+        self,
+        tables: Sequence[str],
+        table_of_ids: Sequence[int],
+        paddings: Sequence[int],
+        ids: Sequence[Tensor],
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """Return per table the rows of its unique ids, per ids their places, per table the ids."""
+        fetcher = self._row_fetcher()
+        places: list[Tensor] = [torch.empty(0)] * len(ids)
+        fetches = []
+        for number, (table, padding) in enumerate(zip(tables, paddings, strict=True)):
+            mine = [i for i, owner in enumerate(table_of_ids) if owner == number]
+            flat = [self._checked(table, ids[i]) for i in mine]
+            fetch = fetcher.fetch(table, flat[0] if len(flat) == 1 else torch.cat(flat), padding)
+            fetches.append(fetch)
+            for i, part in zip(mine, fetch.places.split([len(f) for f in flat]), strict=True):
+                places[i] = part.view(ids[i].shape)
+        with heartbeat.collective("rows from servers"):
+            rows = [fetch.rows.wait() for fetch in fetches]
+        for number, padding in enumerate(paddings):
+            if padding >= 0:
+                rows[number] = torch.cat([rows[number].new_zeros(1, rows[number].shape[1]),
+                                          rows[number]])  # fmt: skip
+        return rows, places, [fetch.keys for fetch in fetches]
+
+    def _checked(self, table: str, ids: Tensor) -> Tensor:
+        """Return the ids of a look-up, flat; rows that worker 0 has given are all there are."""
+        flat = integer_ids(ids, table)
+        declared = self.tables.sparse.get(table)
+        if declared is not None and declared.given:
+            check_range(flat, table, declared.rows)
+        return flat
+
+    def expect(self, program: Program, feed: Mapping[str, Any]) -> None:
+        """Begin to fetch the rows that the run after this one needs, whose feed is known already.
+
+        Only rows of ids that are fed as they are: others are known when they have been computed.
+        """
+        if self._mode is None:
+            return
+        fetcher = self._row_fetcher()
+        for table, names, padding in self._fed_ids.of(program):
+            ids = [fed_tensor(feed.get(name)) for name in names]
+            if all(each is not None for each in ids):
+                flat = [each.reshape(-1).long() for each in ids if each is not None]
+                fetcher.expect(table, torch.cat(flat), padding)
+
+    def _row_fetcher(self) -> RowFetcher:
+        if self._fetcher is None:
+            self._fetcher = RowFetcher(self.mode)
+        return self._fetcher
+
+    def push_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
+        """Hand over the gradients of rows; one more of them than keys is that of the padding."""
+        self.mode.push_sparse(table, keys, gradient[len(gradient) - len(keys) :], rate=rate)
+
+    def push_dense(self, gradients: Mapping[str, Tensor], rate: float | None) -> None:
+        """Hand over the gradients of parameters."""
+        self.mode.push_dense(gradients, rate=rate)
+
+    def end_step(self) -> None:
+        """All gradients of the step are there."""
+        with heartbeat.collective("end of the step on servers"):
+            self.mode.step_end()
+
+    def pull_dense(self, values: Mapping[str, Tensor]) -> None:
+        """Bring parameters up to date, in place."""
+        self._follow(values)
+        with heartbeat.collective("parameters from servers"):
+            self.mode.pull_dense()
+
+    def _follow(self, values: Mapping[str, Tensor]) -> None:
+        # Running the startup program again, or loading, puts other tensors into the scope.
+        if any(self._bound[name] is not value for name, value in values.items()):
+            self._bound.update(values)
+            self.mode.bind(self._bound)
+
+    def close(self) -> None:
+        """The executor of the program is closed."""
+        if self.on_close is not None:
+            self.on_close()
+
+    def serve(self) -> None:
+        """Be a server."""
+        assert self._serve is not None
+        self._serve()
+
+    # -- saving -----------------------------------------------------------------------
+    def refresh(self) -> None:
+        """Fetch the parameters as they are now."""
+        assert self._scope is not None
+        self._follow({name: _value(self._scope, name) for name in self.tables.dense_names})
+        self.mode.settle()
+        self.mode.refresh_dense()
+
+    def whole_table(self, name: str) -> Tensor:
+        """Return all declared rows of a table."""
+        self.mode.settle()
+        count = self.tables.sparse[name].rows
+        parts = [
+            self.mode.client.pull_sparse(name, torch.arange(start, min(start + _CHUNK, count)))
+            for start in range(0, count, _CHUNK)
+        ]
+        return torch.cat(parts)
+
+
+_CHUNK = 1 << 16
+
+
+def _value(scope: Scope, name: str) -> Tensor:
+    found = scope.find_var(name)
+    if found is None or not isinstance(found.value, Tensor):
+        raise RuntimeError(f"parameter {name!r} has no value: run fleet.startup_program first.")
+    return found.value

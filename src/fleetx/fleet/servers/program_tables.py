@@ -1,0 +1,405 @@
+"""The tables of a program's parameters: what servers hold, with the update the program describes.
+
+Everything is read off a program that `minimize` has completed: an update op per parameter with its
+attributes, clips and penalties of the optimizer and of the parameters. A parameter that is only
+looked up with `is_sparse` or `is_distributed`, and whose optimizer works on rows, becomes a sparse
+table; all others are slices of dense ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fleetx.fleet.servers.training_mode import SPLIT_METHODS, ServerMode
+from fleetx.ps.tables.table_spec import (
+    SPARSE_OPTIMIZERS,
+    BlockSpec,
+    ClipSpec,
+    DenseTableSpec,
+    EntrySpec,
+    InitializerSpec,
+    OptimizerSpec,
+    SparseTableSpec,
+)
+from fleetx.ps.wire.partition import slice_parameter
+from fleetx.static.clip import (
+    GradientClipBase,
+    GradientClipByGlobalNorm,
+    GradientClipByNorm,
+    GradientClipByValue,
+)
+from fleetx.static.dtypes import dtype_name
+from fleetx.static.op_registry import get_op
+from fleetx.static.operator import Operator, OpRole
+from fleetx.static.program import Program
+from fleetx.static.regularizer import L1DecayRegularizer, L2DecayRegularizer
+from fleetx.static.variable import Variable
+
+_log = logging.getLogger("fleetx.fleet")
+LOOKUPS = ("lookup_table", "lookup_table_v2")
+_INTERNAL = ("rows", "ctx", "lod")
+_ENTRIES = {"count_filter_entry": "count", "probability_entry": "probability"}
+
+
+@dataclass
+class RowTable:
+    """A parameter whose rows are on servers."""
+
+    spec: SparseTableSpec
+    rows: int
+    """How many rows the program declares."""
+    given: bool
+    """Whether worker 0 gives the first rows, made by its startup program."""
+    padding: int
+    lookups: list[Operator] = field(default_factory=list)
+
+
+@dataclass
+class ProgramTables:
+    """All tables of a program."""
+
+    dense: list[list[DenseTableSpec]] = field(default_factory=list)
+    """Every dense table, as one specification per server."""
+    frozen: list[list[DenseTableSpec]] = field(default_factory=list)
+    """Tables of parameters that are not trained: all workers start with the same."""
+    sparse: dict[str, RowTable] = field(default_factory=dict)
+    rate: str | None = None
+    """The variable of the learning rate."""
+
+    @property
+    def trained(self) -> list[str]:
+        """The names of dense parameters that are updated."""
+        return _names(self.dense)
+
+    @property
+    def dense_names(self) -> list[str]:
+        """The names of all parameters in dense tables."""
+        return _names([*self.dense, *self.frozen])
+
+
+def _names(tables: Sequence[Sequence[DenseTableSpec]]) -> list[str]:
+    return list(dict.fromkeys(b.parameter for t in tables for spec in t for b in spec.blocks))
+
+
+def update_ops(program: Program) -> list[Operator]:
+    """Return the ops that update parameters."""
+    return [
+        op
+        for op in program.global_block().ops
+        if op.op_role & OpRole.Optimize and op.input("Param") and op.input("Grad")
+    ]
+
+
+def find_tables(
+    program: Program, startup: Program, optimizer: Any, mode: ServerMode, servers: int
+) -> ProgramTables:
+    """Return the tables of a completed training program."""
+    block = program.global_block()
+    found = ProgramTables(rate=_rate_name(program, optimizer))
+    dense: list[tuple[Any, OptimizerSpec, dict[str, Any]]] = []
+    updated = set()
+    for op in update_ops(program):
+        param = block.var(op.input("Param")[0])
+        updated.add(param.name)
+        spec, own = _optimizer(op, param, optimizer, startup)
+        table = _row_table(program, startup, param, spec, own, mode, servers)
+        if table is None:
+            dense.append((param, spec, own))
+        else:
+            found.sparse[param.name] = table
+    found.dense = _dense_tables(dense, mode, servers)
+    frozen: list[Any] = [
+        (p, OptimizerSpec(), {}) for p in block.all_parameters() if p.name not in updated
+    ]
+    found.frozen = _dense_tables(frozen, mode, servers, "frozen")
+    return found
+
+
+def _rate_name(program: Program, optimizer: Any) -> str | None:
+    rate = optimizer._global_learning_rate(program)
+    return None if rate is None else rate.name
+
+
+# -- optimizers -----------------------------------------------------------------------------------
+def _optimizer(
+    op: Operator, param: Any, optimizer: Any, startup: Program
+) -> tuple[OptimizerSpec, dict[str, Any]]:
+    """Return the update of a parameter, and what belongs to it alone: fields of its block."""
+    op_def = get_op(op.type)
+    settings = {
+        name: value
+        for name, value in op._attrs.items()
+        if name in op_def.names
+        and name not in _INTERNAL
+        and (value is None or isinstance(value, bool | int | float | str))
+    }
+    if op.type == "adagrad":
+        settings["initial_accumulator_value"] = _first_value(startup, op.input("Moment")[0])
+    factor = param.optimize_attr["learning_rate"]
+    if isinstance(factor, Variable):
+        raise ValueError(
+            f"parameter {param.name!r} has a learning rate variable of its own, which servers do "
+            "not know: give it a number, as a factor of the optimizer's learning rate."
+        )
+    penalty = _penalty(param.regularizer or getattr(optimizer, "regularization", None), param)
+    clip, clipped = _clip(optimizer, param)
+    spec = OptimizerSpec(kind=op.type, clip=clip)
+    own = {"rate_scale": float(factor), "settings": settings, "clipped": clipped, **penalty}
+    return spec, own
+
+
+def _first_value(startup: Program, name: str) -> float:
+    for op in startup.global_block().ops:
+        if op.type == "fill_constant" and name in op.output("Out"):
+            return float(op.attr("value"))
+    return 0.0
+
+
+def _penalty(regularizer: Any, param: Any) -> dict[str, float]:
+    if regularizer is None:
+        return {"l1": 0.0, "l2": 0.0}
+    if isinstance(regularizer, L2DecayRegularizer):
+        return {"l1": 0.0, "l2": float(regularizer._coeff)}
+    if isinstance(regularizer, L1DecayRegularizer):
+        return {"l1": float(regularizer._coeff), "l2": 0.0}
+    raise ValueError(
+        f"parameter {param.name!r} has the regularizer {type(regularizer).__name__}, which servers "
+        "do not know: use L1Decay or L2Decay."
+    )
+
+
+def _clip(optimizer: Any, param: Any) -> tuple[ClipSpec | None, bool]:
+    """Return how a parameter's gradient is clipped, and whether it is."""
+    clip = getattr(optimizer, "_grad_clip", None)
+    if clip is None:
+        clip = getattr(param, "gradient_clip_attr", None)
+    if clip is None:
+        return None, True
+    return _clip_spec(clip, param), clip._needs_clip(param)
+
+
+def _clip_spec(clip: GradientClipBase, param: Any) -> ClipSpec:
+    if isinstance(clip, GradientClipByValue):
+        return ClipSpec(kind="value", limit=clip.max, low=clip.min)
+    if isinstance(clip, GradientClipByNorm):
+        return ClipSpec(kind="norm", limit=clip.clip_norm)
+    if isinstance(clip, GradientClipByGlobalNorm):
+        return ClipSpec(kind="global_norm", limit=clip.clip_norm)
+    raise ValueError(
+        f"the gradient of {param.name!r} is clipped by {type(clip).__name__}, which servers do not "
+        "know: use GradientClipByValue, ByNorm or ByGlobalNorm."
+    )
+
+
+# -- dense parameters -----------------------------------------------------------------------------
+def _dense_tables(
+    params: Sequence[tuple[Any, OptimizerSpec, Mapping[str, Any]]],
+    mode: ServerMode,
+    servers: int,
+    name: str = "dense",
+) -> list[list[DenseTableSpec]]:
+    groups: dict[tuple[str, ClipSpec | None, str], list[Any]] = {}
+    for param, spec, own in params:
+        key = (spec.kind, spec.clip, dtype_name(param.dtype))
+        groups.setdefault(key, []).append((spec, (param.name, tuple(param.shape), own)))
+    limits = {c.limit for _, c, _ in groups if c is not None and c.kind == "global_norm"}
+    if len(limits) > 1:
+        raise ValueError(
+            "parameters are clipped by their global norm in several groups, which servers cannot "
+            f"keep apart (clip_norm {', '.join(map(str, sorted(limits)))}): use one clip for all."
+        )
+    dispatcher = SPLIT_METHODS[mode.split_method](servers)
+    found = []
+    for number, ((_, _, dtype), members) in enumerate(groups.items()):
+        table = name if number == 0 else f"{name}_{number}"
+        shapes = [shape for _, shape in members]
+        found.append(dense_table(table, dtype, members[0][0], shapes, mode, servers, dispatcher))
+    return found
+
+
+def dense_table(
+    name: str,
+    dtype: str,
+    optimizer: OptimizerSpec,
+    parameters: Iterable[tuple[str, tuple[int, ...], Mapping[str, Any]]],
+    mode: ServerMode,
+    servers: int,
+    dispatcher: Any = None,
+) -> list[DenseTableSpec]:
+    """Return a dense table's specification per server: parameters cut and dealt out.
+
+    `parameters` are names, shapes and fields of their blocks.
+    """
+    dispatcher = dispatcher or SPLIT_METHODS[mode.split_method](servers)
+    blocks: list[list[BlockSpec]] = [[] for _ in range(servers)]
+    for parameter, shape, own in parameters:
+        slices = slice_parameter(
+            parameter,
+            shape,
+            servers=servers,
+            slice_var_up=mode.slice_var_up and not optimizer.needs_whole_parameters,
+            min_block_size=mode.min_block_size,
+        )
+        places = dispatcher.dispatch(part.name for part in slices)
+        for part, place in zip(slices, places, strict=True):
+            blocks[place].append(
+                BlockSpec(
+                    name=part.name, parameter=parameter, shape=part.shape, start=part.start, **own
+                )
+            )
+    return [
+        DenseTableSpec(name=name, dtype=dtype, optimizer=optimizer, blocks=tuple(each))
+        for each in blocks
+    ]
+
+
+# -- rows -----------------------------------------------------------------------------------------
+def _row_table(
+    program: Program,
+    startup: Program,
+    param: Any,
+    optimizer: OptimizerSpec,
+    own: Mapping[str, Any],
+    mode: ServerMode,
+    servers: int,
+) -> RowTable | None:
+    """Return the table of a parameter that is only looked up, None if it has to be dense."""
+    lookups = lookups_of(program, param.name)
+    if not lookups:
+        return None
+    distributed = any(op.attr("is_distributed") for op in lookups)
+    problem = _why_no_rows(lookups, optimizer, own, mode, servers)
+    if problem:
+        if distributed:
+            raise ValueError(f"the table {param.name!r} is on parameter servers, but {problem}.")
+        _log.info("Parameter %r is kept as a dense one, since %s.", param.name, problem)
+        return None
+    spec = SparseTableSpec(
+        name=param.name,
+        dim=int(param.shape[-1]),
+        dtype=dtype_name(param.dtype),
+        initializer=_initializer(startup, param) if distributed else InitializerSpec(),
+        optimizer=replace(
+            optimizer, settings=_row_settings(optimizer.kind, own["settings"]),
+            l1=own["l1"], l2=own["l2"], clip=optimizer.clip if own["clipped"] else None,
+        ),
+        entry=_entry(lookups),
+        seed=_seed(startup, param) if distributed else None,
+    )  # fmt: skip
+    padding = int(lookups[0].attr("padding_idx"))
+    return RowTable(spec, int(param.shape[0]), not distributed, padding, lookups)
+
+
+def lookups_of(program: Program, name: str) -> list[Operator]:
+    """Return the look-ups in a parameter, if nothing else of the forward pass reads it."""
+    found = []
+    for block in program.blocks:
+        for op in block.ops:
+            forward = op.backward_id is None and not op.op_role & OpRole.Optimize
+            if name not in op.input_arg_names or not forward:
+                continue
+            sparse = op.type in LOOKUPS and (op.attr("is_sparse") or op.attr("is_distributed"))
+            if not sparse or block.idx != 0:
+                return []
+            found.append(op)
+    return found
+
+
+def _why_no_rows(
+    lookups: Sequence[Operator],
+    optimizer: OptimizerSpec,
+    own: Mapping[str, Any],
+    mode: ServerMode,
+    servers: int,
+) -> str:
+    kinds = ("sgd",) if mode.updates_on_worker else SPARSE_OPTIMIZERS
+    if optimizer.kind not in kinds:
+        return f"rows are updated by {', '.join(kinds)} in mode {mode.kind!r}, not by " + (
+            repr(optimizer.kind)
+        )
+    clips = optimizer.clip is not None and own["clipped"]
+    if mode.updates_on_worker and (clips or own["l1"] or own["l2"]):
+        return "geo training of rows has neither clips nor penalties"
+    if clips and optimizer.clip.kind == "norm" and servers > 1:  # type: ignore[union-attr]
+        return "its gradient is clipped by its own norm, and its rows are on several servers"
+    if own["rate_scale"] != 1.0:
+        return "it has a factor of the learning rate of its own"
+    if len({op.attr("padding_idx") for op in lookups}) > 1:
+        return "its look-ups have different padding ids"
+    return ""
+
+
+def _row_settings(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of an update op as those of rows."""
+    known = {
+        "sgd": (),
+        "adagrad": ("epsilon", "initial_accumulator_value"),
+        "adam": ("beta1", "beta2", "epsilon"),
+        "ftrl": ("l1", "l2", "lr_power"),
+    }[kind]
+    found = {name: settings[name] for name in known if name in settings}
+    if kind == "adam" and settings.get("use_global_beta_pow") is not None:
+        found["scale_epsilon"] = True
+    return found
+
+
+def _constant(op: Operator) -> InitializerSpec:
+    return InitializerSpec(kind="constant", settings={"value": float(op.attr("value"))})
+
+
+def _uniform(op: Operator) -> InitializerSpec:
+    bounds = {"low": float(op.attr("min")), "high": float(op.attr("max"))}
+    return InitializerSpec(kind="uniform", settings=bounds)
+
+
+def _normal(kind: str) -> Callable[[Operator], InitializerSpec]:
+    def make(op: Operator) -> InitializerSpec:
+        settings = {"mean": float(op.attr("mean")), "std": float(op.attr("std"))}
+        return InitializerSpec(kind=kind, settings=settings)
+
+    return make
+
+
+_INITIALIZERS: dict[str, Callable[[Operator], InitializerSpec]] = {
+    "fill_constant": _constant,
+    "uniform_random": _uniform,
+    "gaussian_random": _normal("normal"),
+    "truncated_gaussian_random": _normal("truncated_normal"),
+}
+
+
+def first_value_op(startup: Program, name: str) -> Operator | None:
+    """Return the op of a startup program that makes a variable."""
+    for op in startup.global_block().ops:
+        if name in op.output_arg_names:
+            return op
+    return None
+
+
+def _initializer(startup: Program, param: Any) -> InitializerSpec:
+    op = first_value_op(startup, param.name)
+    if op is None or op.type not in _INITIALIZERS:
+        made = "nothing" if op is None else repr(op.type)
+        raise ValueError(
+            f"the rows of table {param.name!r} make themselves on servers, which cannot do what "
+            f"{made} does in the startup program: use Constant, Uniform, Normal, TruncatedNormal "
+            "or Xavier."
+        )
+    return _INITIALIZERS[op.type](op)
+
+
+def _seed(startup: Program, param: Any) -> int | None:
+    op = first_value_op(startup, param.name)
+    seed = int(op.attr("seed")) if op is not None and op.has_attr("seed") else 0
+    return seed or None
+
+
+def _entry(lookups: Sequence[Operator]) -> EntrySpec | None:
+    words = {str(op._attrs.get("entry") or "none") for op in lookups} - {"none"}
+    if not words:
+        return None
+    kind, _, value = words.pop().partition(":")
+    return EntrySpec(kind=_ENTRIES[kind], value=float(value))

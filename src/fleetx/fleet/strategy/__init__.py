@@ -1,0 +1,1 @@
+"""The DistributedStrategy: settings, their checks, files and pages; what workers must agree on."""

@@ -1,0 +1,416 @@
+"""A worker's view of all servers: tables by name, values in whole tensors.
+
+    client = Client(["127.0.0.1:6170", "127.0.0.1:6171"], worker=0, workers=2)
+    client.create(specs)                       # one specification per server, or one for all
+    rows = client.pull_sparse("embedding", ids)
+    client.push_sparse("embedding", ids, gradients)
+    client.finish()
+
+Methods whose names begin with `start_` return at once with a `Pending`; tensors that they were
+given must not be changed until its `wait()` has returned.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from fleetx.kernels.index import merge_rows
+from fleetx.ps.client.network_thread import Network
+from fleetx.ps.client.request import ClientSettings, RefusedError, Request
+from fleetx.ps.tables.table_files import finish_save
+from fleetx.ps.tables.table_spec import DenseTableSpec, SparseTableSpec, TableSpec
+from fleetx.ps.wire import messages as wire
+from fleetx.ps.wire.assembly import Message, Tensors
+from fleetx.ps.wire.messages import NO_STEP, Flag, Header, Kind
+from fleetx.ps.wire.partition import split_ids
+
+__all__ = ["Client", "ClientSettings", "Pending", "RefusedError"]
+
+Result = TypeVar("Result")
+
+
+class Pending(Generic[Result]):
+    """Requests under way, and how their answers become a result."""
+
+    def __init__(
+        self, futures: Sequence[Future[Message]], finish: Callable[[list[Message]], Result]
+    ) -> None:
+        self._futures = futures
+        self._finish = finish
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return all(future.done() for future in self._futures)
+
+    def wait(self) -> Result:
+        """Return the result once all answers are there; raises what went wrong."""
+        return self._finish([future.result() for future in self._futures])
+
+
+def _nothing(messages: list[Message]) -> None:
+    return None
+
+
+class Client:
+    """Connections to all servers of a job."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        worker: int = 0,
+        workers: int = 1,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        if not endpoints:
+            raise ValueError("A client needs the endpoint of at least one server (host:port).")
+        if not 0 <= worker < workers:
+            raise ValueError(f"Worker {worker} of {workers} cannot be.")
+        self.worker, self.workers = worker, workers
+        self._network = Network(endpoints, worker, workers, settings or ClientSettings())
+        self.servers = len(endpoints)
+        """The number of servers."""
+        self._specs: dict[str, list[TableSpec]] = {}
+        self._numbers: dict[str, list[int]] = {}
+        self._cursors: dict[tuple[str, int], int] = {}
+        self._barrier: int | None = None
+
+    def _ask(
+        self, server: int, kind: Kind, tensors: Tensors | None = None, **fields: Any
+    ) -> Future[Message]:
+        return self._network.submit(server, Request(Header(kind, **fields), tensors or []))
+
+    def _ask_all(
+        self, kind: Kind, value: dict[str, Any] | None = None, **fields: Any
+    ) -> list[Message]:
+        futures = [
+            self._ask(server, kind, wire.json_body(value) if value is not None else None, **fields)
+            for server in range(self.servers)
+        ]
+        return [future.result() for future in futures]
+
+    @property
+    def life(self) -> int:
+        """A number that no other process of this worker has, before or after."""
+        return self._network.links[0].incarnation
+
+    def welcomes(self) -> list[dict[str, Any]]:
+        """Wait for all servers; return what each said about this worker's earlier life."""
+        return self._network.welcomes()
+
+    # -- tables ---------------------------------------------------------------------------------
+
+    def create(self, specs: TableSpec | Sequence[DenseTableSpec]) -> None:
+        """Make a table on the servers, if it is not there yet.
+
+        A sparse table has one specification for all; a dense one has one per server, each with the
+        blocks that this server holds.
+        """
+        each = list(specs) if isinstance(specs, Sequence) else [specs] * self.servers
+        if len(each) != self.servers:
+            raise ValueError(f"{len(each)} specifications for {self.servers} servers.")
+        futures = [
+            self._ask(server, Kind.CREATE, wire.json_body(spec.to_dict()))
+            for server, spec in enumerate(each)
+        ]
+        self._numbers[each[0].name] = [future.result().header.table for future in futures]
+        self._specs[each[0].name] = list(each)
+
+    def _number(self, table: str, server: int) -> int:
+        if table not in self._numbers:
+            raise KeyError(f"Table {table!r} was not created; there are {sorted(self._numbers)}.")
+        return self._numbers[table][server]
+
+    # -- dense values ---------------------------------------------------------------------------
+
+    def _blocks(self, table: str, server: int) -> list[str]:
+        spec = self._specs[table][server]
+        if not isinstance(spec, DenseTableSpec):
+            raise TypeError(f"Table {table!r} is sparse.")
+        return [block.name for block in spec.blocks]
+
+    def start_dense(
+        self,
+        kind: Kind,
+        table: str,
+        values: Mapping[str, Tensor],
+        *,
+        step: int = NO_STEP,
+        rate: float | None = None,
+        norm: float | None = None,
+        flags: Flag = Flag.NONE,
+        out: Mapping[str, Tensor] | None = None,
+    ) -> Pending[None]:
+        """Send values by block: gradients (PUSH), differences (ADD) or first values (SET).
+
+        The new values of the same blocks after a push are written into the tensors of `out`.
+        """
+        if out is not None:
+            flags |= Flag.FETCH
+        futures, known = [], set()
+        for server in range(self.servers):
+            number = self._number(table, server)
+            names = self._blocks(table, server)
+            known.update(names)
+            tensors = [
+                (key, wire.prepare(values[name]))
+                for key, name in enumerate(names)
+                if name in values
+            ]
+            if tensors:
+                header = Header(kind, flags, table=number, step=step)
+                header.rate, header.norm = _or_nan(rate), _or_nan(norm)
+                request = Request(header, tensors, held=bool(flags & Flag.SYNC))
+                if out is not None:
+                    request.out = [out[name] for name in names if name in values]
+                    request.room = wire.body_size(request.specs)
+                futures.append(self._network.submit(server, request))
+        if not known >= values.keys():
+            raise KeyError(f"Table {table!r} has no blocks {sorted(values.keys() - known)}.")
+        return Pending(futures, _nothing)
+
+    def start_pull_dense(
+        self,
+        table: str,
+        out: Mapping[str, Tensor],
+        *,
+        step: int = NO_STEP,
+        flags: Flag = Flag.NONE,
+    ) -> Pending[None]:
+        """Ask for the values of blocks; they are written into the tensors of `out`."""
+        futures = []
+        for server in range(self.servers):
+            number = self._number(table, server)
+            wanted = [
+                (key, out[name])
+                for key, name in enumerate(self._blocks(table, server))
+                if name in out
+            ]
+            if not wanted:
+                continue
+            header = Header(Kind.PULL, flags, table=number, step=step)
+            keys = torch.tensor([key for key, _ in wanted])
+            room = wire.body_size(wire.lay_out(wanted))
+            request = Request(header, [(0, keys)], room=room, out=[tensor for _, tensor in wanted])
+            futures.append(self._network.submit(server, request))
+        return Pending(futures, _nothing)
+
+    def set_dense(self, table: str, values: Mapping[str, Tensor]) -> None:
+        """Give a table its first values; later calls, of any worker, change nothing."""
+        self.start_dense(Kind.SET, table, values).wait()
+
+    def push_dense(
+        self, table: str, gradients: Mapping[str, Tensor], *, rate: float | None = None
+    ) -> None:
+        """Apply gradients by block, at once."""
+        self.start_dense(Kind.PUSH, table, gradients, rate=rate).wait()
+
+    def pull_dense(self, table: str) -> dict[str, Tensor]:
+        """Return the values of all blocks."""
+        out = {
+            block.name: torch.empty(block.shape, dtype=getattr(torch, spec.dtype))
+            for spec in self._specs[table]
+            if isinstance(spec, DenseTableSpec)
+            for block in spec.blocks
+        }
+        self.start_pull_dense(table, out).wait()
+        return out
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def _sparse(self, table: str) -> SparseTableSpec:
+        self._number(table, 0)
+        spec = self._specs[table][0]
+        if not isinstance(spec, SparseTableSpec):
+            raise TypeError(f"Table {table!r} is dense.")
+        return spec
+
+    def _split(self, ids: Tensor) -> list[Tensor]:
+        # With one server nothing has to be looked up or copied.
+        return [ids] if self.servers == 1 else split_ids(ids, self.servers)
+
+    def start_pull_sparse(
+        self, table: str, ids: Tensor, *, step: int = NO_STEP, flags: Flag = Flag.NONE
+    ) -> Pending[Tensor]:
+        """Ask for the rows of ids (any shape, may repeat): a tensor of ids.shape + (dim,)."""
+        spec = self._sparse(table)
+        flat = wire.prepare(ids).reshape(-1)
+        places = self._split(flat)
+        asked = [server for server, place in enumerate(places) if len(place)]
+        width = spec.dim * getattr(torch, spec.dtype).itemsize
+        futures = []
+        for server in asked:
+            header = Header(Kind.PULL, flags, table=self._number(table, server), step=step)
+            place = places[server]
+            wanted = flat if self.servers == 1 else flat[place]
+            request = Request(header, [(0, wanted)], room=len(place) * width)
+            futures.append(self._network.submit(server, request))
+
+        def finish(messages: list[Message]) -> Tensor:
+            if self.servers == 1 and messages:
+                return messages[0].only().reshape(*ids.shape, spec.dim)
+            rows = torch.empty(len(flat), spec.dim, dtype=getattr(torch, spec.dtype))
+            for server, message in zip(asked, messages, strict=True):
+                rows[places[server]] = message.only()
+            return rows.reshape(*ids.shape, spec.dim)
+
+        return Pending(futures, finish)
+
+    def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
+        """Return the rows of ids."""
+        return self.start_pull_sparse(table, ids).wait()
+
+    def start_sparse(
+        self,
+        kind: Kind,
+        table: str,
+        ids: Tensor,
+        rows: Tensor,
+        *,
+        step: int = NO_STEP,
+        rate: float | None = None,
+        norm: float | None = None,
+        flags: Flag = Flag.NONE,
+    ) -> Pending[None]:
+        """Send rows by id: gradients (PUSH) or differences (ADD); rows of equal ids are added."""
+        spec = self._sparse(table)
+        flat = wire.prepare(ids).reshape(-1)
+        values = wire.prepare(rows).reshape(len(flat), spec.dim)
+        merged, sums, counts = merge_rows(flat, values)
+        futures = []
+        for server, place in enumerate(self._split(merged)):
+            if len(place):
+                header = Header(kind, flags, step=step)
+                header.rate, header.norm = _or_nan(rate), _or_nan(norm)
+                header.table = self._number(table, server)
+                parts = (merged, sums, counts)
+                if self.servers > 1:
+                    parts = (merged[place], sums[place], counts[place])
+                tensors = list(enumerate(parts))
+                request = Request(header, tensors, held=bool(flags & Flag.SYNC))
+                futures.append(self._network.submit(server, request))
+        return Pending(futures, _nothing)
+
+    def push_sparse(
+        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
+    ) -> None:
+        """Apply gradients of rows, at once."""
+        self.start_sparse(Kind.PUSH, table, ids, gradients, rate=rate).wait()
+
+    def changed(self, table: str) -> tuple[Tensor, Tensor]:
+        """Return ids and values of the rows that other workers' differences have changed."""
+        self._sparse(table)
+        futures = [
+            self._ask(
+                server,
+                Kind.CHANGED,
+                table=self._number(table, server),
+                step=self._cursors.get((table, server), 0),
+            )
+            for server in range(self.servers)
+        ]
+        ids, rows = [], []
+        for server, future in enumerate(futures):
+            (_, some), (_, values), (_, cursor) = future.result().tensors
+            self._cursors[table, server] = int(cursor)
+            ids.append(some)
+            rows.append(values)
+        return torch.cat(ids), torch.cat(rows)
+
+    # -- steps and other workers ----------------------------------------------------------------
+
+    def start_commit(self, step: int) -> list[Future[Message]]:
+        """Say to all servers that all of them have this worker's gradients of a step."""
+        return [self._ask(server, Kind.COMMIT, step=step) for server in range(self.servers)]
+
+    def agree_on_norm(self, step: int) -> None:
+        """Add up the servers' parts of a step's squared norm and tell all of them the norm."""
+        parts = self._ask_all(Kind.WAIT, {"squares": step})
+        norm = math.sqrt(sum(part.only().item() for part in parts))
+        self._ask_all(Kind.NORM, step=step, norm=norm)
+
+    def wait_for_step(self, step: int) -> None:
+        """Wait until all servers have applied so many steps."""
+        self._ask_all(Kind.WAIT, {"version": step})
+
+    def wait_for_values(self, table: str) -> None:
+        """Wait until a dense table has its first values on all servers."""
+        futures = [
+            self._ask(server, Kind.WAIT, wire.json_body({"values": table}))
+            for server in range(self.servers)
+            if self._blocks(table, server)
+        ]
+        for future in futures:
+            future.result()
+
+    def tell_clock(self, step: int) -> list[Future[Message]]:
+        """Say that all pushes up to this step have been sent."""
+        for link in self._network.links:
+            link.clock = step
+        return [self._ask(server, Kind.CLOCK, step=step) for server in range(self.servers)]
+
+    def barrier(self) -> None:
+        """Wait for all other workers to come here too."""
+        self.gather({})
+
+    def gather(self, note: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """Wait for all other workers to come here too; return what each brought, by worker.
+
+        Notes are small and JSON-able; a worker that has finished brings none.
+        """
+        if self._barrier is None:
+            self._barrier = self.welcomes()[0]["barriers"]
+        self._barrier += 1
+        self._ask(0, Kind.ARRIVE, wire.json_body(note) if note else None, step=self._barrier)
+        waiting = self._ask(0, Kind.WAIT, wire.json_body({"barrier": self._barrier}))
+        found = wire.read_json(waiting.result().tensors)
+        return {int(worker): brought for worker, brought in found.items()}
+
+    # -- the job --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, step: int = NO_STEP) -> None:
+        """Save all tables, on all servers after the same step if one is given.
+
+        The folder must be one that this worker and all servers see under this name.
+        """
+        folder = str(Path(path).absolute())
+        token = secrets.token_hex(8)
+        self._ask_all(Kind.SAVE, {"path": folder, "token": token}, step=step)
+        for table in self.status()[0]["tables"]:
+            finish_save(folder, table, servers=self.servers, token=token)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Replace the values of all tables by saved ones; one worker calls it, between steps."""
+        self._ask_all(Kind.LOAD, {"path": str(Path(path).absolute())})
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return what every server tells about itself."""
+        return [wire.read_json(message.tensors) for message in self._ask_all(Kind.STATUS)]
+
+    def finish(self) -> None:
+        """Say farewell to all servers, which end after the last worker's, and close."""
+        self._ask_all(Kind.FINISH)
+        self.close()
+
+    def stop_servers(self) -> None:
+        """Make all servers end, whatever other workers do, and close."""
+        self._ask_all(Kind.STOP)
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections without a farewell."""
+        self._network.close()
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value

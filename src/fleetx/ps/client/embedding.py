@@ -1,0 +1,250 @@
+"""SparseEmbedding: an embedding whose rows are in a table, on parameter servers or in this process.
+
+    embedding = fleetx.SparseEmbedding("user", 16)
+    vectors = embedding(ids)          # ids of any shape, any 64-bit numbers
+
+Rows are made when an id is first trained. A forward pass fetches the rows of the batch's unique ids
+as a leaf of autograd; backward leaves their merged gradients here, and the step of the optimizer
+that `fleet.distributed_optimizer` returned hands them to the table. In a job without servers the
+table is this process's own, so that the same script runs alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fleetx.kernels.fetched_rows import spread_rows
+from fleetx.kernels.index import check_range, integer_ids, unique_ids
+from fleetx.ps.tables.entries import entry_spec
+from fleetx.ps.tables.sparse_table import SparseTable
+from fleetx.ps.tables.table_spec import (
+    EvictionSpec,
+    InitializerSpec,
+    OptimizerSpec,
+    SparseTableSpec,
+)
+
+# Gradients of so many forward passes that nobody has taken are a mistake of the script.
+_MOST_PENDING = 1024
+
+
+class RowSource(Protocol):
+    """Where rows come from and where their gradients go."""
+
+    def expect(self, ids: Tensor) -> None:
+        """Begin to fetch the rows of the next step's ids (flat), if that makes sense here."""
+
+    def pull(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the unique ids, the place of each id among them, and their rows."""
+
+    def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
+        """Take gradients of rows."""
+
+
+class LocalTable:
+    """A table in this process."""
+
+    def __init__(self, spec: SparseTableSpec) -> None:
+        self.table = SparseTable(spec)
+
+    def expect(self, ids: Tensor) -> None:
+        """Do nothing: all rows are here."""
+
+    def pull(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the unique ids, the place of each id among them, and their rows."""
+        keys, places = unique_ids(ids)
+        return keys, places, self.table.pull(keys)
+
+    def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
+        """Update rows."""
+        self.table.push(ids, gradients, rate=rate)
+
+
+class RowModule(nn.Module):
+    """A module with rows in a table; subclasses say which."""
+
+    padding_reads_zero = True
+
+    def __init__(self, name: str, dim: int, padding_idx: int | None) -> None:
+        super().__init__()
+        self.table_name = name
+        self.dim = dim
+        self.padding_idx = padding_idx
+        self._source: RowSource | None = None
+        self._gradients: list[tuple[Tensor, Tensor]] = []
+
+    def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
+        """Return the table's specification; `default` is the optimizer of the other parameters."""
+        raise NotImplementedError
+
+    @property
+    def own_rate(self) -> float | None:
+        """The learning rate of these rows, if it is not that of the other parameters."""
+        return None
+
+    def attach(self, source: RowSource) -> None:
+        """Take rows from here."""
+        self._source = source
+
+    def _rows(self) -> RowSource:
+        if self._source is None:
+            self._source = LocalTable(self.make_spec(None))
+        return self._source
+
+    def prefetch(self, ids: Tensor) -> None:
+        """Begin to fetch the rows of the next step's ids while this step is under way.
+
+        To be called before the step of the optimizer; the forward pass of the next step with the
+        same ids then need not wait. It changes no result in synchronous training.
+        """
+        self._rows().expect(self._checked(ids))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the rows of ids: ids.shape + (dim,)."""
+        flat = self._checked(ids)
+        keys, places, rows = self._rows().pull(flat)
+        if torch.is_grad_enabled():
+            rows.requires_grad_()
+            rows.register_post_accumulate_grad_hook(self._keeper(keys))
+        out = spread_rows(rows, places.reshape(ids.shape))
+        if self.padding_idx is not None and self.padding_reads_zero:
+            out = out * (flat != self.padding_idx).reshape(*ids.shape, 1)
+        return out
+
+    def _checked(self, ids: Tensor) -> Tensor:
+        """Return ids as a flat int64 tensor; refuse what cannot be looked up."""
+        return integer_ids(ids, self.table_name)
+
+    def _keeper(self, keys: Tensor) -> Callable[[Tensor], None]:
+        def keep(rows: Tensor) -> None:
+            gradient, rows.grad = rows.grad, None
+            assert gradient is not None
+            if self.padding_idx is not None:
+                trained = keys != self.padding_idx
+                self._keep(keys[trained], gradient[trained])
+            else:
+                self._keep(keys, gradient)
+
+        return keep
+
+    def _keep(self, keys: Tensor, gradient: Tensor) -> None:
+        if len(self._gradients) >= _MOST_PENDING:
+            raise RuntimeError(
+                f"the rows of {self.table_name!r} have gradients of {_MOST_PENDING} passes that no "
+                "optimizer has taken: give the model to fleet.distributed_model and the optimizer "
+                "to fleet.distributed_optimizer, or call apply_gradients(rate)."
+            )
+        self._gradients.append((keys, gradient))
+
+    def apply_gradients(self, rate: float | None = None) -> None:
+        """Hand the gradients since the last time over to the table; fleet's optimizer does it."""
+        gradients, self._gradients = self._gradients, []
+        if not gradients:
+            return
+        own = self.own_rate
+        ids = torch.cat([keys for keys, _ in gradients])
+        rows = torch.cat([gradient for _, gradient in gradients])
+        self._rows().push(ids, rows, rate if own is None else own)
+
+
+class SparseEmbedding(RowModule):
+    """An embedding for any number of 64-bit ids.
+
+    Args:
+        name: the table's name; embeddings of one name share rows.
+        dim: the length of a row.
+        initializer: how rows begin: an InitializerSpec, or the name of one with its defaults.
+        optimizer: how rows are updated, "sgd", "adagrad", "adam", "ftrl" or an OptimizerSpec with
+            a learning rate of its own; by default as the other parameters.
+        entry: which ids get rows: CountFilterEntry or ProbabilityEntry.
+        eviction: which rows are given up again.
+        padding_idx: an id that reads as zeros and is not trained.
+        dtype: float32 or float64.
+        seed: decides first values, with the id; by default made from the name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dim: int,
+        *,
+        initializer: InitializerSpec | str | None = None,
+        optimizer: OptimizerSpec | str | None = None,
+        entry: Any = None,
+        eviction: EvictionSpec | None = None,
+        padding_idx: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(name, dim, padding_idx)
+        if initializer is None:
+            initializer = InitializerSpec(kind="normal", settings={"std": 0.01})
+        elif isinstance(initializer, str):
+            initializer = InitializerSpec(kind=initializer)
+        elif not isinstance(initializer, InitializerSpec):
+            raise TypeError(
+                f"the initializer of a SparseEmbedding is a name or an InitializerSpec, not "
+                f"{initializer!r}: for example InitializerSpec('normal', {{'std': 0.01}})."
+            )
+        self._optimizer = optimizer
+        self._spec = SparseTableSpec(
+            name=name,
+            dim=dim,
+            dtype=str(dtype).removeprefix("torch."),
+            initializer=initializer,
+            entry=entry_spec(entry),
+            eviction=eviction,
+            seed=seed,
+        )
+        self.make_spec(None)  # refuses a wrong optimizer at once
+
+    def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
+        """Return the table's specification; `default` is the optimizer of the other parameters."""
+        chosen = self._optimizer
+        if chosen is None:
+            chosen = default or OptimizerSpec()
+        elif isinstance(chosen, str):
+            rate = 0.01 if default is None else default.rate
+            chosen = OptimizerSpec(kind=chosen, rate=rate)
+        return dataclasses.replace(self._spec, optimizer=chosen)
+
+    @property
+    def own_rate(self) -> float | None:
+        """The learning rate of these rows, if it is not that of the other parameters."""
+        return self._optimizer.rate if isinstance(self._optimizer, OptimizerSpec) else None
+
+    def extra_repr(self) -> str:
+        """Return name and dim."""
+        return f"{self.table_name!r}, {self.dim}"
+
+
+class ServedEmbedding(RowModule):
+    """What an `nn.Embedding(sparse=True)` becomes in a job with servers; its weight gives the first
+    rows."""
+
+    padding_reads_zero = False  # as in nn.Embedding: it only is not trained
+
+    def __init__(self, name: str, module: nn.Embedding, optimizer: OptimizerSpec) -> None:
+        super().__init__(name, module.embedding_dim, module.padding_idx)
+        self.num_embeddings, self.embedding_dim = module.num_embeddings, module.embedding_dim
+        self.first_rows = module.weight.detach()
+        self._optimizer = optimizer
+
+    def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
+        """Return the table's specification."""
+        dtype = str(self.first_rows.dtype).removeprefix("torch.")
+        return SparseTableSpec(
+            name=self.table_name, dim=self.dim, dtype=dtype, optimizer=self._optimizer
+        )
+
+    def _checked(self, ids: Tensor) -> Tensor:
+        """Return ids as a flat int64 tensor; an id outside the table is an error, as in
+        nn.Embedding."""
+        flat = super()._checked(ids)
+        check_range(flat, self.table_name, self.num_embeddings)
+        return flat

@@ -1,0 +1,112 @@
+"""The worker's network thread: all connections to servers are used by it alone."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import zmq
+
+from fleetx.ps.client.request import ClientSettings, Request
+from fleetx.ps.client.server_connection import Link
+from fleetx.ps.wire.assembly import Message
+
+_log = logging.getLogger("fleetx.ps")
+_TICK = 0.05
+# A longer pause of the network thread means that this process was stopped.
+_PAUSE = 2.0
+
+
+class Network:
+    """Connections to all servers, and the thread that serves them."""
+
+    def __init__(
+        self, endpoints: Sequence[str], worker: int, workers: int, settings: ClientSettings
+    ) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.links = [
+            Link(index, endpoint, self._context, worker, workers, settings)
+            for index, endpoint in enumerate(endpoints)
+        ]
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="servers", daemon=True)
+        self._thread.start()
+        # A script that ends by an error closes nothing: a thread that the interpreter stops in the
+        # middle of torch would make the process abort, in the place of its own exit code.
+        atexit.register(self.close)
+
+    def submit(self, server: int, request: Request) -> Future[Message]:
+        """Hand over a request; its future gets the answer."""
+        with self._lock:
+            if self._closing:
+                raise RuntimeError("This client is closed.")
+            link = self.links[server]
+            if link.error is not None:
+                raise link.error
+            link.queue.append(request)
+        os.eventfd_write(self._wake, 1)
+        return request.future
+
+    def welcomes(self) -> list[dict[str, Any]]:
+        """Wait for all servers; return the first thing that each said."""
+        return [link.welcome.result() for link in self.links]
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            _log.exception("The connection to the parameter servers broke down.")
+            for link in self.links:
+                link.fail(RuntimeError(f"The connection to the servers broke down: {error!r}"))
+            raise
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._wake, zmq.POLLIN)
+        for link in self.links:
+            poller.register(link.socket, zmq.POLLIN)
+            poller.register(link.monitor, zmq.POLLIN)
+        before = time.monotonic()
+        ticked = 0.0
+        while not self._closing:
+            ready = dict(poller.poll(int(_TICK * 1000)))
+            now = time.monotonic()
+            if now - before > _PAUSE:
+                for link in self.links:
+                    link.excuse(now - before)
+            before = now
+            if self._wake in ready:
+                os.eventfd_read(self._wake)
+            is_due = now - ticked > _TICK
+            for link in self.links:
+                if link.monitor in ready:
+                    link.on_monitor()
+                if link.socket in ready:
+                    link.on_readable()
+                link.flush()
+                if is_due:
+                    link.tick()
+            if is_due:
+                ticked = now
+
+    def close(self) -> None:
+        """End the thread and all connections."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        atexit.unregister(self.close)
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        for link in self.links:
+            link.close()
+        self._context.term()
+        os.close(self._wake)

@@ -1,0 +1,1 @@
+"""Synchronous, asynchronous, half-asynchronous and geo training."""

@@ -1,0 +1,275 @@
+"""Asynchronous training: gradients are queued and sent in the background, applied as they arrive.
+
+Parameters come back with the answer to a push: a step takes the newest there are and waits for
+none. The queue holds at most `send_queue_size` steps, and a step that does not fit waits: memory
+stays bounded. The sender merges up to `max_merge_var_num` steps into one push, as the sum (right
+for SGD) or the mean. `max_staleness` bounds how far parameters may lag: a pull in step s waits
+until the pushes of all living workers up to step s - 1 - max_staleness have been applied; with 0
+and one worker this is plain training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx import torch_private
+from fleetx.ps.client.client import Pending
+from fleetx.ps.modes.mode import Batch, Blocks, Mode
+from fleetx.ps.wire.messages import Flag, Kind
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AsyncSettings:
+    """How gradients are queued and merged; the names are Paddle's."""
+
+    max_merge_var_num: int = 1
+    """At most so many steps become one push."""
+    send_queue_size: int = 16
+    """At most so many steps wait to be sent."""
+    send_wait_times: int = 1
+    """How many times 10 ms the sender waits for more to merge."""
+    independent_recv_thread: bool = False
+    """Parameters come back only …"""
+    min_send_grad_num_before_recv: int = 1
+    """… after more than so many pushes, not with each."""
+    merge: str = "sum"
+    """"sum" or "mean" of merged steps."""
+    max_staleness: int | None = None
+    """None: parameters may be arbitrarily old."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_merge_var_num", "send_queue_size", "send_wait_times"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"AsyncSettings.{name} must be at least 1.")
+        if self.merge not in ("sum", "mean"):
+            raise ValueError(f"AsyncSettings.merge={self.merge!r}: use 'sum' or 'mean'.")
+        if self.max_staleness is not None and self.max_staleness < 0:
+            raise ValueError("AsyncSettings.max_staleness must not be negative.")
+
+
+class AsyncMode(Mode):
+    """No step waits for another worker (unless `max_staleness` says so)."""
+
+    def __init__(
+        self, *arguments: Any, settings: AsyncSettings | None = None, **named: Any
+    ) -> None:
+        super().__init__(*arguments, **named)
+        self._settings = settings or AsyncSettings()
+        self._queue: queue.Queue[tuple[int, Batch] | None] = queue.Queue(
+            self._settings.send_queue_size
+        )
+        self._batch = Batch()
+        self._error: BaseException | None = None
+        self._fetched = _Fetched()
+        self._sender = threading.Thread(target=self._send_all, name="sender", daemon=True)
+
+    def _first_step(self) -> int:
+        for table, views in self._views.items():
+            self.client.start_pull_dense(table, views).wait()
+        self._sender.start()
+        # A worker that was started again goes on where the others have seen it last.
+        return 1 + max(welcome["clock"] for welcome in self.client.welcomes())
+
+    def _freshness(self, ahead: int = 0) -> dict[str, Any]:
+        if self._settings.max_staleness is None:
+            return {}
+        step = self.step + ahead
+        return {"step": step - 1 - self._settings.max_staleness, "flags": Flag.CLOCKED}
+
+    def pull_dense(self) -> None:
+        """Take the newest parameters that have come back from a push.
+
+        With `max_staleness` they are fetched now, and are as new as it says.
+        """
+        self._check()
+        if self._settings.max_staleness is None:
+            self._fetched.copy_to(self._views)
+        else:
+            self._fetch(**self._freshness())
+
+    def refresh_dense(self) -> None:
+        """Fetch the parameters as they are now."""
+        self._check()
+        self._fetch()
+
+    def _fetch(self, **freshness: Any) -> None:
+        for pending in [
+            self.client.start_pull_dense(table, views, **freshness)
+            for table, views in self._views.items()
+        ]:
+            pending.wait()
+
+    def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows as they are now."""
+        self._check()
+        return self.client.start_pull_sparse(table, ids, **self._freshness())
+
+    @property
+    def can_pull_ahead(self) -> bool:
+        """Always."""
+        return True
+
+    def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows of the next step, as new as `max_staleness` wants them there."""
+        self._check()
+        return self.client.start_pull_sparse(table, ids, **self._freshness(ahead=1))
+
+    def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
+        """Keep copies of gradients for the end of the step."""
+        for table in self._dense:
+            blocks = self._blocks(table, gradients)
+            if blocks:
+                self._batch.add_dense(table, blocks, rate)
+
+    def push_sparse(
+        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
+    ) -> None:
+        """Keep copies of gradients of rows for the end of the step."""
+        self._batch.add_sparse(table, ids, gradients, rate)
+
+    def step_end(self) -> None:
+        """Queue the step's gradients; waits only while the queue is full."""
+        batch, self._batch = self._batch, Batch()
+        self._enqueue((self.step, batch))
+        self.step += 1
+
+    def _enqueue(self, item: tuple[int, Batch] | None) -> None:
+        while True:
+            self._check()
+            try:
+                self._queue.put(item, timeout=0.5)
+                return
+            except queue.Full:
+                continue
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # -- the sender -------------------------------------------------------------------------------
+    def _send_all(self) -> None:
+        try:
+            # With `independent_recv_thread` parameters come back after some pushes, not after each.
+            pause = (
+                self._settings.min_send_grad_num_before_recv
+                if self._settings.independent_recv_thread
+                else 0
+            )
+            sent = 0
+            while (found := self._take()) is not None:
+                step, batch = found
+                sent += 1
+                fetches = sent > pause and self._settings.max_staleness is None
+                self._send(batch, step, fetches=fetches)
+                sent = 0 if fetches else sent
+        except Exception as error:  # raised again by the next call of the training loop
+            self._error = error
+
+    def _take(self) -> tuple[int, Batch] | None:
+        """Return the last step number and the merged gradients of some steps."""
+        item = self._queue.get()
+        if item is None:
+            return None
+        step, batch = item
+        while batch.steps < self._settings.max_merge_var_num:
+            try:
+                item = self._queue.get(timeout=0.01 * self._settings.send_wait_times)
+            except queue.Empty:
+                break
+            if item is None:
+                self._queue.put(None)
+                break
+            step, more = item
+            batch.add(more)
+        if self._settings.merge == "mean":
+            batch.average()
+        return step, batch
+
+    def _send(self, batch: Batch, step: int, *, fetches: bool) -> None:
+        out = self._fetched.room(self._views) if fetches else None
+        for pending in send_batch(self, batch, out):
+            pending.wait()
+        if out is not None:
+            self._fetched.put(out)
+        if self._settings.max_staleness is not None:
+            for future in self.client.tell_clock(step):
+                future.result()
+
+    def stop(self) -> None:
+        """Send what is queued and say farewell."""
+        self._enqueue(None)
+        self._sender.join()
+        self._check()
+        self.refresh_dense()
+        self.client.finish()
+
+
+def send_batch(
+    mode: Mode, batch: Batch, out: Mapping[str, Blocks] | None = None
+) -> list[Pending[None]]:
+    """Begin to send gradients that are applied as they arrive.
+
+    The parameters behind them are written into the tensors of `out`, by table and block.
+    """
+    client, norm = mode.client, mode.norm_of(batch)
+    out = out or {}
+    sent = []
+    for table, blocks in batch.dense.items():
+        rate, into = batch.rates[table], out.get(table)
+        sent.append(client.start_dense(Kind.PUSH, table, blocks, rate=rate, norm=norm, out=into))
+    for table, wanted in out.items():
+        rest = {n: value for n, value in wanted.items() if n not in batch.dense.get(table, {})}
+        if rest:
+            sent.append(client.start_pull_dense(table, rest))
+    for table in batch.sparse:
+        ids, rows = batch.rows(table)
+        rate = batch.rates[table]
+        sent.append(client.start_sparse(Kind.PUSH, table, ids, rows, rate=rate, norm=norm))
+    return sent
+
+
+class _Fetched:
+    """Parameters that have come in the background, until the training loop takes them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ready: dict[str, Blocks] | None = None
+        self._spare: dict[str, Blocks] | None = None
+
+    def room(self, views: dict[str, Blocks]) -> dict[str, Blocks]:
+        """Return tensors to fill."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is not None and spare.keys() == views.keys():
+            return spare
+        return {
+            table: {name: torch.empty_like(view) for name, view in blocks.items()}
+            for table, blocks in views.items()
+        }
+
+    def put(self, filled: dict[str, Blocks]) -> None:
+        """Keep tensors that have been filled, instead of older ones."""
+        with self._lock:
+            self._spare, self._ready = self._ready, filled
+
+    def copy_to(self, views: dict[str, Blocks]) -> None:
+        """Write the newest values, if there are new ones."""
+        with self._lock:
+            ready, self._ready = self._ready, None
+        if ready is None:
+            return
+        for table, blocks in ready.items():
+            if table in views:
+                names = list(blocks)
+                torch_private.foreach_copy_(
+                    [views[table][n] for n in names], [blocks[n] for n in names]
+                )
+        with self._lock:
+            self._spare = self._spare or ready

@@ -1,0 +1,221 @@
+"""What all modes of training with servers have in common, for either front end.
+
+A mode stands between a training loop and the client. The loop calls, per step: `pull_dense()`,
+`pull_sparse(table, ids)` as often as it needs, `push_dense(gradients)`, `push_sparse(table, ids,
+gradients)`, `step_end()`; before all of it `start(parameters)`, which returns the number of the
+first step, and after all of it `stop()`. During a step it may ask for rows of the next one already.
+The modes differ in when things are sent and waited for.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+import os
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fleetx.kernels.gradients import square_norm
+from fleetx.kernels.index import merge_rows
+from fleetx.ps.client.client import Client, Pending
+from fleetx.ps.server.table_requests import clips_by_global_norm
+from fleetx.ps.tables.table_spec import DenseTableSpec, SparseTableSpec
+
+Blocks = dict[str, Tensor]
+
+
+class Mode(abc.ABC):
+    """A way of training with parameter servers."""
+
+    def __init__(
+        self,
+        client: Client,
+        dense: Sequence[Sequence[DenseTableSpec]] = (),
+        sparse: Sequence[SparseTableSpec] = (),
+    ) -> None:
+        """`dense` lists the dense tables, each as one specification per server."""
+        self.client = client
+        self.step = 0
+        """The step that is being worked on."""
+        self.loads = 0
+        """How often other values have been loaded."""
+        self._dense = {specs[0].name: list(specs) for specs in dense}
+        self._sparse = {spec.name: spec for spec in sparse}
+        self._parameters: dict[str, Tensor] = {}
+        self._views: dict[str, Blocks] = {}
+
+    def start(self, parameters: Mapping[str, Tensor]) -> int:
+        """Make the tables, agree on the first values (worker 0's), and return the first step.
+
+        `parameters` are this worker's tensors, by name; pulls write into them.
+        """
+        self.bind(parameters)
+        for specs in self._dense.values():
+            self.client.create(specs)
+        for spec in self._sparse.values():
+            self.client.create(spec)
+        for table, views in self._views.items():
+            if self.client.worker == 0:
+                self.client.set_dense(table, views)
+            self.client.wait_for_values(table)
+        self.step = self._first_step()
+        return self.step
+
+    def bind(self, parameters: Mapping[str, Tensor]) -> None:
+        """Let pulls write into these tensors from now on."""
+        self._parameters = {name: value.detach() for name, value in parameters.items()}
+        for table in self._dense:
+            self._views[table] = self._blocks(table, self._parameters)
+
+    def leave_out(self, table: str) -> None:
+        """Fetch and send a dense table no more: it does not change."""
+        del self._dense[table], self._views[table]
+
+    def _blocks(self, table: str, values: Mapping[str, Tensor]) -> Blocks:
+        """Return the blocks of a table as views of whole tensors, for those that are given."""
+        found = {}
+        for spec in self._dense[table]:
+            dtype = getattr(torch, spec.dtype)
+            for block in spec.blocks:
+                if block.parameter in values:
+                    value = values[block.parameter]
+                    if value.dtype != dtype:
+                        value = value.to(dtype)
+                    flat = value.view(-1) if value.is_contiguous() else value.reshape(-1)
+                    end = block.start + block.size
+                    found[block.name] = flat[block.start : end].view(block.shape)
+        return found
+
+    def norm_of(self, batch: Batch) -> float | None:
+        """Return the norm of this worker's gradients, if tables clip by it."""
+        total, clips = 0.0, False
+        for table, values in batch.dense.items():
+            spec = self._dense[table][0]
+            if clips_by_global_norm(spec):
+                clips = True
+                clipped = {b.name for each in self._dense[table] for b in each.blocks if b.clipped}
+                total += square_norm([v for name, v in values.items() if name in clipped])
+        for table in batch.sparse:
+            if clips_by_global_norm(self._sparse[table]):
+                clips = True
+                total += square_norm([merge_rows(*batch.rows(table))[1]])
+        return math.sqrt(total) if clips else None
+
+    @abc.abstractmethod
+    def _first_step(self) -> int:
+        """Return where to begin, which is not 0 for a worker that was started again."""
+
+    @abc.abstractmethod
+    def pull_dense(self) -> None:
+        """Bring the parameters up to date."""
+
+    def refresh_dense(self) -> None:
+        """Fetch the parameters as they are now, in modes whose steps do not wait for that."""
+        self.pull_dense()
+
+    @abc.abstractmethod
+    def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows of a table: ids.shape + (dim,)."""
+
+    @property
+    def can_pull_ahead(self) -> bool:
+        """Whether rows of the next step may be asked for before this step has ended."""
+        return False
+
+    def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows for the step after this one, if `can_pull_ahead`."""
+        raise NotImplementedError(f"{type(self).__name__} fetches rows in the step they are for.")
+
+    def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
+        """Return rows of a table: ids.shape + (dim,)."""
+        return self.start_pull_sparse(table, ids).wait()
+
+    @abc.abstractmethod
+    def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
+        """Hand over gradients by parameter."""
+
+    @abc.abstractmethod
+    def push_sparse(
+        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
+    ) -> None:
+        """Hand over gradients of rows."""
+
+    def settle(self) -> None:  # noqa: B027 - most modes have nothing under way then
+        """Wait for an exchange that `step_end` has begun, in modes that train on meanwhile."""
+
+    @abc.abstractmethod
+    def step_end(self) -> None:
+        """End the step."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save all tables as they are before this step; one worker calls it."""
+        self.client.save(path)
+
+    def load(self, path: str | os.PathLike[str], *, asks_servers: bool) -> None:
+        """Go on with saved tables, between two steps; one worker asks the servers to load them."""
+        self.settle()
+        if asks_servers:
+            self.client.load(path)
+        self.loads += 1
+        self.refresh_dense()
+
+    def stop(self) -> None:
+        """Send what is left and say farewell."""
+        self.client.finish()
+
+
+class Batch:
+    """Gradients of one or several steps, by table, added up."""
+
+    def __init__(self) -> None:
+        self.dense: dict[str, Blocks] = {}
+        self.sparse: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self.rates: dict[str, float | None] = {}
+        self.steps = 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to send."""
+        return not self.dense and not self.sparse
+
+    def add_dense(self, table: str, blocks: Blocks, rate: float | None) -> None:
+        """Add gradients; those that are kept are copies."""
+        mine = self.dense.setdefault(table, {})
+        for name, gradient in blocks.items():
+            mine[name] = mine[name].add_(gradient) if name in mine else gradient.clone()
+        self.rates[table] = rate
+
+    def add_sparse(self, table: str, ids: Tensor, rows: Tensor, rate: float | None) -> None:
+        """Add gradients of rows; copies are kept."""
+        flat = ids.detach().reshape(-1)
+        rows = rows.detach().reshape(len(flat), rows.shape[-1])
+        self.sparse.setdefault(table, []).append((flat.clone(), rows.clone()))
+        self.rates[table] = rate
+
+    def add(self, other: Batch) -> None:
+        """Take over a later batch; its learning rates count."""
+        for table, blocks in other.dense.items():
+            self.add_dense(table, blocks, other.rates[table])
+        for table, rows in other.sparse.items():
+            self.sparse.setdefault(table, []).extend(rows)
+        self.rates |= other.rates
+        self.steps += other.steps
+
+    def rows(self, table: str) -> tuple[Tensor, Tensor]:
+        """Return all ids and rows of a table."""
+        found = self.sparse[table]
+        if len(found) == 1:
+            return found[0]
+        return torch.cat([ids for ids, _ in found]), torch.cat([rows for _, rows in found])
+
+    def average(self) -> None:
+        """Divide by the number of steps."""
+        if self.steps > 1:
+            for blocks in self.dense.values():
+                for gradient in blocks.values():
+                    gradient.div_(self.steps)
+            for table in self.sparse:
+                ids, rows, _ = merge_rows(*self.rows(table))
+                self.sparse[table] = [(ids, rows / self.steps)]

@@ -1,0 +1,134 @@
+"""Synchronous training: one update per step, with the mean of all workers' gradients.
+
+Gradients go to the servers as they are handed over. When all servers have all of this worker's, a
+"commit" tells every one of them; the step is applied when all workers have committed, and the next
+pull waits for that. `fleetx.ps.server.sync_steps` tells why no kill in between can change a bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from torch import Tensor
+
+from fleetx.ps.client.client import Pending
+from fleetx.ps.modes.mode import Batch, Mode
+from fleetx.ps.server.table_requests import clips_by_global_norm
+from fleetx.ps.wire.messages import Flag, Kind
+
+
+class SyncMode(Mode):
+    """Every step waits for all workers."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._sent: list[Pending[None]] = []
+        self._commits: list[Future[Any]] = []
+        self._rows = Batch()
+        clips = any(clips_by_global_norm(spec) for spec in self._sparse.values()) or any(
+            clips_by_global_norm(spec) for specs in self._dense.values() for spec in specs
+        )
+        self._needs_norm = clips and self.client.servers > 1
+        self._without_norm: int | None = None
+
+    def _first_step(self) -> int:
+        welcomes = self.client.welcomes()
+        versions = [welcome["version"] for welcome in welcomes]
+        step = min(versions)
+        # A commit at any server means that all servers have this worker's gradients of that step.
+        if max(versions) > step or any(
+            welcome["committed"] for welcome in welcomes if welcome["version"] == step
+        ):
+            self._wait(self.client.start_commit(step))
+            step += 1
+            self._without_norm = step - 1
+        return step
+
+    def _agree_on_norm(self) -> None:
+        # By every worker, since any of the others may be gone.
+        if self._needs_norm and self._without_norm is not None:
+            self.client.agree_on_norm(self._without_norm)
+            self._without_norm = None
+
+    def pull_dense(self) -> None:
+        """Fetch the parameters after the last step, once it is done."""
+        self._agree_on_norm()
+        for pending in [
+            self.client.start_pull_dense(table, views, step=self.step)
+            for table, views in self._views.items()
+        ]:
+            pending.wait()
+        self._wait(self._commits)
+        self._commits = []
+
+    def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows as they are after the last step, once it is done."""
+        self._agree_on_norm()
+        return self.client.start_pull_sparse(table, ids, step=self.step)
+
+    @property
+    def can_pull_ahead(self) -> bool:
+        """Not if workers must agree on a norm first: who waits for rows would not do so."""
+        return not self._needs_norm
+
+    def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
+        """Begin to fetch rows as they will be after this step: servers answer when it is done."""
+        return self.client.start_pull_sparse(table, ids, step=self.step + 1)
+
+    def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
+        """Begin to send gradients, which must stay as they are until `step_end` has returned."""
+        for table in self._dense:
+            blocks = self._blocks(table, gradients)
+            if blocks:
+                self._sent.append(
+                    self.client.start_dense(
+                        Kind.PUSH, table, blocks, step=self.step, rate=rate, flags=Flag.SYNC
+                    )
+                )
+
+    def push_sparse(
+        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
+    ) -> None:
+        """Keep gradients of rows: all of a step's go together."""
+        self._rows.add_sparse(table, ids, gradients, rate)
+
+    def step_end(self) -> None:
+        """Return when all servers have this worker's gradients; they need not be applied yet."""
+        for table in self._rows.sparse:
+            ids, rows = self._rows.rows(table)
+            self._sent.append(
+                self.client.start_sparse(
+                    Kind.PUSH,
+                    table,
+                    ids,
+                    rows,
+                    step=self.step,
+                    rate=self._rows.rates[table],
+                    flags=Flag.SYNC,
+                )
+            )
+        for pending in self._sent:
+            pending.wait()
+        self._sent, self._rows = [], Batch()
+        self._wait(self._commits)
+        self._commits = self.client.start_commit(self.step)
+        self._without_norm = self.step
+        self.step += 1
+
+    def _wait(self, futures: list[Future[Any]]) -> None:
+        for future in futures:
+            future.result()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the tables as they are before this step, the same step on all servers."""
+        self._agree_on_norm()
+        self.client.save(path, step=self.step)
+
+    def stop(self) -> None:
+        """Wait for the last step and say farewell."""
+        self._wait(self._commits)
+        self._agree_on_norm()
+        self.client.finish()

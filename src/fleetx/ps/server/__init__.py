@@ -1,0 +1,1 @@
+"""The process that holds tables: requests, workers, logs and snapshots."""

@@ -1,0 +1,102 @@
+"""A server's socket, and the signs of life it gives while the server is busy.
+
+The main thread owns the socket, except while it works on something long (`busy`): then a second
+thread may use it to tell all workers once a second that the server is there. A stopped process
+stops both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import zmq
+
+from fleetx.ps.wire import assembly, liveness, security
+from fleetx.ps.wire import messages as wire
+from fleetx.ps.wire.assembly import Tensors
+from fleetx.ps.wire.messages import Header
+from fleetx.ps.wire.security import JobKeys
+
+
+class Listener:
+    """A ROUTER socket that refuses oversized frames and, with keys, strangers."""
+
+    def __init__(self, endpoint: str, keys: JobKeys | None) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._guard = security.guard(self._context, keys) if keys else None
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.maxmsgsize = wire.MAX_PART + (1 << 20)
+        self._socket.sndhwm = 0
+        self._socket.linger = 1000
+        self._socket.ipv6 = "[" in endpoint
+        # Held by the thread that may use the socket.
+        self._lock = threading.Lock()
+        if keys:
+            security.secure_server(self._socket, keys)
+        try:
+            self._socket.bind(f"tcp://{endpoint}")
+        except zmq.ZMQError as error:
+            self._close()
+            raise OSError(f"A server cannot listen at {endpoint}: {error}.") from error
+        bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.endpoint = bound.removeprefix("tcp://")
+
+    def _close(self) -> None:
+        self._socket.close()
+        if self._guard is not None:
+            self._guard.stop()
+        self._context.term()
+
+    @contextlib.contextmanager
+    def open(self, tell: Callable[[], None]) -> Iterator[None]:
+        """Own the socket; `tell` is called now and then while the owner is busy."""
+        ended = threading.Event()
+        pulse = threading.Thread(target=self._pulse, args=(ended, tell), name="pulse", daemon=True)
+        try:
+            with self._lock:
+                pulse.start()
+                yield
+        finally:
+            ended.set()
+            pulse.join()
+            self._close()
+
+    def _pulse(self, ended: threading.Event, tell: Callable[[], None]) -> None:
+        while not ended.wait(liveness.HEARTBEAT):
+            if self._lock.acquire(timeout=liveness.HEARTBEAT / 2):
+                try:
+                    tell()
+                finally:
+                    self._lock.release()
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Give up the socket for something that may take long."""
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
+
+    def receive(self, seconds: float, most: int) -> Iterator[list[Any]]:
+        """Return the frames of messages that are there, or come within the time."""
+        if self._socket.poll(int(seconds * 1000)):
+            for _ in range(most):
+                try:
+                    yield self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                except zmq.Again:  # whoever sent it is gone
+                    return
+                if not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+                    return
+
+    def send(self, route: bytes, header: Header, tensors: Tensors) -> None:
+        """Send a message, in as many parts as it needs."""
+        for frames in assembly.parts(header, tensors):
+            self._socket.send_multipart([route, *frames], copy=False)
+
+    def send_frames(self, route: bytes, frames: list[bytes]) -> None:
+        """Send a message that is ready."""
+        self._socket.send_multipart([route, *frames])

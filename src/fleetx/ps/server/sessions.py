@@ -1,0 +1,94 @@
+"""The workers that a server knows at the moment, and whom it has refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+from fleetx.ps.wire.messages import Header, Problem, WireError
+from fleetx.ps.wire.shared_memory import MappedArena, attach
+
+_log = logging.getLogger("fleetx.ps")
+_MOST_NOTED = 1000
+
+
+@dataclasses.dataclass
+class Session:
+    """One worker's process, since its hello."""
+
+    worker: int
+    incarnation: int
+    name: str
+    route: bytes
+    arena: MappedArena | None
+    clock: int = -1
+    """The last step of which all of this worker's pushes have arrived (asynchronous modes)."""
+
+
+class Sessions:
+    """Sessions by worker; a newer process of a worker takes the place of the older one."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._sessions: dict[int, Session] = {}
+
+    def open(self, header: Header, hello: dict[str, Any], route: bytes) -> tuple[Session, bool]:
+        """Admit a worker; say also whether it is a process that was not known before."""
+        if header.worker >= self._workers or hello.get("workers") != self._workers:
+            raise WireError(
+                Problem.BAD_REQUEST,
+                f"worker {header.worker} of {hello.get('workers')} came to a server of a job with "
+                f"{self._workers} workers",
+            )
+        before = self._sessions.get(header.worker)
+        if before is not None and before.incarnation > header.incarnation:
+            raise self._outdated(before)
+        arena, why_not = attach(hello.get("shared"))
+        name = f"worker {header.worker} (process {hello.get('process')} on {hello.get('host')})"
+        if arena is None:
+            _log.debug("No shared memory with %s: %s.", name, why_not)
+        session = Session(header.worker, header.incarnation, name[:200], route, arena)
+        clock = hello.get("clock")
+        known = before.clock if before is not None else -1
+        session.clock = max(known, clock) if isinstance(clock, int) else known
+        self._sessions[header.worker] = session
+        return session, before is None or before.incarnation != header.incarnation
+
+    def find(self, header: Header, epoch: int) -> Session:
+        """Return the session that a request belongs to."""
+        session = self._sessions.get(header.worker)
+        if session is not None and session.incarnation > header.incarnation:
+            raise self._outdated(session)
+        if session is None or session.incarnation != header.incarnation or header.epoch != epoch:
+            raise WireError(Problem.NEED_HELLO, "this server does not know the sender yet")
+        return session
+
+    def __iter__(self) -> Any:
+        return iter(self._sessions.values())
+
+    def _outdated(self, newer: Session) -> WireError:
+        return WireError(
+            Problem.OLD_INCARNATION,
+            f"worker {newer.worker} has been started again as {newer.name}: an older process of it "
+            "must not go on",
+        )
+
+
+class Refusals:
+    """Logs each kind of refusal once per peer."""
+
+    def __init__(self) -> None:
+        self._noted: set[tuple[str, int]] = set()
+        self.count = 0
+
+    def note(self, peer: str, error: WireError) -> None:
+        """Count a refusal, and log it if it is the first of its kind from this peer."""
+        if error.problem in (Problem.NEED_HELLO, Problem.OUT_OF_ORDER):
+            return  # part of every restart and of every lost message
+        self.count += 1
+        key = (peer, int(error.problem))
+        if key in self._noted or len(self._noted) >= _MOST_NOTED:
+            return
+        self._noted.add(key)
+        _log.warning("Refused a message of %s: %s. (Further ones are not logged.)", peer, error)

@@ -1,0 +1,313 @@
+"""Everything a server knows: its tables, and how far every worker has come.
+
+No sockets and no files here: requests come in as checked messages, so the log can be replayed
+through the very same code. `check` refuses without changing anything; `apply` is called once per
+sequence number of a worker, in order, after the request has been logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.ps.server import table_requests
+from fleetx.ps.server.geo_changes import GeoChanges
+from fleetx.ps.server.sync_steps import SyncSteps
+from fleetx.ps.server.table_requests import Place, new_tensors
+from fleetx.ps.tables.dense_table import DenseTable
+from fleetx.ps.tables.first_values import FirstValues
+from fleetx.ps.tables.make_table import Table, create_table
+from fleetx.ps.tables.sparse_table import SparseTable
+from fleetx.ps.tables.table_spec import SpecError, TableSpec, spec_from_dict
+from fleetx.ps.wire import messages as wire
+from fleetx.ps.wire.assembly import Message, Tensors
+from fleetx.ps.wire.messages import Flag, Kind, Problem, WireError
+
+MAX_TABLES = 4096
+
+_log = logging.getLogger("fleetx.ps")
+
+
+class ServerState:
+    """The tables of one server and what has been applied to them."""
+
+    def __init__(
+        self,
+        workers: int,
+        specs: Iterable[TableSpec] = (),
+        *,
+        servers: int = 1,
+        first_values: FirstValues | None = None,
+    ) -> None:
+        self.workers = workers
+        self._first_values = first_values or FirstValues(None)
+        self._is_alone = servers == 1
+        self.tables: list[Table] = []
+        self.applied: dict[int, int] = {}
+        """The last sequence number of every worker."""
+        self.sync = SyncSteps()
+        self.finished: set[int] = set()
+        self.has_values: set[int] = set()
+        """Numbers of the dense tables that have been given their first values."""
+        self._numbers: dict[str, int] = {}
+        self._changes = GeoChanges(workers)
+        self._arrived: dict[int, set[int]] = {}
+        self.barriers_passed = 0
+        self._notes: dict[int, dict[int, Any]] = {}
+        """What workers brought to the last barrier and to the next ones."""
+        self._apply: dict[Kind, Callable[[Message], None]] = {
+            Kind.CREATE: self._create,
+            Kind.SET: self._set,
+            Kind.PUSH: self._push,
+            Kind.ADD: self._add,
+            Kind.COMMIT: self._commit,
+            Kind.NORM: self._norm,
+            Kind.ARRIVE: self._arrive,
+            Kind.FINISH: self._finish,
+            Kind.VOID: lambda message: None,
+        }
+        for spec in specs:
+            self._add_table(spec)
+            self._fill(spec.name)
+
+    @property
+    def active(self) -> set[int]:
+        """The workers that have not finished."""
+        return set(range(self.workers)) - self.finished
+
+    def table(self, number: int) -> Table:
+        """Return a table by its number."""
+        if number >= len(self.tables):
+            raise WireError(
+                Problem.UNKNOWN_TABLE,
+                f"there is no table {number}; this server has {sorted(self._numbers)}",
+            )
+        return self.tables[number]
+
+    def number(self, name: object) -> int:
+        """Return the number of a table."""
+        if not isinstance(name, str) or name not in self._numbers:
+            raise WireError(
+                Problem.UNKNOWN_TABLE,
+                f"there is no table {name!r}; this server has {sorted(self._numbers)}",
+            )
+        return self._numbers[name]
+
+    def numbers(self) -> dict[str, int]:
+        """Return the number of every table."""
+        return dict(self._numbers)
+
+    def names_with_values(self) -> list[str]:
+        """Return the dense tables that have their first values."""
+        return [name for name, number in self._numbers.items() if number in self.has_values]
+
+    def check(self, message: Message) -> None:
+        """Refuse a request that cannot be applied."""
+        header = message.header
+        if header.kind == Kind.CREATE:
+            self._spec(message)
+        elif header.kind in (Kind.SET, Kind.PUSH, Kind.ADD):
+            table_requests.check(self.table(header.table), message)
+        if header.kind == Kind.COMMIT or header.flags & Flag.SYNC:
+            if header.step < 0:
+                raise WireError(Problem.BAD_REQUEST, "synchronous training needs a step")
+            if header.step > self.sync.version:
+                raise WireError(
+                    Problem.BAD_REQUEST,
+                    f"step {header.step} was sent while step {self.sync.version} is not done",
+                )
+
+    def apply(self, message: Message) -> None:
+        """Carry out a request, and count it."""
+        header = message.header
+        self.applied[header.worker] = header.sequence
+        try:
+            self._apply[header.kind](message)
+        except (RuntimeError, ValueError, TypeError, LookupError, OSError) as error:
+            # The same happens when the log is replayed, so the state stays a function of the log.
+            _log.exception("A %s of worker %d failed.", header.kind.name, header.worker)
+            raise WireError(Problem.BAD_REQUEST, f"it could not be applied: {error}") from error
+
+    def _spec(self, message: Message) -> TableSpec:
+        try:
+            spec = spec_from_dict(wire.read_json(message.tensors))
+        except SpecError as error:
+            raise WireError(Problem.BAD_REQUEST, str(error)) from error
+        known = self._numbers.get(spec.name)
+        if known is not None and self.tables[known].spec != spec:
+            raise WireError(
+                Problem.BAD_REQUEST,
+                f"table {spec.name!r} exists already and was described differently",
+            )
+        if known is None and len(self.tables) >= MAX_TABLES:
+            raise WireError(Problem.BAD_REQUEST, f"a server has at most {MAX_TABLES} tables")
+        return spec
+
+    def _create(self, message: Message) -> None:
+        spec = self._spec(message)
+        if spec.name not in self._numbers:
+            self._add_table(spec)
+            self._fill(spec.name)
+
+    def _fill(self, name: str) -> None:
+        number = self._numbers[name]
+        try:
+            filled = self._first_values.fill(self.tables[number])
+        except (OSError, ValueError):
+            self.tables.pop()
+            del self._numbers[name]
+            raise
+        if filled and isinstance(self.tables[number], DenseTable):
+            self.has_values.add(number)
+
+    def _add_table(self, spec: TableSpec) -> None:
+        self._numbers[spec.name] = len(self.tables)
+        self.tables.append(create_table(spec))
+
+    def _set(self, message: Message) -> None:
+        number = message.header.table
+        # The first worker sends first values once more when it is started again.
+        if number in self.has_values:
+            return
+        table = self.tables[number]
+        assert isinstance(table, DenseTable)
+        for block, value in table_requests.dense_values(table, message.tensors).items():
+            table.assign(block, value)
+        self.has_values.add(number)
+
+    def _push(self, message: Message) -> None:
+        table = self.tables[message.header.table]
+        if message.header.flags & Flag.SYNC:
+            self.sync.add(message, table)
+        else:
+            header = message.header
+            clips = table_requests.clips_by_global_norm(table.spec)
+            table_requests.push(
+                table,
+                message.tensors,
+                rate=table_requests.known(header.rate),
+                norm=table_requests.known(header.norm) if clips else None,
+            )
+
+    def _add(self, message: Message) -> None:
+        number = message.header.table
+        table_requests.add(self.tables[number], message.tensors)
+        if isinstance(self.tables[number], SparseTable):
+            self._changes.add(number, message.header.worker, message.tensors[0][1])
+
+    def _commit(self, message: Message) -> None:
+        self.sync.commit(message.header.worker, message.header.step)
+        self._advance()
+
+    def _norm(self, message: Message) -> None:
+        self.sync.set_norm(message.header.step, message.header.norm)
+        self._advance()
+
+    def _advance(self) -> None:
+        self.sync.advance(self.active, self.tables, alone=self._is_alone)
+
+    def _arrive(self, message: Message) -> None:
+        number = message.header.step
+        if number > self.barriers_passed:
+            self._arrived.setdefault(number, set()).add(message.header.worker)
+            if message.tensors:
+                notes = self._notes.setdefault(number, {})
+                notes[message.header.worker] = wire.read_json(message.tensors)
+            self._pass_barriers()
+
+    def _pass_barriers(self) -> None:
+        for number in sorted(self._arrived):
+            if not self.active <= self._arrived[number]:
+                break
+            self.barriers_passed = number
+            del self._arrived[number]
+            self._notes = {n: notes for n, notes in self._notes.items() if n >= number}
+
+    def notes(self, barrier: int) -> dict[str, Any]:
+        """Return what workers brought to a barrier, by worker."""
+        return {str(worker): note for worker, note in self._notes.get(barrier, {}).items()}
+
+    def _finish(self, message: Message) -> None:
+        self.finished.add(message.header.worker)
+        self._advance()
+        self._pass_barriers()
+
+    def waits_for(self) -> set[int]:
+        """Return the workers that somebody may be waiting for: in a step or at a barrier."""
+        waiting = set() if self.sync.is_between_steps else self.sync.waits_for(self.active)
+        for arrived in self._arrived.values():
+            waiting |= self.active - arrived
+        return waiting
+
+    def pull(self, message: Message, place: Place = new_tensors) -> Tensors:
+        """Return the values that a request asks for, in the tensors that `place` provides."""
+        return table_requests.pull(self.table(message.header.table), message, place)
+
+    def pushed(self, message: Message, place: Place) -> Tensors:
+        """Return the values that a push of dense gradients has changed."""
+        return table_requests.pushed(self.table(message.header.table), message, place)
+
+    def changed(self, message: Message) -> Tensors:
+        """Return ids and rows that others have changed, and the number of this answer."""
+        table = self.table(message.header.table)
+        if not isinstance(table, SparseTable):
+            raise WireError(Problem.BAD_REQUEST, f"table {table.spec.name!r} has no rows")
+        ids, cursor = self._changes.ask(
+            message.header.table, message.header.worker, max(message.header.step, 0)
+        )
+        return [(0, ids), (1, table.pull(ids)), (2, torch.tensor([cursor]))]
+
+    def capture(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return a copy of everything: (tensors, JSON-able rest)."""
+        tensors = {
+            f"table.{number}.{name}": tensor
+            for number, table in enumerate(self.tables)
+            for name, tensor in table.state_dict().items()
+        }
+        tensors |= {f"changes.{key}": ids for key, ids in self._changes.state_dict().items()}
+        meta = {
+            "workers": self.workers,
+            "tables": [table.spec.to_dict() for table in self.tables],
+            "applied": {str(worker): last for worker, last in self.applied.items()},
+            "version": self.sync.version,
+            "last_squares": self.sync.last_squares,
+            "finished": sorted(self.finished),
+            "has_values": sorted(self.has_values),
+            "barriers_passed": self.barriers_passed,
+            "arrived": {str(number): sorted(who) for number, who in self._arrived.items()},
+            "notes": {str(number): self.notes(number) for number in self._notes},
+        }
+        return tensors, meta
+
+    def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Take over what `capture` returned."""
+        self.tables.clear()
+        self._numbers.clear()
+        for number, spec in enumerate(meta["tables"]):
+            self._add_table(spec_from_dict(spec))
+            prefix = f"table.{number}."
+            self.tables[number].load_state_dict(_under(tensors, prefix))
+        self._changes.load_state_dict(_under(tensors, "changes."))
+        self.applied = {int(worker): last for worker, last in meta["applied"].items()}
+        self.sync.version = meta["version"]
+        self.sync.last_squares = meta["last_squares"]
+        self.finished = set(meta["finished"])
+        self.has_values = set(meta["has_values"])
+        self.barriers_passed = meta["barriers_passed"]
+        self._arrived = {int(number): set(who) for number, who in meta["arrived"].items()}
+        self._notes = {
+            int(number): {int(worker): note for worker, note in notes.items()}
+            for number, notes in meta["notes"].items()
+        }
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,182 @@
+"""What requests about tables mean: checked tensors out of a message, and the call on the table.
+
+A request that does not fit its table is refused here, before it is logged or applied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fleetx.ps.tables.dense_table import DenseTable
+from fleetx.ps.tables.make_table import Table
+from fleetx.ps.tables.sparse_table import SparseTable
+from fleetx.ps.tables.table_spec import TableSpec
+from fleetx.ps.wire.assembly import Message, Tensors
+from fleetx.ps.wire.messages import Kind, Problem, WireError
+
+DenseValues = dict[str, Tensor]
+Shapes = list[tuple[int, torch.dtype, tuple[int, ...]]]
+Place = Callable[[Shapes], Tensors]
+Rows = tuple[Tensor, Tensor, Tensor | None]
+
+
+def known(value: float) -> float | None:
+    """Return a number of a header, None if it is not there."""
+    return None if math.isnan(value) else value
+
+
+def clips_by_global_norm(spec: TableSpec) -> bool:
+    """Say whether the norm of all gradients, on all servers, matters to a table."""
+    clip = spec.optimizer.clip
+    return clip is not None and clip.kind == "global_norm"
+
+
+def dense_values(table: DenseTable, tensors: Tensors) -> DenseValues:
+    """Return the tensors of a message by the names of the table's blocks."""
+    blocks = table.spec.blocks
+    values: DenseValues = {}
+    for key, tensor in tensors:
+        if key >= len(blocks):
+            raise WireError(
+                Problem.WRONG_SHAPE,
+                f"table {table.spec.name!r} has {len(blocks)} blocks here and none of number {key}",
+            )
+        block = blocks[key]
+        _require_type(table, tensor)
+        if tuple(tensor.shape) != block.shape:
+            raise WireError(
+                Problem.WRONG_SHAPE,
+                f"block {block.name!r} of table {table.spec.name!r} has shape {block.shape}, not "
+                f"{tuple(tensor.shape)}",
+            )
+        values[block.name] = tensor
+    if len(values) != len(tensors):
+        raise WireError(Problem.MALFORMED, "a block came twice in one message")
+    return values
+
+
+def sparse_ids(table: SparseTable, message: Message) -> Tensor:
+    """Return the ids that a look-up asks for."""
+    return _ids(table, message.only())
+
+
+def sparse_rows(table: SparseTable, tensors: Tensors) -> Rows:
+    """Return the ids and rows of a push, and how often each id came if that was told."""
+    if len(tensors) not in (2, 3):
+        raise WireError(Problem.MALFORMED, f"{len(tensors)} tensors instead of ids and rows")
+    ids, rows = _ids(table, tensors[0][1]), tensors[1][1]
+    counts = _ids(table, tensors[2][1]) if len(tensors) == 3 else None
+    if counts is not None and len(counts) != len(ids):
+        raise WireError(Problem.WRONG_SHAPE, f"{len(counts)} counts for {len(ids)} ids")
+    _require_type(table, rows)
+    if tuple(rows.shape) != (len(ids), table.spec.dim):
+        raise WireError(
+            Problem.WRONG_SHAPE,
+            f"rows of table {table.spec.name!r} for {len(ids)} ids have shape "
+            f"{(len(ids), table.spec.dim)}, not {tuple(rows.shape)}",
+        )
+    return ids, rows, counts
+
+
+def _ids(table: SparseTable, ids: Tensor) -> Tensor:
+    if ids.dtype != torch.int64 or ids.dim() != 1:
+        raise WireError(
+            Problem.WRONG_SHAPE,
+            f"ids for table {table.spec.name!r} are a list of 64-bit numbers, not {ids.dtype} of "
+            f"shape {tuple(ids.shape)}",
+        )
+    return ids
+
+
+def _require_type(table: Table, tensor: Tensor) -> None:
+    if str(tensor.dtype) != f"torch.{table.spec.dtype}":
+        raise WireError(
+            Problem.WRONG_SHAPE,
+            f"table {table.spec.name!r} holds {table.spec.dtype}, not {tensor.dtype}",
+        )
+
+
+def check(table: Table, message: Message) -> None:
+    """Refuse a request that does not fit the table."""
+    if message.header.kind == Kind.SET and not isinstance(table, DenseTable):
+        raise WireError(Problem.BAD_REQUEST, f"the rows of {table.spec.name!r} make themselves")
+    if isinstance(table, DenseTable):
+        dense_values(table, message.tensors)
+    else:
+        sparse_rows(table, message.tensors)
+
+
+def push(table: Table, tensors: Tensors, *, rate: float | None, norm: float | None) -> None:
+    """Apply gradients; `norm` is that of all gradients for tables that clip by it."""
+    if isinstance(table, DenseTable):
+        table.push(dense_values(table, tensors), rate=rate, norm=norm)
+    else:
+        ids, rows, counts = sparse_rows(table, tensors)
+        table.push(ids, rows, rate=rate, norm=norm, counts=counts)
+
+
+def square_norm(table: Table, tensors: Tensors) -> float:
+    """Return the sum of squares of gradients."""
+    if isinstance(table, DenseTable):
+        return table.square_norm(dense_values(table, tensors))
+    ids, rows, _ = sparse_rows(table, tensors)
+    return table.square_norm(ids, rows)
+
+
+def add(table: Table, tensors: Tensors) -> None:
+    """Add differences to the values."""
+    if isinstance(table, DenseTable):
+        for block, delta in dense_values(table, tensors).items():
+            table.add(block, delta)
+    else:
+        ids, rows, counts = sparse_rows(table, tensors)
+        table.add(ids, rows, counts=counts)
+
+
+def new_tensors(shapes: Shapes) -> Tensors:
+    """Return tensors to fill."""
+    return [(key, torch.empty(shape, dtype=dtype)) for key, dtype, shape in shapes]
+
+
+def pull(table: Table, message: Message, place: Place) -> Tensors:
+    """Return the asked blocks (all of them if none is named) or rows, as copies."""
+    if isinstance(table, SparseTable):
+        ids = sparse_ids(table, message)
+        (answer,) = place([(0, table.dtype, (len(ids), table.spec.dim))])
+        table.pull(ids, out=answer[1])
+        return [answer]
+    blocks = range(len(table.spec.blocks))
+    return _blocks(table, _wanted(table, message) if message.tensors else list(blocks), place)
+
+
+def pushed(table: Table, message: Message, place: Place) -> Tensors:
+    """Return the blocks that a request has brought gradients for, as copies."""
+    if isinstance(table, SparseTable):
+        raise WireError(Problem.BAD_REQUEST, f"a push to {table.spec.name!r} brings no rows back")
+    return _blocks(table, [key for key, _ in message.tensors], place)
+
+
+def _blocks(table: DenseTable, numbers: list[int], place: Place) -> Tensors:
+    blocks = table.spec.blocks
+    answers = place([(number, table.dtype, blocks[number].shape) for number in numbers])
+    for number, out in answers:
+        table.pull(blocks[number].name, out=out)
+    return answers
+
+
+def _wanted(table: DenseTable, message: Message) -> list[int]:
+    wanted = message.only()
+    if wanted.dtype != torch.int64 or wanted.dim() != 1:
+        raise WireError(Problem.WRONG_SHAPE, "blocks are asked for by a list of numbers")
+    numbers = wanted.tolist()
+    if any(not 0 <= number < len(table.spec.blocks) for number in numbers):
+        raise WireError(
+            Problem.WRONG_SHAPE,
+            f"table {table.spec.name!r} has {len(table.spec.blocks)} blocks here, not all of "
+            f"{numbers}",
+        )
+    return numbers

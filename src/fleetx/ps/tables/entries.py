@@ -1,0 +1,64 @@
+"""Which ids may enter a sparse table, as scripts say it; the names are Paddle's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.ps.tables.table_spec import EntrySpec
+
+
+class EntryAttr:
+    """A rule for new ids."""
+
+    def _to_attr(self) -> str:
+        raise NotImplementedError("EntryAttr is a base class: use CountFilterEntry.")
+
+    def spec(self) -> EntrySpec:
+        """Return the rule as a table's specification has it."""
+        raise NotImplementedError("EntryAttr is a base class: use CountFilterEntry.")
+
+
+class ProbabilityEntry(EntryAttr):
+    """Every push of an unknown id lets it in with this probability, between 0 and 1."""
+
+    def __init__(self, probability: float) -> None:
+        if not isinstance(probability, float) or not 0.0 < probability < 1.0:
+            raise ValueError(f"probability must be a float in (0,1), not {probability!r}.")
+        self._probability = probability
+
+    def _to_attr(self) -> str:
+        return f"probability_entry:{self._probability}"
+
+    def spec(self) -> EntrySpec:
+        """Return the rule as a table's specification has it."""
+        return EntrySpec(kind="probability", value=self._probability)
+
+
+class CountFilterEntry(EntryAttr):
+    """An id gets a row when it has come so many times."""
+
+    def __init__(self, count_filter: int) -> None:
+        whole = isinstance(count_filter, int) and not isinstance(count_filter, bool)
+        if not whole or count_filter < 0:
+            raise ValueError(
+                f"count_filter must be a valid integer greater than 0, not {count_filter!r}."
+            )
+        self._count_filter = count_filter
+
+    def _to_attr(self) -> str:
+        return f"count_filter_entry:{self._count_filter}"
+
+    def spec(self) -> EntrySpec:
+        """Return the rule as a table's specification has it."""
+        return EntrySpec(kind="count", value=self._count_filter)
+
+
+def entry_spec(entry: Any) -> EntrySpec | None:
+    """Return the specification of a rule, of any of the ways to write it."""
+    if entry is None or isinstance(entry, EntrySpec):
+        return entry
+    if isinstance(entry, EntryAttr):
+        return entry.spec()
+    raise ValueError(
+        f"entry must be CountFilterEntry or ProbabilityEntry, not {type(entry).__name__}."
+    )

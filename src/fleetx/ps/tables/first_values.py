@@ -1,0 +1,84 @@
+"""Values that a new table takes from a folder: a save of FleetX's servers, or Paddle's files.
+
+A save has the folder `SERVERS` with all tables, of any number of servers. Without it, a dense
+parameter is a file of its name, and a sparse table a file with all rows, or text files in
+`<table>_txt`, as Paddle writes them. A restarted server that replays its log loads them once more.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from fleetx.checkpoint.paddle_tensor import read_tensors
+from fleetx.ps.client.first_rows import MARKER
+from fleetx.ps.tables.dense_table import DenseTable
+from fleetx.ps.tables.make_table import Table
+from fleetx.ps.tables.sparse_table import SparseTable
+from fleetx.ps.tables.table_files import load_table
+from fleetx.ps.tables.table_text import read_text
+from fleetx.ps.wire.partition import servers_of_ids
+
+SERVERS = "__servers__"
+
+
+class FirstValues:
+    """Fills new tables of one of `servers` servers."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None, *, server: int = 0, servers: int = 1
+    ) -> None:
+        self._folder = None if folder is None else Path(folder)
+        self._server, self._servers = server, servers
+        if self._folder is not None and not self._folder.is_dir():
+            raise ValueError(f"There is no directory named '{folder}' to load parameters from.")
+
+    def fill(self, table: Table) -> bool:
+        """Give a table its saved values; False if there is nothing to load."""
+        if self._folder is None:
+            return False
+        saved = self._folder / SERVERS
+        if saved.is_dir():
+            if not (saved / table.spec.name).is_dir() and table.spec.name == MARKER:
+                return True
+            load_table(saved, table, server=self._server, servers=self._servers)
+        elif isinstance(table, DenseTable):
+            self._read_blocks(table)
+        else:
+            self._read_rows(table)
+        return True
+
+    def _array(self, name: str) -> torch.Tensor:
+        assert self._folder is not None
+        path = self._folder / name
+        if not path.is_file():
+            raise ValueError(f"{self._folder} has no file for the parameter {name!r}.")
+        return torch.from_numpy(read_tensors(path, [name])[name].array)
+
+    def _read_blocks(self, table: DenseTable) -> None:
+        if table.spec.name == MARKER:
+            return
+        for block in table.spec.blocks:
+            flat = self._array(block.parameter).reshape(-1)
+            if block.start + block.size > len(flat):
+                raise ValueError(
+                    f"{self._folder} has {len(flat)} elements of {block.parameter!r}, too few for "
+                    f"{block.name!r}."
+                )
+            part = flat[block.start : block.start + block.size].reshape(block.shape)
+            table.assign(block.name, part.to(table.dtype))
+
+    def _read_rows(self, table: SparseTable) -> None:
+        assert self._folder is not None
+        name = table.spec.name
+        if (self._folder / f"{name}_txt").is_dir():
+            state = read_text(self._folder, name, dtype=table.dtype)
+            ids, rows = state["ids"], state["Param"]
+        else:
+            rows = self._array(name).to(table.dtype)
+            ids = torch.arange(len(rows))
+        mine = servers_of_ids(ids, self._servers) == self._server
+        ids, rows = ids[mine], rows[mine]
+        table.add(ids, rows - table.pull(ids))

@@ -1,0 +1,14 @@
+"""From a specification to a table."""
+
+from __future__ import annotations
+
+from fleetx.ps.tables.dense_table import DenseTable
+from fleetx.ps.tables.sparse_table import SparseTable
+from fleetx.ps.tables.table_spec import DenseTableSpec, TableSpec
+
+Table = DenseTable | SparseTable
+
+
+def create_table(spec: TableSpec) -> Table:
+    """Return an empty sparse table, or a dense one with its first values."""
+    return DenseTable(spec) if isinstance(spec, DenseTableSpec) else SparseTable(spec)

@@ -1,0 +1,375 @@
+"""A table of rows by 64-bit ids: one server's share of an embedding that nobody has to size.
+
+A row lies with its optimizer's state in one record, in blocks of memory that never move. A pull
+changes nothing: an id without a row reads as its first value, which depends on seed and id alone.
+Only pushes make rows, count and evict, so a snapshot and a log of pushes give the same table again.
+Every method holds the table's lock: a table may be used by several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from fleetx.kernels import native
+from fleetx.kernels.gradients import square_norm
+from fleetx.kernels.index import IdIndex, check_ids, merge_rows, unique_ids
+from fleetx.kernels.row_initializer import RowInitializer
+from fleetx.ps.tables.admission import create_admission
+from fleetx.ps.tables.row_optimizers import RowOptimizer
+from fleetx.ps.tables.table_spec import SparseTableSpec
+from fleetx.ps.tables.updates import clipped
+from fleetx.ps.tables.usage import LATEST, Usage
+
+# What an id costs in the index at most; used to turn a memory limit into a number of rows.
+_INDEX_BYTES = 24
+_ROWS_PER_PIECE = 1 << 16
+
+Columns = dict[str, Tensor]
+# Changes rows, told by their numbers, by values for them.
+Apply = Callable[[Tensor, Tensor], None]
+
+
+class SparseTable:
+    """Rows, their optimizer and who may have one."""
+
+    def __init__(self, spec: SparseTableSpec) -> None:
+        self.spec = spec
+        self.dtype: torch.dtype = getattr(torch, spec.dtype)
+        self._lock = threading.RLock()
+        self._first_rows = RowInitializer(
+            spec.initializer.kind,
+            spec.initializer.settings,
+            seed=spec.row_seed,
+            dim=spec.dim,
+            dtype=self.dtype,
+        )
+        self._clear()
+
+    def _clear(self) -> None:
+        """Make everything that pushes change."""
+        spec = self.spec
+        self._optimizer = RowOptimizer(spec.optimizer, dim=spec.dim, dtype=self.dtype)
+        self._admission = create_admission(spec.entry, seed=spec.row_seed)
+        self._usage = None if spec.eviction is None else Usage(spec.eviction)
+        self._index = IdIndex()
+        self._columns = {"Param": spec.dim, **self._optimizer.columns}
+        self._record = sum(self._columns.values()) * self.dtype.itemsize
+        self._store = native.RowStore(self._record)
+        self._clock = 0
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of rows, state and index."""
+        per_row = self._record + (0 if self._usage is None else Usage.bytes_per_row)
+        waiting = 0 if self._admission is None else self._admission.nbytes
+        return per_row * self._index.row_limit + self._index.nbytes + waiting
+
+    @property
+    def clock(self) -> int:
+        """The time that pushes are stamped with, in any unit, from 0 to 2**32 - 1."""
+        return self._clock
+
+    @clock.setter
+    def clock(self, value: int) -> None:
+        if not isinstance(value, int) or not 0 <= value <= LATEST:
+            raise ValueError(f"the clock of a table goes from 0 to {LATEST}, not to {value!r}.")
+        self._clock = value
+
+    # -- training ---------------------------------------------------------------------------------
+    def pull(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Return the rows of ids, which may repeat; `out` is filled and returned if given."""
+        ids = check_ids(ids)
+        if out is None:
+            out = torch.empty(len(ids), self.spec.dim, dtype=self.dtype)
+        else:
+            self._check_rows(out, len(ids), "out")
+        with self._lock:
+            rows = self._index.lookup(ids)
+            self._read(rows, "Param", out)
+        if self._admission is None and len(rows) and int(rows.min()) < 0:
+            missing = (rows < 0).nonzero().reshape(-1)
+            out[missing] = self._first_rows(ids[missing])
+        return out
+
+    def push(
+        self,
+        ids: Tensor,
+        grads: Tensor,
+        *,
+        rate: float | None = None,
+        norm: float | None = None,
+        counts: Tensor | None = None,
+    ) -> None:
+        """Update rows by their gradients; gradients of equal ids are added first.
+
+        `rate` is the learning rate, the optimizer's own if None. `norm` is the norm to clip by
+        where the gradient is spread over several servers or tables. `counts` tells how often each
+        id came before the caller merged it, for admission and scores.
+        """
+        rate = self.spec.optimizer.rate if rate is None else float(rate)
+        clip, scale = self.spec.optimizer.clip, self._optimizer.scale(rate)
+        if scale is not None and clip is None and self._counts_nothing:
+            self._add_in_order(ids, grads, counts, scale)
+            return
+        ids, grads, counts = self._merged(ids, grads, counts)
+        if clip is not None and clip.kind != "value" and norm is None:
+            norm = square_norm([grads]) ** 0.5
+        grads = clipped(grads, clip, norm)
+        apply = self._updating(rate) if scale is None else self._adding(scale)
+        with self._lock:
+            self._change(ids, grads, counts, apply)
+
+    def add(self, ids: Tensor, deltas: Tensor, *, counts: Tensor | None = None) -> None:
+        """Add to rows without the optimizer (geo mode); deltas of equal ids are added."""
+        if self._counts_nothing:
+            self._add_in_order(ids, deltas, counts, 1.0)
+            return
+        ids, deltas, counts = self._merged(ids, deltas, counts)
+        with self._lock:
+            self._change(ids, deltas, counts, self._adding(1.0))
+
+    @property
+    def _counts_nothing(self) -> bool:
+        """Whether it does not matter how often an id comes."""
+        return self._admission is None and self._usage is None
+
+    def _add_in_order(
+        self, ids: Tensor, values: Tensor, counts: Tensor | None, scale: float
+    ) -> None:
+        """Add scaled values to rows; equal ids need no merging for it."""
+        ids = self._checked(ids, values, counts)[0]
+        with self._lock:
+            self._adding(scale)(self._make_rows(ids), values.contiguous())
+
+    def _adding(self, scale: float) -> Apply:
+        def apply(rows: Tensor, values: Tensor) -> None:
+            self._store.add(rows.numpy(), *self._field("Param"), values.numpy(), scale)
+
+        return apply
+
+    def _updating(self, rate: float) -> Apply:
+        def apply(rows: Tensor, grads: Tensor) -> None:
+            columns = self._gather(rows, list(self._columns))
+            param = columns.pop("Param")
+            self._optimizer.update(param, grads, columns, rate)
+            for name, column in {**columns, "Param": param}.items():
+                self._write(rows, name, column)
+
+        return apply
+
+    def square_norm(self, ids: Tensor, grads: Tensor) -> float:
+        """Return the sum of squares of a gradient, equal ids added first."""
+        return square_norm([self._merged(ids, grads, None)[1]])
+
+    def _merged(
+        self, ids: Tensor, values: Tensor, counts: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ids, given = self._checked(ids, values, counts)
+        found, sums, times = merge_rows(ids, values)
+        if given is not None:
+            times = given if len(found) == len(ids) else merge_rows(ids, given)[1]
+        return found, sums.contiguous(), times
+
+    def _checked(
+        self, ids: Tensor, values: Tensor, counts: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return ids and counts as the compiled code takes them; refuse what does not fit."""
+        ids = check_ids(ids)
+        self._check_rows(values, len(ids), "gradients")
+        if counts is None:
+            return ids, None
+        counts = check_ids(counts)
+        if len(counts) != len(ids):
+            raise ValueError(f"{len(ids)} ids cannot have {len(counts)} counts.")
+        if len(counts) and int(counts.min()) < 1:
+            raise ValueError("counts must be at least 1.")
+        return ids, counts
+
+    def _check_rows(self, values: Tensor, count: int, what: str) -> None:
+        if values.dtype is not self.dtype or tuple(values.shape) != (count, self.spec.dim):
+            raise ValueError(
+                f"table {self.spec.name!r} needs {what} of shape [{count}, {self.spec.dim}] and "
+                f"type {self.spec.dtype}, not {list(values.shape)} and {values.dtype}."
+            )
+
+    def _change(
+        self,
+        ids: Tensor,
+        values: Tensor,
+        counts: Tensor,
+        apply: Apply,
+    ) -> None:
+        """Let `apply` change the rows of distinct ids."""
+        if self._admission is None:
+            rows = self._make_rows(ids)
+        else:
+            rows = self._index.lookup(ids)
+            known = rows >= 0
+            if not bool(known.all()):
+                unknown = (~known).nonzero().reshape(-1)
+                enter = unknown[self._admission.admit(ids[unknown], counts[unknown])]
+                made = self._make_rows(ids[enter])
+                if self._usage is not None:
+                    self._usage.touch(made, counts[enter], self._clock)
+                # Whoever computed these gradients saw zeros: a new row begins with its first value.
+                rows, values, counts = rows[known], values[known], counts[known]
+        apply(rows, values)
+        if self._usage is not None:
+            self._usage.touch(rows, counts, self._clock)
+            self._keep_within_memory()
+
+    def _make_rows(self, ids: Tensor) -> Tensor:
+        """Return the rows of distinct ids; those that had none get one with its first value."""
+        room = self._index.row_limit + len(ids)  # first of all: memory may be short
+        self._store.grow(room)
+        if self._usage is not None:
+            self._usage.grow(room)
+        rows, fresh = self._index.insert(ids)
+        if len(fresh):
+            new = rows[fresh]
+            self._write(new, "Param", self._first_rows(ids[fresh]))
+            for name, column in self._optimizer.first_state(len(new)).items():
+                self._write(new, name, column)
+            if self._usage is not None:
+                self._usage.set(new, torch.zeros(len(new)), torch.full_like(new, self._clock))
+        return rows
+
+    # -- eviction ---------------------------------------------------------------------------------
+    def evict(self, *, clock: int | None = None) -> int:
+        """Let scores fade, give up rows that have expired, and return how many those were."""
+        with self._lock:
+            if clock is not None:
+                self.clock = clock
+            if self._usage is None:
+                return 0
+            ids, rows = self._index.items()
+            self._usage.fade(rows)
+            return self._index.remove(ids[self._usage.expired(rows, self._clock)])
+
+    def _keep_within_memory(self) -> None:
+        limit = self.spec.eviction.max_bytes if self.spec.eviction is not None else None
+        if limit is None or self._usage is None:
+            return
+        most = limit // (self._record + Usage.bytes_per_row + _INDEX_BYTES)
+        if len(self) > most:
+            ids, rows = self._index.items()
+            number = len(self) - (most - most // 10)
+            self._index.remove(ids[self._usage.least_used(ids, rows, number)])
+
+    # -- all rows ---------------------------------------------------------------------------------
+    def rows(self, *, names: tuple[str, ...] = ("Param",)) -> Iterator[tuple[Tensor, Columns]]:
+        """Go through the rows there are now, sorted by id, in pieces: ids, and named columns."""
+        with self._lock:
+            ids = self._index.items()[0].sort().values
+        for part in ids.split(_ROWS_PER_PIECE):
+            with self._lock:
+                rows = self._index.lookup(part)
+                known = rows >= 0  # others were given up meanwhile
+                piece = part[known], self._gather(rows[known], list(names))
+            yield piece
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """What a row consists of: "Param" and the optimizer's state, with their widths."""
+        return dict(self._columns)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return a copy of everything that pushes change, as named tensors."""
+        with self._lock:
+            ids, rows = self._index.items()
+            state = {"ids": ids, **self._gather(rows, list(self._columns))}
+            state["clock"] = torch.tensor([self._clock])
+            for name, value in self._optimizer.table_state.items():
+                state[name] = value.clone()
+            if self._usage is not None:
+                state["score"], state["seen"] = self._usage.get(rows)
+            if self._admission is not None:
+                state.update(self._admission.state_dict())
+            return state
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Become the table that `state_dict` described; a wrong state changes nothing.
+
+        State that is missing starts anew: a saved parameter goes with any optimizer.
+        """
+        ids, clock = self._check_state(state)
+        with self._lock:
+            self._clear()
+            self._clock = clock
+            rows = self._make_rows(ids)
+            for name in self._columns:
+                if name in state:
+                    self._write(rows, name, state[name].contiguous())
+            for name, value in self._optimizer.table_state.items():
+                if name in state:
+                    value.copy_(state[name])
+            if self._usage is not None and "score" in state:
+                self._usage.set(rows, state["score"], state["seen"])
+            if self._admission is not None:
+                self._admission.load_state_dict(state)
+
+    def _check_state(self, state: Mapping[str, Tensor]) -> tuple[Tensor, int]:
+        """Refuse a state that is not one of such a table; return its ids and time."""
+        name = self.spec.name
+        if "ids" not in state or "Param" not in state:
+            raise ValueError(f"the state of table {name!r} needs 'ids' and 'Param'.")
+        ids = check_ids(state["ids"])
+        if len(unique_ids(ids)[0]) != len(ids):
+            raise ValueError(f"the state of table {name!r} has an id twice.")
+        count, whole = (len(ids),), torch.int64
+        wanted: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            **{each: ((len(ids), width), self.dtype) for each, width in self._columns.items()},
+            **dict.fromkeys(self._optimizer.table_state, ((1,), self.dtype)),
+            "clock": ((1,), whole),
+            "draws": ((1,), whole),
+            "score": (count, torch.float32),
+            "seen": (count, whole),
+        }
+        for each, (shape, dtype) in wanted.items():
+            value = state.get(each)
+            if value is not None and (tuple(value.shape) != shape or value.dtype is not dtype):
+                raise ValueError(
+                    f"table {name!r} needs {each!r} of shape {list(shape)} and type {dtype}, but "
+                    f"the state has {list(value.shape)} and {value.dtype}."
+                )
+        if ("score" in state) != ("seen" in state):
+            raise ValueError(f"the state of table {name!r} needs both 'score' and 'seen'.")
+        waiting = [state[each] for each in ("waiting_ids", "waiting_counts") if each in state]
+        shapes = {(each.dim(), len(each), each.dtype) for each in waiting}
+        if waiting and (len(waiting) != 2 or len(shapes) != 1 or waiting[0].dtype is not whole):
+            raise ValueError(f"the state of table {name!r} needs ids and counts of who waits.")
+        clock = int(state["clock"][0]) if "clock" in state else 0
+        if not 0 <= clock <= LATEST:
+            raise ValueError(f"the state of table {name!r} has time {clock}.")
+        return ids, clock
+
+    # -- records ----------------------------------------------------------------------------------
+    def _field(self, name: str) -> tuple[int, int]:
+        offset = 0
+        for each, width in self._columns.items():
+            if each == name:
+                break
+            offset += width
+        return offset * self.dtype.itemsize, self._columns[name] * self.dtype.itemsize
+
+    def _gather(self, rows: Tensor, names: list[str]) -> Columns:
+        return {
+            name: self._read(
+                rows, name, torch.empty(len(rows), self._columns[name], dtype=self.dtype)
+            )
+            for name in names
+        }
+
+    def _read(self, rows: Tensor, name: str, out: Tensor) -> Tensor:
+        self._store.gather(rows.numpy(), *self._field(name), out.numpy())
+        return out
+
+    def _write(self, rows: Tensor, name: str, values: Tensor) -> None:
+        self._store.scatter(rows.numpy(), *self._field(name), values.numpy())

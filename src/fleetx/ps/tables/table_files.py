@@ -1,0 +1,258 @@
+"""Saved tables: a folder per table, a part per server, and a page that says which parts belong.
+
+Every server writes its part under a name that holds the token of this save; when all are there,
+`finish_save` checks them and writes `table.json`, which names them, and only then removes the parts
+of the save before. So a table on the disk is always the whole of one save, also if several workers
+save into one folder at the same time. Any number of servers can load it: each takes the ids and the
+slices that are its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.checkpoint import FormatError
+from fleetx.checkpoint.atomic import inside, write_bytes
+from fleetx.checkpoint.manifest import load_state, save_state
+from fleetx.ps.tables.table_spec import (
+    BlockSpec,
+    DenseTableSpec,
+    SparseTableSpec,
+    SpecError,
+    TableSpec,
+    spec_from_dict,
+)
+from fleetx.ps.wire.partition import servers_of_ids
+
+PAGE = "table.json"
+_FORMAT = "fleetx-table"
+_VERSION = 1
+_PARTS = "part-*-of-*"
+_LEFT_OVER = 600.0
+"""A part that no page names is from a save that failed, after so many seconds."""
+# State of a sparse table that has an element per row though it has one dimension only.
+_PER_ROW = ("ids", "score", "seen")
+_WAITING = ("waiting_ids", "waiting_counts")
+
+State = dict[str, Tensor]
+PathLike = str | os.PathLike[str]
+
+
+# -- saving ---------------------------------------------------------------------------------------
+def save_part(
+    folder: PathLike,
+    spec: TableSpec,
+    state: Mapping[str, Tensor],
+    *,
+    server: int,
+    servers: int,
+    token: str,
+) -> None:
+    """Write one server's part of a table; it counts when `finish_save` has been called.
+
+    `token` is a word that is the same for all servers and new for every save.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_.]+", token):
+        raise ValueError(f"the token of a save must be letters and digits, not {token!r}.")
+    if not 0 <= server < servers:
+        raise ValueError(f"there is no server {server} among {servers}.")
+    where = _table_folder(folder, spec.name) / _part_name(server, servers, token)
+    save_state(where, state, {"spec": spec.to_dict(), "token": token})
+
+
+def finish_save(folder: PathLike, name: str, *, servers: int, token: str) -> None:
+    """Make the parts of this save the table, once every server has written its own."""
+    where = _table_folder(folder, name)
+    parts = [_part_name(server, servers, token) for server in range(servers)]
+    for part in parts:
+        if not (where / part / "manifest.json").is_file():
+            raise FileNotFoundError(
+                f"{where / part} is missing: the save {token!r} of table {name!r} is not complete."
+            )
+    before = []
+    with contextlib.suppress(FileNotFoundError, FormatError):  # the first save, or a damaged one
+        before = _read_page(where / PAGE)["parts"]
+    page = {"format": _FORMAT, "version": _VERSION, "name": name, "token": token, "parts": parts}
+    write_bytes(where / PAGE, json.dumps(page, indent=1).encode())
+    for old in where.glob(_PARTS):
+        if old.name not in parts and (old.name in before or _is_left_over(old)):
+            with contextlib.suppress(FileNotFoundError):  # another worker removes it too
+                shutil.rmtree(old)
+
+
+def _is_left_over(part: Path) -> bool:
+    """Tell whether a part is not that of a save which another worker is about to finish."""
+    with contextlib.suppress(FileNotFoundError):
+        return time.time() - part.stat().st_mtime > _LEFT_OVER
+    return False
+
+
+def _table_folder(folder: PathLike, name: str) -> Path:
+    return inside(folder, name)
+
+
+def _part_name(server: int, servers: int, token: str) -> str:
+    return f"part-{server}-of-{servers}-{token}"
+
+
+# -- loading --------------------------------------------------------------------------------------
+class SavedTable:
+    """A table on the disk."""
+
+    def __init__(self, folder: PathLike) -> None:
+        self.folder = Path(folder)
+        page = _read_page(self.folder / PAGE)
+        self.name: str = page["name"]
+        self.parts: list[str] = page["parts"]
+        self._token: str = page["token"]
+
+    def part(self, number: int) -> tuple[TableSpec, State]:
+        """Read one server's part, verified: its specification and state."""
+        where = inside(self.folder, self.parts[number])
+        state, meta = load_state(where)
+        if meta.get("token") != self._token:
+            raise FormatError(str(where), f"belongs to another save than {PAGE} says.")
+        try:
+            return spec_from_dict(meta.get("spec", {})), state
+        except SpecError as error:
+            raise FormatError(str(where), f"has no sound specification: {error}") from error
+
+    def all_parts(self) -> Iterator[tuple[TableSpec, State]]:
+        """Read all parts, one after the other."""
+        for number in range(len(self.parts)):
+            yield self.part(number)
+
+    def state_for(self, spec: TableSpec, *, server: int = 0, servers: int = 1) -> State:
+        """Return the state of a table on one of `servers` servers, for its `load_state_dict`."""
+        if isinstance(spec, DenseTableSpec):
+            return self._dense_state(spec)
+        return self._sparse_state(server, servers)
+
+    def _sparse_state(self, server: int, servers: int) -> State:
+        if len(self.parts) == servers:  # ids go to servers by a rule, so the part is the same
+            return self._sparse_part(server)
+        pieces = []
+        for number in range(len(self.parts)):
+            state = self._sparse_part(number)
+            keep = servers_of_ids(state["ids"], servers) == server
+            piece = {n: v[keep] if _is_per_row(n, v) else v for n, v in state.items()}
+            if all(name in state for name in _WAITING):
+                wait = servers_of_ids(state["waiting_ids"], servers) == server
+                piece.update({name: state[name][wait] for name in _WAITING})
+            pieces.append(piece)
+        return {name: _joined(name, [p[name] for p in pieces if name in p]) for name in pieces[0]}
+
+    def _sparse_part(self, number: int) -> State:
+        spec, state = self.part(number)
+        if not isinstance(spec, SparseTableSpec) or "ids" not in state:
+            raise FormatError(str(self.folder), "does not hold a sparse table.")
+        return state
+
+    def _dense_state(self, spec: DenseTableSpec) -> State:
+        saved: dict[str, list[tuple[BlockSpec, State]]] = {}
+        for found, state in self.all_parts():
+            if not isinstance(found, DenseTableSpec):
+                raise FormatError(str(self.folder), "does not hold a dense table.")
+            for block in found.blocks:
+                start = f"{block.name}/"
+                own = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+                saved.setdefault(block.parameter, []).append((block, own))
+        result = {}
+        for block in spec.blocks:
+            for slot, value in self._cut(block, saved.get(block.parameter, [])).items():
+                result[f"{block.name}/{slot}"] = value
+        return result
+
+    def _cut(self, block: BlockSpec, saved: Sequence[tuple[BlockSpec, State]]) -> State:
+        """Put a block together from whatever slices were saved."""
+        if len(saved) == 1 and saved[0][0].shape == block.shape:
+            return saved[0][1]
+        result: State = {}
+        covered = 0
+        for source, state in saved:
+            low = max(block.start, source.start)
+            high = min(block.start + block.size, source.start + source.size)
+            covered += max(0, high - low)
+            for slot, value in state.items():
+                if value.shape != source.shape:  # one number for the whole parameter
+                    result.setdefault(slot, value)
+                elif low < high:
+                    whole = result.setdefault(slot, value.new_empty(block.shape))
+                    part = value.reshape(-1)[low - source.start : high - source.start]
+                    whole.view(-1)[low - block.start : high - block.start] = part
+        if covered != block.size or "Param" not in result:
+            raise FormatError(
+                str(self.folder),
+                f"holds {covered} of the {block.size} elements of {block.name!r}.",
+            )
+        return result
+
+
+def _is_per_row(name: str, value: Tensor) -> bool:
+    return value.dim() == 2 or name in _PER_ROW
+
+
+def _joined(name: str, values: list[Tensor]) -> Tensor:
+    first = values[0]
+    if _is_per_row(name, first) or name in _WAITING:
+        return torch.cat(values)
+    if name in ("clock", "draws"):
+        return torch.stack(values).max(0).values
+    return first  # the same on all servers
+
+
+def _read_page(path: Path) -> dict[str, Any]:
+    source = str(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no saved table in {str(path.parent)!r}: it has no {PAGE}. Name the folder "
+            "of one table."
+        )
+    try:
+        page = json.loads(path.read_bytes())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FormatError(source, f"is not valid JSON or is cut short ({error}).") from error
+    if not isinstance(page, dict) or page.get("format") != _FORMAT:
+        raise FormatError(source, "is not the page of a saved table.")
+    if page.get("version") != _VERSION:
+        raise FormatError(source, f"has version {page.get('version')}; this FleetX reads 1.")
+    parts = page.get("parts")
+    if (
+        not isinstance(parts, list)
+        or not parts
+        or not all(isinstance(part, str) for part in parts)
+        or not isinstance(page.get("name"), str)
+    ):
+        raise FormatError(source, "does not list its parts.")
+    return page
+
+
+def save_table(folder: PathLike, table: Any, *, token: str = "only") -> None:
+    """Save the table of a single server."""
+    save_part(folder, table.spec, table.state_dict(), server=0, servers=1, token=token)
+    finish_save(folder, table.spec.name, servers=1, token=token)
+
+
+def load_table(folder: PathLike, table: Any, *, server: int = 0, servers: int = 1) -> None:
+    """Load a saved table of the same name into the table of one of `servers` servers."""
+    while True:
+        saved = SavedTable(_table_folder(folder, table.spec.name))
+        try:
+            state = saved.state_for(table.spec, server=server, servers=servers)
+        except (FileNotFoundError, FormatError):
+            if SavedTable(saved.folder).parts == saved.parts:
+                raise
+            continue  # a newer save has just taken its place
+        table.load_state_dict(state)
+        return

@@ -1,0 +1,362 @@
+"""What a table is: name, shape, type, first values, optimizer, who may enter, who has to leave.
+
+A specification is plain data. `to_dict` and `spec_from_dict` turn it into JSON types and back, for
+the handshake between worker and server and for saved tables; wrong values are refused in both
+places, so a server never acts on a specification that makes no sense.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from fleetx.kernels.row_initializer import full_settings
+
+DTYPES = ("float32", "float64")
+SPARSE_OPTIMIZERS = ("sgd", "adagrad", "adam", "ftrl")
+# Optimizers that need the norm of a whole parameter.
+WHOLE_OPTIMIZERS = ("lars_momentum", "lamb")
+DENSE_OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad", "rmsprop", *WHOLE_OPTIMIZERS)
+TORCH_OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
+CLIPS = ("value", "norm", "global_norm")
+ENTRIES = ("count", "probability")
+
+_MOST_DIM = 1 << 16
+
+
+class SpecError(ValueError):
+    """A table's specification has a value that cannot be."""
+
+
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise SpecError(problem)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    for name, value in settings.items():
+        _require(
+            isinstance(name, str)
+            and (value is None or isinstance(value, bool | str) or _is_number(value)),
+            f"setting {name}={value!r} of an optimizer is no number or word.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitializerSpec:
+    """How the first value of a row or block is made."""
+
+    kind: str = "zeros"
+    """One of `fleetx.kernels.row_initializer.INITIALIZERS`."""
+    settings: Mapping[str, float] = field(default_factory=dict)
+    """Settings that differ from the defaults listed there."""
+
+    def __post_init__(self) -> None:
+        try:
+            full_settings(self.kind, self.settings)
+        except ValueError as error:
+            raise SpecError(str(error)) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipSpec:
+    """How gradients are clipped before the update.
+
+    "norm" and "global_norm" are about the whole gradient of a parameter, or of all: a part of it is
+    scaled by the norm that a push brings along.
+    """
+
+    kind: str
+    """One of `CLIPS`."""
+    limit: float
+    """The largest element ("value") or norm."""
+    low: float | None = None
+    """The smallest element, for "value"; -limit if None."""
+
+    def __post_init__(self) -> None:
+        _require(self.kind in CLIPS, f"clip {self.kind!r} is not known: use {', '.join(CLIPS)}.")
+        _require(_is_number(self.limit), f"the limit of a clip must be a number: {self.limit!r}.")
+        _require(
+            self.kind == "value" or self.limit > 0.0, f"a norm is not clipped to {self.limit!r}."
+        )
+        _require(
+            self.low is None
+            or (self.kind == "value" and _is_number(self.low) and self.low <= self.limit),
+            f"clip {self.kind!r} to {self.limit!r} cannot have low={self.low!r}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSpec:
+    """The update rule of a table: one of `fleetx.kernels.updates`, or one of torch's optimizers.
+
+    Dense tables take `DENSE_OPTIMIZERS`, whose settings are those of the rule of that name,
+    or "torch.<name>" with a name of `TORCH_OPTIMIZERS` and the arguments of that class. Sparse
+    tables take `SPARSE_OPTIMIZERS`; `fleetx.ps.tables.row_optimizers` lists their settings.
+    """
+
+    kind: str = "sgd"
+    rate: float = 0.01
+    """The learning rate of pushes that do not bring one."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    l1: float = 0.0
+    """Adds l1 * sign(p) to the clipped gradient."""
+    l2: float = 0.0
+    """Adds l2 * p to the clipped gradient."""
+    clip: ClipSpec | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "l1", "l2"):
+            value = getattr(self, name)
+            _require(_is_number(value), f"{name} of an optimizer must be a number, not {value!r}.")
+        _check_settings(self.settings)
+
+    @property
+    def needs_whole_parameters(self) -> bool:
+        """Whether a parameter must not be sliced: its norm decides about the update."""
+        by_norm = self.clip is not None and self.clip.kind == "norm"
+        return by_norm or self.kind in WHOLE_OPTIMIZERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntrySpec:
+    """Which ids may have a row of their own; until then they read as zeros and learn nothing.
+
+    "count": the id's n-th look-up in training finds its row. "probability": every push of an id
+    lets it in with this probability.
+    """
+
+    kind: str
+    value: float
+
+    def __post_init__(self) -> None:
+        _require(
+            self.kind in ENTRIES, f"entry {self.kind!r} is not known: use {', '.join(ENTRIES)}."
+        )
+        _require(_is_number(self.value), f"entry {self.kind!r} needs a number: {self.value!r}.")
+        if self.kind == "count":
+            _require(
+                self.value >= 0 and self.value == int(self.value),
+                f"entry 'count' needs a whole number that is not negative, not {self.value!r}.",
+            )
+        else:
+            _require(
+                0.0 < self.value < 1.0,
+                f"entry 'probability' needs a number between 0 and 1, not {self.value!r}.",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvictionSpec:
+    """Which rows are given up; every condition that is set counts.
+
+    A row's score is the number of times its id was pushed; `SparseTable.evict` multiplies all
+    scores by `score_decay`. The unit of time is that of `SparseTable.clock`.
+    """
+
+    max_unseen: int | None = None
+    """`evict` drops rows that were not pushed for longer than this."""
+    min_score: float | None = None
+    """`evict` drops rows whose score is lower."""
+    score_decay: float = 1.0
+    max_bytes: int | None = None
+    """The memory of the table; a push that exceeds it drops the least used tenth afterwards."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_unseen", "max_bytes"):
+            value = getattr(self, name)
+            _require(
+                value is None or (isinstance(value, int) and not isinstance(value, bool)),
+                f"{name} of an eviction must be a whole number, not {value!r}.",
+            )
+            _require(value is None or value >= 0, f"{name} must not be negative: {value!r}.")
+        _require(
+            self.min_score is None or _is_number(self.min_score),
+            f"min_score of an eviction must be a number, not {self.min_score!r}.",
+        )
+        _require(
+            _is_number(self.score_decay) and 0.0 <= self.score_decay <= 1.0,
+            f"score_decay of an eviction must be between 0 and 1, not {self.score_decay!r}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSpec:
+    """A slice of a parameter that one dense table holds: whole rows, as they lie in memory."""
+
+    name: str
+    parameter: str
+    shape: tuple[int, ...]
+    start: int = 0
+    """The place of the first element in the flat parameter."""
+    rate_scale: float = 1.0
+    """A factor for the learning rate."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the optimizer that differ for this parameter."""
+    l1: float | None = None
+    l2: float | None = None
+    clipped: bool = True
+    """Whether the table's clip is for this parameter too."""
+    initializer: InitializerSpec = field(default_factory=InitializerSpec)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        _require(bool(self.name) and isinstance(self.name, str), "a block must have a name.")
+        _require(
+            all(isinstance(size, int) and size >= 0 for size in self.shape),
+            f"block {self.name!r} cannot have shape {self.shape!r}.",
+        )
+        _require(
+            isinstance(self.start, int) and self.start >= 0,
+            f"block {self.name!r} cannot start at {self.start!r}.",
+        )
+        for name in ("rate_scale", "l1", "l2"):
+            value = getattr(self, name)
+            _require(
+                _is_number(value) or (value is None and name != "rate_scale"),
+                f"block {self.name!r} cannot have {name}={value!r}.",
+            )
+        _check_settings(self.settings)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+def name_seed(name: str) -> int:
+    """Return a seed that is always the same for a name."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def _check_table(name: Any, dtype: Any) -> None:
+    _require(isinstance(name, str) and bool(name), f"a table's name must be a word, not {name!r}.")
+    _require(dtype in DTYPES, f"table {name!r} has type {dtype!r}: use {' or '.join(DTYPES)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseTableSpec:
+    """Slices of parameters that are pulled and pushed as a whole."""
+
+    name: str
+    blocks: tuple[BlockSpec, ...]
+    dtype: str = "float32"
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", tuple(self.blocks))
+        _check_table(self.name, self.dtype)
+        names = [block.name for block in self.blocks]
+        _require(len(set(names)) == len(names), f"table {self.name!r} has two blocks of one name.")
+        kind = self.optimizer.kind
+        known = kind in DENSE_OPTIMIZERS or (
+            kind.startswith("torch.") and kind.removeprefix("torch.") in TORCH_OPTIMIZERS
+        )
+        _require(
+            known,
+            f"dense table {self.name!r} has optimizer {kind!r}: use "
+            f"{', '.join(DENSE_OPTIMIZERS)}, or torch.{', torch.'.join(TORCH_OPTIMIZERS)}.",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the specification as JSON types."""
+        return {"kind": "dense", **_plain(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseTableSpec:
+    """Rows of `dim` numbers by 64-bit ids, made when an id is first used."""
+
+    name: str
+    dim: int
+    dtype: str = "float32"
+    initializer: InitializerSpec = field(default_factory=InitializerSpec)
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    entry: EntrySpec | None = None
+    eviction: EvictionSpec | None = None
+    seed: int | None = None
+    """Decides the first values, with id and column; None takes one made from the name."""
+
+    def __post_init__(self) -> None:
+        _check_table(self.name, self.dtype)
+        _require(
+            isinstance(self.dim, int) and 0 < self.dim <= _MOST_DIM,
+            f"table {self.name!r} needs a dim from 1 to {_MOST_DIM}, not {self.dim!r}.",
+        )
+        _require(
+            self.optimizer.kind in SPARSE_OPTIMIZERS,
+            f"sparse table {self.name!r} has optimizer {self.optimizer.kind!r}: use "
+            f"{', '.join(SPARSE_OPTIMIZERS)}.",
+        )
+        _require(
+            self.seed is None or (isinstance(self.seed, int) and 0 <= self.seed < 1 << 64),
+            f"the seed of table {self.name!r} must be from 0 to 2**64 - 1, not {self.seed!r}.",
+        )
+
+    @property
+    def row_seed(self) -> int:
+        """The number that decides first values."""
+        return name_seed(self.name) if self.seed is None else self.seed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the specification as JSON types."""
+        return {"kind": "sparse", **_plain(self)}
+
+
+TableSpec = DenseTableSpec | SparseTableSpec
+
+# The class of every field that is a specification itself.
+_PARTS: dict[str, Any] = {
+    "initializer": InitializerSpec,
+    "optimizer": OptimizerSpec,
+    "clip": ClipSpec,
+    "entry": EntrySpec,
+    "eviction": EvictionSpec,
+}
+
+
+def _plain(spec: Any) -> dict[str, Any]:
+    found = asdict(spec)
+    for block in found.get("blocks", ()):
+        block["shape"] = list(block["shape"])
+    if "blocks" in found:
+        found["blocks"] = list(found["blocks"])
+    return found
+
+
+def _build(kind: Any, values: Any) -> Any:
+    _require(isinstance(values, Mapping), f"{kind.__name__} needs a mapping, not {values!r}.")
+    known = {f.name for f in fields(kind)}
+    _require(
+        set(values) <= known, f"{kind.__name__} has no {', '.join(map(str, set(values) - known))}."
+    )
+    made = {}
+    for name, value in values.items():
+        if name == "blocks":
+            _require(isinstance(value, list | tuple), f"blocks must be a list, not {value!r}.")
+            value = tuple(_build(BlockSpec, each) for each in value)
+        elif name in _PARTS and value is not None:
+            value = _build(_PARTS[name], value)
+        elif name == "settings":
+            _require(isinstance(value, Mapping), f"settings must be a mapping, not {value!r}.")
+        made[name] = value
+    try:
+        return kind(**made)
+    except TypeError as error:  # a field is missing, or of a type that the checks cannot compare
+        raise SpecError(f"{kind.__name__} cannot be made from {values!r}: {error}.") from error
+
+
+def spec_from_dict(values: Mapping[str, Any]) -> TableSpec:
+    """Return the specification that `to_dict` wrote, checked like a new one."""
+    _require(isinstance(values, Mapping), f"a table's specification is no mapping: {values!r}.")
+    kinds: dict[Any, Any] = {"dense": DenseTableSpec, "sparse": SparseTableSpec}
+    kind = values.get("kind")
+    _require(isinstance(kind, str) and kind in kinds, f"a table is dense or sparse, not {kind!r}.")
+    return _build(kinds[kind], {name: v for name, v in values.items() if name != "kind"})

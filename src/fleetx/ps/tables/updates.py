@@ -1,0 +1,95 @@
+"""One update of one tensor by an update rule: the same function that a program's op calls.
+
+A rule tells what state it keeps: whatever it changes beside the parameter. State is named as there
+("Moment1", "Velocity", …), in saved tables too. Clipping and penalties come first, in
+the order of `Optimizer.minimize`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.kernels.gradients import clip_by_norm
+from fleetx.kernels.updates import RULES
+from fleetx.ps.tables.table_spec import ClipSpec, SpecError
+
+# A keyword of the functions that is no setting.
+_INTERNAL = frozenset({"rows"})
+# State that starts at something else than zero: at the value of this setting.
+_STARTS_AT = {"Beta1Pow": "beta1", "Beta2Pow": "beta2"}
+_START = "initial_accumulator_value"
+
+State = dict[str, Tensor]
+
+
+class RuleUpdate:
+    """An update rule with its settings."""
+
+    def __init__(self, kind: str, settings: Mapping[str, Any]) -> None:
+        self._rule = RULES[kind]
+        self._arguments = self._rule.arguments
+        settings = dict(settings)
+        self._start = float(settings.pop(_START, 0.0)) if kind == "adagrad" else 0.0
+        known = self._rule.keywords - _INTERNAL
+        if not set(settings) <= known:
+            wrong = ", ".join(sorted(set(settings) - known))
+            raise SpecError(
+                f"optimizer {kind!r} has no setting {wrong}; it has {', '.join(sorted(known))}."
+            )
+        self.settings = {**self._rule.settings, **settings}
+        self.slots = tuple(
+            slot for slot in self._rule.state if slot != "MeanGrad" or self.settings.get("centered")
+        )
+
+    def start_of(self, slot: str) -> float:
+        """Return the first value of a piece of state."""
+        name = _STARTS_AT.get(slot)
+        if name is not None:
+            return float(self.settings[name])
+        return self._start
+
+    def is_shared(self, slot: str) -> bool:
+        """Tell whether the state is one number for the whole tensor."""
+        return slot in _STARTS_AT
+
+    def first_state(self, param: Tensor) -> State:
+        """Return the state of a parameter before its first update."""
+        return {
+            slot: torch.full(
+                (1,) if self.is_shared(slot) else tuple(param.shape),
+                self.start_of(slot),
+                dtype=param.dtype,
+            )
+            for slot in self.slots
+        }
+
+    def arguments(self, values: Mapping[str, Tensor]) -> tuple[Tensor | None, ...]:
+        """Return the tensors, by name, in the order of the rule's arguments."""
+        return tuple(values.get(name) for name in self._arguments)
+
+    def __call__(self, calls: Sequence[tuple[Tensor | None, ...]]) -> None:
+        """Update several parameters in place, in one fused call where the rule has one."""
+        if self._rule.fused is not None and len(calls) > 1:
+            self._rule.fused(calls, **self.settings)
+            return
+        for call in calls:
+            self._rule.function(*call, **self.settings)
+
+
+def clipped(grad: Tensor, clip: ClipSpec | None, norm: float | None = None) -> Tensor:
+    """Return a clipped gradient.
+
+    `norm` is the norm to go by; without it "norm" takes the gradient's own. For "global_norm" it
+    must be given.
+    """
+    if clip is None:
+        return grad
+    if clip.kind == "value":
+        return grad.clamp(-clip.limit if clip.low is None else clip.low, clip.limit)
+    if norm is None:
+        return clip_by_norm(grad, max_norm=clip.limit)
+    return grad if norm <= clip.limit else grad * (clip.limit / norm)

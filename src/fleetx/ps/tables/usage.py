@@ -1,0 +1,84 @@
+"""How much rows are used, and which of them are given up.
+
+Eight bytes per row: a score that counts pushes (and may fade), and when the last push was. Tables
+without eviction keep none of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fleetx.kernels import native
+from fleetx.ps.tables.table_spec import EvictionSpec
+
+_RECORD = np.dtype([("score", np.float32), ("seen", np.uint32)])
+LATEST = int(np.iinfo(np.uint32).max)
+
+
+class Usage:
+    """Scores and times of a table's rows."""
+
+    bytes_per_row = _RECORD.itemsize
+
+    def __init__(self, spec: EvictionSpec) -> None:
+        self._spec = spec
+        self._store = native.RowStore(_RECORD.itemsize)
+
+    def grow(self, rows: int) -> None:
+        """Have room for this many rows."""
+        self._store.grow(rows)
+
+    def get(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return scores and times of rows."""
+        found = self._read(rows)
+        return (
+            torch.from_numpy(found["score"].copy()),
+            torch.from_numpy(found["seen"].astype(np.int64)),
+        )
+
+    def set(self, rows: Tensor, scores: Tensor, seen: Tensor) -> None:
+        """Set scores and times of rows."""
+        values = np.empty(len(rows), dtype=_RECORD)
+        values["score"] = scores.numpy()
+        values["seen"] = seen.numpy()
+        self._write(rows, values)
+
+    def touch(self, rows: Tensor, counts: Tensor, clock: int) -> None:
+        """Note that distinct rows were pushed."""
+        found = self._read(rows)
+        found["score"] += counts.numpy()
+        found["seen"] = clock
+        self._write(rows, found)
+
+    def fade(self, rows: Tensor) -> None:
+        """Multiply scores by the eviction's decay."""
+        if self._spec.score_decay != 1.0:
+            found = self._read(rows)
+            found["score"] *= self._spec.score_decay
+            self._write(rows, found)
+
+    def expired(self, rows: Tensor, clock: int) -> Tensor:
+        """Tell which rows have to leave, as booleans."""
+        found = self._read(rows)
+        leave = np.zeros(len(rows), dtype=bool)
+        if self._spec.max_unseen is not None:
+            leave |= clock - found["seen"].astype(np.int64) > self._spec.max_unseen
+        if self._spec.min_score is not None:
+            leave |= found["score"] < self._spec.min_score
+        return torch.from_numpy(leave)
+
+    def least_used(self, ids: Tensor, rows: Tensor, number: int) -> Tensor:
+        """Return the positions of this many rows: lowest score, then longest unseen, then id."""
+        found = self._read(rows)
+        order = np.lexsort((ids.numpy(), found["seen"], found["score"]))
+        return torch.from_numpy(order[:number])
+
+    def _read(self, rows: Tensor) -> np.ndarray:
+        found = np.empty(len(rows), dtype=_RECORD)
+        self._store.gather(rows.numpy(), 0, _RECORD.itemsize, found)
+        return found
+
+    def _write(self, rows: Tensor, values: np.ndarray) -> None:
+        self._store.scatter(rows.numpy(), 0, _RECORD.itemsize, values)

@@ -1,0 +1,137 @@
+"""Messages out of parts: collects what arrives in several pieces, within limits.
+
+Parts may come twice or, when some were lost, in a second series; each piece is written at its own
+place, so a message is complete as soon as every part number has been seen. Two limits bound the
+memory that unfinished messages can hold: their bytes and their number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+
+from fleetx.ps.wire import messages as wire
+from fleetx.ps.wire.messages import Flag, Header, Problem, WireError
+
+Tensors = list[tuple[int, torch.Tensor]]
+
+
+@dataclasses.dataclass(slots=True)
+class Message:
+    """A header with its tensors; keys and order are the sender's."""
+
+    header: Header
+    tensors: Tensors
+    shared: list[wire.TensorSpec] = dataclasses.field(default_factory=list)
+    """What the tensors will be once they are looked up in shared memory."""
+
+    def only(self) -> torch.Tensor:
+        """Return the one tensor of a body that must have exactly one."""
+        if len(self.tensors) != 1:
+            raise WireError(Problem.MALFORMED, f"{len(self.tensors)} tensors instead of one")
+        return self.tensors[0][1]
+
+
+class _Unfinished:
+    def __init__(self, header: Header) -> None:
+        self.total = header.total
+        self.parts = header.parts
+        self.buffer = np.empty(header.total, dtype=np.uint8)
+        self.seen: set[int] = set()
+        self.specs = b""
+
+    def add(self, header: Header, specs: bytes | memoryview, data: memoryview) -> bool:
+        if (header.total, header.parts) != (self.total, self.parts):
+            raise WireError(Problem.MALFORMED, "the parts of a message contradict each other")
+        if header.offset + len(data) > self.total:
+            raise WireError(Problem.MALFORMED, "a part lies outside of its message")
+        self.buffer[header.offset : header.offset + len(data)] = np.frombuffer(data, np.uint8)
+        if header.part == 0:
+            self.specs = bytes(specs)
+        self.seen.add(header.part)
+        return len(self.seen) == self.parts
+
+
+class Assembler:
+    """Turns parts into messages."""
+
+    def __init__(self, max_bytes: int = wire.MAX_BODY, max_messages: int = 256) -> None:
+        self._max_bytes = max_bytes
+        self._max_messages = max_messages
+        self._bytes = 0
+        self._unfinished: OrderedDict[tuple[Hashable, int], _Unfinished] = OrderedDict()
+
+    def add(self, sender: Hashable, frames: Sequence[memoryview]) -> Message | None:
+        """Take the frames of one part; return the message that it completes."""
+        if len(frames) != 3:
+            raise WireError(Problem.MALFORMED, f"{len(frames)} frames instead of 3")
+        header = wire.unpack_header(frames[0])
+        if len(frames[2]) > wire.MAX_PART:
+            raise WireError(Problem.TOO_LARGE, f"a part of {len(frames[2])} bytes")
+        if header.flags & Flag.SHARED:
+            return Message(header, [], wire.unpack_specs(frames[1], header.total))
+        if header.parts == 1:
+            return _whole(header, frames[1], frames[2])
+        return self._collect((sender, header.request), header, frames[1], frames[2])
+
+    def _collect(
+        self, key: tuple[Hashable, int], header: Header, specs: memoryview, data: memoryview
+    ) -> Message | None:
+        message = self._unfinished.get(key) or self._begin(key, header)
+        try:
+            if not message.add(header, specs, data):
+                return None
+        except WireError:
+            self._drop(key)
+            raise
+        self._drop(key)
+        found = wire.unpack_specs(message.specs, message.total)
+        return Message(header, wire.read_tensors(found, message.buffer.data))
+
+    def _begin(self, key: tuple[Hashable, int], header: Header) -> _Unfinished:
+        if header.total > self._max_bytes:
+            raise WireError(
+                Problem.TOO_LARGE,
+                f"the message has {header.total} bytes and at most {self._max_bytes} are allowed",
+            )
+        # The oldest unfinished message is most likely one that its sender has given up, and in any
+        # case one that its sender will send again.
+        while self._unfinished and (
+            len(self._unfinished) >= self._max_messages
+            or self._bytes + header.total > self._max_bytes
+        ):
+            self._drop(next(iter(self._unfinished)))
+        self._unfinished[key] = message = _Unfinished(header)
+        self._bytes += header.total
+        return message
+
+    def _drop(self, key: tuple[Hashable, int]) -> None:
+        self._bytes -= self._unfinished.pop(key).total
+
+
+def _whole(header: Header, specs: memoryview, data: memoryview) -> Message:
+    if header.offset or len(data) != header.total:
+        raise WireError(
+            Problem.MALFORMED, f"{len(data)} bytes came and the header says {header.total}"
+        )
+    return Message(header, wire.read_tensors(wire.unpack_specs(specs, header.total), data))
+
+
+def parts(header: Header, tensors: Tensors) -> list[list[bytes | memoryview]]:
+    """Return the frames of every part of a message; large tensors are not copied."""
+    specs = wire.lay_out(tensors)
+    header.total = wire.body_size(specs)
+    if header.total > wire.MAX_BODY:
+        raise ValueError(f"A message of {header.total} bytes; at most {wire.MAX_BODY} are allowed.")
+    found = wire.pieces(tensors, specs)
+    header.parts = len(found)
+    described = wire.pack_specs(specs)
+    result: list[list[bytes | memoryview]] = []
+    for number, (offset, data) in enumerate(found):
+        header.part, header.offset = number, offset
+        result.append([header.pack(), b"" if number else described, data])
+    return result

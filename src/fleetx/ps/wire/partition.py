@@ -1,0 +1,130 @@
+"""Who holds what: slices of dense parameters, and ids of sparse tables, on several servers.
+
+Slicing follows Paddle: a parameter is cut into at most one block per server, each of at least
+`min_block_size` elements and of whole rows, called `<parameter>.block<i>`. Blocks go to servers in
+turn, or by a hash of their names (a stable one; Paddle's differs from process to process). Where
+an update needs a parameter's norm (LARS, LAMB, clipping by norm) it must not be sliced. Ids go by a
+hash of the id, so that ids with a pattern spread evenly too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fleetx.kernels import native
+from fleetx.kernels.index import check_ids
+from fleetx.ps.tables.table_spec import name_seed
+
+MIN_BLOCK_SIZE = 8192
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Whole rows of a parameter: elements start, … of the flat parameter, in this shape."""
+
+    name: str
+    parameter: str
+    start: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """Return this part of the whole parameter, as a view where its memory allows."""
+        return parameter.reshape(-1)[self.start : self.start + self.size].reshape(self.shape)
+
+
+def slice_parameter(
+    name: str,
+    shape: Sequence[int],
+    *,
+    servers: int,
+    slice_var_up: bool = True,
+    min_block_size: int = MIN_BLOCK_SIZE,
+) -> list[Slice]:
+    """Cut a parameter into blocks; one that stays whole keeps its name."""
+    if servers < 1 or min_block_size < 1:
+        raise ValueError(
+            f"a parameter cannot be cut for {servers} servers into blocks of {min_block_size} "
+            "elements: both numbers must be at least 1."
+        )
+    shape = tuple(shape)
+    size = math.prod(shape)
+    pieces = min(servers, max(1, size // min_block_size)) if slice_var_up else 1
+    if pieces == 1:
+        return [Slice(name, name, 0, shape)]
+    width = math.prod(shape[1:])
+    rows = math.ceil(math.ceil(size / pieces) / width)
+    return [
+        Slice(
+            f"{name}.block{number}",
+            name,
+            start * width,
+            (min(rows, shape[0] - start), *shape[1:]),
+        )
+        for number, start in enumerate(range(0, shape[0], rows))
+    ]
+
+
+class RoundRobin:
+    """Sends blocks to servers in turn."""
+
+    def __init__(self, servers: int) -> None:
+        self._servers = _at_least_one(servers)
+        self._next = 0
+
+    def dispatch(self, names: Iterable[str]) -> list[int]:
+        """Return the server of every block."""
+        found = []
+        for _ in names:
+            found.append(self._next)
+            self._next = (self._next + 1) % self._servers
+        return found
+
+    def reset(self) -> None:
+        """Begin with the first server again."""
+        self._next = 0
+
+
+class HashName:
+    """Sends a block where the hash of its name points."""
+
+    def __init__(self, servers: int) -> None:
+        self._servers = _at_least_one(servers)
+
+    def dispatch(self, names: Iterable[str]) -> list[int]:
+        """Return the server of every block."""
+        return [name_seed(name) % self._servers for name in names]
+
+    def reset(self) -> None:
+        """Do nothing: nothing is remembered."""
+
+
+def _at_least_one(servers: int) -> int:
+    if servers < 1:
+        raise ValueError(f"blocks are sent to at least one server, not to {servers}.")
+    return servers
+
+
+def servers_of_ids(ids: Tensor, servers: int) -> Tensor:
+    """Return the number of the server that holds each id."""
+    ids = check_ids(ids)
+    found = torch.empty_like(ids)
+    native.route(ids.numpy(), servers, found.numpy())
+    return found
+
+
+def split_ids(ids: Tensor, servers: int) -> list[Tensor]:
+    """Return, for every server, the positions of its ids, in their order."""
+    ids = check_ids(ids)
+    order, counts = torch.empty_like(ids), torch.empty(servers, dtype=torch.int64)
+    native.split(ids.numpy(), order.numpy(), counts.numpy())
+    return list(order.split(counts.tolist()))
