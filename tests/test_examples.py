@@ -49,6 +49,14 @@ def test_pytorch_script_trains_alone_as_before_the_change(tmp_path):
     assert run_example([], "pytorch/train_fleet.py", tmp_path) == plain
 
 
+def test_a_technique_from_outside_the_package_trains_with_others(tmp_path):
+    printed = run_example(FLEETRUN, "own_technique/train.py", tmp_path)
+    assert re.search(r"grad_sync .* eight_bits", printed)
+    losses = [float(loss) for loss in re.findall(r"^step \d+: loss ([0-9.]+)$", printed, re.M)]
+    assert len(losses) == 4
+    assert losses[-1] < 0.2 * losses[0]
+
+
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
 def test_pages_show_the_change_as_it_is(page):
     before, after = (
