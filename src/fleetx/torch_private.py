@@ -1,9 +1,9 @@
 """What FleetX uses of PyTorch's private names, all in one place.
 
-They are not promised to stay, so this is where to look when a new PyTorch breaks something. Tested
-with PyTorch 2.4 to 2.15 (`make matrix`); `tests/test_torch_names.py` fails if one is missing, or if
-another file of the sources uses a private name itself. Most are plain aliases: calling them costs
-what calling torch's own name costs.
+They are not promised to stay, so this is where to look when a new PyTorch breaks something. Made
+for PyTorch 2.4 and newer: `make matrix` runs with the oldest and the newest, and the README shows
+the versions of its last run. `tests/test_torch_names.py` fails if a name is missing, or if another
+file of the sources uses a private name itself. Most are plain aliases, which cost nothing.
 """
 
 from __future__ import annotations

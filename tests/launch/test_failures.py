@@ -80,7 +80,7 @@ def test_an_exception_is_shown_with_its_rank_and_log(fleetrun, script, tmp_path)
     ("how", "code", "words"),
     [
         ("exit", 7, "it ended with exit code 7"),
-        ("kill", 137, "killed by SIGKILL, by somebody or by the system"),
+        ("kill", 137, "killed by SIGKILL, by another process or by the system"),
     ],
 )
 def test_every_end_is_named_and_passed_on(fleetrun, script, tmp_path, how, code, words):

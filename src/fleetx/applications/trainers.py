@@ -171,7 +171,7 @@ class MultiGPUTrainer(Trainer):
 
 
 class CPUTrainer(Trainer):
-    """Trains on CPUs with parameter servers: connects to them, fits, says farewell."""
+    """Trains on CPUs with parameter servers: connects, fits, disconnects."""
 
     def __init__(self, calc_line: bool = True) -> None:
         super().__init__(CPUPlace())

@@ -168,7 +168,7 @@ class Fleet(Composition, Saving):
             job.run_server()
 
     def stop_worker(self) -> None:
-        """Say farewell to the parameter servers, which end after the last worker's."""
+        """Disconnect from the parameter servers; they shut down when the last worker has."""
         job = self._server_job("stop_worker")
         if job is not None:
             job.stop_worker()

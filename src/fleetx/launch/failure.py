@@ -114,7 +114,7 @@ def manner(returncode: int, out_of_memory: bool) -> str:
     if returncode == -signal.SIGKILL:
         if out_of_memory:
             return f"killed, probably out of memory ({name}; the kernel's count of such kills rose)"
-        return f"killed by {name}, by somebody or by the system"
+        return f"killed by {name}, by another process or by the system"
     meaning = _meaning(-returncode)
     return f"ended by {name}, {meaning}" if meaning else f"ended by {name}"
 

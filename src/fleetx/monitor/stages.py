@@ -12,7 +12,7 @@ from typing import Any
 from fleetx.monitor.recorder import now
 
 Told = Callable[[float, float, Any], None]
-"""Is told when a call began and ended, and what it returned."""
+"""Callback for the beginning, the end and the result of a call."""
 
 
 class Listened:

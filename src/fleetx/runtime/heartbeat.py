@@ -66,7 +66,7 @@ class _Writer:
 
 
 Waited = Callable[[str, float, float], None]
-"""Is told the name of a collective, and when the wait for it began and ended (perf_counter)."""
+"""Callback for the name of a collective and the begin and end of waiting for it (perf_counter)."""
 
 
 class _Listened(_Writer):

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetx.static.servers import Servers
+
 _Steps = weakref.WeakKeyDictionary[Any, dict[Any, Any]]
 
 
@@ -31,7 +33,7 @@ class ProgramBinding:
     schedulers."""
     gradient_exchange: Any = None
     """How sums of gradients over workers are carried out; None: one op after the other."""
-    servers: Any = None
+    servers: Servers | None = None
     """The link to the parameter servers it trains with."""
     offloads_checkpoints: bool = False
     """Recomputation keeps its checkpoints in the memory of the host."""

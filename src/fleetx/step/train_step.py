@@ -36,7 +36,7 @@ class TrainStep:
         self.when_named: list[Callable[[dict[str, torch.Tensor]], None]] = []
         """Called with `parameters` when model and optimizer are both known."""
         self.on_loss: Callable[[torch.Tensor], None] | None = None
-        """Is told the losses that `step` and `minimize` are given, while somebody measures."""
+        """Callback for the loss passed to `step` or `minimize`; set by the monitor."""
         self._model: nn.Module | None = None
         self._optimizer: Optimizer | None = None
         self._tensors: dict[str, torch.Tensor] = {}

@@ -85,7 +85,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a choice depends on: it is taken over only by a job of which all of it is the same."""
+    """What a choice depends on: it is reused only if all of this is identical."""
 
     workers: int
     device: str

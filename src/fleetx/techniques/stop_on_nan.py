@@ -40,7 +40,7 @@ class NanGuard:
         self._hooked: set[int] = set()
         self._totals: dict[str, Tensor] = {}
         self._step = 0
-        self._first: tuple[int, int] | None = None  # step, and number of what was no number
+        self._first: tuple[int, int] | None = None  # step, and index of what was not finite
 
     def watch(self, parameters: Parameters) -> None:
         """Look at the gradients of these parameters from now on."""

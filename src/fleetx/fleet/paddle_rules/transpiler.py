@@ -6,8 +6,8 @@
     # a worker:  executor.run(startup_program), executor.run(t.get_trainer_program(), ...) …
 
 The program that `minimize` has completed becomes a worker's, in place. A worker connects when
-`get_trainer_program` is called and says farewell when its executor is closed or its process ends
-well; servers end after the last farewell.
+`get_trainer_program` is called and disconnects when its executor is closed or its process ends
+well; servers shut down when the last worker has disconnected.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class DistributeTranspiler:
             self._is_worker = True
             job.init_worker()
             assert isinstance(main.binding.servers, ServerLink)
-            main.binding.servers.on_close = self._farewell
+            main.binding.servers.on_close = self._disconnect
             atexit.register(self._at_exit)
         return main
 
@@ -125,7 +125,7 @@ class DistributeTranspiler:
             raise RuntimeError("call transpile() first.")
         return self._job, self._main
 
-    def _farewell(self) -> None:
+    def _disconnect(self) -> None:
         if self._is_worker and self._job is not None:
             self._is_worker = False
             self._job.stop_worker()
@@ -133,4 +133,4 @@ class DistributeTranspiler:
     def _at_exit(self) -> None:
         # A process that ends by an exception has not finished its work; servers notice its end.
         if getattr(sys, "last_value", None) is None:
-            self._farewell()
+            self._disconnect()

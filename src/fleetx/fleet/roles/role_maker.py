@@ -365,7 +365,7 @@ def _check_index(current_id: Any, count: int, among: str) -> int:
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """Is told by the script who this process is.
+    """Takes from the script who this process is.
 
     Args:
         current_id: its number among the processes of its role.
@@ -421,7 +421,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
 
 
 class UserDefinedCollectiveRoleMaker(UserDefinedRoleMaker):
-    """Is told by the script who this worker of a collective job is.
+    """Takes from the script who this worker of a collective job is.
 
     Args:
         current_id: its number among the workers.

@@ -225,7 +225,7 @@ class ServerJob:
         return self._client
 
     def stop_worker(self) -> None:
-        """Send what is left and say farewell: servers end after the last worker's."""
+        """Send what is left and disconnect; servers shut down after the last worker has done so."""
         mode = self._any_mode()
         if mode is not None:
             mode.stop()

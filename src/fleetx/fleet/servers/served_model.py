@@ -55,7 +55,7 @@ class ServedOptimizer(WrappedOptimizer):
         super().__init__(inner)
         self.servers = servers
         self.on_loss: Callable[[Tensor], None] | None = None
-        """Is told the losses of `minimize`, while somebody measures."""
+        """Callback for the loss passed to `minimize`; set by the monitor."""
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Hand over the gradients and fetch the parameters."""

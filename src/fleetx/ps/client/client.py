@@ -398,7 +398,7 @@ class Client:
         return [wire.read_json(message.tensors) for message in self._ask_all(Kind.STATUS)]
 
     def finish(self) -> None:
-        """Say farewell to all servers, which end after the last worker's, and close."""
+        """Disconnect from all servers, which shut down after the last worker, and close."""
         self._ask_all(Kind.FINISH)
         self.close()
 
@@ -408,7 +408,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections without a farewell."""
+        """Close the connections without telling the servers."""
         self._network.close()
 
 

@@ -169,7 +169,7 @@ class Link:
             self._told_lost = True
             _log.warning("Waiting for %s, which cannot be reached.", self.name)
         if self.is_finishing and seconds > self._settings.lease / 2:
-            # It has ended after the last worker's farewell; only the answer is missing.
+            # It has shut down because the last worker disconnected; only the answer is missing.
             for request in list(self._pending.values()):
                 self._settle(request, Message(Header(Kind.DONE), []))
         if seconds > self._settings.server_wait:
@@ -182,7 +182,7 @@ class Link:
 
     @property
     def is_finishing(self) -> bool:
-        """Whether the farewell has been sent and nothing is pending that anybody waits for."""
+        """Whether this worker has disconnected and no pending request is being waited for."""
         # Rows of a step that never was may have been asked for ahead.
         rest = [r for r in self._pending.values() if r.header.kind != Kind.PULL]
         return bool(rest) and all(r.header.kind == Kind.FINISH and r.attempt >= 0 for r in rest)

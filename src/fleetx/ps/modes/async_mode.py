@@ -203,7 +203,7 @@ class AsyncMode(Mode):
                 future.result()
 
     def stop(self) -> None:
-        """Send what is queued and say farewell."""
+        """Send what is queued and disconnect."""
         self._enqueue(None)
         self._sender.join()
         self._check()

@@ -179,7 +179,7 @@ class GeoMode(Mode):
         )
 
     def stop(self) -> None:
-        """Send what has not been sent and say farewell."""
+        """Send what has not been sent and disconnect."""
         if self.step % self._k_steps:
             self._start_exchange()
         self.settle()

@@ -162,7 +162,7 @@ class Mode(abc.ABC):
         self.refresh_dense()
 
     def stop(self) -> None:
-        """Send what is left and say farewell."""
+        """Send what is left and disconnect."""
         self.client.finish()
 
 

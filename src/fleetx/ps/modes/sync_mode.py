@@ -128,7 +128,7 @@ class SyncMode(Mode):
         self.client.save(path, step=self.step)
 
     def stop(self) -> None:
-        """Wait for the last step and say farewell."""
+        """Wait for the last step and disconnect."""
         self._wait(self._commits)
         self._agree_on_norm()
         self.client.finish()

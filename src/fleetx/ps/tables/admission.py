@@ -1,4 +1,4 @@
-"""Who may have a row: ids that came often enough, or that had luck.
+"""Which ids get a row: those seen often enough, or admitted at random.
 
 Only pushes count, so that a log of pushes is all that is needed to come to the same decisions
 again. An id that is not admitted reads as zeros and its gradients are dropped.

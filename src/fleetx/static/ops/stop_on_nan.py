@@ -1,7 +1,7 @@
 """stop_on_nan: an op behind the update that ends the run when parameters stop being numbers.
 
 Parameters are equal on all workers there, so that all stop in the same run without being asked;
-only then they tell each other whose loss was the first that was no number.
+only then they tell each other whose loss was the first that was not finite.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def stop_on_nan(
 ) -> Tensor:
     """Raise NotFiniteError if a parameter is infinite or NaN.
 
-    `Counts` holds the number of runs and the first run whose loss was no number. `Due` are two
+    `Counts` holds the number of runs and the first run whose loss was not finite. `Due` are two
     numbers that are equal in the runs in which parameters are equal on all workers.
     """
     counts[0] += 1
