@@ -206,7 +206,7 @@ def test_gradient_of_dropout_uses_the_mask_of_the_forward_pass(one_by_one):
         block.append_op(type="mean", inputs={"X": [out]}, outputs={"Out": [loss]})
         grad = static.gradients([loss], [var])[0]
         if one_by_one:
-            block._insert_op(
+            block.insert_op(
                 [op.type for op in block.ops].index("dropout_grad"),
                 type="scale",
                 inputs={"X": ["out@GRAD"]},

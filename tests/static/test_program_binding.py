@@ -53,7 +53,7 @@ def test_taking_over_ops_keeps_what_belongs_to_the_program(bound: Any) -> None:
     before = dataclasses.replace(bound.binding)
     other = static.Program()
     other.binding.servers = object()
-    bound._take_over(other)
+    bound.take_over(other)
     for name in ALONG:
         assert getattr(bound.binding, name) == getattr(other.binding, name), name
     for name in OWN:

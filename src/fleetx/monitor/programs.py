@@ -70,12 +70,12 @@ class ProgramTarget:
             return MeasuredRun(prepared, recorder, len(fetches), hides=True)
 
         program.binding.measured = measured
-        program._bump_version()  # what was prepared before is prepared again
+        program.bump_version()  # what was prepared before is prepared again
 
         def end() -> None:
             left = self._program()
             if left is not None:
                 left.binding.measured = None
-                left._bump_version()
+                left.bump_version()
 
         return [end]

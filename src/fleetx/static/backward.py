@@ -78,7 +78,7 @@ class _BackwardPass:
         """Note that an op writes a gradient of variable `name`; return the name to write to."""
         partials = self.partials.setdefault(name, _Partials())
         base = self.grad_name(name)
-        var = self.block._var_recursive(name)
+        var = self.block.var_recursive(name)
         if not partials.written:
             grad_name = base
         else:
@@ -96,7 +96,7 @@ class _BackwardPass:
         if first is None:  # the caller's own gradient of a target
             self.append("assign", {"X": [base]}, {"Out": [renamed]}, {})
         else:
-            first._outputs[slot][index] = renamed
+            first.outputs[slot][index] = renamed
         partials.written[0] = (first, slot, index, renamed)
 
     def finish(self, name: str) -> str | None:
@@ -107,7 +107,7 @@ class _BackwardPass:
         base = self.grad_name(name)
         if len(partials.written) > 1:
             parts = [p[3] for p in partials.written]
-            self.create_var(base, self.block._var_recursive(name))
+            self.create_var(base, self.block.var_recursive(name))
             self.append("sum", {"X": parts}, {"Out": [base]}, {})
         self.final[name] = base
         for callback in self.callbacks:
@@ -123,17 +123,17 @@ class _BackwardPass:
         self.block.program._stamp(op)
         self.block.ops.append(op)
         for name in op.output_arg_names:
-            var = self.block._find_var_recursive(name)
+            var = self.block.find_var(name)
             if var is not None:
                 var.op = op
-        self.block.program._bump_version()
+        self.block.program.bump_version()
         return op
 
     # -- which variables get gradients
     # ----------------------------------------------------------------
     def may_get_grad(self, name: str) -> bool:
         """Whether a gradient may flow into this variable at all."""
-        var = self.block._find_var_recursive(name)
+        var = self.block.find_var(name)
         if var is None or name in self.no_grad:
             return False
         if var.type != VarType.LOD_TENSOR_ARRAY and not is_floating(var.dtype):
@@ -205,12 +205,12 @@ class _BackwardPass:
             written = {**renames, **segment.unread}
             for name in again.output_arg_names:
                 if name in written:
-                    self.create_var(written[name], self.block._var_recursive(name))
+                    self.create_var(written[name], self.block.var_recursive(name))
             inputs, outputs = (
                 {slot: [new.get(n, n) for n in names] for slot, names in slots.items()}
-                for slots, new in ((again._inputs, renames), (again._outputs, written))
+                for slots, new in ((again.inputs, renames), (again.outputs, written))
             )
-            self.append(again.type, inputs, outputs, again._attrs).recomputes = again.uid
+            self.append(again.type, inputs, outputs, again.attrs).recomputes = again.uid
         segment.is_done = True
         return renames
 
@@ -234,17 +234,15 @@ class _BackwardPass:
         for slot_name, _, _ in gets:
             outputs[slot_name + GRAD_SUFFIX] = [EMPTY_NAME] * len(op.input(slot_name))
         attrs = {
-            k: v
-            for k, v in op._attrs.items()
-            if k not in ("op_role", "op_callstack", "op_role_var")
+            k: v for k, v in op.attrs.items() if k not in ("op_role", "op_callstack", "op_role_var")
         }
         inputs = {k: v for k, v in inputs.items() if v}
         grad_op = self.append(grad_type_of(op.type), inputs, outputs, attrs)
         grad_op.forward_uid = op.uid
         for slot_name, index, name in gets:
             grad = self.add(name, grad_op, slot_name + GRAD_SUFFIX, index)
-            grad_op._outputs[slot_name + GRAD_SUFFIX][index] = grad
-            self.block._var_recursive(grad).op = grad_op
+            grad_op.outputs[slot_name + GRAD_SUFFIX][index] = grad
+            self.block.var_recursive(grad).op = grad_op
 
 
 def _op_path(block: Block, targets: Iterable[str], stop: set[str]) -> list[Operator]:
@@ -311,7 +309,7 @@ def append_backward(
     producer = next((op for op in reversed(block.ops) if loss.name in op.output_arg_names), None)
     if producer is None:
         raise ValueError(f"loss {loss.name!r} is not computed by any op of its program.")
-    producer._attrs["op_role"] = producer.op_role | OpRole.Loss
+    producer.attrs["op_role"] = producer.op_role | OpRole.Loss
     no_grad = set(_names(no_grad_set, "no_grad_set"))
     work = _BackwardPass(block, no_grad, set(), callbacks or ())
     params = _parameters(block, parameter_list)
@@ -319,7 +317,7 @@ def append_backward(
     if checkpoints:
         path = seed_dropouts(block, path)
         work.segments = make_segments(block, path, _names(checkpoints, "checkpoints"))
-    with program._backward_role_guard():
+    with program.backward_role_guard():
         work.create_var(work.grad_name(loss.name), loss)
         _append_seed(block, loss, work.grad_name(loss.name))
         work.final[loss.name] = work.grad_name(loss.name)
@@ -331,8 +329,8 @@ def append_backward(
                 grad_var = block.var(grad)
                 pairs.append((param, grad_var))
                 if grad_var.op is not None:
-                    roles = grad_var.op._attrs.setdefault(Operator.OP_ROLE_VAR, [])
-                    grad_var.op._attrs[Operator.OP_ROLE_VAR] = [*roles, param.name, grad]
+                    roles = grad_var.op.attrs.setdefault(Operator.OP_ROLE_VAR, [])
+                    grad_var.op.attrs[Operator.OP_ROLE_VAR] = [*roles, param.name, grad]
         for name in list(work.partials):
             work.finish(name)
     return pairs
@@ -356,7 +354,7 @@ def _parameters(block: Block, parameter_list: Sequence[Any] | None) -> list[Vari
         return [p for p in block.program.all_parameters() if p.trainable]
     found = []
     for name in _names(parameter_list, "parameter_list"):
-        found.append(block._var_recursive(name))
+        found.append(block.var_recursive(name))
     return found
 
 
@@ -396,7 +394,7 @@ def gradients(
     names = [v.name for v in inputs]
     work = _BackwardPass(block, set(_names(no_grad_set, "no_grad_set")), set(names))
     path = _op_path(block, [t.name for t in targets], set())
-    with block.program._backward_role_guard():
+    with block.program.backward_role_guard():
         for target, weight in zip(targets, weights, strict=True):
             if weight is None:
                 seed = work.grad_name(target.name)

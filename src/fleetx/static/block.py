@@ -39,7 +39,7 @@ class Block:
         else:
             var = Variable(self, *args, **kwargs)
             self.vars[var.name] = var
-            self.program._bump_version()
+            self.program.bump_version()
         if initializer is not None:
             initializer(var, self)
         return var
@@ -56,7 +56,7 @@ class Block:
                 f"first use's {old.shape}."
             )
         root.vars[param.name] = param
-        self.program._bump_version()
+        self.program.bump_version()
         # A parameter that several layers share keeps its first initializer.
         shared = old is not None and any(param.name in op.output_arg_names for op in root.ops)
         if initializer is not None and not shared:
@@ -77,7 +77,8 @@ class Block:
             raise ValueError(f"var {name} not in this block")
         return found
 
-    def _find_var_recursive(self, name: str) -> Variable | None:
+    def find_var(self, name: str) -> Variable | None:
+        """Return the variable of this name in this block or those around it, or None."""
         block: Block | None = self
         while block is not None:
             if name in block.vars:
@@ -85,8 +86,9 @@ class Block:
             block = block.parent
         return None
 
-    def _var_recursive(self, name: str) -> Variable:
-        found = self._find_var_recursive(name)
+    def var_recursive(self, name: str) -> Variable:
+        """Return the variable of this name in this block or those around it."""
+        found = self.find_var(name)
         if found is None:
             raise ValueError(f"Var {name} is not found recursively")
         return found
@@ -106,7 +108,7 @@ class Block:
 
     def _remove_var(self, name: str) -> None:
         self.vars.pop(name, None)
-        self.program._bump_version()
+        self.program.bump_version()
 
     def _rename_var(self, name: str, new_name: str) -> Variable:
         name, new_name = _as_text(name), _as_text(new_name)
@@ -116,11 +118,12 @@ class Block:
         var.name = new_name
         self.vars[new_name] = var
         for op in self.ops:
-            op._rename_input(name, new_name)
-            op._rename_output(name, new_name)
+            op.rename_input(name, new_name)
+            op.rename_output(name, new_name)
         return var
 
-    def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
+    def clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
+        """Create a variable like another one in this block."""
         return self.create_var(
             name=var.name,
             type=var.type,
@@ -139,10 +142,12 @@ class Block:
         """Add an op at the end: `append_op(type=, inputs=, outputs=, attrs=)`."""
         return self._insert(len(self.ops), *args, **kwargs)
 
-    def _prepend_op(self, *args: Any, **kwargs: Any) -> Operator:
+    def prepend_op(self, *args: Any, **kwargs: Any) -> Operator:
+        """Insert an op in front of all others."""
         return self._insert(0, *args, **kwargs)
 
-    def _insert_op(self, index: int, *args: Any, **kwargs: Any) -> Operator:
+    def insert_op(self, index: int, *args: Any, **kwargs: Any) -> Operator:
+        """Insert an op at an index."""
         return self._insert(index, *args, **kwargs)
 
     def _insert(
@@ -159,20 +164,22 @@ class Block:
         self.program._stamp(op)
         infer_shape(op, self)
         for name in op.output_arg_names:
-            var = self._find_var_recursive(name)
+            var = self.find_var(name)
             if var is not None:
                 var.op = op
                 if stop_gradient and not isinstance(var, Parameter):
                     var.stop_gradient = True
         self.ops.insert(index, op)
-        self.program._bump_version()
+        self.program.bump_version()
         return op
 
-    def _remove_op(self, index: int) -> None:
+    def remove_op(self, index: int) -> None:
+        """Remove the op at an index."""
         del self.ops[index]
-        self.program._bump_version()
+        self.program.bump_version()
 
-    def _slice_ops(self, start: int, end: int) -> list[Operator]:
+    def slice_ops(self, start: int, end: int) -> list[Operator]:
+        """Return a part of the ops."""
         return self.ops[start:end]
 
     @property
@@ -198,6 +205,15 @@ class Block:
         return self.to_string()
 
     __repr__ = __str__
+
+    # Paddle's names, which scripts use.
+    _find_var_recursive = find_var
+    _var_recursive = var_recursive
+    _clone_variable = clone_variable
+    _prepend_op = prepend_op
+    _insert_op = insert_op
+    _remove_op = remove_op
+    _slice_ops = slice_ops
 
 
 def _as_text(name: str | bytes) -> str:

@@ -58,7 +58,7 @@ def error_clip_callback(block: Any, context: dict[str, str]) -> None:
     `append_backward` calls this; `context` maps gradients to the variables they belong to.
     """
     for grad_name, name in context.items():
-        variable = block._var_recursive(name)
+        variable = block.var_recursive(name)
         clip = getattr(variable, "error_clip", None)
         if clip is None:
             continue
@@ -112,7 +112,7 @@ class GradientClipBase:
         """Append the ops for these pairs, all of which are to be clipped."""
         result = []
         for param, grad in pairs:
-            with param.block.program._optimized_guard([param, grad]):
+            with param.block.program.optimized_guard([param, grad]):
                 result.append((param, self._clip_one(grad)))
         return result
 
@@ -178,15 +178,15 @@ class GradientClipByGlobalNorm(GradientClipBase):
 
         squares = []
         for param, grad in pairs:
-            with param.block.program._optimized_guard([param, grad]):
+            with param.block.program.optimized_guard([param, grad]):
                 squares.append(layers.reduce_sum(input=layers.square(grad)))
-        with param.block.program._optimized_guard([param, grad]):
+        with param.block.program.optimized_guard([param, grad]):
             norm = layers.sqrt(x=layers.sums(squares))
             limit = layers.fill_constant(shape=[1], dtype=norm.dtype, value=self.clip_norm)
             scale = layers.elementwise_div(x=limit, y=layers.elementwise_max(x=limit, y=norm))
         result = []
         for param, grad in pairs:
-            with param.block.program._optimized_guard([param, grad]):
+            with param.block.program.optimized_guard([param, grad]):
                 result.append((param, layers.elementwise_mul(x=grad, y=scale)))
         return result
 
@@ -292,6 +292,6 @@ def _correct_role_vars(pairs: Pairs) -> None:
     """Let the clip ops name the clipped gradient as their parameter's gradient."""
     new = {p.name: g.name for p, g in pairs}
     for op in pairs[0][0].block.program.global_block().ops if pairs else ():
-        role = op._attrs.get("op_role_var")
-        if role and role[0] in new and "gradient_clip" in op._attrs.get("op_namescope", ""):
-            op._attrs["op_role_var"] = [role[0], new[role[0]]]
+        role = op.attrs.get("op_role_var")
+        if role and role[0] in new and "gradient_clip" in op.attrs.get("op_namescope", ""):
+            op.attrs["op_role_var"] = [role[0], new[role[0]]]

@@ -51,7 +51,7 @@ class ProgramDescView(_View):
     def append_block(self, parent: BlockDescView) -> BlockDescView:
         """Add a block inside another one."""
         current = self._target.current_block_idx
-        block = self._target._create_block(parent.id)
+        block = self._target.create_block(parent.id)
         self._target.current_block_idx = current
         return BlockDescView(block)
 
@@ -65,7 +65,7 @@ class ProgramDescView(_View):
         self._target.blocks = parsed.blocks
         for block in parsed.blocks:
             block.program = self._target
-        self._target._bump_version()
+        self._target.bump_version()
 
     def flush(self) -> None:
         """Do nothing: views never lag behind the program."""
@@ -123,11 +123,11 @@ class BlockDescView(_View):
 
     def has_var_recursive(self, name: str | bytes) -> bool:
         """Tell whether this block or one around it has the variable."""
-        return self._target._find_var_recursive(_text(name)) is not None
+        return self._target.find_var(_text(name)) is not None
 
     def find_var_recursive(self, name: str | bytes) -> VarDescView | None:
         """Return the variable of this block or of one around it, or None."""
-        found = self._target._find_var_recursive(_text(name))
+        found = self._target.find_var(_text(name))
         return None if found is None else VarDescView(found)
 
     def all_vars(self) -> list[VarDescView]:
@@ -151,12 +151,12 @@ class BlockDescView(_View):
     def _insert_op(self, index: int) -> OpDescView:
         op = _empty_operator(self._target)
         self._target.ops.insert(index, op)
-        self._target.program._bump_version()
+        self._target.program.bump_version()
         return OpDescView(op)
 
     def _remove_op(self, start: int, end: int) -> None:
         del self._target.ops[start:end]
-        self._target.program._bump_version()
+        self._target.program.bump_version()
 
     def op(self, index: int) -> OpDescView:
         """Return the op at this place."""
@@ -201,21 +201,21 @@ class OpDescView(_View):
 
     def set_input(self, slot: str, names: Sequence[Any]) -> None:
         """Put names into an input slot."""
-        self._target._inputs[slot] = names_of(names)
+        self._target.inputs[slot] = names_of(names)
         self._changed()
 
     def set_output(self, slot: str, names: Sequence[Any]) -> None:
         """Put names into an output slot."""
-        self._target._outputs[slot] = names_of(names)
+        self._target.outputs[slot] = names_of(names)
         self._changed()
 
     def inputs(self) -> dict[str, list[str]]:
         """Return all input slots with the names in them."""
-        return {slot: list(names) for slot, names in self._target._inputs.items()}
+        return {slot: list(names) for slot, names in self._target.inputs.items()}
 
     def outputs(self) -> dict[str, list[str]]:
         """Return all output slots with the names in them."""
-        return {slot: list(names) for slot, names in self._target._outputs.items()}
+        return {slot: list(names) for slot, names in self._target.outputs.items()}
 
     def input_names(self) -> list[str]:
         """Return the input slots."""
@@ -234,15 +234,15 @@ class OpDescView(_View):
         return self._target.output_arg_names
 
     def _rename_input(self, old: str, new: str) -> None:
-        self._target._rename_input(old, new)
+        self._target.rename_input(old, new)
 
     def _rename_output(self, old: str, new: str) -> None:
-        self._target._rename_output(old, new)
+        self._target.rename_output(old, new)
 
     # -- attributes --------------------------------------------------------------------------------
     def attr_names(self) -> list[str]:
         """Return the names of the attributes that were set or have a default."""
-        return list(self._target._attrs)
+        return list(self._target.attrs)
 
     def has_attr(self, name: str, with_attr_var: bool = False) -> bool:
         """Tell whether the op has this attribute."""
@@ -258,22 +258,22 @@ class OpDescView(_View):
 
     def set_attr(self, name: str, value: Any) -> None:
         """Set an attribute."""
-        self._target._set_attr(name, value)
+        self._target.set_attr(name, value)
 
     _set_attr = set_attr
 
     def remove_attr(self, name: str) -> None:
         """Remove an attribute."""
-        self._target._attrs.pop(name, None)
+        self._target.attrs.pop(name, None)
         self._changed()
 
     def set_block_attr(self, name: str, block: BlockDescView) -> None:
         """Set an attribute that names the block an op runs."""
-        self._target._set_attr(name, block._target)
+        self._target.set_attr(name, block._target)
 
     def set_blocks_attr(self, name: str, blocks: Sequence[BlockDescView]) -> None:
         """Set an attribute that names several blocks an op runs."""
-        self._target._set_attr(name, [block._target for block in blocks])
+        self._target.set_attr(name, [block._target for block in blocks])
 
     def _block_attr_id(self, name: str) -> int:
         return self._target._block_attr_id(name)
@@ -285,7 +285,7 @@ class OpDescView(_View):
         """Give attributes that were not set their defaults."""
         definition = find_op(self._target.type)
         for name, attr in {} if definition is None else definition.attrs.items():
-            self._target._attrs.setdefault(name, attr.default)
+            self._target.attrs.setdefault(name, attr.default)
 
     # -- the rest ----------------------------------------------------------------------------------
     def infer_shape(self, block: BlockDescView) -> None:
@@ -301,9 +301,9 @@ class OpDescView(_View):
         """Take over type, variables and attributes of another op."""
         source, target = other._target, self._target
         target.type = source.type
-        target._inputs = {k: list(v) for k, v in source._inputs.items()}
-        target._outputs = {k: list(v) for k, v in source._outputs.items()}
-        target._attrs = dict(source._attrs)
+        target.inputs = {k: list(v) for k, v in source.inputs.items()}
+        target.outputs = {k: list(v) for k, v in source.outputs.items()}
+        target.attrs = dict(source.attrs)
         target.forward_uid, target.backward_id = source.forward_uid, source.backward_id
         target.recomputes = source.recomputes
         self._changed()
@@ -313,7 +313,7 @@ class OpDescView(_View):
         return op_to_bytes(self._target)
 
     def _changed(self) -> None:
-        self._target.block.program._bump_version()
+        self._target.block.program.bump_version()
 
 
 class VarDescView(_View):
@@ -431,7 +431,7 @@ class VarDescView(_View):
 def _empty_operator(block: Block) -> Operator:
     """Return an op without type, variables and attributes, to be filled in step by step."""
     op = Operator(block, "feed", {"X": ["feed"]}, {"Out": ["feed"]})
-    op.type, op._inputs, op._outputs, op._attrs = "", {}, {}, {}
+    op.type, op.inputs, op.outputs, op.attrs = "", {}, {}, {}
     return op
 
 

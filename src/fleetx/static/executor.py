@@ -164,7 +164,7 @@ class Executor:
             self._links.append(servers)
         block = program.global_block()
         for name in fetches:
-            if block._find_var_recursive(name) is None and scope.find_var(name) is None:
+            if block.find_var(name) is None and scope.find_var(name) is None:
                 raise ExecutionError(
                     f"fetch_list names {name!r}, but the program has no variable of that name."
                 )

@@ -94,7 +94,7 @@ class ProgramModule(torch.nn.Module):
         for op in ops:
             for name in op.input_arg_names:
                 if name not in made and name != EMPTY_NAME and name not in self._members:
-                    self._hold(block._var_recursive(name), device)
+                    self._hold(block.var_recursive(name), device)
             made.update(op.output_arg_names)
 
     def _hold(self, var: Variable, device: torch.device) -> None:

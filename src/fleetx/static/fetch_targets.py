@@ -46,4 +46,4 @@ def prune_to_targets(
     """
     ops = program.global_block().ops
     targets = updates or [op for op in ops if op.op_role & OpRole.Optimize]
-    return program._prune_with_input(feeds, [*fetches, *targets])
+    return program.prune_with_input(feeds, [*fetches, *targets])

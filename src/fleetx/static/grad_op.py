@@ -53,12 +53,12 @@ def make_grad_def(forward: OpDef) -> OpDef:
 
 def _infer(op: Operator, block: Block) -> None:
     """A gradient looks like the variable it belongs to."""
-    for slot, names in op._outputs.items():
+    for slot, names in op.outputs.items():
         for name, source in zip(names, op.input(slot[: -len(GRAD_SUFFIX)]), strict=False):
-            var = block._find_var_recursive(name)
-            origin = block._find_var_recursive(source)
+            var = block.find_var(name)
+            origin = block.find_var(source)
             if var is not None and origin is not None and origin.dtype is not None:
-                var._set_inferred(origin.shape, origin.dtype)
+                var.set_inferred(origin.shape, origin.dtype)
 
 
 def _vjp(

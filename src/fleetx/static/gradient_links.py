@@ -18,7 +18,7 @@ from fleetx.static.recompute import first_name, number_of
 
 def _is_gradient(op: Operator) -> bool:
     return forward_type_of(op.type) is not None and any(
-        slot.endswith(GRAD_SUFFIX) for slot in op._inputs
+        slot.endswith(GRAD_SUFFIX) for slot in op.inputs
     )
 
 
@@ -29,18 +29,18 @@ def _grad_fits(grad: str, name: str) -> bool:
 
 def _matches(grad_op: Operator, forward: Operator) -> bool:
     fits = False
-    for slot, names in grad_op._inputs.items():
+    for slot, names in grad_op.inputs.items():
         base = slot.removesuffix(GRAD_SUFFIX)
-        given = forward._inputs.get(slot, forward._outputs.get(slot))
+        given = forward.inputs.get(slot, forward.outputs.get(slot))
         if given is not None and names and [first_name(n) for n in names] != given:
             return False
-        if slot != base and base in forward._outputs and names:
-            outputs = forward._outputs[base]
+        if slot != base and base in forward.outputs and names:
+            outputs = forward.outputs[base]
             if len(outputs) != len(names) or not all(map(_grad_fits, names, outputs)):
                 return False
             fits = True
-    for slot, names in grad_op._outputs.items():
-        inputs = forward._inputs.get(slot.removesuffix(GRAD_SUFFIX), [])
+    for slot, names in grad_op.outputs.items():
+        inputs = forward.inputs.get(slot.removesuffix(GRAD_SUFFIX), [])
         if names and not (len(names) == len(inputs) and all(map(_grad_fits, names, inputs))):
             return False
     return fits
@@ -79,13 +79,13 @@ def link_gradients(program: Program) -> None:
 
 def _link(op: Operator, forward: Operator) -> None:
     op.forward_uid = forward.uid
-    op._outputs = {slot: names for slot, names in op._outputs.items() if names}
+    op.outputs = {slot: names for slot, names in op.outputs.items() if names}
     definition = find_op(op.type)
     known = {slot.name for slot in definition.inputs} if definition is not None else set()
-    for slots in (forward._outputs, forward._inputs):
+    for slots in (forward.outputs, forward.inputs):
         for slot, names in slots.items():
-            if slot in known and not op._inputs.get(slot):
-                op._inputs[slot] = list(names)
+            if slot in known and not op.inputs.get(slot):
+                op.inputs[slot] = list(names)
 
 
 def _number_passes(block: Block) -> None:

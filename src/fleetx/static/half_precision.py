@@ -114,7 +114,7 @@ def _kept_single(block: Block, ops: list[Operator]) -> set[str]:
     writes = Counter(n for op in ops for n in writes_of(op))
     inside = {n for op in ops if sub_blocks(op) for n in (*reads_of(op), *writes_of(op))}
     del writes[EMPTY_NAME]
-    persistable = {n for n in writes if block._var_recursive(n).persistable}
+    persistable = {n for n in writes if block.var_recursive(n).persistable}
     return {n for n, count in writes.items() if count > 1} | inside | persistable
 
 
@@ -123,7 +123,7 @@ def _single_names(op: Operator) -> set[str]:
     slots = _HALF_SLOTS.get(op.type)
     if slots is None:
         return set()
-    both = (*op._inputs.items(), *op._outputs.items())
+    both = (*op.inputs.items(), *op.outputs.items())
     return {n for slot, names in both if slot not in slots for n in names}
 
 
@@ -142,19 +142,19 @@ class _Casting:
                 self._cast_inputs(op, wanted)
                 if wanted == self.half:
                     self._halve_outputs(op)
-        self.block.program._bump_version()
+        self.block.program.bump_version()
 
     def _cast_inputs(self, op: Operator, wanted: VarType) -> None:
         source = VarType.FP32 if wanted == self.half else self.half
         # The last slot's cast comes first, as Paddle inserts each right in front of the op.
         casts: list[str] = []
-        for slot in sorted(op._inputs):
+        for slot in sorted(op.inputs):
             if wanted == self.half and slot not in _HALF_SLOTS.get(op.type, (slot,)):
                 continue
-            for i, name in enumerate(op._inputs[slot]):
+            for i, name in enumerate(op.inputs[slot]):
                 if name == EMPTY_NAME or not self._is(name, source):
                     continue
-                op._inputs[slot][i] = new = self._cast_name(name, wanted)
+                op.inputs[slot][i] = new = self._cast_name(name, wanted)
                 if new not in self._cast:
                     self._cast.add(new)
                     casts.insert(0, name)
@@ -164,14 +164,14 @@ class _Casting:
             position += 1
 
     def _is(self, name: str, dtype: VarType) -> bool:
-        var = self.block._var_recursive(name)
+        var = self.block.var_recursive(name)
         return var.type == VarType.LOD_TENSOR and var.dtype == dtype
 
     def _cast_name(self, name: str, wanted: VarType) -> str:
         return name + (".cast_fp32" if wanted == VarType.FP32 else ".cast_fp16")
 
     def _insert(self, position: int, op: Operator, name: str, wanted: VarType) -> None:
-        source = self.block._var_recursive(name)
+        source = self.block.var_recursive(name)
         new = self.block.create_var(
             name=self._cast_name(name, wanted),
             shape=source._shape,
@@ -180,7 +180,7 @@ class _Casting:
             persistable=False,
             stop_gradient=source.stop_gradient,
         )
-        self.block._insert_op(
+        self.block.insert_op(
             position,
             type="cast",
             inputs={"X": [source]},
@@ -194,12 +194,12 @@ class _Casting:
 
     def _halve_outputs(self, op: Operator) -> None:
         for name in _TYPE_ATTRS:
-            if op._attrs.get(name) == VarType.FP32 and name != "in_dtype":
-                op._attrs[name] = int(self.half)
-        for slot, names in op._outputs.items():
+            if op.attrs.get(name) == VarType.FP32 and name != "in_dtype":
+                op.attrs[name] = int(self.half)
+        for slot, names in op.outputs.items():
             if slot not in _HALF_SLOTS.get(op.type, (slot,)):
                 continue
             for name in names:
                 if name != EMPTY_NAME and self._is(name, VarType.FP32):
-                    var = self.block._var_recursive(name)
+                    var = self.block.var_recursive(name)
                     var._dtype = self.half

@@ -22,16 +22,16 @@ def input_var(op: Any, block: Any, slot: str, index: int = 0) -> Any:
     names = op.input(slot)
     if len(names) <= index:
         return None
-    var = block._find_var_recursive(names[index])
+    var = block.find_var(names[index])
     return None if var is None or var.dtype is None or var._shape is None else var
 
 
 def set_output(op: Any, block: Any, slot: str, shape: Sequence[int], dtype: Any) -> None:
     """Set shape and type of all variables of an output slot."""
     for name in op.output(slot):
-        var = block._find_var_recursive(name)
+        var = block.find_var(name)
         if var is not None:
-            var._set_inferred(tuple(int(d) for d in shape), convert_dtype(dtype))
+            var.set_inferred(tuple(int(d) for d in shape), convert_dtype(dtype))
 
 
 def refuse(op: Any, block: Any, reason: str) -> ShapeError:
@@ -80,9 +80,9 @@ def broadcast(dtype: VarType | None = None) -> Rule:
         if x.shape == y.shape:
             shape: Shape | None = x.shape
         else:
-            shape = broadcast_shape(x.shape, y.shape, op._attrs.get("axis", -1))
+            shape = broadcast_shape(x.shape, y.shape, op.attrs.get("axis", -1))
         if shape is None:
-            axis = op._attrs.get("axis", -1)
+            axis = op.attrs.get("axis", -1)
             raise refuse(op, block, f"the shapes cannot be broadcast together (axis {axis}).")
         set_output(op, block, "Out", shape, x.dtype if dtype is None else dtype)
 
@@ -96,11 +96,11 @@ def shape_from_attr(out: str = "Out") -> Rule:
         tensor = input_var(op, block, "ShapeTensor")
         if tensor is not None:
             shape: Sequence[int] = (-1,) * tensor.shape[0]
-        elif op.input("ShapeTensorList") and not op._attrs.get("shape"):
+        elif op.input("ShapeTensorList") and not op.attrs.get("shape"):
             shape = (-1,) * len(op.input("ShapeTensorList"))
         else:
-            shape = op._attrs["shape"]
-        set_output(op, block, out, shape, op._attrs["dtype"])
+            shape = op.attrs["shape"]
+        set_output(op, block, out, shape, op.attrs["dtype"])
 
     return rule
 

@@ -47,7 +47,7 @@ def _gather(op: Operator, block: Block) -> list[Any]:
             if name == EMPTY_NAME:
                 row.append(None)
                 continue
-            var = block._var_recursive(name)
+            var = block.var_recursive(name)
             if var.dtype is None or var.shape is None:
                 return []
             row.append((tuple(var.shape), var.dtype))
@@ -102,7 +102,7 @@ def describe_inputs(op: Operator, block: Block) -> str:
     parts = []
     for slot in get_op(op.type).inputs:
         for name in op.input(slot.name):
-            var = block._find_var_recursive(name)
+            var = block.find_var(name)
             if var is not None:
                 parts.append(f"{slot.name} {name!r} of shape {tuple(var.shape or ())}")
     return " and ".join(parts)
@@ -121,13 +121,13 @@ def infer_shape(op: Operator, block: Block) -> None:
 
 def _share_lod_level(op: Operator, block: Block) -> None:
     """Give outputs that have the rows of a variable-length input its level too."""
-    inputs = (block._find_var_recursive(n) for names in op._inputs.values() for n in names)
+    inputs = (block.find_var(n) for names in op.inputs.values() for n in names)
     source = next((var for var in inputs if var is not None and var._lod_level), None)
     if source is None:
         return
-    for names in op._outputs.values():
+    for names in op.outputs.values():
         for name in names:
-            var = block._find_var_recursive(name)
+            var = block.find_var(name)
             if var is not None and not var.is_data and var.shape[:1] == source.shape[:1]:
                 var._lod_level = source._lod_level
 
@@ -139,7 +139,7 @@ def infer_by_running(op: Operator, block: Block) -> None:
     slots = _gather(op, block)
     if not slots and op_def.inputs:
         return  # an input has no shape of its own (arrays, readers): known only when it runs
-    attrs = {k: v for k, v in op._attrs.items() if k in op_def.names}
+    attrs = {k: v for k, v in op.attrs.items() if k in op_def.names}
     key: Any = (op.type, tuple(row for _, row in slots), _freeze(sorted(attrs.items())))
     try:
         cached = _cache.get(key)
@@ -162,7 +162,7 @@ def infer_by_running(op: Operator, block: Block) -> None:
             _cache[key] = cached
     for slot, row in zip(op_def.outputs, cached, strict=True):
         for name, item in zip(op.output(slot.name), row, strict=False):
-            var = block._find_var_recursive(name)
+            var = block.find_var(name)
             if item is None or var is None:
                 continue
-            var._set_inferred(item[0], item[1])
+            var.set_inferred(item[0], item[1])

@@ -59,7 +59,7 @@ class Initializer:
             target = block.create_var(
                 name=name, shape=var.shape, dtype=VarType.FP32, persistable=False
             )
-        add = block._prepend_op if prepend else block.append_op
+        add = block.prepend_op if prepend else block.append_op
         op = add(
             type=type,
             outputs={"Out": target},

@@ -22,7 +22,7 @@ def no_infer(op: Operator, block: Block) -> None:
 
 def input_var(op: Operator, block: Block, slot: str) -> Variable:
     """Return the first variable in an input slot."""
-    return block._var_recursive(op.input(slot)[0])
+    return block.var_recursive(op.input(slot)[0])
 
 
 def set_output(
@@ -35,9 +35,9 @@ def set_output(
 ) -> None:
     """Set shape, element type and LoD level of the variable in an output slot, if there is one."""
     for name in op.output(slot)[:1]:
-        var = block._find_var_recursive(name)
+        var = block.find_var(name)
         if var is not None:
-            var._set_inferred(tuple(shape), convert_dtype(dtype))
+            var.set_inferred(tuple(shape), convert_dtype(dtype))
             var._lod_level = lod_level
 
 

@@ -162,7 +162,7 @@ class OptimizerWithMixedPrecision:
         grads = [g for _, g in params_grads if g is not None]
         if not (self._scaling.is_on and grads):
             return self._optimizer.apply_gradients(params_grads)
-        with self._train_program._optimized_guard([]):
+        with self._train_program.optimized_guard([]):
             found = self._append_check(grads)
             if self._scaling.use_dynamic_loss_scaling:
                 self._append_scale_update(grads, found)
@@ -172,8 +172,8 @@ class OptimizerWithMixedPrecision:
         if self.skips_updates:
             for op in block.ops[start:]:
                 if not op.op_role & OpRole.LRSched:
-                    op._inputs[SKIP_UPDATE] = [found.name]
-            self._train_program._bump_version()
+                    op.inputs[SKIP_UPDATE] = [found.name]
+            self._train_program.bump_version()
         return result
 
     def _append_check(self, grads: list[Variable]) -> Variable:

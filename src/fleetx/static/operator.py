@@ -65,20 +65,20 @@ class Operator:
         self._attr_kinds: dict[str, str] = {}  # of attributes read from a file
         self.backward_id: int | None = None  # of an op of a backward pass: which pass
         op_def = get_op(type)
-        self._inputs = {slot: names_of(v) for slot, v in (inputs or {}).items() if v is not None}
-        self._outputs = {slot: names_of(v) for slot, v in (outputs or {}).items() if v is not None}
+        self.inputs = {slot: names_of(v) for slot, v in (inputs or {}).items() if v is not None}
+        self.outputs = {slot: names_of(v) for slot, v in (outputs or {}).items() if v is not None}
         for slot in op_def.inputs:
             # An op that may leave an output as it was (a branch not taken, an array that grows)
             # declares it as an optional input of the same name too: the old value comes in without
             # being listed.
-            if slot.optional and slot.name in self._outputs and slot.name not in self._inputs:
+            if slot.optional and slot.name in self.outputs and slot.name not in self.inputs:
                 listed = set(self.input_arg_names)
-                self._inputs[slot.name] = [n for n in self._outputs[slot.name] if n not in listed]
-            if not slot.optional and not self._inputs.get(slot.name):
+                self.inputs[slot.name] = [n for n in self.outputs[slot.name] if n not in listed]
+            if not slot.optional and not self.inputs.get(slot.name):
                 raise ArgumentError(f"op {type!r} needs input {slot.name!r}, which was not given.")
         for group, slots, word in (
-            (self._inputs, op_def.inputs, "input"),
-            (self._outputs, op_def.outputs, "output"),
+            (self.inputs, op_def.inputs, "input"),
+            (self.outputs, op_def.outputs, "output"),
         ):
             known = {s.name: s for s in slots}
             for name, args in group.items():
@@ -87,67 +87,69 @@ class Operator:
                         f"op {type!r} takes one variable for {word} {name!r}, not {len(args)}: "
                         f"{args}."
                     )
-        self._attrs: dict[str, Any] = {name: a.default for name, a in op_def.attrs.items()}
+        self.attrs: dict[str, Any] = {name: a.default for name, a in op_def.attrs.items()}
         for name, value in (attrs or {}).items():
-            if value is not None or name not in self._attrs:
-                self._attrs[name] = value
+            if value is not None or name not in self.attrs:
+                self.attrs[name] = value
 
     # -- variables
     # ------------------------------------------------------------------------------------
     def input(self, name: str) -> list[str]:
         """Return the names of the variables in an input slot (empty if it is not used)."""
-        return self._inputs.get(name, [])
+        return self.inputs.get(name, [])
 
     def output(self, name: str) -> list[str]:
         """Return the names of the variables in an output slot (empty if it is not used)."""
-        return self._outputs.get(name, [])
+        return self.outputs.get(name, [])
 
     @property
     def input_names(self) -> list[str]:
         """The input slots in use."""
-        return list(self._inputs)
+        return list(self.inputs)
 
     @property
     def output_names(self) -> list[str]:
         """The output slots in use."""
-        return list(self._outputs)
+        return list(self.outputs)
 
     @property
     def input_arg_names(self) -> list[str]:
         """The names of all input variables."""
-        return [n for names in self._inputs.values() for n in names]
+        return [n for names in self.inputs.values() for n in names]
 
     @property
     def output_arg_names(self) -> list[str]:
         """The names of all output variables."""
-        return [n for names in self._outputs.values() for n in names]
+        return [n for names in self.outputs.values() for n in names]
 
-    def _rename_input(self, old: str, new: str) -> None:
-        for names in self._inputs.values():
+    def rename_input(self, old: str, new: str) -> None:
+        """Let every input of one name have another."""
+        for names in self.inputs.values():
             names[:] = [new if n == old else n for n in names]
-        self.block.program._bump_version()
+        self.block.program.bump_version()
 
-    def _rename_output(self, old: str, new: str) -> None:
-        for names in self._outputs.values():
+    def rename_output(self, old: str, new: str) -> None:
+        """Let every output of one name have another."""
+        for names in self.outputs.values():
             names[:] = [new if n == old else n for n in names]
-        self.block.program._bump_version()
+        self.block.program.bump_version()
 
     # -- attributes
     # -----------------------------------------------------------------------------------
     @property
     def attr_names(self) -> list[str]:
         """The names of all attributes, those that every op has last."""
-        return [*self._attrs, *(name for name in _COMMON if name not in self._attrs)]
+        return [*self.attrs, *(name for name in _COMMON if name not in self.attrs)]
 
     def has_attr(self, name: str) -> bool:
         """Tell whether the op has this attribute."""
-        return name in self._attrs or name in _COMMON
+        return name in self.attrs or name in _COMMON
 
     def attr(self, name: str) -> Any:
         """Return an attribute's value; a ValueError names the op where there is none of this
         name."""
-        if name in self._attrs:
-            return self._attrs[name]
+        if name in self.attrs:
+            return self.attrs[name]
         if name not in _COMMON:
             raise ValueError(f"op {self.type!r} has no attribute {name!r}.")
         default = _COMMON[name]
@@ -163,23 +165,24 @@ class Operator:
         """Return all attributes."""
         return {name: self.attr(name) for name in self.attr_names}
 
-    def _set_attr(self, name: str, value: Any) -> None:
-        self._attrs[name] = value
-        self.block.program._bump_version()
+    def set_attr(self, name: str, value: Any) -> None:
+        """Set an attribute."""
+        self.attrs[name] = value
+        self.block.program.bump_version()
 
-    _update_desc_attr = _set_attr
+    _set_attr = _update_desc_attr = set_attr  # Paddle's names
 
     def _block_attr(self, name: str) -> Block:
-        value = self._attrs[name]
+        value = self.attrs[name]
         return self.block.program.block(value.idx)
 
     def _block_attr_id(self, name: str) -> int:
-        return int(self._attrs[name].idx)
+        return int(self.attrs[name].idx)
 
     @property
     def op_role(self) -> int:
         """What the op is for; see `OpRole`."""
-        return int(self._attrs.get(self.OP_ROLE, OpRole.Forward))
+        return int(self.attrs.get(self.OP_ROLE, OpRole.Forward))
 
     # -- the rest
     # -------------------------------------------------------------------------------------
@@ -207,6 +210,10 @@ class Operator:
 
     __repr__ = __str__
 
+    # Paddle's names, which scripts use.
+    _rename_input = rename_input
+    _rename_output = rename_output
+
 
 def names_of(value: Any) -> list[str]:
     """Return the variable names in a slot's value: a Variable, a name, or a sequence of them."""
@@ -228,10 +235,10 @@ def format_operator(op: Operator) -> str:
     """Return `{Out=['y']} = relu(inputs={X=['x']}, axis = 1)`; attributes that differ from
     defaults only."""
     declared = get_op(op.type).attrs
-    outs = ", ".join(f"{slot}={names}" for slot, names in op._outputs.items())
-    ins = ", ".join(f"{slot}={names}" for slot, names in op._inputs.items())
+    outs = ", ".join(f"{slot}={names}" for slot, names in op.outputs.items())
+    ins = ", ".join(f"{slot}={names}" for slot, names in op.inputs.items())
     attrs = []
-    for name, value in sorted(op._attrs.items()):
+    for name, value in sorted(op.attrs.items()):
         if name in _HIDDEN or (name in declared and declared[name].default == value):
             continue
         shown = f"block[{value.idx}]" if hasattr(value, "idx") else value

@@ -55,15 +55,17 @@ class Program:
         """The number of blocks."""
         return len(self.blocks)
 
-    def _create_block(self, parent_idx: int | None = None) -> Block:
+    def create_block(self, parent_idx: int | None = None) -> Block:
+        """Append a block inside the current one, and make it the current one."""
         parent = self.current_block_idx if parent_idx is None else parent_idx
         block = Block(self, len(self.blocks), parent)
         self.blocks.append(block)
         self.current_block_idx = block.idx
-        self._bump_version()
+        self.bump_version()
         return block
 
-    def _rollback(self) -> None:
+    def rollback(self) -> None:
+        """Make the block around the current one the current one."""
         self.current_block_idx = self.current_block().parent_idx
 
     # -- properties
@@ -121,7 +123,7 @@ class Program:
     # ------------------------------------------------------------
     def _stamp(self, op: Operator) -> None:
         """Note on a new op what it is for, as the guards around it say."""
-        attrs = op._attrs
+        attrs = op.attrs
         attrs.setdefault("op_role", self._op_role)
         if self._op_role_var:
             attrs.setdefault("op_role_var", list(self._op_role_var))
@@ -139,18 +141,22 @@ class Program:
         finally:
             self._op_role, self._op_role_var = old
 
-    def _backward_role_guard(self) -> Any:
+    def backward_role_guard(self) -> Any:
+        """Mark ops that are appended inside as backward."""
         return self._role_guard(OpRole.Backward)
 
-    def _optimized_guard(self, param_and_grads: Sequence[Any]) -> Any:
+    def optimized_guard(self, param_and_grads: Sequence[Any]) -> Any:
+        """Mark ops that are appended inside as updates of these parameters."""
         names = [v.name if isinstance(v, Variable) else v for v in param_and_grads]
         return self._role_guard(OpRole.Optimize, names)
 
-    def _lr_schedule_guard(self, is_with_opt: bool = False) -> Any:
+    def lr_schedule_guard(self, is_with_opt: bool = False) -> Any:
+        """Mark ops that are appended inside as part of the learning rate schedule."""
         role = OpRole.LRSched | (OpRole.Optimize if is_with_opt else 0)
         return self._role_guard(role)
 
-    def _bump_version(self) -> None:
+    def bump_version(self) -> None:
+        """Note a change: executors lower the program again."""
         self._version += 1
 
     def _sync_with_cpp(self) -> None:
@@ -188,18 +194,18 @@ class Program:
         for new in other.blocks:
             for op in new.ops:
                 for name in op.output_arg_names:
-                    target = new._find_var_recursive(name)
+                    target = new.find_var(name)
                     if target is not None:
                         target.op = op
         return other
 
-    def _take_over(self, other: Program) -> None:
+    def take_over(self, other: Program) -> None:
         """Become what `other` is; it must not be used afterwards."""
         self.blocks = other.blocks
         for block in self.blocks:
             block.program = self
         self.binding.take_over(other.binding)
-        self._bump_version()
+        self.bump_version()
 
     def _copy_param_info_from(self, other: Program) -> None:
         """Turn variables that are Parameters in `other` into Parameters here."""
@@ -232,14 +238,14 @@ class Program:
                 keep = name in used or var.is_data or isinstance(var, Parameter)
                 if not keep and ("@GRAD" in name or not var.persistable):
                     del block.vars[name]
-        self._bump_version()
+        self.bump_version()
 
     def _set_test_mode(self) -> None:
         for block in self.blocks:
             for op in block.ops:
                 if op.has_attr("is_test"):
-                    op._attrs["is_test"] = True
-        self._bump_version()
+                    op.attrs["is_test"] = True
+        self.bump_version()
 
     def _inference_optimize(self, prune_read_op: bool = True) -> Program:
         """Return a copy in test mode, without the ops that read data if `prune_read_op`."""
@@ -264,16 +270,16 @@ class Program:
     # --------------------------------------------------------------------------------------
     def _prune(self, targets: Any) -> Program:
         """Return a copy with only the ops that the targets depend on."""
-        return self._prune_with_input([], targets)
+        return self.prune_with_input([], targets)
 
-    def _prune_with_input(self, feeded_var_names: Sequence[str], targets: Any) -> Program:
+    def prune_with_input(self, feeded_var_names: Sequence[str], targets: Any) -> Program:
         """Return a copy with only the ops between the feeds and the targets."""
         if not isinstance(targets, list | tuple):
             targets = [targets]
         for name in feeded_var_names:
             if not isinstance(name, str):
                 raise ValueError(
-                    "All feeded_var_names of Program._prune_with_input() must be str, not "
+                    "All feeded_var_names of Program.prune_with_input() must be str, not "
                     f"{type(name)}."
                 )
         wanted: set[str] = set()
@@ -284,12 +290,12 @@ class Program:
             elif isinstance(target, Variable):
                 wanted.add(target.name)
             elif isinstance(target, str):
-                if self.global_block()._find_var_recursive(target) is None:
+                if self.global_block().find_var(target) is None:
                     raise ValueError(f"the program has no variable {target!r} to prune it to.")
                 wanted.add(target)
             else:
                 raise ValueError(
-                    "All targets of Program._prune_with_input() can only be Variable or Operator, "
+                    "All targets of Program.prune_with_input() can only be Variable or Operator, "
                     f"but received {type(target)}."
                 )
         other = self._copy()
@@ -306,7 +312,7 @@ class Program:
         for name in [n for n in root.vars if n not in used]:
             del root.vars[name]
         other._forget_unread()
-        other._bump_version()
+        other.bump_version()
         return other
 
     # -- text
@@ -322,6 +328,15 @@ class Program:
 
     __repr__ = __str__
 
+    # Paddle's names, which scripts use.
+    _create_block = create_block
+    _rollback = rollback
+    _backward_role_guard = backward_role_guard
+    _optimized_guard = optimized_guard
+    _lr_schedule_guard = lr_schedule_guard
+    _bump_version = bump_version
+    _prune_with_input = prune_with_input
+
 
 def _check_program(value: Any, method: str) -> None:
     if not isinstance(value, Program):
@@ -331,10 +346,10 @@ def _check_program(value: Any, method: str) -> None:
 def _copy_op(op: Operator, block: Block) -> Operator:
     new = copy.copy(op)
     new.block = block
-    new._inputs = {k: list(v) for k, v in op._inputs.items()}
-    new._outputs = {k: list(v) for k, v in op._outputs.items()}
-    new._attrs = {
-        k: block.program.blocks[v.idx] if isinstance(v, Block) else v for k, v in op._attrs.items()
+    new.inputs = {k: list(v) for k, v in op.inputs.items()}
+    new.outputs = {k: list(v) for k, v in op.outputs.items()}
+    new.attrs = {
+        k: block.program.blocks[v.idx] if isinstance(v, Block) else v for k, v in op.attrs.items()
     }
     return new
 
@@ -346,7 +361,7 @@ def _names(op: Operator) -> list[str]:
 def sub_blocks(op: Operator) -> list[Block]:
     """Return the blocks an op runs (the bodies of `while`, `conditional_block`, ...)."""
     found = []
-    for value in op._attrs.values():
+    for value in op.attrs.values():
         if isinstance(value, Block):
             found.append(value)
         elif isinstance(value, list) and value and all(isinstance(v, Block) for v in value):

@@ -71,7 +71,7 @@ def make_segments(
             if names:
                 segment.again.append(op)
                 segment.renames.update({n: _again(n, number) for n in names})
-                kept = (block._find_var_recursive(n) for n in op.output_arg_names)
+                kept = (block.find_var(n) for n in op.output_arg_names)
                 segment.unread.update(
                     {v.name: _again(v.name, number) for v in kept if v and v.persistable}
                 )
@@ -85,7 +85,7 @@ def _on_the_path(block: Block, path: Sequence[Operator], checkpoints: Sequence[s
     for name in checkpoints:
         if name in on_path:
             continue
-        if block._find_var_recursive(name) is not None:
+        if block.find_var(name) is not None:
             logger.warning("checkpoint %r is left out: the loss does not depend on it.", name)
             continue
         near = difflib.get_close_matches(name, sorted(on_path), 3, 0.5)
@@ -102,7 +102,7 @@ def _ranges(path: Sequence[Operator], checkpoints: Sequence[str]) -> list[tuple[
 
 
 def _is_kept(block: Block, op: Operator, name: str, held: set[str]) -> bool:
-    var = block._find_var_recursive(name)
+    var = block.find_var(name)
     if name in held or var is None or var.persistable:
         return True
     # Drawn again, random values would differ; a dropout that is given its seed repeats itself.
@@ -118,8 +118,8 @@ def seed_dropouts(block: Block, path: list[Operator]) -> list[Operator]:
             block.create_var(name=name, dtype=VarType.INT32, shape=[1])
             seed = int(op.attr("seed")) if op.attr("fix_seed") else 0
             seeded.append(
-                block._insert_op(op.idx, type="seed", outputs={"Out": [name]}, attrs={"seed": seed})
+                block.insert_op(op.idx, type="seed", outputs={"Out": [name]}, attrs={"seed": seed})
             )
-            op._inputs["Seed"] = [name]
+            op.inputs["Seed"] = [name]
         seeded.append(op)
     return seeded

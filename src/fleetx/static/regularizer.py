@@ -95,7 +95,7 @@ def append_regularization_ops(
             if grad is not None and regularizer is not None:
                 program = param.block.program
                 block = program.current_block()  # of the update, which may be conditional
-                with program._optimized_guard([param, grad]):
+                with program.optimized_guard([param, grad]):
                     decay = regularizer(param, grad, block)
                     block.append_op(
                         type="sum", inputs={"X": [grad, decay]}, outputs={"Out": [grad]}

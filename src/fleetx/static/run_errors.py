@@ -132,7 +132,7 @@ def _limit(op: Operator, known: _Indices, find: Find) -> tuple[int | None, str]:
     source = find(name)
     axis = op.attr(known.axis) if isinstance(known.axis, str) else known.axis
     if not isinstance(source, Tensor):
-        source = op.block._find_var_recursive(name)  # between fused ops: as it is declared
+        source = op.block.find_var(name)  # between fused ops: as it is declared
     if source is None or not source.shape or source.shape[axis] < 0:
         return None, ""
     count, shape = source.shape[axis], tuple(source.shape)

@@ -52,14 +52,14 @@ def _write_variable(desc: Any, var: Variable) -> None:
 
 def _write_op(desc: Any, op: Operator) -> None:
     desc.type = op.type
-    for slot in sorted(op._inputs):
+    for slot in sorted(op.inputs):
         # Old values of outputs come in without being listed in Paddle; see Operator.__init__.
-        if slot not in op._outputs:
-            desc.inputs.add(parameter=slot, arguments=op._inputs[slot])
-    for slot in sorted(op._outputs):
-        desc.outputs.add(parameter=slot, arguments=op._outputs[slot])
-    for name in sorted(op._attrs):
-        value = op._attrs[name]
+        if slot not in op.outputs:
+            desc.inputs.add(parameter=slot, arguments=op.inputs[slot])
+    for slot in sorted(op.outputs):
+        desc.outputs.add(parameter=slot, arguments=op.outputs[slot])
+    for name in sorted(op.attrs):
+        value = op.attrs[name]
         if value is None:
             continue
         kind = kind_for(op, name, value)
@@ -184,7 +184,7 @@ class _ProgramReader:
         for name in op.input_arg_names:
             self._check_name(name, op, block)
         for name in op.output_arg_names:
-            var = block._find_var_recursive(name)
+            var = block.find_var(name)
             if var is not None:
                 var.op = op
         block.ops.append(op)
@@ -207,7 +207,7 @@ class _ProgramReader:
         places = [block]
         if 0 <= block.forward_block_idx < len(self.program.blocks):
             places.append(self.program.blocks[block.forward_block_idx])
-        if "@" not in name and not any(b._find_var_recursive(name) for b in places):
+        if "@" not in name and not any(b.find_var(name) for b in places):
             raise self.fail(f"op {op.type!r} uses the variable {name!r}, which is not declared.")
 
 

@@ -115,9 +115,9 @@ class Variable:
 
     def _set_shape(self, shape: Sequence[int | None]) -> None:
         self._shape = _as_shape(shape)
-        self.block.program._bump_version()
+        self.block.program.bump_version()
 
-    def _set_inferred(self, shape: tuple[int, ...], dtype: VarType) -> None:
+    def set_inferred(self, shape: tuple[int, ...], dtype: VarType) -> None:
         """Take over what inference found; a parameter's declared shape is never changed."""
         if not isinstance(self, Parameter) and not self.is_data:
             self._shape = shape

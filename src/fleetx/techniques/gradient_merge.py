@@ -226,7 +226,7 @@ def _sum_merged(scale_loss: Callable[..., None], main: Program, pairs: Pairs) ->
     block = update.attr("sub_block")
     names = [param.name + SUFFIX for param, grad in pairs if grad is not None]
     for i, name in enumerate(names):
-        block._insert_op(
+        block.insert_op(
             i,
             type="c_allreduce_sum",
             inputs={"X": [name]},

@@ -76,7 +76,7 @@ class LocalSgdProgram:
         momenta = _momenta(main) if self._config.average_momentum else []
         self._parameters = [p.name for p in parameters]
         self._momenta = [m.name for m in momenta]
-        with program_guard(main, startup), main._optimized_guard([]):
+        with program_guard(main, startup), main.optimized_guard([]):
             if self._every_run:
                 _append_mean(block, [*parameters, *momenta], self._workers)
                 return
@@ -322,10 +322,10 @@ def _momenta(main: Program) -> list[Variable]:
         for op in block.ops:
             if not (op.input("Param") and op.input("Grad")):
                 continue
-            shape = block._var_recursive(op.input("Param")[0]).shape
+            shape = block.var_recursive(op.input("Param")[0]).shape
             for slot in op.input_names:
                 for name in op.input(slot) if slot not in _NO_STATE else ():
-                    var = block._find_var_recursive(name)
+                    var = block.find_var(name)
                     if var is not None and var.persistable and var.shape == shape:
                         found[name] = var
     return [var for var in found.values() if is_floating(var.dtype)]

@@ -107,7 +107,7 @@ def _append_check(step: ProgramStep, main: Program, startup: Program, loss: Any)
     if not parameters:
         return
     average = step.parameter_average
-    with program_guard(main, startup), main._optimized_guard([]):
+    with program_guard(main, startup), main.optimized_guard([]):
         counts = layers.create_global_var(
             [2], 0, "int64", persistable=True, name="stop_on_nan_counts"
         )

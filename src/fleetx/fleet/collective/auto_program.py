@@ -112,7 +112,7 @@ class ProgramSearch:
             found = scope.find_var(name)
             if found is None or not found.is_initialized():
                 scope.var(name).value = fresh.var(name).value
-        program._take_over(chosen.main)
+        program.take_over(chosen.main)
         fleet._collective = replace(chosen, main=program)
 
 

@@ -23,7 +23,7 @@ def insert_all_reduce(
     index = _first_update(block.ops)
     grads = [grad.name for _, grad in params_grads if grad is not None]
     for i, name in enumerate(grads):
-        block._insert_op(
+        block.insert_op(
             index + i,
             type="c_allreduce_sum",
             inputs={"X": [name]},
@@ -31,7 +31,7 @@ def insert_all_reduce(
             attrs={"ring_id": i % rings, "use_calc_stream": False, "op_role": OpRole.Backward},
         )
     if grads:
-        block._insert_op(
+        block.insert_op(
             index + len(grads),
             type="c_sync_comm_stream",
             inputs={"X": [grads[-1]]},
@@ -46,7 +46,7 @@ def _scale_loss_gradient(program: Program, workers: int) -> None:
     for i, op in enumerate(block.ops):
         if op.op_role == wanted and op.type == "fill_constant":
             name = op.output("Out")[0]
-            block._insert_op(
+            block.insert_op(
                 i + 1,
                 type="scale",
                 inputs={"X": [name]},
@@ -81,4 +81,4 @@ def use_sync_batch_norm(program: Program) -> None:
         for op in block.ops:
             if op.type in ("batch_norm", "batch_norm_grad"):
                 op.type = "sync_" + op.type
-    program._bump_version()
+    program.bump_version()

@@ -139,8 +139,8 @@ class ServerJob:
         endpoint = role.server_endpoints()[index]
         own, empty = server_programs(endpoint, index, role.worker_num())
         own.binding.servers = ServerLink(ServerMode(), ProgramTables(), self.run_server)
-        main._take_over(own)
-        startup._take_over(empty)
+        main.take_over(own)
+        startup.take_over(empty)
 
     # -- servers ----------------------------------------------------------------------
     def init_server(

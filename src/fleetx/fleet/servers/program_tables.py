@@ -131,7 +131,7 @@ def _optimizer(
     op_def = get_op(op.type)
     settings = {
         name: value
-        for name, value in op._attrs.items()
+        for name, value in op.attrs.items()
         if name in op_def.names
         and name not in _INTERNAL
         and (value is None or isinstance(value, bool | int | float | str))
@@ -398,7 +398,7 @@ def _seed(startup: Program, param: Any) -> int | None:
 
 
 def _entry(lookups: Sequence[Operator]) -> EntrySpec | None:
-    words = {str(op._attrs.get("entry") or "none") for op in lookups} - {"none"}
+    words = {str(op.attrs.get("entry") or "none") for op in lookups} - {"none"}
     if not words:
         return None
     kind, _, value = words.pop().partition(":")

@@ -112,8 +112,8 @@ def _look_up_saved(program: Program, name: str, rows: Tensor, spec: SparseTableS
                 "first_rows": described,
                 "op_role": op.op_role,
             }
-            block._remove_op(i)
-            block._insert_op(
+            block.remove_op(i)
+            block.insert_op(
                 i,
                 type="lookup_saved_rows",
                 inputs=inputs,

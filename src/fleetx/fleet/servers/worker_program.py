@@ -45,7 +45,7 @@ def write_worker(
     _write_startup(startup, tables, worker)
     for program in (main, startup):
         program._is_distributed = True
-        program._bump_version()
+        program.bump_version()
 
 
 def _raw_gradient(program: Program, update: Operator) -> str:
@@ -102,7 +102,7 @@ def use_served_rows(program: Program, tables: dict[str, RowTable]) -> None:
     for name, table in tables.items():
         _use_rows(program, name, table, name + "@GRAD")
     _insert_pulls(program, tables)
-    program._bump_version()
+    program.bump_version()
 
 
 def _use_rows(main: Program, name: str, table: RowTable, gradient: str) -> None:
@@ -122,14 +122,14 @@ def _use_rows(main: Program, name: str, table: RowTable, gradient: str) -> None:
                     name=index, shape=origin.shape, dtype=VarType.INT64, stop_gradient=True,
                     lod_level=origin.lod_level,
                 )  # fmt: skip
-            op._inputs["W"], op._inputs["Ids"] = [rows.name], [index]
-            op._attrs["is_sparse"] = op._attrs["is_distributed"] = False
-            op._attrs["remote_prefetch"] = True
+            op.inputs["W"], op.inputs["Ids"] = [rows.name], [index]
+            op.attrs["is_sparse"] = op.attrs["is_distributed"] = False
+            op.attrs["remote_prefetch"] = True
             if table.padding >= 0:
-                op._attrs["padding_idx"] = 0
+                op.attrs["padding_idx"] = 0
     for var in block.vars.values():
         if var.name == gradient or var.name.startswith(gradient + "@RENAME@"):
-            var._set_inferred((-1, dim), dtype)
+            var.set_inferred((-1, dim), dtype)
 
 
 def index_name(table: str, ids: str) -> str:
@@ -176,7 +176,7 @@ def _insert_pull(
     main: Program, place: int, names: Sequence[str], tables: dict[str, RowTable]
 ) -> None:
     ids = [(number, i) for number, n in enumerate(names) for i in _ids_of(n, tables[n])]
-    main.global_block()._insert_op(
+    main.global_block().insert_op(
         place,
         type="distributed_lookup_table",
         inputs={"Ids": [i for _, i in ids]},

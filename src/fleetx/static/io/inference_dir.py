@@ -118,5 +118,5 @@ def load_inference_dir(
         load_vars(executor, dirname, program, variables, filename=params)
     for op in program.global_block().ops if pserver_endpoints else ():
         if op.has_attr("epmap"):
-            op._set_attr("epmap", list(pserver_endpoints or ()))
+            op.set_attr("epmap", list(pserver_endpoints or ()))
     return describe(program)

@@ -73,14 +73,14 @@ def inference_program(
     root.ops = [op for op in root.ops if op.type not in _MARKERS]
     for op in root.ops:
         if op.has_attr("op_device"):
-            op._set_attr("op_device", "")
+            op.set_attr("op_device", "")
     renamed = [
         var if var.dtype == VarType.BOOL else _rename_target(root, root.var(var.name), i)
         for i, var in enumerate(targets)
     ]
     names = [var.name for var in renamed]
     if prune:
-        program = program._prune_with_input(list(feeds), names)
+        program = program.prune_with_input(list(feeds), names)
         _drop_dead_blocks(program)
         _check_feeds(program, feeds, names)
     program = program._inference_optimize(prune_read_op=True)
@@ -93,7 +93,7 @@ def _add_markers(block: Block, feeds: Sequence[str], targets: Sequence[str]) -> 
         block.create_var(name="feed", type=VarType.FEED_MINIBATCH, persistable=True)
     for column, name in enumerate(feeds):
         slots = {"inputs": {"X": ["feed"]}, "outputs": {"Out": [name]}}
-        block._prepend_op(type="feed", attrs={"col": column}, **slots)
+        block.prepend_op(type="feed", attrs={"col": column}, **slots)
     block.create_var(name="fetch", type=VarType.FETCH_LIST, persistable=True)
     for column, name in enumerate(targets):
         slots = {"inputs": {"X": [name]}, "outputs": {"Out": ["fetch"]}}

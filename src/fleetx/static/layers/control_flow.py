@@ -37,7 +37,7 @@ class BlockGuard:
         """Append the op that runs the block; called with the inner block still current."""
 
     def __enter__(self) -> None:
-        self.main_program._create_block()
+        self.main_program.create_block()
 
     def __exit__(
         self,
@@ -49,7 +49,7 @@ class BlockGuard:
             if exc_type is None:
                 self.complete()
         finally:
-            self.main_program._rollback()
+            self.main_program.rollback()
 
 
 def parent_of(block: Block) -> Block:
@@ -76,7 +76,7 @@ def outer_names(block: Block, written: Sequence[str] = ()) -> tuple[list[str], l
                     reads[name] = None
         writes.update(dict.fromkeys(op.output_arg_names))
     parent = parent_of(block)
-    return list(reads), [n for n in writes if parent._find_var_recursive(n) is not None]
+    return list(reads), [n for n in writes if parent.find_var(n) is not None]
 
 
 def _is_scalar(var: Variable) -> bool:

@@ -39,7 +39,7 @@ def autoincreased_step_counter(
     )
     if is_new:
         helper.set_variable_initializer(counter, Constant(value=begin - 1, force_cpu=True))
-        root._prepend_op(
+        root.prepend_op(
             type="increment",
             inputs={"X": [counter]},
             outputs={"Out": [counter]},
@@ -67,7 +67,7 @@ def noam_decay(d_model: Any, warmup_steps: Any, learning_rate: Any = 1.0) -> Var
     """learning_rate * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), from step 1."""
     from fleetx.static.layers import elementwise_min
 
-    with default_main_program()._lr_schedule_guard():
+    with default_main_program().lr_schedule_guard():
         step = _step_counter(1)
         falling = step**-0.5
         rising = (warmup_steps**-1.5) * step
@@ -78,7 +78,7 @@ def exponential_decay(
     learning_rate: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
 ) -> Variable:
     """learning_rate * decay_rate^(step / decay_steps)."""
-    with default_main_program()._lr_schedule_guard():
+    with default_main_program().lr_schedule_guard():
         return learning_rate * (decay_rate ** _part(decay_steps, staircase))
 
 
@@ -88,7 +88,7 @@ def natural_exp_decay(
     """learning_rate * e^(-decay_rate * step / decay_steps)."""
     from fleetx.static.layers import exp
 
-    with default_main_program()._lr_schedule_guard():
+    with default_main_program().lr_schedule_guard():
         return learning_rate * exp(-1 * decay_rate * _part(decay_steps, staircase))
 
 
@@ -96,7 +96,7 @@ def inverse_time_decay(
     learning_rate: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
 ) -> Variable:
     """learning_rate / (1 + decay_rate * step / decay_steps)."""
-    with default_main_program()._lr_schedule_guard():
+    with default_main_program().lr_schedule_guard():
         return learning_rate / (1 + decay_rate * _part(decay_steps, staircase))
 
 
@@ -113,7 +113,7 @@ def polynomial_decay(
     """
     from fleetx.static.layers import assign, ceil, elementwise_min, fill_constant
 
-    with default_main_program()._lr_schedule_guard():
+    with default_main_program().lr_schedule_guard():
         step = _step_counter()
         if cycle:
             rounds = ceil(step / decay_steps)
@@ -138,7 +138,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
             "values of piecewise_decay must be one more than boundaries, "
             f"but there are {len(values)} and {len(boundaries)}."
         )
-    with default_main_program()._lr_schedule_guard():
+    with default_main_program().lr_schedule_guard():
         step = _step_counter()
         rate = create_global_var(
             shape=[1], value=0.0, dtype="float32", persistable=True, name="learning_rate"
@@ -162,7 +162,7 @@ def cosine_decay(learning_rate: Any, step_each_epoch: int, epochs: int) -> Varia
     from fleetx.static.layers import cos, floor
 
     check_type(learning_rate, "learning_rate", (float, Variable), "cosine_decay")
-    with default_main_program()._lr_schedule_guard():
+    with default_main_program().lr_schedule_guard():
         epoch = floor(_step_counter() / step_each_epoch)
         return learning_rate * 0.5 * (cos(epoch * math.pi / epochs) + 1)
 
@@ -173,7 +173,7 @@ def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: Any, end_l
 
     dtype = learning_rate.dtype if isinstance(learning_rate, Variable) else "float32"
     span = float(end_lr) - float(start_lr)
-    with default_main_program()._lr_schedule_guard():
+    with default_main_program().lr_schedule_guard():
         rate = create_global_var(
             shape=[1], value=0.0, dtype=dtype, persistable=True, name="learning_rate_warmup"
         )

@@ -113,7 +113,7 @@ class StaticRNN:
 
     def _outer_twin(self, var: Variable, parent: Block) -> Variable:
         """Return the whole sequence behind a step input, which has its name in the outer block."""
-        return parent._var_recursive(var.name)
+        return parent.var_recursive(var.name)
 
     def step_input(self, x: Variable) -> Variable:
         """Return the part of `x` that belongs to this step: x[step]."""

@@ -271,7 +271,7 @@ def autoincreased_step_counter(
     )
     if is_new:
         helper.set_variable_initializer(counter, Constant(begin - 1, force_cpu=True))
-        block._prepend_op(
+        block.prepend_op(
             type="increment",
             inputs={"X": [counter]},
             outputs={"Out": [counter]},

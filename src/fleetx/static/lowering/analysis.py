@@ -15,7 +15,7 @@ MARKERS = frozenset({"feed", "fetch", "read", "create_py_reader", "create_double
 
 def is_persistable(block: Block, name: str) -> bool:
     """Tell whether a variable keeps its value between runs."""
-    var = block._find_var_recursive(name)
+    var = block.find_var(name)
     return var is not None and var.persistable
 
 

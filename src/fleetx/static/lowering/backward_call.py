@@ -93,7 +93,7 @@ def _one_call(ops: list[Operator], indices: list[int], fetched: set[str]) -> Bac
                 if n is not None:
                     call.segments[source.uid] = n
             flow = call.flows.setdefault(source.uid, set())
-            for slot, names in op._outputs.items():
+            for slot, names in op.outputs.items():
                 plain = slot[: -len(GRAD_SUFFIX)]
                 for i, (grad, name) in enumerate(zip(names, source.input(plain), strict=True)):
                     if grad != EMPTY_NAME:

@@ -66,7 +66,7 @@ class _BoundOp:
         self.persistable: set[str] = set()
         self.stopped: set[str] = set()
         for name in op.output_arg_names:
-            var = op.block._find_var_recursive(name)
+            var = op.block.find_var(name)
             if var is not None and var.persistable:
                 self.persistable.add(name)
             if var is not None and var.stop_gradient:
@@ -109,7 +109,7 @@ class _BoundOp:
             return known[name]
         holder = ctx.scope.find_var(name)
         if holder is None or holder.value is None:
-            var = self.op.block._find_var_recursive(name)
+            var = self.op.block.find_var(name)
             if var is not None and var.dtype is None:
                 return None  # an array or the like that is made by its first write
             if any(
@@ -132,7 +132,7 @@ class _BoundGroup:
         self.members = [_BoundOp(op, ctx) for op in ops]
         op_def = get_op(ops[0].type)
         assert op_def.fused is not None
-        attrs = {k: v for k, v in ops[0]._attrs.items() if k in op_def.names}
+        attrs = {k: v for k, v in ops[0].attrs.items() if k in op_def.names}
         if op_def.needs_ctx:
             attrs["ctx"] = ctx
         self.call = functools.partial(op_def.fused, **attrs)
@@ -149,11 +149,11 @@ class _BoundGroup:
 def bind_op(op: Operator, ctx: OpContext) -> Callable[..., Any]:
     """Return the op's function with attributes, context and names filled in, all but offsets."""
     op_def = get_op(op.type)
-    attrs = dict(op._attrs)
+    attrs = dict(op.attrs)
     if op_def.needs_ctx:
         attrs["ctx"] = ctx
     if "names" in op_def.names:
-        attrs["names"] = {"inputs": op._inputs, "outputs": op._outputs}
+        attrs["names"] = {"inputs": op.inputs, "outputs": op.outputs}
     if op_def.needs_lod:
         attrs.pop("lod", None)
     return op_def.bind(attrs)

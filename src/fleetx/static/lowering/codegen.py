@@ -161,7 +161,7 @@ class _Lowering:
             return writer.held(self.holder(name))
         if name not in writer.locals:
             if not self.in_scope(name):
-                var = self.block._find_var_recursive(name)
+                var = self.block.find_var(name)
                 if var is not None and (var.is_data or var.need_check_feed):
                     self.required.append(name)
                     writer.emit(NONE, to=writer.local(name))
@@ -185,7 +185,7 @@ class _Lowering:
 
     def may_be_no_tensor(self, name: str) -> bool:
         """Whether a value can be an array, or missing because no branch has written it."""
-        var = self.block._find_var_recursive(name)
+        var = self.block.find_var(name)
         return var is None or var.type != VarType.LOD_TENSOR or bool(var.op and sub_blocks(var.op))
 
     def arguments(self, op: Operator) -> Code:
@@ -200,7 +200,7 @@ class _Lowering:
                     name,
                     flows=flow is not None and (slot.name, i) in flow,
                     base=slot.name in changed,
-                    optional=slot.name in op._outputs,
+                    optional=slot.name in op.outputs,
                 )
                 for i, name in enumerate(op.input(slot.name))
             ]
@@ -299,7 +299,7 @@ class _Lowering:
     def write_group(self, group: list[Operator]) -> None:
         op_def = get_op(group[0].type)
         assert op_def.fused is not None
-        attrs = {k: v for k, v in group[0]._attrs.items() if k in op_def.names}
+        attrs = {k: v for k, v in group[0].attrs.items() if k in op_def.names}
         if op_def.needs_ctx:
             attrs["ctx"] = self.ctx
         call = self.writer.constant(
@@ -326,7 +326,7 @@ class _Lowering:
         if op is None:
             return self.read(grad, flows=True, base=False)
         shape = [] if name in self.scalars else list(op.attr("shape"))
-        var = self.block._var_recursive(grad)
+        var = self.block.var_recursive(grad)
         value = torch.ones(shape, dtype=to_torch(var.dtype), device=self.ctx.device)
         return Code(self.writer.constant(value, "ones"))
 

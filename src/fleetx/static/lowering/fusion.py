@@ -44,7 +44,7 @@ class FusedOp:
 
 
 def _rank(block: Block, name: str) -> int:
-    var = block._find_var_recursive(name)
+    var = block.find_var(name)
     return -1 if var is None else len(var.shape)
 
 
@@ -241,8 +241,8 @@ def _group_key(op: Operator) -> Any:
     op_def = get_op(op.type)
     if op_def.fused is None or (op_def.fused_if is not None and not op_def.fused_if(op)):
         return None
-    attrs = tuple(sorted((k, str(v)) for k, v in op._attrs.items() if k in op_def.names))
-    slots = tuple(sorted((s, len(n)) for s, n in op._inputs.items()))
+    attrs = tuple(sorted((k, str(v)) for k, v in op.attrs.items() if k in op_def.names))
+    slots = tuple(sorted((s, len(n)) for s, n in op.inputs.items()))
     shared = tuple(tuple(op.input(slot)) for slot in ("LearningRate", "W"))
     return (op.type, attrs, slots, shared)
 

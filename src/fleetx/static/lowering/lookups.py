@@ -140,9 +140,7 @@ def _column(
         op = made_by.get(op.input("X")[0])
     if op is None or op.type not in _LOOKUPS or op.uid in alone:
         return None
-    table, ids, out = (
-        block._find_var_recursive(n) for n in (op.input("W")[0], op.input("Ids")[0], name)
-    )
+    table, ids, out = (block.find_var(n) for n in (op.input("W")[0], op.input("Ids")[0], name))
     if table is None or ids is None or out is None:
         return None
     is_row = len(out.shape) == 2 and len(table.shape) == 2 and out.shape[1] == table.shape[1]

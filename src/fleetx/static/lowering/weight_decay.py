@@ -58,7 +58,7 @@ def _decay(ops: list[Operator], use: _Use, at: int, keep: set[str]) -> tuple[int
         return None
     if "regularization_coeff" not in get_op(update.type).names:
         return None
-    if update._attrs.get("regularization_coeff") or use.written_between(param, at, end):
+    if update.attrs.get("regularization_coeff") or use.written_between(param, at, end):
         return None
     return where, end
 
@@ -78,8 +78,8 @@ def fold_weight_decay(sequence: list[Any], keep: set[str]) -> list[Any]:
         total, end = found
         gone |= {at, total}
         update = copy.copy(ops[end])
-        update._attrs = {
-            **update._attrs,
+        update.attrs = {
+            **update.attrs,
             "regularization_method": "l2_decay",
             "regularization_coeff": float(op.attr("scale")),
         }

@@ -18,9 +18,9 @@ from fleetx.static.ops.optimizer_ops import infer_inplace
 def _infer_check(op: Any, block: Any) -> None:
     infer_inplace(op, block)
     for name in op.output("FoundInfinite"):
-        var = block._find_var_recursive(name)
+        var = block.find_var(name)
         if var is not None:
-            var._set_inferred((1,), VarType.BOOL)
+            var.set_inferred((1,), VarType.BOOL)
 
 
 def _check_all(rows: Sequence[tuple[list[Tensor], Tensor]]) -> list[tuple[list[Tensor], Tensor]]:

@@ -57,10 +57,10 @@ def _continues(before: str, place: str, scheme: str) -> bool:
 def _infer(op: Any, block: Any) -> None:
     from fleetx.static.dtypes import VarType
 
-    for slot, names in op._outputs.items():
+    for slot, names in op.outputs.items():
         dtype = VarType.INT64 if slot.startswith("Num") else VarType.FP32
         for name in names:
-            block._var_recursive(name)._set_inferred((1,), dtype)
+            block.var_recursive(name).set_inferred((1,), dtype)
 
 
 @op(

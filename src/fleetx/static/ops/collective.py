@@ -24,9 +24,9 @@ def _same(op: Any, block: Any) -> None:
     """The output looks like the input."""
     for slot_in, slot_out in (("X", "Out"), ("x", "out")):
         for source, target in zip(op.input(slot_in), op.output(slot_out), strict=False):
-            origin, var = block._find_var_recursive(source), block._find_var_recursive(target)
+            origin, var = block.find_var(source), block.find_var(target)
             if origin is not None and var is not None and origin.dtype is not None:
-                var._set_inferred(origin.shape, origin.dtype)
+                var.set_inferred(origin.shape, origin.dtype)
 
 
 def _nothing(op: Any, block: Any) -> None:
@@ -110,12 +110,12 @@ def _broadcast(x: torch.Tensor, *, root: int, ring_id: int) -> torch.Tensor:
 
 
 def _stacked(op: Any, block: Any) -> None:
-    origin = block._find_var_recursive(op.input("X")[0])
-    var = block._find_var_recursive(op.output("Out")[0])
+    origin = block.find_var(op.input("X")[0])
+    var = block.find_var(op.output("Out")[0])
     if origin is not None and var is not None and origin.shape:
         first = origin.shape[0]
         rows = -1 if first < 0 else first * max(1, int(op.attr("nranks")))
-        var._set_inferred((rows, *origin.shape[1:]), origin.dtype)
+        var.set_inferred((rows, *origin.shape[1:]), origin.dtype)
 
 
 @op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=_stacked, grad=None, side_effect=True)
@@ -124,12 +124,12 @@ def _c_allgather(x: torch.Tensor, *, ring_id: int) -> torch.Tensor:
 
 
 def _divided(op: Any, block: Any) -> None:
-    origin = block._find_var_recursive(op.input("X")[0])
-    var = block._find_var_recursive(op.output("Out")[0])
+    origin = block.find_var(op.input("X")[0])
+    var = block.find_var(op.output("Out")[0])
     if origin is not None and var is not None and origin.shape:
         first = origin.shape[0]
         rows = -1 if first < 0 else first // max(1, int(op.attr("nranks")))
-        var._set_inferred((rows, *origin.shape[1:]), origin.dtype)
+        var.set_inferred((rows, *origin.shape[1:]), origin.dtype)
 
 
 @op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=_divided, grad=None, side_effect=True)

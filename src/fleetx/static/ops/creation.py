@@ -70,13 +70,13 @@ def fill_constant(
 def batch_rule(op: Any, block: Any) -> None:
     """Rule of the `*_batch_size_like` ops: attribute `shape` with one dimension of Input."""
     ref = input_var(op, block, "Input")
-    shape = list(op._attrs["shape"])
+    shape = list(op.attrs["shape"])
     if ref is not None:
-        source = op._attrs["input_dim_idx"]
+        source = op.attrs["input_dim_idx"]
         # The first dimension of sequences counts steps; how many sequences there are is not known.
         counted = source == 0 and ref.lod_level > 0
-        shape[op._attrs["output_dim_idx"]] = -1 if counted else ref.shape[source]
-    set_output(op, block, "Out", shape, op._attrs["dtype"])
+        shape[op.attrs["output_dim_idx"]] = -1 if counted else ref.shape[source]
+    set_output(op, block, "Out", shape, op.attrs["dtype"])
 
 
 def like_batch(
@@ -125,7 +125,7 @@ def fill_constant_batch_size_like(
 def _like_rule(op: Any, block: Any) -> None:
     ref = input_var(op, block, "X")
     if ref is not None:
-        dtype = op._attrs.get("dtype", -1)
+        dtype = op.attrs.get("dtype", -1)
         set_output(op, block, "Out", ref.shape, ref.dtype if dtype in (-1, None) else dtype)
 
 

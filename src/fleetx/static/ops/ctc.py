@@ -15,11 +15,11 @@ Lods = dict[str, list[Any]]
 
 
 def _infer_loss(op: Any, block: Any) -> None:
-    logits = block._var_recursive(op.input("Logits")[0])
+    logits = block.var_recursive(op.input("Logits")[0])
     rows = logits.shape[1] if op.input("LogitsLength") else -1
-    block._var_recursive(op.output("Loss")[0])._set_inferred((rows, 1), logits.dtype)
+    block.var_recursive(op.output("Loss")[0]).set_inferred((rows, 1), logits.dtype)
     for name in op.output("WarpCTCGrad"):
-        block._var_recursive(name)._set_inferred(logits.shape, logits.dtype)
+        block.var_recursive(name).set_inferred(logits.shape, logits.dtype)
 
 
 @op(
@@ -65,10 +65,10 @@ def _warpctc(
 
 
 def _infer_align(op: Any, block: Any) -> None:
-    x = block._var_recursive(op.input("Input")[0])
-    block._var_recursive(op.output("Output")[0])._set_inferred((-1, *x.shape[1:]), x.dtype)
+    x = block.var_recursive(op.input("Input")[0])
+    block.var_recursive(op.output("Output")[0]).set_inferred((-1, *x.shape[1:]), x.dtype)
     for name in op.output("OutputLength"):
-        block._var_recursive(name)._set_inferred((x.shape[0], 1), x.dtype)
+        block.var_recursive(name).set_inferred((x.shape[0], 1), x.dtype)
 
 
 @op(

@@ -92,11 +92,11 @@ def _dropout_nd(
 
 
 def _infer_like_x(op: Any, block: Any) -> None:
-    x = block._var_recursive(op.input("X")[0])
+    x = block.var_recursive(op.input("X")[0])
     for name in op.output("X@GRAD"):
-        var = block._find_var_recursive(name)
+        var = block.find_var(name)
         if var is not None:
-            var._set_inferred(x.shape, x.dtype)
+            var.set_inferred(x.shape, x.dtype)
 
 
 def _dropout_grad(

@@ -71,7 +71,7 @@ def _adds_up(op: Any) -> bool:
     """Tell whether an op adds its X to a persistable Y of the same shape."""
     if op.output("Out") != op.input("Y"):
         return False
-    x, y = (op.block._find_var_recursive(op.input(slot)[0]) for slot in ("X", "Y"))
+    x, y = (op.block.find_var(op.input(slot)[0]) for slot in ("X", "Y"))
     known = x is not None and y is not None
     return known and y.persistable and x.shape == y.shape and x.dtype == y.dtype
 

@@ -120,7 +120,7 @@ def _interp(
 
 def _infer(op: Any, block: Any) -> None:
     """The size is unknown where it comes from a tensor."""
-    x = block._var_recursive(op.input("X")[0])
+    x = block.var_recursive(op.input("X")[0])
     n = x.ndim - 2
     spatial = x.shape[1:-1] if op.attr("data_layout") == "NHWC" else x.shape[2:]
     given = [op.attr(name) for name in ("out_d", "out_h", "out_w")][-n:]
@@ -135,7 +135,7 @@ def _infer(op: Any, block: Any) -> None:
         shape = (x.shape[0], *size, x.shape[-1])
     else:
         shape = (*x.shape[:2], *size)
-    block._var_recursive(op.output("Out")[0])._set_inferred(shape, x.dtype)
+    block.var_recursive(op.output("Out")[0]).set_inferred(shape, x.dtype)
 
 
 for _method in _AXES:

@@ -20,7 +20,7 @@ def _concat_rule(op: Any, block: Any) -> None:
     if op.input("AxisTensor"):
         set_output(op, block, "Out", (-1,) * count, first.dtype)
         return
-    axis = op._attrs["axis"]
+    axis = op.attrs["axis"]
     if not -count <= axis < count:
         raise refuse(op, block, f"axis {axis} is not within their {count} dimensions.")
     axis %= count
@@ -48,7 +48,7 @@ def _split_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:
         return
-    names, attrs = op.output("Out"), op._attrs
+    names, attrs = op.output("Out"), op.attrs
     if op.input("AxisTensor"):
         set_output(op, block, "Out", (-1,) * len(x.shape), x.dtype)
         return
@@ -63,9 +63,9 @@ def _split_rule(op: Any, block: Any) -> None:
     elif size >= 0 and -1 not in sections and sum(sections) != size:
         raise refuse(op, block, f"sections {sections} do not sum to {size} (axis {axis}).")
     for name, part in zip(names, sections, strict=False):
-        var = block._find_var_recursive(name)
+        var = block.find_var(name)
         if var is not None:
-            var._set_inferred((*x.shape[:axis], part, *x.shape[axis + 1 :]), x.dtype)
+            var.set_inferred((*x.shape[:axis], part, *x.shape[axis + 1 :]), x.dtype)
 
 
 @op(
@@ -153,7 +153,7 @@ def _pad_spatial(x: Tensor, amounts: list[int], mode: str, value: float) -> Tens
 def _unknown_size(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is not None:
-        last = op._attrs["data_format"].endswith("C")
+        last = op.attrs["data_format"].endswith("C")
         shape = [
             d if i in (0, len(x.shape) - 1 if last else 1) else -1 for i, d in enumerate(x.shape)
         ]
@@ -248,8 +248,8 @@ def _crop_rule(op: Any, block: Any) -> None:
     x, y = input_var(op, block, "X"), input_var(op, block, "Y")
     if x is None:
         return
-    shape = list(op._attrs["shape"]) if y is None else list(y.shape)
-    offsets = op._attrs["offsets"]
+    shape = list(op.attrs["shape"]) if y is None else list(y.shape)
+    offsets = op.attrs["offsets"]
     fixed = not op.input("Offsets") and not op.input("OffsetsTensor") and len(offsets) == len(shape)
     for i, d in enumerate(shape):
         if d == -1 and y is None and fixed and x.shape[i] >= 0:

@@ -27,7 +27,7 @@ def _mul_rule(op: Any, block: Any) -> None:
     x, y = input_var(op, block, "X"), input_var(op, block, "Y")
     if x is None or y is None:
         return
-    xn, yn = op._attrs["x_num_col_dims"], op._attrs["y_num_col_dims"]
+    xn, yn = op.attrs["x_num_col_dims"], op.attrs["y_num_col_dims"]
     if len(x.shape) <= xn or len(y.shape) <= yn:
         raise refuse(op, block, f"they need more than {xn} and {yn} dimensions.")
     inner, rows = _product(x.shape[xn:]), _product(y.shape[:yn])
@@ -69,7 +69,7 @@ def _matmul_rule(x_flag: str, y_flag: str) -> Any:
         if not left or not right:
             raise refuse(op, block, "both need at least one dimension.")
         keep = op.type == "matmul"  # the older op keeps a transposed vector as a matrix
-        tx, ty = op._attrs[x_flag], op._attrs[y_flag]
+        tx, ty = op.attrs[x_flag], op.attrs[y_flag]
         drop_row = drop_column = False
         if len(left) == 1:
             drop_row = not (tx and keep)

@@ -99,16 +99,16 @@ def _infer_batch_norm(op: Any, block: Any) -> None:
     By rule, because running it on meta tensors would load torch's decompositions, which takes
     seconds.
     """
-    x = block._var_recursive(op.input("X")[0])
+    x = block.var_recursive(op.input("X")[0])
     channels = x.shape[-1 if op.attr("data_layout") == "NHWC" else 1] if len(x.shape) > 1 else -1
-    scale = block._var_recursive(op.input("Scale")[0])
+    scale = block.var_recursive(op.input("Scale")[0])
     if len(x.shape) < 2 or (channels >= 0 and tuple(scale.shape) != (channels,)):
         raise ShapeError(f"op {op.type!r} does not accept {describe_inputs(op, block)}.")
     for name in op.output("Y"):
-        block._var_recursive(name)._set_inferred(x.shape, x.dtype)
+        block.var_recursive(name).set_inferred(x.shape, x.dtype)
     for slot in ("MeanOut", "VarianceOut", "SavedMean", "SavedVariance"):
         for name in op.output(slot):
-            block._var_recursive(name)._set_inferred(scale.shape, scale.dtype)
+            block.var_recursive(name).set_inferred(scale.shape, scale.dtype)
 
 
 for _type, _function in (("batch_norm", _batch_norm), ("sync_batch_norm", _sync_batch_norm)):

@@ -14,7 +14,7 @@ from fleetx.static.op_registry import Attr, get_op, op
 
 def infer_update(op: Any, block: Any) -> None:
     """Check that gradient and parameter have one shape; give outputs the shape of their inputs."""
-    param, grad = (block._find_var_recursive(n) for n in (op.input("Param") + op.input("Grad"))[:2])
+    param, grad = (block.find_var(n) for n in (op.input("Param") + op.input("Grad"))[:2])
     known = param is not None and grad is not None and param.shape and grad.shape
     if known and -1 not in grad.shape and param.shape != grad.shape:
         raise ShapeError(f"op {op.type!r} does not accept {describe_inputs(op, block)}.")
@@ -26,9 +26,9 @@ def infer_inplace(op: Any, block: Any) -> None:
     for out_slot, in_slot in get_op(op.type).inplace.items():
         for new, old in zip(op.output(out_slot), op.input(in_slot), strict=False):
             if new != old:
-                source, target = block._find_var_recursive(old), block._find_var_recursive(new)
+                source, target = block.find_var(old), block.find_var(new)
                 if source is not None and target is not None:
-                    target._set_inferred(source.shape, source.dtype)
+                    target.set_inferred(source.shape, source.dtype)
 
 
 def _define_updates() -> None:

@@ -87,7 +87,7 @@ def _reduce_rule(dtype: VarType | None) -> Callable[[Any, Any], None]:
         x = input_var(op, block, "X")
         if x is None:
             return
-        attrs = op._attrs
+        attrs = op.attrs
         count = len(x.shape)
         dims = _dims(attrs.get("dim"), count, attrs["reduce_all"])
         if any(not 0 <= d < count for d in dims):

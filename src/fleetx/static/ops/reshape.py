@@ -39,14 +39,14 @@ def _reshape_rule(op: Any, block: Any) -> None:
         return
     _set_x_shape(op, block, x)
     if op.input("ShapeTensor"):
-        shape = op._attrs["shape"] or [-1] * len(op.input("ShapeTensor"))
+        shape = op.attrs["shape"] or [-1] * len(op.input("ShapeTensor"))
         set_output(op, block, "Out", [d if d > 0 else -1 for d in shape], x.dtype)
         return
     whole = input_var(op, block, "Shape")
-    if whole is not None and not (op._attrs["shape"] and all(d > 0 for d in op._attrs["shape"])):
+    if whole is not None and not (op.attrs["shape"] and all(d > 0 for d in op.attrs["shape"])):
         set_output(op, block, "Out", (-1,) * whole.shape[0], x.dtype)
         return
-    shape = list(op._attrs["shape"])
+    shape = list(op.attrs["shape"])
     for i, d in enumerate(shape):
         if d == 0:
             if i >= len(x.shape):
@@ -115,7 +115,7 @@ def _transpose_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:
         return
-    axis = op._attrs["axis"]
+    axis = op.attrs["axis"]
     count = len(x.shape)
     if sorted(a % count for a in axis) != list(range(count)):
         raise refuse(op, block, f"perm {list(axis)} is not an order of its {count} dimensions.")
@@ -151,7 +151,7 @@ def _squeeze_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:
         return
-    axes, count = op._attrs["axes"], len(x.shape)
+    axes, count = op.attrs["axes"], len(x.shape)
     if any(not -count <= a < count for a in axes):
         raise refuse(op, block, f"axes {list(axes)} are not within its {count} dimensions.")
     set_output(op, block, "Out", _squeezed(x.shape, axes), x.dtype)
@@ -186,7 +186,7 @@ def _unsqueeze_rule(op: Any, block: Any) -> None:
         set_output(op, block, "Out", (-1,) * (len(x.shape) + count), x.dtype)
         return
     shape = list(x.shape)
-    for axis in op._attrs["axes"]:
+    for axis in op.attrs["axes"]:
         if not -len(shape) - 1 <= axis <= len(shape):
             raise refuse(
                 op, block, f"axis {axis} is not within its {len(shape) + 1} new dimensions."
@@ -231,7 +231,7 @@ def _known_product(dims: tuple[int, ...]) -> int:
 def _flatten_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is not None:
-        axis = op._attrs["axis"]
+        axis = op.attrs["axis"]
         shape = (_known_product(x.shape[:axis]), _known_product(x.shape[axis:]))
         set_output(op, block, "Out", shape, x.dtype)
         _set_x_shape(op, block, x)
@@ -261,7 +261,7 @@ def flatten_contiguous_range(
 def _expand_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is not None:
-        times = op._attrs.get("expand_times") or [-1] * len(x.shape)
+        times = op.attrs.get("expand_times") or [-1] * len(x.shape)
         shape = [-1 if t < 0 or d < 0 else t * d for d, t in zip(x.shape, times, strict=False)]
         set_output(op, block, "Out", shape, x.dtype)
 
@@ -312,7 +312,7 @@ def _expand_v2_rule(op: Any, block: Any) -> None:
     if x is None:
         return
     whole = input_var(op, block, "Shape")
-    shape = list(op._attrs["shape"])
+    shape = list(op.attrs["shape"])
     if whole is not None:
         shape = [-1] * whole.shape[0]
     elif op.input("expand_shapes_tensor"):

@@ -39,11 +39,11 @@ def _images(
 
 
 def _infer(op: Any, block: Any) -> None:
-    x, rois = (block._var_recursive(op.input(s)[0]) for s in ("X", "ROIs"))
+    x, rois = (block.var_recursive(op.input(s)[0]) for s in ("X", "ROIs"))
     shape = (rois.shape[0], x.shape[1], op.attr("pooled_height"), op.attr("pooled_width"))
-    block._var_recursive(op.output("Out")[0])._set_inferred(shape, x.dtype)
+    block.var_recursive(op.output("Out")[0]).set_inferred(shape, x.dtype)
     for name in op.output("Argmax"):
-        block._var_recursive(name)._set_inferred(shape, VarType.INT64)
+        block.var_recursive(name).set_inferred(shape, VarType.INT64)
 
 
 def _reads(
@@ -173,9 +173,9 @@ def _roi_pool(
 
 
 def _infer_by_position(op: Any, block: Any) -> None:
-    x, rois = (block._var_recursive(op.input(s)[0]) for s in ("X", "ROIs"))
+    x, rois = (block.var_recursive(op.input(s)[0]) for s in ("X", "ROIs"))
     shape = tuple(op.attr(n) for n in ("output_channels", "pooled_height", "pooled_width"))
-    block._var_recursive(op.output("Out")[0])._set_inferred((rois.shape[0], *shape), x.dtype)
+    block.var_recursive(op.output("Out")[0]).set_inferred((rois.shape[0], *shape), x.dtype)
 
 
 def _float_bins(start: float, length: float, bins: int, size: int) -> list[tuple[int, int]]:

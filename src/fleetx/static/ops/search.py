@@ -49,8 +49,8 @@ def _top_k_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:
         return
-    axis = op._attrs.get("axis", -1)
-    shape, k = list(x.shape), -1 if op.input("K") else op._attrs["k"]
+    axis = op.attrs.get("axis", -1)
+    shape, k = list(x.shape), -1 if op.input("K") else op.attrs["k"]
     if 0 <= shape[axis] < k:
         raise refuse(op, block, f"k is {k}, but there are only {shape[axis]} elements.")
     shape[axis] = k
@@ -144,16 +144,16 @@ def _unique_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:
         return
-    axis = op._attrs.get("axis") or []
+    axis = op.attrs.get("axis") or []
     shape = list(x.shape) if axis else [-1]
     for a in axis:
         shape[a] = -1
     set_output(op, block, "Out", shape, x.dtype)
-    sorted_form = op._attrs.get("is_sorted", False)
+    sorted_form = op.attrs.get("is_sorted", False)
     inverse = (-1,) if sorted_form else x.shape
-    set_output(op, block, "Index", inverse, op._attrs["dtype"])
+    set_output(op, block, "Index", inverse, op.attrs["dtype"])
     for slot in ("Indices", "Counts", "Count"):
-        set_output(op, block, slot, (-1,), op._attrs["dtype"])
+        set_output(op, block, slot, (-1,), op.attrs["dtype"])
 
 
 def _in_order_of_appearance(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -226,11 +226,11 @@ def _one_hot_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "X")
     if x is None:
         return
-    depth = -1 if op.input("depth_tensor") else op._attrs["depth"]
+    depth = -1 if op.input("depth_tensor") else op.attrs["depth"]
     head = x.shape[:-1] if op.type == "one_hot" else x.shape
     if op.type == "one_hot" and x.shape[-1:] != (1,):
         raise refuse(op, block, "the last dimension must be 1.")
-    set_output(op, block, "Out", (*head, depth), op._attrs["dtype"])
+    set_output(op, block, "Out", (*head, depth), op.attrs["dtype"])
 
 
 def _one_hot(x: Tensor, depth: int, dtype: int, allow_out_of_range: bool) -> Tensor:

@@ -10,8 +10,8 @@ from fleetx.static.op_registry import Attr, op
 
 
 def _infer(op: Any, block: Any) -> None:
-    x = block._var_recursive(op.input("X")[0])
-    block._var_recursive(op.output("Out")[0])._set_inferred(x.shape, x.dtype)
+    x = block.var_recursive(op.input("X")[0])
+    block.var_recursive(op.output("Out")[0]).set_inferred(x.shape, x.dtype)
 
 
 @op(

@@ -31,7 +31,7 @@ def _slice_rule(op: Any, block: Any) -> None:
     x = input_var(op, block, "Input")
     if x is None:
         return
-    attrs = op._attrs
+    attrs = op.attrs
     shape, flags = list(x.shape), attrs.get("infer_flags") or []
     steps = attrs.get("strides") or [1] * len(attrs["axes"])
     dynamic = any(op.input(f"{s}Tensor") for s in ("Starts", "Ends", "Strides"))

@@ -86,12 +86,12 @@ def _affine_channel(
 
 
 def _infer_grid(op: Any, block: Any) -> None:
-    theta = block._var_recursive(op.input("Theta")[0])
+    theta = block.var_recursive(op.input("Theta")[0])
     size = op.attr("output_shape")
     if op.input("OutputShape"):
         size = [-1] * (5 if theta.shape[1] == 3 else 4)
-    out = block._var_recursive(op.output("Output")[0])
-    out._set_inferred((theta.shape[0], *size[2:], len(size) - 2), theta.dtype)
+    out = block.var_recursive(op.output("Output")[0])
+    out.set_inferred((theta.shape[0], *size[2:], len(size) - 2), theta.dtype)
 
 
 @op(

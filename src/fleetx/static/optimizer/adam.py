@@ -158,7 +158,7 @@ class AdamaxOptimizer(Optimizer):
             if grad is None or param.trainable is False:
                 continue
             power = self._get_accumulator(self._beta1_pow_acc_str, param)
-            with param.block.program._optimized_guard([param, grad]), name_scope("adamx"):
+            with param.block.program.optimized_guard([param, grad]), name_scope("adamx"):
                 block.append_op(
                     type="scale",
                     inputs={"X": power},

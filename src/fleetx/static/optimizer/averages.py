@@ -33,7 +33,7 @@ class _Swap:
         with program_guard(self.restore_program, Program()):
             for param, backup in backups:
                 layers.assign(
-                    input=block._clone_variable(backup), output=block._clone_variable(param)
+                    input=block.clone_variable(backup), output=block.clone_variable(param)
                 )
 
     @contextlib.contextmanager
@@ -66,7 +66,7 @@ class ExponentialMovingAverage:
         self._ema_vars: dict[str, Variable] = {}
         for param, backup in self._params_tmps:
             with (
-                param.block.program._optimized_guard([param, backup]),
+                param.block.program.optimized_guard([param, backup]),
                 name_scope("moving_average"),
             ):
                 self._ema_vars[param.name] = self._create_average(param)
@@ -80,7 +80,7 @@ class ExponentialMovingAverage:
     def _create_decay(self) -> Variable:
         from fleetx.static import layers
 
-        with default_main_program()._lr_schedule_guard():
+        with default_main_program().lr_schedule_guard():
             decay = layers.create_global_var(
                 name="scheduled_ema_decay_rate",
                 shape=[1],
@@ -122,15 +122,15 @@ class ExponentialMovingAverage:
         counter = layers.create_global_var(
             name=self._step_counter_name, shape=[1], value=0, dtype="int64", persistable=True
         )
-        decay = block._clone_variable(self._decay_var)
+        decay = block.clone_variable(self._decay_var)
         weight = 1.0 - layers.elementwise_pow(decay, layers.cast(counter, "float32"))
         # Before the first update both average and weight are zero.
         least = layers.fill_constant(shape=[1], dtype="float32", value=1e-30)
         weight = layers.elementwise_max(weight, least)
         for param, backup in self._params_tmps:
-            target = block._clone_variable(param)
-            average = block._clone_variable(self._ema_vars[param.name])
-            layers.assign(input=target, output=block._clone_variable(backup))
+            target = block.clone_variable(param)
+            average = block.clone_variable(self._ema_vars[param.name])
+            layers.assign(input=target, output=block.clone_variable(backup))
             layers.assign(input=layers.elementwise_div(average, weight), output=target)
 
     def update(self) -> None:
@@ -141,7 +141,7 @@ class ExponentialMovingAverage:
         for param, backup in self._params_tmps:
             average = self._ema_vars[param.name]
             with (
-                param.block.program._optimized_guard([param, backup]),
+                param.block.program.optimized_guard([param, backup]),
                 name_scope("moving_average"),
             ):
                 value = average * self._decay_var + param * (1 - self._decay_var)
@@ -177,7 +177,7 @@ class ModelAverage(Optimizer):
         self.max_average_window = max_average_window
         self.params_grads = [(p, self._create_backup(p)) for p in _averaged_parameters()]
         for param, backup in self.params_grads:
-            with param.block.program._optimized_guard([param, backup]), name_scope("move_average"):
+            with param.block.program.optimized_guard([param, backup]), name_scope("move_average"):
                 self._append_average_accumulate_op(param)
         self._swap = _Swap(self.params_grads)
         self.apply_program = self._swap.apply_program
@@ -219,10 +219,10 @@ class ModelAverage(Optimizer):
         block = self.apply_program.global_block()
 
         def cloned(name: str) -> Variable:
-            return block._clone_variable(self._get_accumulator(name, param))
+            return block.clone_variable(self._get_accumulator(name, param))
 
-        target = block._clone_variable(param)
-        layers.assign(input=target, output=block._clone_variable(backup))
+        target = block.clone_variable(param)
+        layers.assign(input=target, output=block.clone_variable(backup))
         count = layers.sum(x=[cloned("num_accumulates"), cloned("old_num_accumulates")])
         total = layers.sum(x=[cloned("sum_1"), cloned("sum_2"), cloned("sum_3")])
         mean = layers.elementwise_div(x=total, y=layers.cast(count, param.dtype))

@@ -208,10 +208,10 @@ class Optimizer(LearningRateMixin, StateMixin):
         self._create_global_learning_rate()
         for pair in trained:
             if pair[1] is not None:
-                with pair[0].block.program._optimized_guard(pair), name_scope("optimizer"):
+                with pair[0].block.program.optimized_guard(pair), name_scope("optimizer"):
                     self._append_optimize_op(block, pair)
         self._finish_update(block, parameters_and_grads)
-        return block._slice_ops(start, len(block.ops))
+        return block.slice_ops(start, len(block.ops))
 
     def _get_no_grad_set(self, loss: Variable, no_grad_set: Any = None) -> set[str]:
         """Return the names gradients must not pass: the user's, and parameters not trained."""

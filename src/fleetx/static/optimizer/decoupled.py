@@ -48,11 +48,11 @@ class DecoupledWeightDecay:
         for param, grad in params_grads:
             if grad is None or (chosen is not None and not chosen(param.name)):
                 continue
-            with param.block.program._optimized_guard([param, grad]), name_scope("weight decay"):
+            with param.block.program.optimized_guard([param, grad]), name_scope("weight decay"):
                 scaled.append((param, grad, param * self._coeff))
             self._params_name.add(param.name)
         for param, grad, decay in scaled:
-            with param.block.program._optimized_guard([param, grad]), name_scope("weight decay"):
+            with param.block.program.optimized_guard([param, grad]), name_scope("weight decay"):
                 layers.assign(input=layers.elementwise_sub(x=param, y=decay), output=param)
 
     def __str__(self) -> str:

@@ -128,7 +128,7 @@ class DGCMomentumOptimizer(Optimizer):
         if self._schedule["keep_rate"]:
             self._create_global_learning_rate()
             rates = [self._create_param_lr(pair) for pair in large]
-        with program._optimized_guard([]):
+        with program.optimized_guard([]):
             program.current_block().append_op(
                 type="dgc",
                 inputs={

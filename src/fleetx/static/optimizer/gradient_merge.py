@@ -76,7 +76,7 @@ class GradientMergeOptimizer:
         """Append sums and the conditional update to the default program; return the updates."""
         program = default_main_program()
         pairs = [(p, self._merged(p, g)) for p, g in params_grads if g is not None]
-        with program._optimized_guard([]):
+        with program.optimized_guard([]):
             condition = self._append_count(program.global_block())
             with ConditionalBlock([condition], is_scalar_condition=True).block():
                 return self._append_update(program.current_block(), pairs)

@@ -105,7 +105,7 @@ class LearningRateMixin:
         rate = self._global_learning_rate()
         if factor == 1.0:
             return rate
-        guard = default_main_program()._lr_schedule_guard(is_with_opt=True)
+        guard = default_main_program().lr_schedule_guard(is_with_opt=True)
         with guard, name_scope("scale_with_param_lr"):
             return rate * factor
 
@@ -142,7 +142,7 @@ class LearningRateMixin:
             # A startup program that has not run yet must not bring the old value back.
             initial = default_startup_program().global_block().vars.get(variable.name)
             if initial is not None and initial.op is not None:
-                initial.op._set_attr("value", float(value))
+                initial.op.set_attr("value", float(value))
 
     def set_lr_scheduler(self, scheduler: Any) -> None:
         """Use a scheduler from now on; only before minimize."""

@@ -67,7 +67,7 @@ class LookaheadOptimizer:
         k = setting("lookahead_k", self.k, "int32")
         alpha = setting("lookahead_alpha", float(self.alpha), "float32")
         step = setting("lookahead_step", 0, "int32")
-        with block.program._optimized_guard([]):
+        with block.program.optimized_guard([]):
             layers.increment(x=step, value=1.0, in_place=True)
             zero = layers.fill_constant(shape=[1], dtype="int32", value=0)
             due = layers.equal(layers.elementwise_mod(step, k), zero)

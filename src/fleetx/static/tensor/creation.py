@@ -123,7 +123,7 @@ def arange(
     out = layers.range(start, end, step, dtype)
     out.stop_gradient = True
     if not any(isinstance(v, Variable) for v in (start, end, step)):
-        out._set_inferred((max(0, _ceil((end - start) / step)),), convert_dtype(dtype))
+        out.set_inferred((max(0, _ceil((end - start) / step)),), convert_dtype(dtype))
     return out
 
 
