@@ -3,6 +3,8 @@
 `make test` prints the seed of the order; `make test ARGS=--randomly-seed=N` repeats it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import random
@@ -89,7 +91,11 @@ def _fixed_random_numbers(request: pytest.FixtureRequest) -> None:
     seed = crc32(request.node.nodeid.encode())
     random.seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
+        random_numbers = sys.modules["numpy"].random
+        random_numbers.seed(seed)
+        for value in vars(request.module).values():
+            if isinstance(value, random_numbers.Generator):  # of all tests of a module
+                value.bit_generator.state = random_numbers.default_rng(seed).bit_generator.state
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
 

@@ -299,7 +299,7 @@ def test_sizes_and_paddings_from_variables():
 def test_linear_embedding_one_hot_bilinear():
     x, w, b = rand(2, 3), rand(3, 4), rand(4)
     found = compute(lambda x, w, b: F.linear(x, w, b), x=x, w=w, b=b)
-    np.testing.assert_allclose(found, x @ w + b, rtol=1e-5)
+    np.testing.assert_allclose(found, x @ w + b, rtol=1e-5, atol=1e-6)
     ids = np.array([2, 0])
     np.testing.assert_allclose(compute(lambda i, w: F.embedding(i, w), i=ids, w=w), w[ids])
     np.testing.assert_array_equal(compute(lambda i: F.one_hot(i, 4), i=ids), np.eye(4)[ids])
