@@ -201,3 +201,10 @@ class TestWheels:
         root = ROOT / folder
         inside = (path.relative_to(root) for path in tracked_files() if root in path.parents)
         return {str(path) for path in inside if path.suffix == ".py"}
+
+
+def test_every_name_of_the_package_is_there():
+    import fleetx
+
+    for name in fleetx.__all__:
+        assert getattr(fleetx, name) is not None

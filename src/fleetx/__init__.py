@@ -27,10 +27,10 @@ _PARTS = (
 _NAMES = {
     "CPUDatasetTrainer": "applications.trainers",
     "CPUTrainer": "applications.trainers",
-    "CountFilterEntry": "ps.entries",
+    "CountFilterEntry": "ps.tables.entries",
     "MultiGPUTrainer": "applications.trainers",
-    "ProbabilityEntry": "ps.entries",
-    "SparseEmbedding": "ps.embedding",
+    "ProbabilityEntry": "ps.tables.entries",
+    "SparseEmbedding": "ps.client.embedding",
     "parse_train_configs": "applications.train_configs",
 }
 
