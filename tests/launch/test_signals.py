@@ -64,7 +64,7 @@ def test_who_wants_no_stack_gets_none(fleetrun, script):
 
 def test_kills_and_other_signals():
     assert failure.manner(-signal.SIGKILL, True).startswith("killed, probably out of memory")
-    assert failure.manner(-signal.SIGKILL, False).startswith("killed by SIGKILL, by somebody")
+    assert failure.manner(-signal.SIGKILL, False).startswith("killed by SIGKILL, by another")
     assert failure.manner(-signal.SIGUSR1, False) == "ended by SIGUSR1"
     assert failure.manner(-(signal.SIGRTMIN + 3), False).startswith("ended by signal ")
     assert "ulimit -t" in failure.manner(-signal.SIGXCPU, False)
