@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import re
@@ -52,6 +53,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not _JOBS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude what the test modules have imported from garbage collection.
+
+    It is hundreds of thousands of objects that stay, and looking for leftovers collects often.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import subprocess
 import sys
 import tarfile
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+import warm_start
 from fleetx.evaluation.vectors_file import vectors_file
 from ports import free_ports
 from waiting import wait_until
@@ -134,10 +134,10 @@ def _answers(address: str) -> bool:
 @contextlib.contextmanager
 def _serving(folder: Path) -> Iterator[str]:
     """A saved model, and a server of it."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
+    environment = warm_start.environment()
     subprocess.run([sys.executable, "-c", _SAVE], cwd=folder, env=environment, check=True)
     (port,) = free_ports(1)
-    command = ["-c", "from fleetx.cli import main; main()", "serve", "output/model"]
+    command = ["-m", "fleetx", "serve", "output/model"]
     server = subprocess.Popen(
         [sys.executable, *command, "--port", str(port)],
         cwd=folder,

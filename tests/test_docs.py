@@ -7,7 +7,6 @@ Files that a page speaks of, and what is made smaller, are in `page_files.py`.
 """
 
 import importlib.util
-import os
 import re
 import shlex
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import page_files
+import warm_start
 from fleetx.launch import arguments
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,12 +82,10 @@ def run(text: str, folder: Path, launcher: list[str]) -> str:
     """Run a program in a folder with a launcher; return what it printed."""
     script = folder / "page.py"
     script.write_text(text)
-    path = f"{ROOT / 'src'}:{ROOT / 'compat'}:{os.environ.get('PYTHONPATH', '')}"
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *launcher, str(script)],
         cwd=folder,
-        env=environment,
+        env=warm_start.environment(),
         capture_output=True,
         text=True,
     )

@@ -1,13 +1,14 @@
 """The examples run as a user starts them, and reach what they promise."""
 
 import difflib
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import warm_start
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
 
@@ -18,8 +19,7 @@ TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
 
 def run_example(launcher: list[str], script: str, folder: Path, *arguments: object) -> str:
     command = [sys.executable, *launcher, str(ROOT / "examples" / script), *map(str, arguments)]
-    path = f"{ROOT / 'src'}:{ROOT / 'compat'}"
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    environment = warm_start.environment()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout

@@ -2,9 +2,9 @@
 
 Loading torch and the compiler that its optimizers want takes about five seconds of computing per
 process, and most jobs of these tests train for far less. With `environment()` in a job's variables,
-each `python script.py` in it (a worker under fleetrun, say) is handed to a server and forked there:
-real processes with their own environment, files, signals and sockets, only warm. Tests of starting,
-ending and killing processes start them cold.
+each Python in it that runs a script (a worker under fleetrun, say), `-c` or `-m` is forked from a
+server: real processes with their own environment, files, signals and sockets, only warm. Tests of
+starting, ending and killing processes start them cold.
 
 Run as a program this is such a server.
 """
@@ -20,6 +20,7 @@ import importlib
 import io
 import os
 import pickle
+import runpy
 import select
 import signal
 import socket
@@ -28,6 +29,7 @@ import sys
 import tempfile
 import threading
 import types
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -176,11 +178,17 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(request["environment"])
-    script = request["command"][0]
-    sys.argv = request["command"]
-    sys.orig_argv = [sys.executable, "-u", *sys.argv]
-    sys.path[:] = [os.path.dirname(os.path.abspath(script)), *request["path"]]
+    first, *rest = request["command"]
+    sys.orig_argv = [sys.executable, "-u", first, *rest]
+    if first in ("-c", "-m"):
+        sys.argv = [first, *rest[1:]]
+        sys.path[:] = ["" if first == "-c" else os.getcwd(), *request["path"]]
+    else:
+        sys.argv = [first, *rest]
+        sys.path[:] = [os.path.dirname(os.path.abspath(first)), *request["path"]]
     importlib.invalidate_caches()
+    for option in request["warnings"]:
+        warnings.simplefilter(option)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for the life of the process
     sys.stdout = io.TextIOWrapper(
         io.FileIO(1, "w", closefd=False), encoding="utf-8", write_through=True
@@ -194,17 +202,23 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.modules["torch"].set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
-def _run(script: str) -> None:
-    """Run a script as `python script.py` does, and end."""
-    script = os.path.join(os.getcwd(), script)
+def _run(command: list[str]) -> None:
+    """Run a script, `-c code` or `-m module` as Python does, and end."""
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=script, __builtins__=__builtins__, __cached__=None)
+    main.__dict__.update(__builtins__=__builtins__, __cached__=None)
     sys.modules["__main__"] = main
     code: Any = 0
     try:
-        with io.open_code(script) as file:
-            compiled = compile(file.read(), script, "exec")
-        exec(compiled, main.__dict__)
+        if command[0] == "-m":
+            runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+        elif command[0] == "-c":
+            exec(compile(command[1], "<string>", "exec"), main.__dict__)
+        else:
+            script = os.path.join(os.getcwd(), command[0])
+            main.__dict__["__file__"] = script
+            with io.open_code(script) as file:
+                compiled = compile(file.read(), script, "exec")
+            exec(compiled, main.__dict__)
     except SystemExit as error:
         code = error.code
     except BaseException as error:
@@ -234,4 +248,4 @@ if __name__ == "__main__":
     # What is there now is not looked through again, least of all when a forked process ends.
     gc.collect()
     gc.freeze()
-    _run(_serve(*sys.argv[1:])["command"][0])
+    _run(_serve(*sys.argv[1:])["command"])

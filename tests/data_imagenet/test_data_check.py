@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from generated_pictures import write_dataset
 
+import warm_start
 from waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +20,7 @@ def command(*arguments):
 
 
 def run(*arguments):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
+    environment = warm_start.environment(COLUMNS="200")
     return subprocess.run(
         command(*arguments), env=environment, capture_output=True, text=True, timeout=LIMIT
     )

@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import warm_start
 from fleetx import static
 from fleetx.static import layers
 from waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PYTHONPATH = f"{ROOT / 'src'}:{ROOT / 'compat'}"
 
 
 def save_network(path: Path, seed: int) -> Path:
@@ -36,7 +36,7 @@ def started(*command: str | Path):
         [sys.executable, *map(str, command)],
         stdout=subprocess.PIPE,
         text=True,
-        env={"PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
+        env=warm_start.environment(),
     )
     try:
         line = process.stdout.readline()

@@ -4,7 +4,6 @@ Where the documents lie beside the project their program runs word by word, with
 the reader of examples/imagenet around it. The text is no part of this project.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,10 +11,11 @@ import sys
 
 import numpy as np
 import pytest
-from evaluated_servers import PYTHONPATH, ROOT
+from evaluated_servers import ROOT
 from PIL import Image
 from safetensors.numpy import load_file
 
+import warm_start
 from fleetx import cli
 from fleetx.evaluation.vectors_file import open_vectors
 
@@ -44,7 +44,7 @@ def run(folder, *command):
     done = subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},
+        env=warm_start.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,6 +1,5 @@
 """The demo's model, trained, served and evaluated against itself; and a page about it."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -9,9 +8,10 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from evaluated_servers import PYTHONPATH, ROOT, started
+from evaluated_servers import ROOT, started
 from sklearn.datasets import load_digits
 
+import warm_start
 from fleetx import cli
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
@@ -26,7 +26,7 @@ def demo(tmp_path_factory):
         + ["--epochs", "1", "--output", folder / "new"],
         check=True,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},
+        env=warm_start.environment(),
     )
     shutil.copytree(folder / "new", folder / "old")
     parameters = folder / "old" / "digits.pdiparams"

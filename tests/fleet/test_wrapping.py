@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+import warm_start
 from fleetx.fleet import DistributedStrategy
 from fleetx.fleet.servers.served_model import ServedModel
 from fleetx.fleet.session import Fleet
+from waiting import LIMIT
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
 
@@ -25,8 +26,8 @@ SCRIPT = str(Path(__file__).parent / "workers" / "wrapping.py")
 def run(folder: Path, workers: int, *cases: str) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", str(workers)]
     command += ["--log_dir", str(folder / "log"), SCRIPT, str(folder), *cases]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    environment = warm_start.environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(workers)]
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+import warm_start
 from ports import consecutive_ports
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
@@ -178,7 +179,7 @@ def test_rank_0_reads_what_is_typed(fleetrun, script):
 @pytest.mark.parametrize("hang", [(), ("--hang_timeout", "60")])
 def test_a_script_for_torchrun_runs_unchanged(fleetrun, script, hang):
     script(TRAIN)
-    run = fleetrun("--nproc_per_node=2", *hang, "train.py")
+    run = fleetrun("--nproc_per_node=2", *hang, "train.py", env=warm_start.variables())
     assert run.end() == 0, run.stderr
     assert "equal True 2" in run.stdout
 
@@ -195,10 +196,11 @@ def test_started_port_fixes_the_endpoints(fleetrun, script, tmp_path):
 @pytest.mark.parametrize("module", ["paddle.distributed.launch", "paddle.distributed.fleet.launch"])
 def test_the_names_of_paddle(fleetrun, script, tmp_path, module):
     script(REPORT)
-    run = fleetrun("--selected_gpus=0,1", "train.py", python=("-m", module))
+    how = {"python": ("-m", module), "env": warm_start.variables()}
+    run = fleetrun("--selected_gpus=0,1", "train.py", **how)
     assert run.end() == 0, run.stderr
     assert told(tmp_path, 1)["env"]["PADDLE_TRAINER_ID"] == "1"
-    assert fleetrun("--selected_gpuss=0,1", "train.py", python=("-m", module)).end() == 2
+    assert fleetrun("--selected_gpuss=0,1", "train.py", **how).end() == 2
 
 
 def test_old_and_new_flags_of_paddle(fleetrun, script, tmp_path):

@@ -13,6 +13,7 @@ import slurm
 from launching import Launch, clean_environment
 from machines import Namespaces, machines
 
+import warm_start
 from ports import consecutive_ports
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
@@ -66,9 +67,9 @@ def run(tmp_path, script):
     """Start commands together that each run the training script; return what the workers wrote."""
     path = script(TRAIN)
 
-    def start(*commands, variables=None):
+    def start(*commands, **variables):
         """Run commands that end with Python or fleetrun."""
-        environment = clean_environment(OMP_NUM_THREADS="1", **(variables or {}))
+        environment = clean_environment(**{"OMP_NUM_THREADS": "1", **variables})
         jobs = []
         try:
             for number, command in enumerate(commands):
@@ -90,7 +91,7 @@ def run(tmp_path, script):
 def test_two_jobs_of_mpirun_at_once(run):
     """On one machine nothing has to be said; jobs do not meet each other's workers."""
     mpirun = (*MPIRUN, "--oversubscribe", "-n", "2", sys.executable)
-    jobs = run(mpirun, mpirun)
+    jobs = run(mpirun, mpirun, **warm_start.variables())
     for workers in jobs:
         assert len(workers) == 2
         for rank, worker in enumerate(workers):
@@ -128,7 +129,8 @@ def test_steps_of_srun(run):
             ("srun", "--nodes=2", "--ntasks=3", sys.executable),
             ("srun", "--nodes=1", "--ntasks=2", sys.executable),
             ("srun", "--nodes=2", "--ntasks=2", *fleetrun, "--master", master),
-            variables=variables,
+            **variables,
+            **warm_start.variables(),
         )
     assert [w["local"] for w in uneven] == [[0, 2], [1, 2], [0, 1]]
     assert [w["local"] for w in alone] == [[0, 2], [1, 2]]

@@ -1,13 +1,13 @@
 """Reading ahead: order, bounds, errors, and threads that end."""
 
 import gc
-import os
 import subprocess
 import sys
 import threading
 
 import pytest
 
+import warm_start
 from fleetx.static.readers.background import BackgroundIterator, Channel
 from waiting import LIMIT
 
@@ -92,7 +92,7 @@ def test_a_running_reader_does_not_keep_or_crash_the_interpreter():
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=warm_start.environment(),
         capture_output=True,
         text=True,
         timeout=LIMIT,

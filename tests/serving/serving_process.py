@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import re
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+import warm_start
 from waiting import LIMIT, wait_until
 
 RAW = "application/vnd.safetensors"
@@ -93,7 +93,7 @@ def command(*arguments):
 
 
 def environment():
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    return warm_start.environment()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +17,10 @@ import stop_on_nan as worker
 from running import WORKERS, run
 
 import leftovers
+import warm_start
 from fleetx import fleet
 from fleetx.monitor.recorder import Recorder
+from waiting import LIMIT
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
 
@@ -81,8 +82,8 @@ def test_switched_off_it_goes_on(trained: list[dict[str, Any]]) -> None:
 def test_a_worker_of_servers_stops_before_it_sends(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fleetx.launch", "--server_num", "1", "--worker_num", "2"]
     command += ["--log_dir", str(tmp_path), str(WORKERS / "stop_on_nan_server.py")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    environment = warm_start.environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode != 0
     words = "the gradient of 'weight' became infinite or NaN in step 3 on worker 1"
     assert words in done.stdout + done.stderr

@@ -1,19 +1,30 @@
 """Found by every Python of a job that a test started with `warm_start.environment()`.
 
-A process that is about to run a script hands it to a server that has torch loaded already, and
-then only stands for it: it passes signals on and ends as the script ends. Where no server answers,
-or for anything but `python [-u] script.py`, Python goes on as usual.
+A process that is about to run a script, `-c code` or `-m module` hands it to a server that has
+torch loaded already, and then only stands for it: it passes signals on and ends as the script ends.
+Where no server answers Python goes on as usual. So does the launcher, which needs no torch.
 """
 
 import os
 import sys
 
+_COLD_MODULES = ("fleetx.launch", "pip", "pytest")
+# Processes of multiprocessing inherit pipes, which a server does not have.
+_COLD_CODE = "from multiprocessing"
 
-def _script() -> int:
-    """Return where the script is in the command; 0: there is none."""
+
+def _place_of_program() -> int:
+    """Return where the program begins in the command: a script, -c or -m; 0: there is none."""
     command = sys.orig_argv
-    place = 2 if command[1:2] == ["-u"] else 1
-    return place if command[place : place + 1] and command[place].endswith(".py") else 0
+    place = 1
+    while command[place : place + 1] in (["-u"], ["-W"]):
+        place += 1 if command[place] == "-u" else 2
+    first, second = (*command[place : place + 2], "", "")[:2]
+    if first == "-m":
+        return 0 if second in _COLD_MODULES else place
+    if first == "-c":
+        return 0 if second.startswith(_COLD_CODE) else place
+    return place if first.endswith(".py") else 0
 
 
 def _hand_over(folder: str, place: int) -> None:
@@ -33,6 +44,7 @@ def _hand_over(folder: str, place: int) -> None:
     request = {
         "command": sys.orig_argv[place:],
         "path": sys.path,
+        "warnings": sys.warnoptions,
         "environment": dict(os.environ),
         "folder": os.getcwd(),
         "umask": umask,
@@ -61,6 +73,6 @@ def _hand_over(folder: str, place: int) -> None:
 
 _folder = os.environ.get("FLEETX_TESTS_WARM_START")
 if _folder:
-    _place = _script()
+    _place = _place_of_program()
     if _place:
         _hand_over(_folder, _place)
