@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import faulthandler
 import fcntl
 import gc
@@ -36,6 +37,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "FLEETX_TESTS_WARM_START_FOLDER"
+_CLONE_NEWNET = 0x40000000
 _PRELOADED = (
     "torch",
     "torch._dynamo",
@@ -106,7 +108,7 @@ def servers() -> Iterator[None]:
 
 # -- the server -----------------------------------------------------------------------------------
 def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    size, descriptors, _, _ = socket.recv_fds(connection, 8, 3)
+    size, descriptors, _, _ = socket.recv_fds(connection, 8, 4)
     data = connection.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL)
     return pickle.loads(data), descriptors
 
@@ -171,6 +173,8 @@ def _die_with(parent: int) -> None:
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     """Take the place of the process that handed over."""
     os.setsid()
+    *descriptors, network = descriptors
+    _enter(network)
     os.chdir(request["folder"])
     os.umask(request["umask"])
     for number, descriptor in enumerate(descriptors):
@@ -200,6 +204,16 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         faulthandler.enable()
     sys.modules["numpy"].random.seed()
     sys.modules["torch"].set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+def _enter(network: int) -> None:
+    """Enter the network namespace of the process that handed over, if it has one of its own."""
+    with os.fdopen(network) as file:
+        if os.fstat(file.fileno()).st_ino == os.stat("/proc/self/ns/net").st_ino:
+            return
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(file.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "the network namespace cannot be entered")
 
 
 def _run(command: list[str]) -> None:

@@ -12,6 +12,7 @@ import torch
 from launching import ROOT, clean_environment
 from machines import machines
 
+import warm_start
 from fleetx.checkpoint import manifest
 from fleetx.launch.arguments import parse
 from fleetx.launch.errors import LaunchError
@@ -27,7 +28,14 @@ import training  # noqa: E402 - the model that the servers of these tests keep
 pytestmark = pytest.mark.slow  # starts jobs or servers
 
 JOB = Path(__file__).with_name("server_job.py")
-HELPERS = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'compat'}:{ROOT / 'tests/ps'}"}
+
+
+def helpers() -> dict[str, str]:
+    """Return the variables of a job that starts warm and finds the modules of tests/ps."""
+    warm = warm_start.variables()
+    return {**warm, "PYTHONPATH": f"{warm['PYTHONPATH']}:{ROOT / 'tests/ps'}"}
+
+
 TWO = ("--server_num=2", "--worker_num=2")
 
 # Both roles wait for ever, except a worker that does what the first argument says.
@@ -129,7 +137,7 @@ def test_restarts_are_counted(fleetrun, script, tmp_path):
 
 def test_a_killed_server_comes_back_with_its_state(fleetrun, tmp_path):
     """Training goes on and ends with the bits of the undisturbed run; SIGTERM kills as well."""
-    run = fleetrun(*TWO, JOB, tmp_path, 5, env=HELPERS)
+    run = fleetrun(*TWO, JOB, tmp_path, 5, env=helpers())
     wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2")
     before = [number_in(tmp_path / f"PSERVER{i}.pid") for i in range(2)]
     os.kill(before[0], signal.SIGKILL)
@@ -151,7 +159,7 @@ def test_a_killed_server_comes_back_with_its_state(fleetrun, tmp_path):
 
 
 def test_a_restarted_worker_joins_again(fleetrun, tmp_path):
-    run = fleetrun(*TWO, "--max_restart=1", JOB, tmp_path, 4, "async", env=HELPERS)
+    run = fleetrun(*TWO, "--max_restart=1", JOB, tmp_path, 4, "async", env=helpers())
     wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2")
     os.kill(number_in(tmp_path / "TRAINER0.pid"), signal.SIGKILL)
     (tmp_path / "go").touch()
@@ -192,13 +200,13 @@ def _exchanged(text: str) -> list[str]:
 
 def test_a_restarted_worker_exchanges_with_the_others(fleetrun, script, tmp_path):
     script(TALKING)
-    run = fleetrun(*TWO, "--max_restart=1", "train.py")
+    run = fleetrun(*TWO, "--max_restart=1", "train.py", env=warm_start.variables())
     assert run.end() == 0, run.stderr
     assert _exchanged(run.stdout) == ["first 3.0", "second 21.0", "third [5, 6]"]
     log = (tmp_path / "log/workerlog.1").read_text()
     assert _exchanged(log)[-2:] == ["second 21.0", "third [5, 6]"]
 
-    run = fleetrun(*TWO, "--max_restart=1", "train.py", "anew")
+    run = fleetrun(*TWO, "--max_restart=1", "train.py", "anew", env=warm_start.variables())
     assert run.end() == 1
     assert "all must exchange the same things in the same order" in run.stderr
 
@@ -206,14 +214,14 @@ def test_a_restarted_worker_exchanges_with_the_others(fleetrun, script, tmp_path
 def test_state_outlives_a_failed_job(fleetrun, tmp_path):
     """The next job with the same --server_state goes on where the failed one was."""
     flags = ("--server_num=1", "--worker_num=1", "--server_state=state", JOB, tmp_path, 4)
-    run = fleetrun(*flags, env=HELPERS)
+    run = fleetrun(*flags, env=helpers())
     wait_until(lambda: (tmp_path / "worker0-step2").exists(), "step 2")
     os.kill(number_in(tmp_path / "TRAINER0.pid"), signal.SIGKILL)
     assert run.end() == 137
     assert "Worker 0 on 127.0.0.1 failed first" in run.stderr
     (tmp_path / "go").touch()
     (tmp_path / "worker0-step0").unlink()
-    assert fleetrun(*flags, env=HELPERS).end() == 0
+    assert fleetrun(*flags, env=helpers()).end() == 0
     assert not (tmp_path / "worker0-step0").exists()
     found, wanted = manifest.load_state(tmp_path / "result0")[0], training.train_alone(4, 1)
     torch.testing.assert_close(found["w"], wanted["w"], rtol=1e-10, atol=1e-12)
@@ -233,7 +241,7 @@ def test_several_machines(fleetrun, tmp_path):
         runs = [
             fleetrun(
                 *(*flags, f"--host={host}", f"--log_dir=log{i}", JOB, tmp_path, 4),
-                env=HELPERS,
+                env=helpers(),
                 prefix=network.prefix(i),
             )
             for i, host in enumerate(network.hosts)
@@ -376,7 +384,7 @@ def test_launch_ps(tmp_path):
             *("--worker_num", "1", "--server_num", "1", "train.py"),
         ],
         cwd=tmp_path,
-        env=clean_environment(),
+        env=clean_environment(**warm_start.variables()),
         capture_output=True,
         text=True,
         timeout=LIMIT,

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import pytest
 from launching import clean_environment
 
+import warm_start
 from ports import consecutive_ports
 from waiting import LIMIT
 
@@ -84,7 +85,8 @@ def test_a_program_of_paddle_1_under_mpirun(script, tmp_path):
 
 def test_a_program_of_paddle_1_under_fleetrun(fleetrun, script, tmp_path):
     script(LEGACY)
-    run = fleetrun("--server_num=1", "--worker_num=1", "train.py", "cloud")
+    one = ("--server_num=1", "--worker_num=1")
+    run = fleetrun(*one, "train.py", "cloud", env=warm_start.variables())
     assert run.end() == 0, run.stderr
     assert "worker 0 of 1 learnt" in run.stdout
     assert (tmp_path / "saved/fc_0.w_0").exists()
@@ -96,7 +98,10 @@ def test_a_process_that_nobody_gave_a_role():
         "fleet.init()\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True
+        [sys.executable, "-c", code],
+        env=clean_environment(**warm_start.variables()),
+        capture_output=True,
+        text=True,
     )
     assert "fleet.init() was given no role maker, and mpirun" in run.stderr.splitlines()[-1]
 
@@ -126,7 +131,7 @@ def test_general_roles_meet_where_the_script_says(tmp_path, where):
     running = [
         subprocess.Popen(
             [sys.executable, "-c", GENERAL, json.dumps(arguments)],
-            env=clean_environment(**lists, **place, OMP_NUM_THREADS="1"),
+            env=clean_environment(**lists, **place, **warm_start.variables()),
             stdout=subprocess.PIPE,
             text=True,
         )

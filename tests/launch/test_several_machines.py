@@ -9,6 +9,7 @@ import pytest
 from machines import machines
 from test_hang import LIFE
 
+import warm_start
 from ports import consecutive_ports
 from waiting import is_running, wait_until
 
@@ -334,6 +335,8 @@ class TestNetwork:
                 *(("--host", host) if loopback else ()),
                 *arguments,
                 prefix=net.prefix(i),
+                # Machines on loopback are cut off by stopping the launcher's own children.
+                env={} if loopback else warm_start.variables(),
             )
             for i, host in enumerate(net.hosts)
         ]
