@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Fixtures that run a job of several processes, for all tests of a module.
-_JOBS = {"trained", "walked", "searched", "job", "served"}
+_JOBS = {"trained", "walked", "searched", "job", "jobs", "served", "told", "workers"}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,6 +11,8 @@ import pytest
 from fleetx.kernels import compiled
 from source_copy import ROOT, copy_sources
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 # Rows for any ids, first values of a normal distribution, and a count of how often ids come.
 JOB = """
 import torch, fleetx

@@ -178,6 +178,7 @@ class TestFiles:
 
 
 class TestWheels:
+    @pytest.mark.slow
     def test_fleetx(self, sources, tmp_path):
         files = build_wheel(sources, tmp_path / "wheel")
         assert {"fleetx/__init__.py", "fleetx/py.typed", "fleetx/static/__init__.py"} <= files
@@ -189,6 +190,7 @@ class TestWheels:
         found = {n.removesuffix(".abi3.so").replace("/", ".") for n in files if n.endswith(".so")}
         assert found == built  # this machine has a compiler if it compiled them for this checkout
 
+    @pytest.mark.slow
     def test_fleetx_paddle(self, sources, tmp_path):
         files = build_wheel(sources / "compat", tmp_path / "wheel")
         assert {"paddle/__init__.py", "paddle/py.typed"} <= files

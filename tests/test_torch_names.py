@@ -79,6 +79,7 @@ def test_a_typo_is_seen(text, wrong):
     assert unknown_names(text) == wrong
 
 
+@pytest.mark.slow
 def test_names_of_torch_exist():
     wrong = []
     for path in SOURCES:
@@ -127,6 +128,7 @@ def test_a_private_name_is_seen(text, found):
     assert private_names(text) == found
 
 
+@pytest.mark.slow
 def test_private_names_of_torch_are_in_one_module():
     own = ROOT / "src" / "fleetx" / "torch_private.py"
     found = []

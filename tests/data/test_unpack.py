@@ -4,6 +4,8 @@ import io
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from fleetx.data.unpack import unpack
 
 
@@ -16,6 +18,7 @@ def make_tar(path, names):
     return path
 
 
+@pytest.mark.slow
 def test_threads_share_folders(tmp_path):
     for trial in range(20):
         folder = tmp_path / f"set{trial}"

@@ -19,6 +19,7 @@ from fleetx.serving.tensor_spec import TensorSpec
 SPEC = (TensorSpec("x", (-1, 2), "float32"),)
 
 
+@pytest.mark.slow
 def test_vectors_are_those_of_the_model(models, pictures, tmp_path, capsys):
     model = load_model(models[0])
     wanted = model.run({"picture": np.load(pictures)["picture"]})

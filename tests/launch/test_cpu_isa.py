@@ -111,6 +111,7 @@ def test_whether_half_precision_lives_in_an_environment(tmp_path):
     assert probe.tried == ["none", "AVX2"]
 
 
+@pytest.mark.slow
 def test_the_real_probe_lives_here(tmp_path):
     """With all its ops, on whatever runs the tests; a limit is found where one is needed."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
@@ -157,6 +158,7 @@ torch.nn.functional.conv2d(torch.ones(8, 16, 32, 32), torch.ones(16, 16, 3, 3))
 """
 
 
+@pytest.mark.slow
 def test_init_limits_onednn_although_torch_is_imported(tmp_path):
     probe = Probe(tmp_path, "SSE41")
     for command, words in ((probe.command, ["isa:Intel SSE4.1"]), (["true"], [])):

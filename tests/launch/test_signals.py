@@ -8,6 +8,8 @@ import pytest
 
 from fleetx.launch import failure
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 ENDS = {
     "SIGILL": ("os.kill(os.getpid(), signal.SIGILL)", "`fleetx info` shows the instruction set"),
     "SIGSEGV": ("ctypes.string_at(0)", "a crash in native code"),

@@ -33,6 +33,8 @@ from fleetx.ps.wire.liveness import PeerLostError
 from fleetx.ps.wire.messages import Header, Kind
 from waiting import wait_until
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 
 def durable(folder, **settings):
     return lambda index: Durability(folder=folder / f"server{index}", **settings)

@@ -12,6 +12,8 @@ from fleetx.ps.client.client import Client
 from fleetx.ps.modes.mode import Batch
 from fleetx.ps.tables.make_table import create_table
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 STEPS = 6
 
 

@@ -49,6 +49,7 @@ def test_slices_cover_a_parameter_once(shape, servers, least):
     assert all(s.shape[1:] == tuple(shape[1:]) for s in slices)
 
 
+@pytest.mark.slow
 def test_dispatchers():
     turn = RoundRobin(3)
     assert turn.dispatch("abcd") == [0, 1, 2, 0]

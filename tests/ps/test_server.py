@@ -18,6 +18,8 @@ from fleetx.ps.wire.messages import Header, Kind
 from fleetx.ps.wire.security import is_loopback, make_keys
 from ports import free_endpoints
 
+pytestmark = pytest.mark.slow  # starts jobs or servers
+
 SPARSE = SparseTableSpec(name="rows", dim=4, optimizer=OptimizerSpec(kind="sgd", rate=0.5))
 
 

@@ -181,6 +181,7 @@ class TestWholeSaves:
         assert torch.equal(again.pull(IDS), pull_all(tables, IDS))
         assert len(list((tmp_path / "emb").glob("part-*"))) == 2
 
+    @pytest.mark.slow
     def test_saves_of_several_workers_into_one_folder(self, tmp_path):
         tables = [create_table(sparse()) for _ in range(2)]
         push_all(tables, IDS, 1)

@@ -41,6 +41,7 @@ def test_exported_program_computes_the_same(pt2_file, inputs, expected):
     assert_same(model.run({k: v[:1] for k, v in inputs.items()}), [v[:1] for v in expected])
 
 
+@pytest.mark.slow
 def test_onnx_computes_the_same(onnx_file, inputs, expected):
     model = load_model(onnx_file, threads=1)
     assert [spec.to_dict() for spec in model.inputs] == [

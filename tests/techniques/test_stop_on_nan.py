@@ -79,6 +79,7 @@ def test_switched_off_it_goes_on(trained: list[dict[str, Any]]) -> None:
             assert result[kind]["off"] == {"stopped": None, "finite": False}
 
 
+@pytest.mark.slow
 def test_a_worker_of_servers_stops_before_it_sends(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fleetx.launch", "--server_num", "1", "--worker_num", "2"]
     command += ["--log_dir", str(tmp_path), str(WORKERS / "stop_on_nan_server.py")]
