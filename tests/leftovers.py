@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import multiprocessing.process
 import os
 import signal
 import subprocess
@@ -106,6 +107,8 @@ def _is_left(pid: int) -> bool:
 def _reap(pids: Iterable[int]) -> None:
     """Wait for adopted processes that have ended, as init would."""
     known = {child.pid for child in subprocess._active}  # type: ignore[attr-defined]
+    # Taken from multiprocessing, an ended process would count as running until a time-out.
+    known |= {child.pid for child in multiprocessing.process._children}  # type: ignore[attr-defined]
     for pid in pids:
         if pid not in known and not is_running(pid):
             try:
@@ -286,14 +289,15 @@ def left(was: Before, checkout: Checkout) -> list[str]:
 
 def _after_a_while(find: Callable[[], Any]) -> Any:
     """Look until nothing is found or the grace is over; return what was found last."""
-    if not find():
-        return []
-    gc.collect()  # what only a cycle of references keeps, such as an error and its frames
     found = find()
     end = time.monotonic() + GRACE
     pause = threading.Event()
+    pauses = 0
     while found and time.monotonic() < end:
+        if pauses == 5:  # what only a cycle of references keeps, such as an error and its frames
+            gc.collect()
         pause.wait(0.01)
+        pauses += 1
         found = find()
     return found
 

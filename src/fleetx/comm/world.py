@@ -184,7 +184,7 @@ def disconnect() -> None:
     _rings.clear()
     if dist.is_initialized():
         dist.destroy_process_group()
-    gc.collect()
+        gc.collect()
 
 
 class User(Protocol):
