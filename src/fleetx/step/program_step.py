@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from fleetx.comm.gradient_all_reduce import GradientExchange
 from fleetx.static.program import Program
 from fleetx.static.scope import Scope
+from fleetx.step.slots import FixedSlots
 from fleetx.step.stages import GradientSync
 
 Pairs = list[tuple[Any, Any]]
@@ -35,8 +36,10 @@ class ParameterAverage(Protocol):
 
 
 @dataclass
-class ProgramStep:
+class ProgramStep(FixedSlots):
     """How a program is made to train on all workers."""
+
+    trains: ClassVar[str] = "program"
 
     optimizer: Any
     """The user's optimizer, wrapped or replaced by techniques."""
@@ -58,3 +61,6 @@ class ProgramStep:
     """How parameters become equal between two exchanges of them; None: they always are."""
     after_update: list[Callable[[Program, Program, Any], None]] = field(default_factory=list)
     """Write ops behind the update; called with the main and the startup program and the loss."""
+
+    def __post_init__(self) -> None:
+        self._fix_slots()
