@@ -49,8 +49,8 @@ class ProgramStep(FixedSlots):
     updates: Any = None
     """The optimizer that writes the updates, without what techniques wrap around it."""
     grad_sync: GradientSync | None = None
-    """The stage that averages gradients, if it is one that works on tensors of a scope
-    (`CompressedSync`): one op runs it, between the backward pass and clipping."""
+    """The stage that averages gradients, if it is one that works on tensors of a scope (a
+    `NamedExchange`): one op runs it, between the backward pass and clipping."""
     grad_sync_by: tuple[str, str] = ("", "{}")
     """The technique that put it there, and its settings as JSON."""
     exchange: GradientExchange | None = None

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import cached_property
+from math import prod
 from typing import Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin
 
 from torch.optim import Optimizer
@@ -52,18 +53,29 @@ class Job:
 class Sizes:
     """The sizes that costs depend on."""
 
-    elements: tuple[int, ...]
-    """Elements of each trained parameter."""
+    shapes: tuple[tuple[int, ...], ...]
+    """The shape of each trained parameter."""
     element_bytes: int = 4
     buffer_elements: int = 0
     """Floating statistics that are not trained."""
     device: str = "cpu"
     """The kind of device that the parameters are on."""
 
+    @cached_property
+    def elements(self) -> tuple[int, ...]:
+        """Elements of each trained parameter."""
+        return tuple(map(prod, self.shapes))
+
     @property
     def parameter_bytes(self) -> int:
         """Bytes of all trained parameters, and of all their gradients."""
         return sum(self.elements) * self.element_bytes
+
+
+def ring_bytes(count: float, workers: int) -> float:
+    """Return what one worker sends in a ring all-reduce of so many bytes."""
+    # PADDLE_TRAINERS_NUM=0 is accepted as Paddle accepts it; nobody sends anything then.
+    return 2.0 * (workers - 1) / workers * count if workers else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
