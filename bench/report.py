@@ -148,6 +148,27 @@ def local_sgd_table(record: dict[str, Any]) -> str:
     return "\n".join(tables)
 
 
+def compression_table(record: dict[str, Any]) -> str:
+    """Return the table of compressed exchanges and, below, what was to be reached."""
+    rows = []
+    for row in record.get("rows", []):
+        seeds = row["accuracies"]
+        spread = f"{min(seeds):.2f} to {max(seeds):.2f}" if seeds else ""
+        rows.append(
+            [
+                row["name"],
+                row["settings"],
+                f"{row['steps_per_second']:.2f}",
+                f"{row['kb_per_step']:.1f}",
+                f"{row['accuracy']:.2f}" if seeds else "",
+                spread,
+            ]
+        )
+    ways = ["way", "settings", "steps/s", "kB sent per step and worker", "accuracy, %"]
+    tables = [table([*ways, "of all seeds"], rows)] if rows else []
+    return "\n".join([*tables, _goals(record), origin(record)])
+
+
 LAUNCHERS = ("fleetrun", "torchrun", "mpirun (Open MPI)", "srun (Slurm)")
 CHINESE = {
     "run": "已运行",
@@ -244,7 +265,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "import_time": import_table,
     "launch": times_table,
     "local_sgd": local_sgd_table,
-    "dgc": goals_table,
+    "dgc": compression_table,
     "switched_off": goals_table,
     "evaluation": goals_table,
     "monitor": goals_table,

@@ -117,3 +117,21 @@ def test_local_sgd_shows_ways_and_goals(report, tmp_path):
     text = render(report, tmp_path, "local_sgd", figures)
     assert "| localsgd, k = 16 | 12346 | 90.12 | 90.00 to 90.25 | 29.4 |" in text
     assert "| times k = 1 | 3.90 | at least 4, missed |" in text
+
+
+def test_compression_shows_ways_and_goals(report, tmp_path):
+    row = {
+        "name": "powersgd",
+        "settings": "rank 2, from step 100",
+        "steps_per_second": 9.876,
+        "kb_per_step": 43.21,
+        "accuracies": [90.0, 90.25],
+        "accuracy": 90.125,
+    }
+    peer = {**row, "name": "torch's hook", "accuracies": [], "accuracy": None}
+    goal = {"what": "points lost", "value": 0.4, "goal": 0.3, "at_least": False, "reached": False}
+    figures = {**WHERE, "rows": [row, peer], "goals": [goal]}
+    text = render(report, tmp_path, "dgc", figures)
+    assert "| powersgd | rank 2, from step 100 | 9.88 | 43.2 | 90.12 | 90.00 to 90.25 |" in text
+    assert "| torch's hook | rank 2, from step 100 | 9.88 | 43.2 |  |  |" in text
+    assert "| points lost | 0.40 | at most 0.3, missed |" in text

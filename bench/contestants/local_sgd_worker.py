@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from loop import tell
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
@@ -41,6 +42,19 @@ def load(path: str) -> dict[str, torch.Tensor]:
         found[part] = found[part].unsqueeze(1).float().div_(255).sub_(0.286).div_(0.353)
     for part in ("train_y", "test_y"):
         found[part] = found[part].long()
+    return found
+
+
+def divided(data, task):
+    """Return the data; for a task that holds out training images, those take the place of the test
+    images."""
+    count = task.get("held_out", 0)
+    if not count:
+        return data
+    found = {}
+    for part in ("x", "y"):
+        found[f"train_{part}"] = data[f"train_{part}"][:-count]
+        found[f"test_{part}"] = data[f"train_{part}"][-count:]
     return found
 
 
@@ -81,6 +95,9 @@ def make(task) -> Plain:
         wrapped = DistributedDataParallel(
             net, gradient_as_bucket_view=True, forward_sync_buffers=False
         )
+        if "power_sgd" in task:
+            state = PowerSGDState(None, orthogonalization_epsilon=1e-8, **task["power_sgd"])
+            wrapped.register_comm_hook(state, powerSGD_hook)
         return Plain(wrapped, sgd(net, task))
     if task["kind"] == "torch":
         averager = PeriodicModelAverager(period=task["k"], warmup_steps=1)
@@ -156,10 +173,10 @@ def main():
     for line in sys.stdin:
         task = json.loads(line)
         if task["kind"] == "test":  # what was trained last
-            result = {"accuracy": accuracy(data, loop.net, rank, workers)}
+            result = {"accuracy": accuracy(divided(data, task), loop.net, rank, workers)}
         else:
             loop = make(task)
-            result = train(loop, data, task, rank, workers)
+            result = train(loop, divided(data, task), task, rank, workers)
         if rank == 0:
             tell(**result)
 

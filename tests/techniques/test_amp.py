@@ -201,7 +201,7 @@ def test_devices_and_their_types() -> None:
     assert MixedPrecisionRules().half("cpu") == "bfloat16"
     assert MixedPrecisionRules(dtype="bfloat16").half("cuda") == "bfloat16"
     config = Amp(Job(strategy=fleet.DistributedStrategy()))
-    (row,) = config.rows(Sizes(elements=(1,), device="cuda"))
+    (row,) = config.rows(Sizes(shapes=((1,),), device="cuda"))
     assert row.settings.startswith("float16 (auto: made for cuda)")
 
 

@@ -354,7 +354,7 @@ def test_merging_one_step_is_refused() -> None:
 
 def test_costs() -> None:
     (merge,) = chosen(gradient_merge=True, gradient_merge_configs={"k_steps": 4})
-    sizes = Sizes(elements=(1000, 10))
+    sizes = Sizes(shapes=((1000,), (10,)))
     assert merge.share_of_bytes() == 0.25
     assert [(row.settings, row.memory) for row in merge.rows(sizes)] == [("mean of 4 steps", 4040)]
     for name in ("lars", "lamb"):

@@ -260,7 +260,7 @@ def test_technique_is_chosen_by_its_switch():
     strategy.localsgd = True
     strategy.localsgd_configs = {"k_steps": 4}
     (local,) = choose(Job(strategy=strategy, workers=2))
-    (row,) = local.rows(Sizes(elements=(1000,), buffer_elements=24))
+    (row,) = local.rows(Sizes(shapes=((1000,),), buffer_elements=24))
     assert local.name == "localsgd"
     assert (row.bytes_sent, row.memory) == (4096 / 4, 4096)
     assert choose(Job(strategy=strategy, workers=1)) == []

@@ -6,7 +6,8 @@ that names both, the stage and the way out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import known
+from fleetx.step.slots import NoSuchSlot
 from fleetx.step.technique import Job, Order, Technique
 from fleetx.step.train_step import TrainStep
 
@@ -51,11 +53,26 @@ def conflict(first: Technique[Any], second: Technique[Any]) -> str | None:
     return first.refuses.get(second.name) or second.refuses.get(first.name)
 
 
+@contextmanager
+def _named(technique: Technique[Any]) -> Iterator[None]:
+    """Say which technique it is that uses a slot that a step does not have, and what to do."""
+    try:
+        yield
+    except NoSuchSlot as error:
+        advice = error.step.advice(error.slot)
+        if error.slot == "update":
+            advice = "write change_update, which returns the optimizer."
+        elif isinstance(error.step, ProgramStep) and error.slot in TrainStep().slots():
+            advice = "write change_program for it, or train a module."
+        raise TypeError(f"the technique {technique.name} uses {error}: {advice}") from error
+
+
 def compose_step(techniques: Sequence[Technique[Any]]) -> TrainStep:
     """Return the step of a PyTorch module with these techniques; it has no optimizer yet."""
     step = TrainStep()
     for technique in techniques:
-        technique.change_step(step)
+        with _named(technique):
+            technique.change_step(step)
     return step
 
 
@@ -66,7 +83,8 @@ def compose_update(
     for technique in techniques:
         technique.check_optimizer(optimizer)
     for technique in techniques:
-        optimizer = technique.change_update(step, optimizer)
+        with _named(technique):
+            optimizer = technique.change_update(step, optimizer)
     step.take_optimizer(optimizer)
 
 
@@ -76,8 +94,10 @@ def compose_program(step: ProgramStep, techniques: Sequence[Technique[Any]]) -> 
         technique.check_optimizer(step.optimizer)
     inner = [t for t in techniques if t.order <= Order.CLIP]
     for technique in inner:
-        technique.change_program(step)
+        with _named(technique):
+            technique.change_program(step)
     step.updates = step.optimizer
     for technique in techniques[len(inner) :]:
-        technique.change_program(step)
+        with _named(technique):
+            technique.change_program(step)
     return step

@@ -2,24 +2,23 @@
 
 A `Compressor` turns a gradient into a message of bytes and back. `ErrorFeedback` wraps one: what a
 message loses is added to the next gradient. `CompressedSync` sends every worker's messages to all
-others and averages what comes back; it serves modules (gradients of parameters) and programs
-(tensors of the scope) alike, and keeps what it remembers by name.
+others and averages what comes back, for modules and programs alike (`named_exchange`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fleetx.comm import world
 from fleetx.runtime import heartbeat
-from fleetx.step.stages import GradientSync, Parameters
+from fleetx.step.named_exchange import NamedExchange, State
 
-State = MutableMapping[str, Tensor]
-"""Tensors by name: a plain dict for modules, persistable variables for programs."""
+__all__ = ["RESIDUAL", "CompressedSync", "Compressor", "ErrorFeedback", "State"]
+
 RESIDUAL = "@RESIDUAL"
 
 
@@ -66,30 +65,21 @@ class ErrorFeedback:
         return self._inner.message_bytes(elements)
 
 
-class CompressedSync(GradientSync):
+class CompressedSync(NamedExchange):
     """Averages gradients that travel compressed, after backward."""
 
-    during_backward = False
-
     def __init__(self, compressor: Compressor) -> None:
+        super().__init__()
         self.compressor = compressor
-        self.state: dict[str, Tensor] = {}
 
-    @torch.no_grad()
-    def exchange(self, parameters: Parameters) -> None:
-        """Replace every gradient by the mean of all workers' messages; a missing one counts 0."""
-        trained = {name: p for name, p in parameters.items() if p.requires_grad}
-        gradients = {name: _dense_gradient(p) for name, p in trained.items()}
-        for name, gradient in gradients.items():
-            for key in self.compressor.state_names(name):
-                if key not in self.state:
-                    self.state[key] = torch.zeros_like(gradient)
-        for name, mean in self.mean(gradients, self.state).items():
-            trained[name].grad = mean
+    def first_state(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what the compressor keeps, shaped like the gradients."""
+        names = {name: self.compressor.state_names(name) for name in gradients}
+        return {key: torch.zeros_like(gradients[name]) for name in names for key in names[name]}
 
     @torch.no_grad()
     def mean(self, gradients: Mapping[str, Tensor], state: State) -> dict[str, Tensor]:
-        """Return the means over all workers, the same bits on each."""
+        """Return the means of what all workers' messages stand for."""
         if not gradients:
             return {}
         messages = [self.compressor.compress(n, g, state) for n, g in gradients.items()]
@@ -107,17 +97,3 @@ class CompressedSync(GradientSync):
     def bytes_sent(self, sizes: tuple[int, ...], workers: int) -> float:
         """Return what a worker sends in a step, for gradients of these sizes."""
         return float((workers - 1) * sum(map(self.compressor.message_bytes, sizes)))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the compressor keeps."""
-        return {"state": dict(self.state)} if self.state else {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self.state = dict(state["state"])
-
-
-def _dense_gradient(parameter: Tensor) -> Tensor:
-    if parameter.grad is None:
-        return torch.zeros_like(parameter)
-    return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from fleetx.comm.gradient_all_reduce import GradientExchange
 from fleetx.static.program import Program
 from fleetx.static.scope import Scope
+from fleetx.step.slots import FixedSlots
 from fleetx.step.stages import GradientSync
 
 Pairs = list[tuple[Any, Any]]
@@ -35,8 +36,10 @@ class ParameterAverage(Protocol):
 
 
 @dataclass
-class ProgramStep:
+class ProgramStep(FixedSlots):
     """How a program is made to train on all workers."""
+
+    trains: ClassVar[str] = "program"
 
     optimizer: Any
     """The user's optimizer, wrapped or replaced by techniques."""
@@ -46,8 +49,8 @@ class ProgramStep:
     updates: Any = None
     """The optimizer that writes the updates, without what techniques wrap around it."""
     grad_sync: GradientSync | None = None
-    """The stage that averages gradients, if it is one that works on tensors of a scope
-    (`CompressedSync`): one op runs it, between the backward pass and clipping."""
+    """The stage that averages gradients, if it is one that works on tensors of a scope (a
+    `NamedExchange`): one op runs it, between the backward pass and clipping."""
     grad_sync_by: tuple[str, str] = ("", "{}")
     """The technique that put it there, and its settings as JSON."""
     exchange: GradientExchange | None = None
@@ -58,3 +61,6 @@ class ProgramStep:
     """How parameters become equal between two exchanges of them; None: they always are."""
     after_update: list[Callable[[Program, Program, Any], None]] = field(default_factory=list)
     """Write ops behind the update; called with the main and the startup program and the loss."""
+
+    def __post_init__(self) -> None:
+        self._fix_slots()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import cached_property
+from math import prod
 from typing import Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin
 
 from torch.optim import Optimizer
@@ -52,18 +53,29 @@ class Job:
 class Sizes:
     """The sizes that costs depend on."""
 
-    elements: tuple[int, ...]
-    """Elements of each trained parameter."""
+    shapes: tuple[tuple[int, ...], ...]
+    """The shape of each trained parameter."""
     element_bytes: int = 4
     buffer_elements: int = 0
     """Floating statistics that are not trained."""
     device: str = "cpu"
     """The kind of device that the parameters are on."""
 
+    @cached_property
+    def elements(self) -> tuple[int, ...]:
+        """Elements of each trained parameter."""
+        return tuple(map(prod, self.shapes))
+
     @property
     def parameter_bytes(self) -> int:
         """Bytes of all trained parameters, and of all their gradients."""
         return sum(self.elements) * self.element_bytes
+
+
+def ring_bytes(count: float, workers: int) -> float:
+    """Return what one worker sends in a ring all-reduce of so many bytes."""
+    # PADDLE_TRAINERS_NUM=0 is accepted as Paddle accepts it; nobody sends anything then.
+    return 2.0 * (workers - 1) / workers * count if workers else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,11 +181,20 @@ class Technique(Generic[C]):
         A technique whose stages work on tensors by name needs nothing else; others have
         `change_step` and `change_program`.
         """
-        raise NotImplementedError(f"{type(self).__name__} changes nothing: write `change`.")
+        raise TypeError(
+            f"the technique {self.name} cannot change the step of a {step.trains}: write `change` "
+            f"or `change_{'step' if step.trains == 'module' else 'program'}` for it, or switch off "
+            f"{self.name}."
+        )
 
     def change_step(self, step: TrainStep) -> None:
         """Put this technique's stages into the step of a PyTorch module, all but the update."""
-        if type(self).change is not Technique.change:
+        kind = type(self)
+        acts_elsewhere = (
+            kind.change_update is not Technique.change_update
+            or kind.change_messages is not Technique.change_messages
+        )
+        if kind.change is not Technique.change or not acts_elsewhere:
             self.change(step)
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
@@ -182,10 +203,18 @@ class Technique(Generic[C]):
 
     def change_program(self, step: ProgramStep) -> None:
         """Put this technique into the step of a program."""
+        before = step.grad_sync
         self.change(step)
-        if step.grad_sync is not None and not step.grad_sync_by[0]:
-            step.grad_sync_by = self.name, json.dumps(asdict(cast("Any", self.config)))
-            step.synchronise = step.exchange = None
+        if step.grad_sync is before:
+            return
+        if before is not None:
+            raise TypeError(
+                f"the technique {self.name} changes step.grad_sync, which {step.grad_sync_by[0]} "
+                "has set, but an op of a program runs the exchange of one technique: write "
+                "change_program for it, or train a module."
+            )
+        step.grad_sync_by = self.name, json.dumps(asdict(cast("Any", self.config)))
+        step.synchronise = step.exchange = None
 
     @classmethod
     def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:

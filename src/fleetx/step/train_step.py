@@ -16,11 +16,14 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fleetx.step.fused_update import fuse_update
+from fleetx.step.slots import FixedSlots
 from fleetx.step.stages import GradientSync, Guard, Memory, Parameters, ParameterSync, Precision
 
 
-class TrainStep:
+class TrainStep(FixedSlots):
     """One model, one optimizer, and the stages between them."""
+
+    trains = "module"
 
     def __init__(self) -> None:
         self.precision = Precision()
@@ -40,6 +43,7 @@ class TrainStep:
         self._model: nn.Module | None = None
         self._optimizer: Optimizer | None = None
         self._tensors: dict[str, torch.Tensor] = {}
+        self._fix_slots()
 
     @property
     def is_plain(self) -> bool:

@@ -18,7 +18,7 @@ from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
 from fleetx.step.stages import LocalGradients, Parameters, ParameterSync, Stage
-from fleetx.step.technique import Order, Row, Sizes, Technique
+from fleetx.step.technique import Order, Row, Sizes, Technique, ring_bytes
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.local_sgd_program import LocalSgdProgram
 from fleetx.techniques.parameter_average import AverageConfig, OuterStep, ParameterAverage
@@ -190,7 +190,6 @@ class LocalTraining(Technique[A]):
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what an average costs, spread over the steps between two."""
         values = sum(sizes.elements) + sizes.buffer_elements
-        workers = self.job.workers
         half = self.job.all_reduce.dtype is not None
         outer = OuterStep.from_config(self.config)
         size = values * sizes.element_bytes
@@ -203,7 +202,7 @@ class LocalTraining(Technique[A]):
                 stage=Stage.PARAM_SYNC,
                 technique=self.name,
                 settings=text,
-                bytes_sent=2 * (workers - 1) / workers * size / self.k_steps,
+                bytes_sent=ring_bytes(size, self.job.workers) / self.k_steps,
                 memory=copies * size,
             )
         ]

@@ -26,16 +26,19 @@ SETTINGS = {
     "fp16_allreduce": {},
     "gradient_clip": {"gradient_clip_configs": {"norm": 1.0}},
     "stop_on_nan": {},
+    "signsgd": {},
+    "powersgd": {"powersgd_configs": {"start_powerSGD_iter": 1}},
 }
 
 
-STAGES = [name for name in SETTINGS if name not in ("gradient_clip", "stop_on_nan")]
+PAIRS_ONLY = ("gradient_clip", "stop_on_nan", "signsgd", "powersgd")
+STAGES = [name for name in SETTINGS if name not in PAIRS_ONLY]
 
 
 def combinations():
     for size in (1, 2):
         yield from itertools.combinations(SETTINGS, size)
-    yield from itertools.combinations(STAGES, 3)  # without those that only wrap a stage's end
+    yield from itertools.combinations(STAGES, 3)
 
 
 def strategy_of(names):

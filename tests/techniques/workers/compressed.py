@@ -93,7 +93,7 @@ def eager(switches, break_at=None):
     }
 
 
-def program(switches):
+def program(switches, break_at=None):
     fleet.init(is_collective=True)
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -106,22 +106,30 @@ def program(switches):
         inner = fluid.optimizer.SGD(0.05)
         fleet.distributed_optimizer(inner, strategy_of(switches)).minimize(loss)
     kinds = [op.type for block in main.blocks for op in block.ops]
-    with fluid.scope_guard(fluid.Scope()) as _:
-        scope = fluid.global_scope()
-        exe = fluid.Executor(fluid.CPUPlace())
-        exe.run(startup)
-        scope.find_var("w").get_tensor().set(first_weights(), fluid.CPUPlace())
-        for x, y in batches(fleet.worker_index()):
-            exe.run(main, feed={"x": x, "y": y}, fetch_list=[loss])
-        kept = [v.name for v in main.list_vars() if v.persistable and "@RESIDUAL" in v.name]
-        return {
-            "w": np.array(scope.find_var("w").get_tensor()).ravel().tolist(),
-            "b": np.array(scope.find_var("b").get_tensor()).tolist(),
-            "kinds": kinds,
-            "residuals": {
-                n: np.array(scope.find_var(n).get_tensor()).ravel().tolist() for n in sorted(kept)
-            },
-        }
+    exe = fluid.Executor(fluid.CPUPlace())
+    scope = fluid.Scope()
+    exe.run(startup, scope=scope)
+    scope.find_var("w").get_tensor().set(first_weights(), fluid.CPUPlace())
+    for i, (x, y) in enumerate(batches(fleet.worker_index())):
+        if i == break_at:
+            saved, scope = persistables(main, scope), fluid.Scope()
+            exe.run(startup, scope=scope)
+            for name, value in saved.items():
+                scope.find_var(name).get_tensor().set(value, fluid.CPUPlace())
+        exe.run(main, feed={"x": x, "y": y}, fetch_list=[loss], scope=scope)
+    kept = persistables(main, scope)
+    return {
+        "w": kept["w"].ravel().tolist(),
+        "b": kept["b"].tolist(),
+        "kinds": kinds,
+        "residuals": {n: kept[n].ravel().tolist() for n in sorted(kept) if "@RESIDUAL" in n},
+    }
+
+
+def persistables(main, scope):
+    """Return what a checkpoint of a program holds."""
+    names = [v.name for v in main.list_vars() if v.persistable]
+    return {name: np.array(scope.find_var(name).get_tensor()) for name in names}
 
 
 if __name__ == "__main__":

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
+
+from fleetx.static.dtypes import convert_dtype, to_torch
 from fleetx.static.operator import OpRole
 from fleetx.static.ops.exchange_op import EXCHANGE
 from fleetx.static.optimizer import Optimizer
 from fleetx.static.program import default_main_program, default_startup_program
-from fleetx.static.variable import Variable
-from fleetx.step.compression import CompressedSync
+from fleetx.step.named_exchange import NamedExchange
 from fleetx.step.program_step import ProgramStep
 
 
@@ -28,10 +30,11 @@ def exchanging(step: ProgramStep) -> Iterator[None]:
             f"{name} exchanges gradients in front of the update of a plain optimizer, not of a "
             f"{type(optimizer).__name__}: give the plain one to fleet.distributed_optimizer."
         )
-    if not isinstance(step.grad_sync, CompressedSync):
+    if not isinstance(step.grad_sync, NamedExchange):
         raise TypeError(
-            f"{name} put a {type(step.grad_sync).__name__} into the step of a program, but only a "
-            "CompressedSync can be run there: write change_program for it."
+            f"the technique {name} put a {type(step.grad_sync).__name__} into the step of a "
+            "program, where only a NamedExchange, such as CompressedSync, can run: write "
+            "change_program for it, or train a module."
         )
     before = optimizer.gradient_hooks
     optimizer.gradient_hooks = (*before, partial(_append_exchange, step, step.grad_sync))
@@ -42,16 +45,16 @@ def exchanging(step: ProgramStep) -> Iterator[None]:
 
 
 def _append_exchange(
-    step: ProgramStep, stage: CompressedSync, pairs: Sequence[tuple[Any, Any]]
+    step: ProgramStep, stage: NamedExchange, pairs: Sequence[tuple[Any, Any]]
 ) -> None:
     technique, settings = step.grad_sync_by
     pairs = [(param, grad) for param, grad in pairs if grad is not None]
-    states = [
-        _create_state(key, param)
+    like = {
+        param.name: torch.empty(param.shape, dtype=to_torch(param.dtype), device="meta")
         for param, _ in pairs
-        for key in stage.compressor.state_names(param.name)
-    ]
-    grads, kept = [grad.name for _, grad in pairs], [var.name for var in states]
+    }
+    kept = [_create_state(key, first) for key, first in stage.first_state(like).items()]
+    grads = [grad.name for _, grad in pairs]
     default_main_program().current_block().append_op(
         type=EXCHANGE,
         inputs={"Grad": grads, "State": kept},
@@ -66,15 +69,15 @@ def _append_exchange(
     )
 
 
-def _create_state(name: str, param: Any) -> Variable:
-    """Return a persistable variable shaped like a parameter, which the startup program zeroes."""
-    settings = {"name": name, "shape": param.shape, "dtype": param.dtype, "persistable": True}
+def _create_state(name: str, first: torch.Tensor) -> str:
+    """Create a persistable variable, which the startup program zeroes; return its name."""
+    shape, dtype = list(first.shape), convert_dtype(first.dtype)
+    settings = {"name": name, "shape": shape, "dtype": dtype, "persistable": True}
     startup = default_startup_program().global_block()
     startup.append_op(
         type="fill_constant",
         outputs={"Out": [startup.create_var(**settings)]},
-        attrs={"shape": list(param.shape), "dtype": param.dtype, "value": 0.0},
+        attrs={"shape": shape, "dtype": dtype, "value": 0.0},
     )
-    made: Variable = default_main_program().global_block().create_var(**settings)
-    made.stop_gradient = True
-    return made
+    default_main_program().global_block().create_var(**settings).stop_gradient = True
+    return name

@@ -19,7 +19,7 @@ from fleetx.static.dtypes import VarType
 from fleetx.static.place import usual_device
 from fleetx.static.program import Program
 from fleetx.step.stages import Stage
-from fleetx.step.technique import Job, Row, Sizes, Technique
+from fleetx.step.technique import Job, Row, Sizes, Technique, ring_bytes
 from fleetx.step.text_table import draw
 
 
@@ -119,17 +119,11 @@ def _plain(job: Job, sizes: Sizes, optimizer: str) -> list[Row]:
     ]
 
 
-def ring_bytes(count: float, workers: int) -> float:
-    """Return what one worker sends in a ring all-reduce of so many bytes."""
-    # PADDLE_TRAINERS_NUM=0 is accepted as Paddle accepts it; nobody sends anything then.
-    return 2.0 * (workers - 1) / workers * count if workers else 0.0
-
-
 def module_sizes(parameters: Iterable[Tensor], buffers: Iterable[Tensor]) -> Sizes:
     """Return the sizes of a PyTorch model."""
     trained = [p for p in parameters if p.requires_grad]
     return Sizes(
-        elements=tuple(p.numel() for p in trained),
+        shapes=tuple(tuple(p.shape) for p in trained),
         element_bytes=trained[0].element_size() if trained else 4,
         device=trained[0].device.type if trained else "cpu",
         buffer_elements=sum(b.numel() for b in buffers if b.is_floating_point()),
@@ -143,7 +137,7 @@ def program_sizes(program: Program) -> Sizes:
     rest = [p for p in parameters if not p.trainable]
     wide = trained and trained[0].dtype == VarType.FP64
     return Sizes(
-        elements=tuple(prod(p.shape) for p in trained),
+        shapes=tuple(tuple(p.shape) for p in trained),
         element_bytes=8 if wide else 4,
         device=usual_device(),
         buffer_elements=sum(prod(p.shape) for p in rest),

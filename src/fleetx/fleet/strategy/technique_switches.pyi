@@ -44,6 +44,8 @@ class TechniqueSwitches:
     localsgd_configs: ConfigsField
     adaptive_localsgd: Field[bool]
     adaptive_localsgd_configs: ConfigsField
+    powersgd: Field[bool]
+    powersgd_configs: ConfigsField
     signsgd: Field[bool]
     signsgd_configs: ConfigsField
     gradient_merge: Field[bool]

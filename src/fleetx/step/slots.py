@@ -1,0 +1,45 @@
+"""The slots of a step are fixed: what a technique puts anywhere else would never be called."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+
+class NoSuchSlot(AttributeError):
+    """Code uses a slot that a step does not have."""
+
+    def __init__(self, step: FixedSlots, slot: str) -> None:
+        super().__init__(f"step.{slot}, which the step of a {step.trains} does not have")
+        self.step, self.slot = step, slot
+
+
+class FixedSlots:
+    """Base of steps: only what `__init__` has set can be read and set."""
+
+    trains: ClassVar[str]
+    """What the step trains, "module" or "program"."""
+    _is_complete = False
+
+    if not TYPE_CHECKING:  # type checkers would accept every name
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if self._is_complete and name not in vars(self):
+                raise NoSuchSlot(self, name)
+            super().__setattr__(name, value)
+
+        def __getattr__(self, name: str) -> NoReturn:  # called only for what is not there
+            raise NoSuchSlot(self, name)
+
+    def _fix_slots(self) -> None:
+        """Refuse other slots from now on."""
+        self._is_complete = True
+
+    def slots(self) -> list[str]:
+        """Return the names of the slots."""
+        return sorted(name for name in vars(self) if not name.startswith("_"))
+
+    def advice(self, slot: str) -> str:
+        """Return what to do instead of using a slot that is not there, as a clause."""
+        similar = get_close_matches(slot, self.slots(), 1, cutoff=0.8)
+        return f"did you mean {similar[0]}?" if similar else f"it has {', '.join(self.slots())}."
