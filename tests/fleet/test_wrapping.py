@@ -79,6 +79,7 @@ def test_what_is_right_stays_allowed(told: dict[str, Any]) -> None:
     [
         ("no_optimizer_localsgd", "localsgd"),
         ("no_optimizer_gradient_merge", "gradient_merge"),
+        ("no_optimizer_stop_on_nan", "stop_on_nan"),
         ("the_optimizer_inside_lars", "lars"),
         ("the_optimizer_inside_between_two_steps", "localsgd"),
     ],

@@ -267,6 +267,11 @@ def no_optimizer_gradient_merge():
     train(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
+def no_optimizer_stop_on_nan():
+    model = fleet.distributed_model(begin(stop_on_nan=True))
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
 def the_optimizer_inside_lars():
     model = fleet.distributed_model(begin(lars=True))
     inside = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

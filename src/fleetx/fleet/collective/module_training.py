@@ -58,7 +58,11 @@ class Pair:
             return True
         if Stage.PRECISION in changed and self.step.precision.expects_overflow():
             return True
-        return bool(changed & {Stage.UPDATE, Stage.PARAM_SYNC})
+        if changed & {Stage.UPDATE, Stage.PARAM_SYNC}:
+            return True
+        # What wraps the optimizer is missing without it, if the script has asked for it.
+        wraps = type(technique).change_update is not Technique.change_update
+        return wraps and bool(getattr(self.job.strategy, technique.name, False))
 
 
 class EagerTraining:
