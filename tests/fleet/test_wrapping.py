@@ -66,9 +66,41 @@ def test_what_is_right_stays_allowed(told: dict[str, Any]) -> None:
         "accumulated",
         "unused_is_allowed",
         "compiled",
+        "the_optimizer_inside_without_techniques",
+        "an_optimizer_around",
+        "lbfgs",
+        "a_strategy_of_an_earlier_session",
     ):
         assert told[case] == 0, case
     assert told["a_schedule"] is True
+
+
+@pytest.mark.parametrize(
+    ("case", "technique"),
+    [
+        ("no_optimizer_localsgd", "localsgd"),
+        ("no_optimizer_gradient_merge", "gradient_merge"),
+        ("no_optimizer_stop_on_nan", "stop_on_nan"),
+        ("the_optimizer_inside_lars", "lars"),
+        ("the_optimizer_inside_between_two_steps", "localsgd"),
+    ],
+)
+def test_an_update_without_the_techniques_is_refused(
+    told: dict[str, Any], case: str, technique: str
+) -> None:
+    assert told[case].startswith("RuntimeError: SGD.step() was called for a model that the strat")
+    assert f"trains with {technique}, but that happens in step() of the optimizer" in told[case]
+
+
+def test_an_optimizer_that_looks_several_times_needs_a_plain_step(told: dict[str, Any]) -> None:
+    assert told["lbfgs_and_a_technique"].startswith("TypeError: LBFGS runs backward several times")
+
+
+def test_parameters_that_are_added_later_are_exchanged(told: dict[str, Any]) -> None:
+    assert told["added_parameters"] == dict.fromkeys(told["added_parameters"], 0)
+    assert len(told["added_parameters"]) == 4
+    message = told["added_parameters_of_another_model"]
+    assert message.startswith("ValueError: 2 of the optimizer's 8 parameters are not in the model")
 
 
 def test_one_warning_when_no_backward_pass_averages(told: dict[str, Any]) -> None:

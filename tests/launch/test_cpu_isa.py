@@ -151,7 +151,7 @@ INIT = """
 import os, sys, torch
 from fleetx import fleet
 from fleetx.runtime import cpu_isa
-cpu_isa.prepare_process(cpuinfo={cpuinfo!r}, probe={probe!r})
+cpu_isa.prepare_process.__kwdefaults__.update(cpuinfo={cpuinfo!r}, probe={probe!r})
 fleet.init(is_collective=True)
 os.environ["ONEDNN_VERBOSE"] = "1"
 torch.nn.functional.conv2d(torch.ones(8, 16, 32, 32), torch.ones(16, 16, 3, 3))
@@ -175,3 +175,16 @@ def test_init_limits_onednn_although_torch_is_imported(tmp_path):
         assert [word for word in ("isa:Intel SSE4.1",) if word in done.stdout] == words
         said = "export ONEDNN_MAX_CPU_ISA=SSE41" in done.stderr
         assert said == bool(words)
+
+
+def test_info_shows_what_was_found(tmp_path, monkeypatch, capsys):
+    from fleetx import cli
+
+    probe = Probe(tmp_path, "AVX512_CORE")
+    found = probe.examine()
+    monkeypatch.setattr(cpu_isa, "examine", lambda: found)
+    assert cli.main(["info"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "; this CPU advertises AMX, but PyTorch ends by SIGILL with it" in shown
+    assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE works" in shown
+    assert probe.tried == ["none", "AVX512_CORE_FP16", "AVX512_CORE_BF16", "AVX512_CORE"]

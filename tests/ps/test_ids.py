@@ -90,9 +90,11 @@ class Words(nn.Module):
         super().__init__()
         self.inner = nn.Sequential(nn.Embedding(5, 2))
         self.bag = nn.EmbeddingBag(7, 2)
+        self.own = nn.Parameter(torch.zeros(9, 2))
 
-    def forward(self, ids, bags):
-        return self.inner(ids).sum() + self.bag(bags).sum()
+    def forward(self, ids, bags, own=(0,)):
+        looked_up = nn.functional.embedding(torch.tensor(own), self.own)
+        return self.inner(ids).sum() + self.bag(bags).sum() + looked_up.sum()
 
 
 @pytest.mark.parametrize(
@@ -107,6 +109,12 @@ def test_an_id_outside_an_embedding_of_a_distributed_model_is_named(ids, bags, s
     model = LocalModel(Words())
     with pytest.raises(IndexError, match=sentence):
         model(torch.tensor(ids), torch.tensor(bags))
+
+
+def test_an_id_outside_a_parameter_that_is_looked_up_is_named():
+    model = LocalModel(Words())
+    with pytest.raises(IndexError, match="id 12 is outside the embedding 'own', which has 9 rows"):
+        model(torch.tensor([0]), torch.tensor([[0]]), own=(3, 12))
 
 
 def test_other_errors_of_a_model_stay_as_they_are():

@@ -243,6 +243,12 @@ def test_refusals(amp: dict[str, Any], other: dict[str, Any], words: str) -> Non
         begin(network(), amp, **other)
 
 
+@pytest.mark.parametrize("amp", [FLOAT16, {}])
+def test_a_model_in_float16_is_refused(amp: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"parameter '0.weight' is float16, .* leave out model.ha"):
+        begin(nn.Sequential(nn.Linear(2, 1)).half(), amp)
+
+
 @dataclasses.dataclass
 class Held:
     """What a model may return."""

@@ -136,6 +136,19 @@ def test_a_script_that_clips_while_gradients_are_merged_is_told_once(
         assert result["not told"] == []
 
 
+def test_a_script_that_clips_a_part_of_the_model_is_told() -> None:
+    fleet.init(is_collective=True)
+    strategy = fleet.DistributedStrategy()
+    strategy.gradient_merge, strategy.gradient_merge_configs = True, {"k_steps": 2}
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1), strategy)
+    model = fleet.distributed_model(model)
+    model(torch.ones(1, 2)).sum().backward()
+    nn.utils.clip_grad_norm_(model[1].parameters(), 0.1)
+    with pytest.warns(UserWarning, match="the script changes gradients between backward"):
+        optimizer.step()
+
+
 def test_sparse_gradients_are_clipped_as_dense_ones() -> None:
     def clipped(sparse: bool) -> list[torch.Tensor]:
         torch.manual_seed(1)

@@ -90,6 +90,16 @@ def test_a_worker_of_servers_stops_before_it_sends(tmp_path: Path) -> None:
     assert words in done.stdout + done.stderr
 
 
+def test_large_numbers_in_double_precision_are_numbers() -> None:
+    worker.begin({"stop_on_nan": True})
+    model = fleet.distributed_model(torch.nn.Linear(2, 1).double())
+    optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=1e-60))
+    before = model.weight.detach().clone()
+    (1e60 * model(torch.ones(1, 2).double()).sum()).backward()
+    optimizer.step()
+    torch.testing.assert_close(model.weight, before - 1.0)
+
+
 @pytest.mark.parametrize(
     ("progress", "said", "is_on"),
     [("1", None, True), ("1", False, False), ("0", None, False), ("0", True, True)],

@@ -42,6 +42,7 @@ class Fleet(Composition, Saving):
     """One worker's view of the training job."""
 
     def __init__(self) -> None:
+        self._eager = self._new_eager()
         self._begin()
 
     def _begin(self) -> None:
@@ -55,6 +56,7 @@ class Fleet(Composition, Saving):
         self._servers: ServerJob | None = None  # in a job with parameter servers
         self._local_rows = LocalRows()
         self._util: UtilBase | None = None
+        self._eager.end()
         self._eager = self._new_eager()
         self._applied: list[Technique] = []
         self._keeps_graph = True

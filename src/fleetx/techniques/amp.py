@@ -322,6 +322,13 @@ class MixedPrecision(Precision):
 
     def watch(self, parameters: Parameters) -> None:
         """Find the parameters whose gradients are scaled, and those that the settings name."""
+        half = next((name for name, p in parameters.items() if p.dtype is torch.float16), None)
+        if half is not None:
+            raise ValueError(
+                f"parameter {half!r} is float16, but amp keeps parameters and their gradients in "
+                "float32, for small ones become zero in float16: leave out model.half(), amp casts "
+                "by itself."
+            )
         self._hook(parameters.values())
         if self._custom is not None:
             unknown = sorted(self.config.black_names - set(parameters))

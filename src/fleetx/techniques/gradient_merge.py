@@ -53,26 +53,27 @@ class MergedGradients(GradientSync):
         self._avg = avg
         self._count = 0
         self._merged: dict[str, torch.Tensor] = {}
-        self._first: torch.Tensor | None = None  # a parameter whose gradient is looked at
-        self._after_backward: tuple[int, int] | None = None  # identity and version of its gradient
+        self._after_backward: dict[str, tuple[int, int]] = {}
+        """Identity and version of the gradients that backward has left."""
+        self._watched: set[int] = set()
         self._has_warned = False
 
     def watch(self, parameters: Parameters) -> None:
-        """Note what backward leaves in one parameter, to see whether the script changes it."""
-        first = next((p for p in parameters.values() if p.requires_grad and p.is_leaf), None)
-        if first is not None and first is not self._first:
-            self._first = first
-            first.register_post_accumulate_grad_hook(self._note)
+        """Note what backward leaves in each parameter, to see whether the script changes it."""
+        for name, parameter in parameters.items():
+            if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._watched:
+                self._watched.add(id(parameter))
+                parameter.register_post_accumulate_grad_hook(partial(self._note, name))
 
-    def _note(self, parameter: torch.Tensor) -> None:
-        self._after_backward = _fingerprint(parameter)
+    def _note(self, name: str, parameter: torch.Tensor) -> None:
+        if not self._has_warned:
+            self._after_backward[name] = _fingerprint(parameter)
 
-    def _warn_if_changed(self) -> None:
+    def _warn_if_changed(self, parameters: Parameters) -> None:
         """Say once if the script has changed a gradient between backward and step."""
-        noted, self._after_backward = self._after_backward, None
-        if self._has_warned or noted is None or self._first is None or self._first.grad is None:
-            return
-        if _fingerprint(self._first) != noted:
+        noted, self._after_backward = self._after_backward, {}
+        found = ((parameters[name], was) for name, was in noted.items() if name in parameters)
+        if any(p.grad is not None and _fingerprint(p) != was for p, was in found):
             self._has_warned = True
             warnings.warn(
                 "the script changes gradients between backward() and step() while gradient_merge "
@@ -86,7 +87,7 @@ class MergedGradients(GradientSync):
     @torch.no_grad()
     def collect(self, parameters: Parameters) -> bool:
         """Take the gradients; give their mean back in every k-th step."""
-        self._warn_if_changed()
+        self._warn_if_changed(parameters)
         for name, parameter in parameters.items():
             if parameter.grad is not None:
                 self._add(name, parameter.grad)

@@ -8,7 +8,6 @@ other before) and stop together, with the same words.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -52,7 +51,8 @@ class NanGuard:
 
     def _add(self, name: str, grad: Tensor) -> None:
         grad = grad.detach()
-        total = (grad._values() if grad.is_sparse else grad).sum(dtype=torch.float32)
+        values = grad._values() if grad.is_sparse else grad
+        total = values.sum(dtype=torch.promote_types(values.dtype, torch.float32))
         before = self._totals.get(name)
         self._totals[name] = total if before is None else before + total
 
@@ -66,10 +66,9 @@ class NanGuard:
             self._first = self._step, _LOSS
         elif totals:
             device = next(iter(totals.values())).device
-            together = torch.stack([total.to(device) for total in totals.values()])
-            if not bool(together.isfinite().all()):
-                values = zip(totals, together.tolist(), strict=True)
-                name = next(name for name, value in values if not math.isfinite(value))
+            finite = torch.stack([total.isfinite().to(device) for total in totals.values()])
+            if not bool(finite.all()):
+                name = next(n for n, good in zip(totals, finite.tolist(), strict=True) if not good)
                 self._first = self._step, _LOSS + 1 + self._names.index(name)
 
     def forget(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from fleetx.comm import world
 from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.runtime import heartbeat
 from fleetx.step.train_step import TrainStep
@@ -97,8 +98,11 @@ class DistributedOptimizer(WrappedOptimizer):
     ) -> None:
         super().__init__(train_step.update)
         self.train_step = train_step
+        self.calls = 0
+        """How often `step` and `flush` have been called."""
         self._find_watches = find_watches
         self._watches: list[GradientWatch] | None = None
+        self._groups = len(self.param_groups)
         self._saw_backward = False
         first = next((p for g in self.param_groups for p in g["params"] if p.requires_grad), None)
         if first is not None:
@@ -111,6 +115,10 @@ class DistributedOptimizer(WrappedOptimizer):
 
     def _check_gradients(self) -> None:
         """Refuse to update by gradients that should be averages and are not."""
+        if len(self.param_groups) != self._groups:  # some were added: the step is to name them
+            self._groups = len(self.param_groups)
+            self.train_step.take_optimizer(self.inner)
+            self._watches = None
         if self._watches is None:
             self._watches = self._find_watches()
         for watch in self._watches:
@@ -127,6 +135,7 @@ class DistributedOptimizer(WrappedOptimizer):
     ) -> Any:
         """Update the parameters; techniques that follow the loss are told it by `loss`."""
         self._saw_backward = False
+        self.calls += 1
         heartbeat.beat()
         if loss is not None and self.train_step.on_loss is not None:
             self.train_step.on_loss(loss)
@@ -135,6 +144,11 @@ class DistributedOptimizer(WrappedOptimizer):
                 self._check_gradients()
                 return self.inner.step()
             return self.inner.step(self._checked(closure))
+        if isinstance(self.inner, torch.optim.LBFGS):
+            raise TypeError(
+                "LBFGS runs backward several times per step, but the strategy's techniques act "
+                "once per step: switch them off, or take another optimizer."
+            )
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
@@ -169,16 +183,22 @@ class DistributedOptimizer(WrappedOptimizer):
         With `avg` they are divided by the number of steps collected. All workers must call it;
         nothing is done if none has collected anything. `adaptive_localsgd` needs the last `loss`.
         """
+        self.calls += 1
         heartbeat.beat()
         self.train_step.flush(loss)
 
     def _checked(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a closure that checks the gradients it has computed."""
+        """Return a closure that checks the gradients it has computed.
+
+        LBFGS decides by the loss how often to call it: by the mean over all workers, so that all
+        decide alike and their collectives match.
+        """
+        averages = isinstance(self.inner, torch.optim.LBFGS) and world.is_connected()
 
         def run() -> Any:
             loss = closure()
             self._check_gradients()
-            return loss
+            return world.all_reduce(loss.detach()) / world.world_size() if averages else loss
 
         return run
 

@@ -9,25 +9,33 @@ from __future__ import annotations
 import traceback
 
 from torch import Tensor, nn
+from torch.nn import functional
 
-_FORWARDS = (nn.Embedding.forward.__code__, nn.EmbeddingBag.forward.__code__)
+_LOOKUPS = (functional.embedding.__code__, functional.embedding_bag.__code__)
 
 
 def outside_embedding(error: Exception, model: nn.Module) -> str | None:
     """Return a sentence about an id outside an embedding of a model; None if that is not it."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code not in _FORWARDS:
+        if frame.f_code not in _LOOKUPS:
             continue
-        module, ids = frame.f_locals["self"], frame.f_locals["input"]
+        ids, weight = frame.f_locals["input"], frame.f_locals["weight"]
         if not isinstance(ids, Tensor) or ids.is_floating_point():
             return None
-        rows = module.num_embeddings
+        rows = len(weight)
         outside = ids[(ids < 0) | (ids >= rows)]
         if not outside.numel():
             return None
-        name = next((name for name, each in model.named_modules() if each is module), "")
         return (
-            f"id {int(outside[0])} is outside the embedding {name!r}, which has {rows} rows: ids "
-            f"go from 0 to {rows - 1}."
+            f"id {int(outside[0])} is outside the embedding {_name(weight, model)!r}, which has "
+            f"{rows} rows: ids go from 0 to {rows - 1}."
         )
     return None
+
+
+def _name(weight: Tensor, model: nn.Module) -> str:
+    """Return what a model calls an embedding: the name of its module, or of its parameter."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.weight is weight:
+            return name
+    return next((name for name, p in model.named_parameters() if p is weight), "")

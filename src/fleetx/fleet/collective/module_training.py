@@ -19,7 +19,9 @@ from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
 from fleetx.fleet.collective.explain import Explanation, announce, explain, module_sizes
 from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.fleet.collective.observing import observe_step
+from fleetx.fleet.collective.update_watch import UpdateWatch
 from fleetx.step.compose import compose_step, compose_update
+from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Technique
 from fleetx.step.train_step import TrainStep
 
@@ -35,6 +37,33 @@ class Pair:
     model: LooksLikeItsModule | None = None
     optimizer: DistributedOptimizer | None = None
 
+    @property
+    def update(self) -> torch.optim.Optimizer | None:
+        """The optimizer that the step calls; None if there is none yet."""
+        return None if self.optimizer is None else self.step.update
+
+    @property
+    def calls(self) -> int:
+        """How often the step has been called."""
+        return 0 if self.optimizer is None else self.optimizer.calls
+
+    @property
+    def acting(self) -> list[str]:
+        """The techniques that act in the step, not in forward and backward alone."""
+        return [t.name for t in self.techniques if self._acts(t)]
+
+    def _acts(self, technique: Technique) -> bool:
+        changed = technique.replaces | technique.wraps
+        if Stage.GRAD_SYNC in changed and not self.step.grad_sync.during_backward:
+            return True
+        if Stage.PRECISION in changed and self.step.precision.expects_overflow():
+            return True
+        if changed & {Stage.UPDATE, Stage.PARAM_SYNC}:
+            return True
+        # What wraps the optimizer is missing without it, if the script has asked for it.
+        wraps = type(technique).change_update is not Technique.change_update
+        return wraps and bool(getattr(self.job.strategy, technique.name, False))
+
 
 class EagerTraining:
     """The pairs of a session; `choose` returns the job and the techniques to train with."""
@@ -45,6 +74,11 @@ class EagerTraining:
         self._choose = choose
         self._search = search
         self.pairs: list[Pair] = []
+        self._updates = UpdateWatch(self.pairs)
+
+    def end(self) -> None:
+        """Watch over no model any longer."""
+        self._updates.end()
 
     def _pair_for(self, parameters: Iterable[torch.Tensor], missing: str) -> Pair:
         """Return the pair with these parameters that lacks a model or optimizer, or a new one."""
@@ -55,6 +89,8 @@ class EagerTraining:
         job, techniques = self._choose()
         pair = Pair(job, techniques, compose_step(techniques), ids)
         self.pairs.append(pair)
+        if pair.acting:
+            self._updates.start()
         return pair
 
     def model(self, model: nn.Module, *, find_unused_parameters: bool) -> nn.Module:
@@ -97,6 +133,8 @@ class EagerTraining:
         self._search.run(model, optimizer, batch)
         pair.job, pair.techniques = self._choose()
         pair.step = compose_step(pair.techniques)
+        if pair.acting:
+            self._updates.start()
         wrapped = wrap(model, pair.job, pair.step, pair.job.strategy.find_unused_parameters)
         compose_update(pair.step, pair.techniques, optimizer)
         pair.optimizer.take_step(pair.step)

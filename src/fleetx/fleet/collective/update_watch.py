@@ -1,0 +1,82 @@
+"""Notice updates that leave out what a strategy does in the optimizer's step.
+
+LocalSGD, gradient_merge, dgc, lars and others act in `step()` of the optimizer that
+`fleet.distributed_optimizer` returned. A script that steps another one (the one it gave away, or
+one that fleet never saw) trains without them, and workers drift apart without a word. Torch calls a
+hook after every optimizer's step: there it is refused.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+class Watched(Protocol):
+    """Parameters, and the step that is to update them."""
+
+    parameters: set[int]
+
+    @property
+    def update(self) -> Optimizer | None:
+        """The optimizer that the step calls; None if there is none yet."""
+
+    @property
+    def calls(self) -> int:
+        """How often the step has been called."""
+
+    @property
+    def acting(self) -> list[str]:
+        """The techniques that need the step to be called."""
+
+
+class UpdateWatch:
+    """Looks at all updates of a session's parameters, from `start` to `end`."""
+
+    def __init__(self, watched: Sequence[Watched]) -> None:
+        self._watched = watched
+        self._seen: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        """How often the steps had been called when an optimizer last updated."""
+        self._handle: Any = None
+
+    def start(self) -> None:
+        """Look at updates from now on."""
+        if self._handle is None:
+            me = weakref.ref(self)
+
+            def look(optimizer: Optimizer, _: Any, __: Any) -> None:
+                watch = me()
+                if watch is not None:
+                    watch._look(optimizer)
+
+            self._handle = register_optimizer_step_post_hook(look)
+            weakref.finalize(self, self._handle.remove)
+
+    def end(self) -> None:
+        """Look no longer."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _look(self, optimizer: Optimizer) -> None:
+        mine = [w for w in self._watched if w.acting and w.update is optimizer]
+        if not mine:  # of its own, or one inside another or around it
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            mine = [w for w in self._watched if w.acting and not held.isdisjoint(w.parameters)]
+        if not mine:
+            return
+        calls = sum(w.calls for w in mine)
+        if calls == self._seen.get(optimizer, 0):
+            names = " and ".join(dict.fromkeys(name for w in mine for name in w.acting))
+            raise RuntimeError(
+                f"{type(optimizer).__name__}.step() was called for a model that the strategy "
+                f"trains with {names}, but that happens in step() of the optimizer that "
+                "fleet.distributed_optimizer returns: call optimizer = "
+                "fleet.distributed_optimizer(optimizer) and then step() of that one."
+            )
+        self._seen[optimizer] = calls
