@@ -14,8 +14,8 @@ from programs import IDS, batch, fresh, joined, network, optimizer, strategy
 
 import fleetx
 from fleetx import fleet, static
-from fleetx.fleet.servers.training_mode import server_mode
 from fleetx.static.io import load_inference_dir
+from fleetx.techniques.parameter_server import server_mode
 
 pytestmark = [
     pytest.mark.slow,  # starts jobs or servers
