@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +18,11 @@ from programs import fresh, network, optimizer
 from programs import joined as joined_batches
 from torch import nn
 
+import warm_start
 from fleetx import fleet, static
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
 from fleetx.fleet.session import Fleet
+from waiting import LIMIT
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet", "fresh_graph")
 
@@ -187,7 +192,7 @@ def train_a_program(case: Case, session: Any, worker: int) -> Any:
         scope = static.global_scope()
         found = {name: scope.find_var(name).value.numpy().copy() for name in ("w0", "w1")}
     types = [op.type for op in session.main_program.global_block().ops]
-    return found, types, str(session._explanation())
+    return found, types, [row.technique for row in session._explanation().rows]
 
 
 def a_program_alone() -> dict[str, np.ndarray]:
@@ -226,10 +231,12 @@ def alone(groups: list[list[tuple[int, int]]], **settings: Any) -> dict[str, np.
 
 
 EACH = [[(step, 0), (step, 1)] for step in range(STEPS)]
+FRESH = {"max_staleness": 0}
+OF_ONE = [[(0, 0), (1, 0)], [(2, 0), (3, 0)]]
 PAIRS = [[*EACH[0], *EACH[1]], [*EACH[2], *EACH[3]]]
 
 
-def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], atol: float) -> None:
+def same(found: Any, expected: Any, atol: float) -> None:
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
 
@@ -250,6 +257,8 @@ def test_techniques_in_a_job_with_servers():
         Case(train_in_half, {"amp": True}),
         Case(find_a_nan, {"stop_on_nan": True}),
         Case(train_a_program, {**CLIPPED, "recompute": True, "stop_on_nan": True}),
+        Case(train, {**MERGED, "a_sync": True, "a_sync_configs": FRESH}, workers=1),
+        Case(train, {**MERGED, "a_sync": True, "a_sync_configs": {"k_steps": 1}}, workers=1),
     ]
     expected = [
         alone(EACH),
@@ -279,13 +288,15 @@ def test_techniques_in_a_job_with_servers():
         check_half(*found[9])
         same(found[9][3], results[0][9][3], 0.0)
     assert [found[10] for found in results] == [None, True]
-    for trained, types, text in (found[11] for found in results):
+    for number in (12, 13):  # async and geo
+        same(results[0][number][0], alone(OF_ONE), 1e-12)
+    for trained, types, techniques in (found[11] for found in results):
         same(trained, a_program_alone(), 1e-7)
         assert types[-6:] == [
             *("send", "send", "send_barrier", "recv", "fetch_barrier", "stop_on_nan")
         ]
         for name in ("recompute", "gradient_clip", "stop_on_nan", "parameter_server"):
-            assert name in text
+            assert name in techniques
 
 
 def check_table(text: str, case: Case) -> None:
@@ -312,6 +323,31 @@ def check_half(first: Any, skipped: Any, losses: Any, last: Any, state: Any) -> 
     assert not np.array_equal(last["rows"], first["rows"])
     assert state["bad_steps"] == 0
     assert state["good_steps"] == STEPS
+
+
+WORKER = Path(__file__).parent / "workers" / "three_ways.py"
+
+
+@pytest.mark.slow  # starts jobs
+def test_servers_all_reduce_and_one_process_agree(tmp_path):
+    jobs = {
+        "servers": ("--server_num", "1", "--worker_num", "2"),
+        "all-reduce": ("--nproc_per_node", "2"),
+        "alone": ("--nproc_per_node", "1"),
+    }
+    for kind, processes in jobs.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "fleetx.launch", *processes, WORKER, kind, tmp_path / kind],
+            cwd=tmp_path,
+            env=warm_start.environment(),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    expected = np.load(tmp_path / "alone.0.npz")
+    for name in ("servers.0", "servers.1", "all-reduce.0", "all-reduce.1"):
+        same(np.load(tmp_path / f"{name}.npz"), expected, 1e-12)
 
 
 # -- without processes ----------------------------------------------------------------------------
