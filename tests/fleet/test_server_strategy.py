@@ -12,7 +12,7 @@ from fleetx.fleet.paddle_rules.server_config import (
     TrainerRuntimeConfig,
 )
 from fleetx.fleet.paddle_rules.server_strategy import ServerStrategy, StrategyFactory, strategy_of
-from fleetx.fleet.servers.training_mode import server_mode
+from fleetx.techniques.parameter_server import server_mode
 
 MAKERS = {
     "sync": StrategyFactory.create_sync_strategy,

@@ -14,7 +14,7 @@ from torch import nn
 
 import warm_start
 from fleetx.fleet import DistributedStrategy
-from fleetx.fleet.servers.served_model import ServedModel
+from fleetx.fleet.collective.distributed_model import LocalModel
 from fleetx.fleet.session import Fleet
 from waiting import LIMIT
 
@@ -206,7 +206,7 @@ def test_a_wrapped_model_trains_as_the_raw_one() -> None:
 
 def test_a_model_on_servers_is_alike() -> None:
     module = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
-    model = ServedModel(module)
+    model = LocalModel(module)
     model.temperature = 2.0
     assert module.temperature == 2.0
     assert model.module is module

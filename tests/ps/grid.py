@@ -7,7 +7,7 @@
 import test_server_models as models
 import test_server_programs as programs
 
-from fleetx.fleet.servers.training_mode import ServerMode
+from fleetx.ps.modes.server_mode import ServerMode
 
 NUMBERS = [(servers, workers) for servers in (1, 2, 3) for workers in (1, 2, 3)]
 OF_PROGRAMS = ("sgd", "momentum", "adam", "adamw", "adagrad", "rmsprop", "lars", "lamb")

@@ -15,9 +15,9 @@ from programs import STEPS, batch, fresh, joined, network, optimizer, strategy
 from training import make_mode
 
 from fleetx import fleet, static
-from fleetx.fleet.servers.training_mode import ServerMode
 from fleetx.ps.client.client import Client
 from fleetx.ps.client.row_fetcher import RowFetcher
+from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.loader import DataLoader
 from waiting import LIMIT

@@ -13,9 +13,9 @@ from torch import nn
 
 import fleetx
 from fleetx import fleet
-from fleetx.fleet.servers.training_mode import ServerMode
 from fleetx.fleet.session import Fleet
 from fleetx.ps.modes.async_mode import AsyncSettings
+from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.ps.tables.table_spec import InitializerSpec
 
 pytestmark = [

@@ -11,7 +11,7 @@ from jobs import role, run_cases
 from programs import IDS, STEPS, batch, fresh, network, optimizer, strategy
 
 from fleetx import fleet, static
-from fleetx.fleet.servers.training_mode import ServerMode
+from fleetx.ps.modes.server_mode import ServerMode
 
 pytestmark = [
     pytest.mark.slow,  # starts jobs or servers

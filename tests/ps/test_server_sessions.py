@@ -14,8 +14,8 @@ from programs import IDS, batch, fresh, joined, network, optimizer, strategy
 
 import fleetx
 from fleetx import fleet, static
-from fleetx.fleet.servers.training_mode import server_mode
 from fleetx.static.io import load_inference_dir
+from fleetx.techniques.parameter_server import server_mode
 
 pytestmark = [
     pytest.mark.slow,  # starts jobs or servers
@@ -249,7 +249,7 @@ def test_what_servers_cannot_do_is_refused(session):
     loss, _ = network()
     asked = strategy()
     asked.amp = True
-    with pytest.raises(ValueError, match="strategy.amp does not go with parameter servers"):
+    with pytest.raises(ValueError, match="amp scales the loss, but a program sends gradients to"):
         fleet.distributed_optimizer(optimizer("sgd"), asked).minimize(loss)
     with pytest.raises(RuntimeError, match="is for servers"):
         fleet.run_server()

@@ -26,8 +26,8 @@ from fleetx.fleet.collective.observing import observe_session
 from fleetx.fleet.roles.mpi_role_maker import default_role_maker
 from fleetx.fleet.roles.role_maker import RoleMakerBase, UserDefinedRoleMaker
 from fleetx.fleet.saving.session_saving import Saving, watch_exit
-from fleetx.fleet.servers.job import ServerJob, is_server_job, server_techniques
-from fleetx.fleet.servers.served_model import LocalRows
+from fleetx.fleet.servers.job import ServerJob, is_server_job
+from fleetx.fleet.servers.local_rows import LocalRows, OnePair
 from fleetx.fleet.strategy.agreement import how_it_is_trained, what_is_trained, what_was_asked
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
@@ -54,7 +54,7 @@ class Fleet(Composition, Saving):
         self._collective: Any = None  # what minimize made of a program
         self._is_collective = False
         self._servers: ServerJob | None = None  # in a job with parameter servers
-        self._local_rows = LocalRows()
+        self._rows: LocalRows | OnePair = LocalRows()  # of embeddings
         self._util: UtilBase | None = None
         self._eager.end()
         self._eager = self._new_eager()
@@ -100,7 +100,9 @@ class Fleet(Composition, Saving):
         self._is_collective = is_collective or role.is_collective
         self._take_strategy(DistributedStrategy() if strategy is None else strategy)
         self._util = UtilBase(role)
-        self._servers = ServerJob(role) if is_server_job(role) else None
+        if is_server_job(role):
+            self._servers = ServerJob(role)
+            self._rows = self._servers.rows
         if self._is_collective:
             role.connect(
                 timeout_seconds=timeout_seconds,
@@ -184,17 +186,16 @@ class Fleet(Composition, Saving):
             )
         refuse_other_wrappers(model)
         self._role  # noqa: B018 - raises if init was not called
-        if self._servers is not None:
-            return self._servers.model(model, self._strategy)
+        if self.is_server():
+            return model
         comm.meet()
         if comm.is_connected():
             comm.agree_on({"the call": "fleet.distributed_model"}, what_is_trained(model))
-        self._local_rows.take_model(model, self.worker_num())
-        if self._strategy.sync_batch_norm:
+        self._rows.take_model(model, self.worker_num())
+        strategy = self._job().strategy
+        if strategy.sync_batch_norm:
             model = convert_sync_batch_norm(model)
-        return self._eager.model(
-            model, find_unused_parameters=self._strategy.find_unused_parameters
-        )
+        return self._eager.model(model, find_unused_parameters=strategy.find_unused_parameters)
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
         """Return an optimizer that trains on all workers.
@@ -206,19 +207,16 @@ class Fleet(Composition, Saving):
         if strategy is not None:
             self._take_strategy(strategy)
         self._user_optimizer = optimizer
-        if self._servers is not None and isinstance(optimizer, torch.optim.Optimizer):
-            chosen = server_techniques(self, optimizer)
-            self._distributed_optimizer = self._servers.optimizer(optimizer, self._strategy, chosen)
-            return self._distributed_optimizer
-        if self._servers is None:
-            comm.agree_on(what_was_asked("fleet.distributed_optimizer", self._strategy))
+        comm.agree_on(what_was_asked("fleet.distributed_optimizer", self._strategy))
         if isinstance(optimizer, torch.optim.Optimizer):
+            if self.is_server():
+                return optimizer
             comm.meet()
             if comm.is_connected():
                 comm.agree_on(
                     {"the call": "fleet.distributed_optimizer"}, how_it_is_trained(optimizer)
                 )
-            self._local_rows.take_optimizer(optimizer)
+            self._rows.take_optimizer(optimizer)
             if not self._eager.has_models_with(self._job()):
                 raise ValueError(
                     "fleet.distributed_model has already been called with another strategy: give "
@@ -302,7 +300,7 @@ class Fleet(Composition, Saving):
 
     @property
     def _programs(self) -> Any:
-        return self._collective if self._servers is None else self._servers.programs
+        return self._collective
 
     @property
     def _origin_program(self) -> Any:

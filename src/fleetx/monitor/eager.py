@@ -20,6 +20,7 @@ from fleetx.comm import world
 from fleetx.monitor.recorder import Recorder, now
 from fleetx.monitor.samples import samples_in
 from fleetx.monitor.stages import Listened
+from fleetx.step.stages import Update
 from fleetx.step.train_step import TrainStep
 
 Remove = Callable[[], None]
@@ -105,8 +106,17 @@ def _when_backward_ends(callback: Callable[[], None]) -> None:
 
 
 def _listen_to_step(step: TrainStep, recorder: Recorder) -> list[Remove]:
-    began = 0.0
     is_plain = step.is_plain
+    removes = _listen_to_update(step, recorder)
+    step.on_loss = recorder.note_loss
+    removes.append(lambda: setattr(step, "on_loss", None))
+    return removes if is_plain else removes + _listen_to_stages(step, recorder)
+
+
+def _listen_to_update(step: TrainStep, recorder: Recorder) -> list[Remove]:
+    began, is_plain, update = 0.0, step.is_plain, step.update
+    if type(step.updater) is not Update:  # the optimizer's own step may not be called
+        return []
 
     def before(*_: Any) -> None:
         nonlocal began
@@ -117,14 +127,10 @@ def _listen_to_step(step: TrainStep, recorder: Recorder) -> list[Remove]:
         if is_plain:
             recorder.step_ended()
 
-    update = step.update
-    removes = [
+    return [
         update.register_step_pre_hook(before).remove,
         update.register_step_post_hook(after).remove,
     ]
-    step.on_loss = recorder.note_loss
-    removes.append(lambda: setattr(step, "on_loss", None))
-    return removes if is_plain else removes + _listen_to_stages(step, recorder)
 
 
 def _listen_to_stages(step: TrainStep, recorder: Recorder) -> list[Remove]:
@@ -139,15 +145,22 @@ def _listen_to_stages(step: TrainStep, recorder: Recorder) -> list[Remove]:
     def exchanged(began: float, ended: float, *_: Any) -> None:
         recorder.stage("exchange gradients", began, ended)
 
+    def updated(began: float, ended: float, *_: Any) -> None:
+        recorder.stage("update", began, ended)
+
     def synchronised(began: float, ended: float, *_: Any) -> None:
         recorder.stage("exchange parameters", began, ended)
         recorder.step_ended()
 
-    own = {name: getattr(step, name) for name in ("precision", "grad_sync", "param_sync")}
+    own = {
+        name: getattr(step, name) for name in ("precision", "grad_sync", "updater", "param_sync")
+    }
     step.precision = Listened(own["precision"], {"usable": checked})  # type: ignore[assignment]
     step.grad_sync = Listened(  # type: ignore[assignment]
         own["grad_sync"], {"collect": collected, "exchange": exchanged}
     )
+    if type(step.updater) is not Update:
+        step.updater = Listened(own["updater"], {"apply": updated})  # type: ignore[assignment]
     step.param_sync = Listened(  # type: ignore[assignment]
         own["param_sync"], {"after_update": synchronised}
     )
@@ -157,34 +170,3 @@ def _listen_to_stages(step: TrainStep, recorder: Recorder) -> list[Remove]:
             setattr(step, name, stage)
 
     return [restore]
-
-
-class ServedTarget:
-    """An optimizer whose update runs on parameter servers, and its model."""
-
-    def __init__(self, optimizer: Any, model: nn.Module | None) -> None:
-        self._optimizer = weakref.ref(optimizer)
-        self._model = None if model is None else weakref.ref(model)
-
-    def attach(self, recorder: Recorder) -> list[Remove]:
-        """Begin to tell a recorder; return what ends it."""
-        optimizer = self._optimizer()
-        if optimizer is None:
-            return []
-        model = None if self._model is None else self._model()
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-
-        def stepped(began: float, ended: float, *_: Any) -> None:
-            recorder.stage("exchange with servers", began, ended)
-            recorder.step_ended()
-
-        own = optimizer.servers
-        optimizer.servers = Listened(own, {"step": stepped})
-        optimizer.on_loss = recorder.note_loss
-        removes = [] if model is None else listen_to_model(model, recorder)
-        removes += _listen_to_backward(parameters, recorder, waits=False)
-
-        def restore() -> None:
-            optimizer.servers, optimizer.on_loss = own, None
-
-        return [*removes, restore]

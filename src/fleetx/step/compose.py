@@ -22,18 +22,16 @@ from fleetx.step.train_step import TrainStep
 
 
 def choose(job: Job) -> list[Technique[Any]]:
-    """Return the techniques that the job's strategy switches on, in the order of composition.
+    """Return the techniques that change the job's step, in the order of composition: those that
+    its strategy switches on, and those that its processes bring with them.
 
     Raises ValueError if two cannot go together or one cannot act.
     """
-    chosen = [kind(job) for kind in known() if kind.is_on(job.strategy)]
+    chosen = [kind(job) for kind in known() if kind.acts_in(job)]
     for first, second in combinations(chosen, 2):
         reason = conflict(first, second)
         if reason is not None:
-            raise ValueError(
-                f"the strategy switches on {first.name} and {second.name}, but {reason}: "
-                f"switch off {first.name} or {second.name}."
-            )
+            raise ValueError(_refusal((first, second), reason))
     for technique in chosen:
         technique.check()
     acting = [t for t in chosen if job.workers > 1 or not t.needs_workers]
@@ -46,11 +44,22 @@ def choose(job: Job) -> list[Technique[Any]]:
 
 def conflict(first: Technique[Any], second: Technique[Any]) -> str | None:
     """Return why two techniques do not go together, as a clause; None if they do."""
-    shared = first.replaces & second.replaces
+    shared = first.replaces & second.replaces - first.relocates - second.relocates
     if shared:
         stages = " and ".join(f"{stage}" for stage in sorted(shared))
         return f"both replace the step's {stages}"
     return first.refuses.get(second.name) or second.refuses.get(first.name)
+
+
+def _refusal(pair: tuple[Technique[Any], Technique[Any]], reason: str) -> str:
+    """Return the sentence that refuses two techniques: who asked for them, why not, the way out."""
+    names = [technique.name for technique in pair if not technique.because[0]]
+    others = [technique.because for technique in pair if technique.because[0]]
+    asked = " and ".join(
+        [f"the strategy switches on {' and '.join(names)}", *(a for a, _ in others)]
+    )
+    ways = ", or ".join([f"switch off {' or '.join(names)}", *(way for _, way in others)])
+    return f"{asked}, but {reason}: {ways}."
 
 
 @contextmanager

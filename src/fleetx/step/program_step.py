@@ -55,6 +55,9 @@ class ProgramStep(FixedSlots):
     """The technique that put it there, and its settings as JSON."""
     exchange: GradientExchange | None = None
     """How gradients that are summed during backward travel."""
+    starts: Callable[[Program], None] | None = None
+    """Writes into the startup program that all workers start with the same values; None: there is
+    one worker, or they get them elsewhere."""
     update_condition: str | None = None
     """The boolean variable that tells in which runs parameters are updated; None: in all."""
     parameter_average: ParameterAverage | None = None

@@ -13,12 +13,13 @@ is in `state_dict`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 Parameters = Mapping[str, torch.Tensor]
 
@@ -44,9 +45,6 @@ class Guard(Protocol):
 
     def agree(self) -> None:
         """Stop on all workers if one of them has found something; all must call it."""
-
-    def stop_alone(self, rank: int) -> None:
-        """Stop if this worker has found something."""
 
 
 class _Stateless:
@@ -79,10 +77,13 @@ class Precision(_Stateless):
         used."""
         return False
 
-    def usable(self, parameters: Parameters, *, agreed: bool) -> bool:
+    def usable(
+        self, parameters: Parameters, *, agreed: bool, others: Sequence[torch.Tensor] = ()
+    ) -> bool:
         """Tell whether the gradients can be used; all workers get one answer.
 
-        `agreed`: all workers have the same gradients already, so none has to be asked.
+        `agreed`: all workers have the same gradients already, so none has to be asked. `others`
+        are gradients beside those of the parameters.
         """
         return True
 
@@ -116,11 +117,27 @@ class GradientSync(_Stateless):
     def exchange(self, parameters: Parameters) -> None:
         """Make the gradients those to update with."""
 
+    def others(self) -> list[torch.Tensor]:
+        """Return gradients that are kept beside those of the parameters, such as those of rows;
+        what changes the gradients of parameters changes these in place."""
+        return []
+
+    def forget(self) -> None:
+        """Forget gradients that are kept beside those of the parameters: the step is skipped."""
+
 
 class LocalGradients(GradientSync):
     """Every worker uses its own gradients."""
 
     during_backward = False
+
+
+class Update(_Stateless):
+    """The optimizer's own step changes the parameters."""
+
+    def apply(self, optimizer: Optimizer) -> None:
+        """Update the parameters by the optimizer."""
+        optimizer.step()
 
 
 class ParameterSync(_Stateless):

@@ -15,10 +15,13 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin
 
+import torch
 from torch.optim import Optimizer
 
+from fleetx.comm import world
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce, GradientExchange
 from fleetx.step.program_step import ProgramStep
+from fleetx.step.servers import JobServers
 from fleetx.step.settings import read
 from fleetx.step.stages import Stage
 from fleetx.step.train_step import TrainStep
@@ -38,6 +41,17 @@ class Job:
     last_bucket_mb: float = 1.0
     bucket_count: int = 0
     """Gradients in a bucket of a program at most; 0 for no limit."""
+    rank: int = 0
+    """The number of this worker."""
+    servers: JobServers | None = None
+    """The job's parameter servers, if it has any."""
+
+    def gather(self, value: int) -> list[int]:
+        """Return the numbers of all workers that wait for each other in a step; all of them must
+        call it together."""
+        if self.servers is not None:
+            return self.servers.gather(value)
+        return [int(each) for each in world.all_gather(torch.tensor(value))]
 
     def exchange(self) -> GradientExchange:
         """Return how gradients are summed over workers; all workers must call it together."""
@@ -89,6 +103,8 @@ class Row:
     """By one worker in an average step, before other techniques' `share_of_bytes`."""
     memory: float | None = 0.0
     """Bytes added (negative: saved) on one worker; None if it depends on the activations."""
+    bytes_received: float = 0.0
+    """From servers in an average step, before other techniques' `share_of_bytes`."""
     short: str = ""
     """What stands for it in the line that announces the step; the technique's name if empty."""
 
@@ -130,11 +146,20 @@ class Technique(Generic[C]):
     numbers: ClassVar[tuple[int, int] | None] = None
     """The numbers of switch and settings in Paddle's distributed_strategy.proto; None: chosen by
     the name."""
+    switch: ClassVar[str] = ""
+    """The switch of a strategy that has it already, with `<switch>_configs`; if empty, strategies
+    get one of the technique's name."""
     replaces: ClassVar[frozenset[Stage]] = frozenset()
+    relocates: ClassVar[frozenset[Stage]] = frozenset()
+    """Stages of `replaces` that it only runs elsewhere: what they compute is up to the script or to
+    other techniques, which may replace them too."""
     wraps: ClassVar[frozenset[Stage]] = frozenset()
     refuses: ClassVar[Mapping[str, str]] = {}
     """Other techniques it cannot be combined with although no stage is claimed twice, with the
     reason as a clause."""
+    because: ClassVar[tuple[str, str]] = ("", "")
+    """What brings it into a job and how to do without it, as clauses, where that is not a switch of
+    the strategy."""
     needs_workers: ClassVar[bool] = False
     """Changes only what is between workers: with a single one there is nothing to do."""
     differs_by_worker: ClassVar[bool] = False
@@ -157,13 +182,18 @@ class Technique(Generic[C]):
     @cached_property
     def config(self) -> C:
         """The technique's settings on the strategy, checked."""
-        values = getattr(self.job.strategy, f"{self.name}_configs", {})
+        values = getattr(self.job.strategy, f"{self.switch or self.name}_configs", {})
         return cast("C", read(self.Config, values))
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
         """Tell whether a strategy asks for this technique."""
         return bool(getattr(strategy, cls.name, False))
+
+    @classmethod
+    def acts_in(cls, job: Job) -> bool:
+        """Tell whether it changes the step of this job: by default if the strategy asks for it."""
+        return cls.is_on(job.strategy)
 
     def check(self) -> None:
         """Raise ValueError, with a sentence that says what to do, if it cannot act in this job."""

@@ -17,7 +17,15 @@ from torch.optim import Optimizer
 
 from fleetx.step.fused_update import fuse_update
 from fleetx.step.slots import FixedSlots
-from fleetx.step.stages import GradientSync, Guard, Memory, Parameters, ParameterSync, Precision
+from fleetx.step.stages import (
+    GradientSync,
+    Guard,
+    Memory,
+    Parameters,
+    ParameterSync,
+    Precision,
+    Update,
+)
 
 
 class TrainStep(FixedSlots):
@@ -29,6 +37,7 @@ class TrainStep(FixedSlots):
         self.precision = Precision()
         self.memory = Memory()
         self.grad_sync = GradientSync()
+        self.updater = Update()
         self.param_sync = ParameterSync()
         self.clip: Callable[[Parameters], None] | None = None
         """Bounds the gradients before an update."""
@@ -51,14 +60,20 @@ class TrainStep(FixedSlots):
         return (
             type(self.precision) is Precision
             and type(self.grad_sync) is GradientSync
+            and type(self.updater) is Update
             and type(self.param_sync) is ParameterSync
             and self.clip is None
             and self.guard is None
         )
 
     @property
+    def model(self) -> nn.Module | None:
+        """The model that is trained, if it is known."""
+        return self._model
+
+    @property
     def update(self) -> Optimizer:
-        """The optimizer that changes the parameters."""
+        """The optimizer that changes the parameters, or says how they are changed elsewhere."""
         if self._optimizer is None:
             raise RuntimeError("call fleet.distributed_optimizer(optimizer) first.")
         return self._optimizer
@@ -134,11 +149,15 @@ class TrainStep(FixedSlots):
                 self.guard.forget()
             elif not self.param_sync.trains_alone:
                 self.guard.agree()
-        if self.precision.usable(self.parameters, agreed=self.grad_sync.during_backward):
+        if self.precision.usable(
+            self.parameters, agreed=self.grad_sync.during_backward, others=self.grad_sync.others()
+        ):
             self.grad_sync.exchange(self.parameters)
             if self.clip is not None:
                 self.clip(self.parameters)
-            self.update.step()
+            self.updater.apply(self.update)
+        else:
+            self.grad_sync.forget()
         self.param_sync.after_update(self._tensors, loss)
         # Workers that train alone hear of it where they meet.
         if self.guard is not None and self.param_sync.trains_alone and not self.param_sync.behind:
@@ -156,5 +175,5 @@ class TrainStep(FixedSlots):
                 stage.load_state_dict(state[name])
 
     def _stages(self) -> list[tuple[str, Any]]:
-        names = ("precision", "memory", "grad_sync", "param_sync")
+        names = ("precision", "memory", "grad_sync", "updater", "param_sync")
         return [(name, getattr(self, name)) for name in names]

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fleetx import comm, torch_private
+from fleetx import torch_private
 from fleetx.kernels.loss_scale import all_finite, follow_overflow
 from fleetx.static.half_precision import half_type, made_for
 from fleetx.static.mixed_precision import (
@@ -171,8 +171,10 @@ class MixedPrecision(Precision):
     and all that the pass reaches is divided, so that nothing depends on the way of a gradient.
     """
 
-    def __init__(self, config: MixedPrecisionRules) -> None:
+    def __init__(self, config: MixedPrecisionRules, gather: Callable[[int], list[int]]) -> None:
+        """`gather` returns the numbers of all workers that wait for each other in a step."""
         self.config = config
+        self._gather = gather
         rules = config.scaling
         self.scale = torch.tensor([rules.init_loss_scaling], dtype=torch.float32)
         self.good_steps = torch.zeros(1, dtype=torch.int32)
@@ -364,15 +366,18 @@ class MixedPrecision(Precision):
         """Tell whether a smaller scale may still help against an overflow."""
         return self.config.scaling.is_on and self.scale.item() > 1.0
 
-    def usable(self, parameters: Parameters, *, agreed: bool) -> bool:
+    def usable(
+        self, parameters: Parameters, *, agreed: bool, others: Sequence[Tensor] = ()
+    ) -> bool:
         """Tell whether all gradients are finite on all workers, and adapt the scale."""
         rules = self.config.scaling
         if not rules.is_on:
             return True
         self._keeps_unscaled = False
-        overflow = not all_finite([p.grad for p in parameters.values() if p.grad is not None])
-        if not agreed and comm.is_connected():
-            overflow = bool(comm.all_reduce(torch.tensor([int(overflow)]), "max").item())
+        gradients = [p.grad for p in parameters.values() if p.grad is not None]
+        overflow = not all_finite([*gradients, *others])
+        if not agreed:
+            overflow = any(self._gather(int(overflow)))
         if rules.use_dynamic_loss_scaling:
             follow_overflow(
                 self.scale, self.good_steps, self.bad_steps, overflow=overflow, **rules.rules()
@@ -449,9 +454,19 @@ class Amp(Technique[Config]):
                 )
         self.config.rules()
 
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse a loss scale in a program whose gradients go to servers as they are."""
+        is_program = not isinstance(optimizer, torch.optim.Optimizer)
+        if is_program and self.job.servers is not None and self.config.rules().scaling.is_on:
+            raise ValueError(
+                "amp scales the loss, but a program sends gradients to parameter servers as the "
+                "backward pass leaves them, scaled: set strategy.amp_configs = "
+                "{'dtype': 'bfloat16'}, which needs no loss scale, or switch off amp."
+            )
+
     def change_step(self, step: TrainStep) -> None:
         """Put the precision into a step."""
-        step.precision = MixedPrecision(self.config.rules())
+        step.precision = MixedPrecision(self.config.rules(), self.job.gather)
 
     def change_program(self, step: ProgramStep) -> None:
         """Let `minimize` cast ops, scale the loss and skip steps that overflow."""

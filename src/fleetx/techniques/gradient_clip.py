@@ -45,6 +45,8 @@ class Clip:
     norm_type: float = 2.0
     value: float = 0.0
     """The largest magnitude of an element; 0 for none."""
+    epsilon: float = 1e-6
+    """Added to the norm that is divided by, as torch does."""
     last_norm: Tensor | None = None
     """The norm before the last clip, on the device of the gradients."""
 
@@ -62,7 +64,7 @@ class Clip:
         first = norms[0]
         together = torch.stack([norm.to(first.device, first.dtype) for norm in norms])
         self.last_norm = torch.linalg.vector_norm(together, self.norm_type)
-        factor = (self.norm / (self.last_norm + 1e-6)).clamp(max=1.0)
+        factor = (self.norm / (self.last_norm + self.epsilon)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(factor.to(gradient.device))
 
@@ -101,6 +103,23 @@ class GradientClip(Technique[Config]):
                 f"gradient_clip clips by norm or by value, but gradient_clip_configs has norm="
                 f"{norm:g} and value={value:g}: set one of them, for example "
                 "strategy.gradient_clip_configs = {'norm': 1.0}."
+            )
+        if self.job.servers is not None:
+            self._check_servers(self.job.servers.mode.kind)
+
+    def _check_servers(self, kind: str) -> None:
+        """Refuse what is no clip of the mean gradient there, or not one that servers know."""
+        if kind != "sync":
+            raise ValueError(
+                f"gradient_clip clips the mean of all workers' gradients, but there is none in "
+                f"{kind} training with parameter servers, where workers do not wait for each "
+                "other: set strategy.a_sync = False, or switch off gradient_clip."
+            )
+        norm_type = self.config.norm_type
+        if self.config.norm and norm_type != 2.0:
+            raise ValueError(
+                f"gradient_clip_configs has norm_type={norm_type:g}, but parameter servers clip "
+                "by the Euclidean norm: set norm_type to 2."
             )
 
     def check_optimizer(self, optimizer: Any) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from fleetx.comm import world
 from fleetx.static.operator import OpRole
 from fleetx.static.program import Program
 from fleetx.step.gradient_sync import AfterBackward
@@ -47,8 +46,17 @@ class MergedGradients(GradientSync):
 
     during_backward = False
 
-    def __init__(self, inner: GradientSync, k_steps: int, *, avg: bool) -> None:
+    def __init__(
+        self,
+        inner: GradientSync,
+        k_steps: int,
+        *,
+        avg: bool,
+        gather: Callable[[int], list[int]],
+    ) -> None:
+        """`gather` returns the numbers of all workers that wait for each other in a step."""
         self.inner = inner
+        self._gather = gather
         self._k_steps = k_steps
         self._avg = avg
         self._count = 0
@@ -109,7 +117,7 @@ class MergedGradients(GradientSync):
         Workers that exchange gradients may have collected different numbers of steps: each has
         the share that makes their mean the one over all steps of all workers.
         """
-        counts = [int(n) for n in world.all_gather(torch.tensor(self._count))]
+        counts = self._gather(self._count)
         if not any(counts):
             return False
         is_local = isinstance(self.inner, LocalGradients)
@@ -118,6 +126,9 @@ class MergedGradients(GradientSync):
         return self.inner.collect(parameters)
 
     def _give_back(self, parameters: Parameters, divisor: float) -> None:
+        if self._avg:
+            for gradient in self.inner.others():
+                gradient.div_(divisor)
         for name, parameter in parameters.items():
             merged = self._merged.pop(name, None)
             if merged is not None:
@@ -136,6 +147,14 @@ class MergedGradients(GradientSync):
     def exchange(self, parameters: Parameters) -> None:
         """Exchange the merged gradients."""
         self.inner.exchange(parameters)
+
+    def others(self) -> list[torch.Tensor]:
+        """Return what the inner exchange keeps."""
+        return self.inner.others()
+
+    def forget(self) -> None:
+        """Forget what the inner exchange keeps."""
+        self.inner.forget()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what has been collected so far."""
@@ -173,12 +192,23 @@ class GradientMerge(Technique[Config]):
                 "strategy.gradient_merge_configs = {'k_steps': 4}, or switch it off."
             )
 
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse programs whose updates run on servers."""
+        if self.job.servers is not None and not isinstance(optimizer, torch.optim.Optimizer):
+            raise ValueError(
+                "gradient_merge lets a program update in every k-th run, but a program with "
+                "parameter servers sends its gradients in every run: switch off gradient_merge "
+                "and feed batches of k times the size, or train a torch.nn.Module."
+            )
+
     def change_step(self, step: TrainStep) -> None:
         """Collect in front of the exchange; a plain one follows backward instead of joining it."""
         inner = step.grad_sync
         if type(inner) is GradientSync and self.job.workers > 1:
             inner = AfterBackward(self.job.exchange())
-        merged = MergedGradients(inner, self.config.k_steps, avg=self.config.avg)
+        merged = MergedGradients(
+            inner, self.config.k_steps, avg=self.config.avg, gather=self.job.gather
+        )
         step.grad_sync = merged
         step.when_named.append(merged.watch)
 

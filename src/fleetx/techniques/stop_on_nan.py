@@ -21,7 +21,7 @@ from fleetx.static.dtypes import is_floating
 from fleetx.static.errors import NotFiniteError
 from fleetx.static.operator import OpRole
 from fleetx.static.ops.stop_on_nan import ADVICE
-from fleetx.static.program import Program, program_guard
+from fleetx.static.program import Program, program_guard, writes_of
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.stages import Parameters, Stage
@@ -34,7 +34,9 @@ _LOSS = 1  # the number of the loss; parameters follow
 class NanGuard:
     """Notes the first loss or gradient of this worker that is infinite or NaN."""
 
-    def __init__(self) -> None:
+    def __init__(self, alone_as: int | None = None) -> None:
+        """`alone_as` is the number of a worker that stops by itself, without asking others."""
+        self._alone_as = alone_as
         self._names: list[str] = []
         self._hooked: set[int] = set()
         self._totals: dict[str, Tensor] = {}
@@ -77,16 +79,15 @@ class NanGuard:
 
     def agree(self) -> None:
         """Stop on all workers if one of them has found something; all must call it."""
+        if self._alone_as is not None:
+            if self._first is not None:
+                self._stop(self._first[0], self._alone_as, self._first[1])
+            return
         own = torch.tensor(self._first or (0, 0))
         found = [(int(step), rank, int(number)) for rank, (step, number) in _gathered(own)]
         found = [each for each in found if each[2]]
         if found:
             self._stop(*min(found))
-
-    def stop_alone(self, rank: int) -> None:
-        """Stop if this worker has found something."""
-        if self._first is not None:
-            self._stop(self._first[0], rank, self._first[1])
 
     def _stop(self, step: int, rank: int, number: int) -> None:
         self.forget()
@@ -100,9 +101,16 @@ def _gathered(own: Tensor) -> list[tuple[int, list[int]]]:
     return list(enumerate(each.tolist() for each in world.all_gather(own)))
 
 
-def _append_check(step: ProgramStep, main: Program, startup: Program, loss: Any) -> None:
+def _append_check(
+    step: ProgramStep, first_worker: int, main: Program, startup: Program, loss: Any
+) -> None:
     block = main.global_block()
-    parameters = [p.name for p in main.all_parameters() if p.trainable and is_floating(p.dtype)]
+    written = {name for op in block.ops for name in writes_of(op)}  # tables on servers are not
+    parameters = [
+        p.name
+        for p in main.all_parameters()
+        if p.trainable and is_floating(p.dtype) and p.name in written
+    ]
     if not parameters:
         return
     average = step.parameter_average
@@ -119,7 +127,7 @@ def _append_check(step: ProgramStep, main: Program, startup: Program, loss: Any)
                 "Due": [] if average is None else list(average.counters),
             },
             outputs={"CountsOut": [counts.name]},
-            attrs={"op_role": OpRole.Optimize},
+            attrs={"first_worker": first_worker, "op_role": OpRole.Optimize},
         )
 
 
@@ -154,13 +162,15 @@ class StopOnNan(Technique[NoSettings]):
         self, step: TrainStep, optimizer: torch.optim.Optimizer
     ) -> torch.optim.Optimizer:
         """Look at gradients from now on; the optimizer stays."""
-        step.guard = NanGuard()
+        # Workers of servers have no group to agree in; the launcher ends those that are left.
+        step.guard = NanGuard(None if self.job.servers is None else self.job.rank)
         step.when_named.append(step.guard.watch)
         return optimizer
 
     def change_program(self, step: ProgramStep) -> None:
         """Append the check behind the update and what other techniques append there."""
-        step.after_update.append(partial(_append_check, step))
+        first_worker = 0 if self.job.servers is None else self.job.rank
+        step.after_update.append(partial(_append_check, step, first_worker))
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of the check."""

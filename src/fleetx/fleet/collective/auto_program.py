@@ -105,7 +105,7 @@ class ProgramSearch:
         fleet._adopt(auto.decide(strategy, facts, measure, check))
         job, _ = fleet._choose(self._optimizer)
         chosen = self._built(job)
-        announce(chosen.explanation)
+        announce(chosen.explanation, job.rank)
         fresh = Scope()
         executor.run(chosen.startup, scope=fresh)
         for name in fresh.local_var_names():

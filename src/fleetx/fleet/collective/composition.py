@@ -13,6 +13,8 @@ from fleetx.fleet.collective.module_training import EagerTraining
 from fleetx.fleet.paddle_rules import selection as paddle_selection
 from fleetx.fleet.roles.identity import Identity
 from fleetx.fleet.roles.role_maker import RoleMakerBase
+from fleetx.fleet.servers.job import ServerJob, TrainingServers
+from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.step.compose import choose
 from fleetx.step.technique import Job, Technique
 
@@ -24,6 +26,7 @@ class Composition(Identity):
 
     _strategy: Any
     _collective: Any
+    _servers: ServerJob | None
     _eager: EagerTraining
     _applied: list[Technique]
     _keeps_graph: bool
@@ -31,8 +34,12 @@ class Composition(Identity):
     def _job(self, strategy: Any = None) -> Job:
         """Return what techniques may know about this job."""
         strategy = self._strategy if strategy is None else strategy
+        servers = None if self._servers is None else TrainingServers(self._servers, strategy)
+        strategy = _switches(strategy)
         return Job(
             strategy=strategy,
+            rank=self.worker_index(),
+            servers=servers,
             workers=self.worker_num(),
             all_reduce=all_reduce_settings(strategy, self._role),
             bucket_mb=strategy.fuse_grad_size_in_MB if strategy.fuse_all_reduce_ops else 1e-6,
@@ -49,7 +56,9 @@ class Composition(Identity):
 
     def _searches(self) -> bool:
         """Tell whether the strategy is still to be found by measuring."""
-        strategy = self._strategy
+        strategy = _switches(self._strategy)
+        if self._servers is not None:
+            return False
         return bool(strategy.auto) and not strategy.localsgd and strategy.auto_applies()
 
     def _adopt(self, strategy: Any) -> None:
@@ -62,7 +71,7 @@ class Composition(Identity):
         The strategies of the package `paddle` drop what Paddle would drop, with a warning.
         """
         final, self._keeps_graph = self._strategy, True
-        if final.drops_conflicts and optimizer is not None:
+        if _switches(final).drops_conflicts and optimizer is not None:
             names, self._keeps_graph = paddle_selection.select(
                 final, optimizer, self.worker_num(), logger.warning
             )
@@ -93,7 +102,9 @@ class Composition(Identity):
     def _final_strategy(self) -> Any:
         """Return the strategy that is followed: a copy with switches off that were dropped."""
         self._role  # noqa: B018 - raises if init was not called
-        applied = [technique.job.strategy for technique in self._applied]
+        applied = [
+            t.job.strategy for t in self._applied if _switches(self._strategy) is self._strategy
+        ]
         return copy.deepcopy(applied[0] if applied else self._strategy)
 
     def _get_applied_meta_list(self) -> list[str]:
@@ -106,8 +117,13 @@ class Composition(Identity):
 
     def _get_applied_graph_list(self) -> list[str]:
         """Return Paddle's name for a graph that is run as a whole, if `minimize` made one."""
-        has_program = self._collective is not None
+        has_program = self._collective is not None and self._servers is None
         return [paddle_selection.GRAPH] if has_program and self._keeps_graph else []
+
+
+def _switches(strategy: Any) -> DistributedStrategy:
+    """Return the switches of a strategy; one that only says how servers train has none on."""
+    return strategy if hasattr(strategy, "drops_conflicts") else DistributedStrategy()
 
 
 def all_reduce_settings(strategy: Any, role: RoleMakerBase) -> AllReduceSettings:

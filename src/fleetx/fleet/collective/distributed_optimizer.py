@@ -104,9 +104,9 @@ class DistributedOptimizer(WrappedOptimizer):
         self._watches: list[GradientWatch] | None = None
         self._groups = len(self.param_groups)
         self._saw_backward = False
-        first = next((p for g in self.param_groups for p in g["params"] if p.requires_grad), None)
-        if first is not None:
-            first.register_post_accumulate_grad_hook(self._note_backward)
+        self._noted: torch.Tensor | None = None  # a parameter whose gradient tells of backward
+        self._watch_backward(train_step.parameters)
+        train_step.when_named.append(self._watch_backward)
 
     def take_step(self, train_step: TrainStep) -> None:
         """Run another step from now on, on the same parameter groups."""
@@ -123,6 +123,12 @@ class DistributedOptimizer(WrappedOptimizer):
             self._watches = self._find_watches()
         for watch in self._watches:
             watch.check()
+
+    def _watch_backward(self, parameters: dict[str, torch.Tensor]) -> None:
+        first = next((p for p in parameters.values() if p.requires_grad), None)
+        if first is not None and first is not self._noted:
+            self._noted = first
+            first.register_post_accumulate_grad_hook(self._note_backward)
 
     def _note_backward(self, _: torch.Tensor) -> None:
         self._saw_backward = True

@@ -14,7 +14,6 @@ from math import prod
 
 from torch import Tensor
 
-from fleetx.comm import world
 from fleetx.static.dtypes import VarType
 from fleetx.static.place import usual_device
 from fleetx.static.program import Program
@@ -40,8 +39,7 @@ class Explanation:
         for row in self.rows:
             stage = "" if row.stage == last else str(row.stage)
             last = row.stage
-            sent = size(row.bytes_sent) if row.bytes_sent else "-"
-            rows.append((stage, row.technique, row.settings, sent, memory(row.memory)))
+            rows.append((stage, row.technique, row.settings, travels(row), memory(row.memory)))
         headings = ("stage", "technique", "settings", "sent/step", "memory")
         title = f"the training step, {self.workers} worker(s)"
         return draw(title, headings, rows, right=headings[3:])
@@ -74,6 +72,13 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
+def travels(row: Row) -> str:
+    """Return what a row sends, or gets from servers, as people read it."""
+    if row.bytes_received and not row.bytes_sent:
+        return f"gets {size(row.bytes_received)}"
+    return size(row.bytes_sent) if row.bytes_sent else "-"
+
+
 def memory(change: float | None) -> str:
     """Return what a technique adds to memory or saves, as people read it."""
     if change is None:
@@ -83,7 +88,7 @@ def memory(change: float | None) -> str:
 
 def explain(job: Job, techniques: Sequence[Technique], sizes: Sizes, optimizer: str) -> Explanation:
     """Return the rows of the step that these techniques make."""
-    replaced = {stage for t in techniques for stage in t.replaces}
+    replaced = {stage for t in techniques for stage in t.replaces - t.relocates}
     rows = [row for row in _plain(job, sizes, optimizer) if row.stage not in replaced]
     rows += [row for technique in techniques for row in technique.rows(sizes)]
     share = 1.0
@@ -91,9 +96,11 @@ def explain(job: Job, techniques: Sequence[Technique], sizes: Sizes, optimizer: 
         share *= technique.share_of_bytes()
     order = list(Stage)
     rows.sort(key=lambda row: order.index(row.stage))
-    return Explanation(
-        tuple(replace(row, bytes_sent=row.bytes_sent * share) for row in rows), job.workers
-    )
+    shared = [
+        replace(row, bytes_sent=row.bytes_sent * share, bytes_received=row.bytes_received * share)
+        for row in rows
+    ]
+    return Explanation(tuple(shared), job.workers)
 
 
 def _plain(job: Job, sizes: Sizes, optimizer: str) -> list[Row]:
@@ -144,8 +151,8 @@ def program_sizes(program: Program) -> Sizes:
     )
 
 
-def announce(explanation: Explanation) -> None:
+def announce(explanation: Explanation, rank: int) -> None:
     """Say on rank 0, in one line, how training goes, unless it is plain and on one worker."""
     is_plain = explanation.workers == 1 and explanation.is_plain
-    if world.rank() == 0 and not is_plain:
+    if rank == 0 and not is_plain:
         print(explanation.short(), file=sys.stderr, flush=True)

@@ -150,7 +150,7 @@ class EagerTraining:
             explanation = _explained(pair)
             observe_step(pair.step, pair.model, explanation)
             if pair.model is not None:
-                announce(explanation)
+                announce(explanation, pair.job.rank)
 
     def explanation(self) -> Explanation:
         """Return the composed step of the last model and optimizer."""

@@ -11,11 +11,10 @@ from typing import Any
 
 from torch import nn
 
-from fleetx.fleet.collective.explain import Explanation, memory, size
+from fleetx.fleet.collective.explain import Explanation, memory, travels
 from fleetx.fleet.roles.role_maker import RoleMakerBase
-from fleetx.fleet.servers.training_mode import ServerMode
 from fleetx.monitor import run
-from fleetx.monitor.eager import EagerTarget, ServedTarget
+from fleetx.monitor.eager import EagerTarget
 from fleetx.monitor.programs import ProgramTarget
 from fleetx.monitor.targets import targets
 from fleetx.static.program import Program
@@ -47,32 +46,14 @@ def observe_program(program: Program, loss: str, explanation: Explanation) -> No
     run.describe(_rows(explanation))
 
 
-def observe_server_program(program: Program, loss: str, mode: ServerMode) -> None:
-    """Name a training program of a job with parameter servers."""
-    targets.add(id(program), ProgramTarget(program, loss))
-    run.describe(_server_rows(mode))
-
-
-def observe_served(optimizer: Any, model: nn.Module, mode: ServerMode) -> None:
-    """Name a model that trains with parameter servers."""
-    targets.add(id(optimizer), ServedTarget(optimizer, model))
-    run.describe(_server_rows(mode))
-
-
 def _rows(explanation: Explanation) -> Sequence[dict[str, Any]]:
     return [
         {
             "stage": str(row.stage),
             "technique": row.technique,
             "settings": row.settings,
-            "sent": size(row.bytes_sent) if row.bytes_sent else "-",
+            "sent": travels(row),
             "memory": memory(row.memory),
         }
         for row in explanation.rows
     ]
-
-
-def _server_rows(mode: ServerMode) -> Sequence[dict[str, Any]]:
-    every = f", every {mode.k_steps} steps" if mode.kind == "geo" else ""
-    row = {"technique": "parameter servers", "settings": mode.kind + every}
-    return [{"stage": stage, **row} for stage in ("grad_sync", "update", "param_sync")]

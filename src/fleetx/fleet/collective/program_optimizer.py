@@ -10,7 +10,6 @@ from fleetx.fleet.collective.explain import announce
 from fleetx.fleet.collective.observing import observe_program
 from fleetx.fleet.collective.program_writing import write_step
 from fleetx.fleet.paddle_rules.server_auto import with_mode
-from fleetx.fleet.servers.job import server_techniques
 from fleetx.static.program import default_startup_program
 
 if TYPE_CHECKING:
@@ -42,18 +41,16 @@ class StaticDistributedOptimizer:
         more = {"parameter_list": parameter_list, "no_grad_set": no_grad_set}
         if fleet._servers is not None:
             fleet._adopt(with_mode(fleet._strategy, self.inner, loss.block.program))
-            chosen = server_techniques(fleet, self.inner)
-            return fleet._servers.minimize(
-                self.inner, loss, startup, fleet._strategy, chosen, **more
-            )
         search = None
         if fleet._searches():
             search = ProgramSearch(fleet, self.inner, loss, startup, more)
         job, techniques = fleet._choose(self.inner)
         result, fleet._collective = write_step(self.inner, loss, startup, job, techniques, **more)
+        if fleet.is_server():
+            return result
         observe_program(loss.block.program, loss.name, fleet._collective.explanation)
         if search is None:
-            announce(fleet._collective.explanation)
+            announce(fleet._collective.explanation, job.rank)
         else:
             loss.block.program.binding.first_run = search.decide
         return result

@@ -45,6 +45,8 @@ def write_step(
     main, strategy = loss.block.program, job.strategy
     rings = max(1, strategy.nccl_comm_num)
     step = ProgramStep(optimizer, None)
+    if job.workers > 1:
+        step.starts = partial(_start_equal, rings=rings)
     if job.workers > 1 and not getattr(optimizer, "exchanges_gradients", False):
         step.synchronise = partial(insert_all_reduce, workers=job.workers, rings=rings)
         if comm.is_connected():
@@ -57,12 +59,17 @@ def write_step(
         step.synchronise(main, result[1])
     for append in step.after_update:
         append(main, startup, loss)
-    if job.workers > 1:
-        names = [v.name for v in startup.global_block().vars.values() if v.persistable]
-        insert_broadcast(startup, names, rings)
+    if step.starts is not None:
+        step.starts(startup)
         if strategy.sync_batch_norm:
             use_sync_batch_norm(main)
         main.binding.gradient_exchange = step.exchange
     explanation = explain(job, techniques, program_sizes(main), type(optimizer).__name__)
     programs = CollectivePrograms(main, origin, startup, explanation, step.parameter_average)
     return result, programs
+
+
+def _start_equal(startup: Program, rings: int) -> None:
+    """Write the broadcast of rank 0's values."""
+    names = [v.name for v in startup.global_block().vars.values() if v.persistable]
+    insert_broadcast(startup, names, rings)

@@ -16,8 +16,8 @@ from fleetx.fleet.paddle_rules.server_config import (
     ServerRuntimeConfig,
     TrainerRuntimeConfig,
 )
-from fleetx.fleet.servers.training_mode import ServerMode
 from fleetx.ps.modes.async_mode import AsyncSettings
+from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.runtime import environment
 from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
 

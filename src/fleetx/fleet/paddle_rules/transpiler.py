@@ -79,7 +79,8 @@ class DistributeTranspiler:
         self._servers, self._trainers = pservers.split(","), trainers
         role = UserDefinedRoleMaker(trainer_id, Role.WORKER, trainers, self._servers)
         self._job = ServerJob(role)
-        self._job.write_programs(main, startup, main.binding.updated_by, strategy_of(config))
+        mode = strategy_of(config).server_mode()
+        self._job.write_programs(main, startup, main.binding.updated_by, mode)
         self._main = main
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:

@@ -78,7 +78,7 @@ class Saving(Identity):
         from fleetx.static import io
 
         if self._servers is not None:
-            self._servers.save_persistables(executor, dirname, main_program)
+            self._servers.save_persistables(executor, dirname, main_program, self._collective)
             return
         self._warn_if_apart("fleet.save_persistables")
         if main_program is None and self._collective is not None:
@@ -104,6 +104,7 @@ class Saving(Identity):
                 feeded_var_names or [],
                 [] if target_vars is None else target_vars,
                 main_program,
+                self._collective,
                 export_for_deployment=export_for_deployment,
             )
         self._warn_if_apart("fleet.save_inference_model")
@@ -196,10 +197,7 @@ class Saving(Identity):
         return {name: value for name, value in states.items() if name not in parts}
 
     def _variable(self, name: str) -> Any:
-        programs = self._collective if self._servers is None else self._servers.programs
-        if programs is None:
-            raise RuntimeError("there is no program to save yet: call minimize() first.")
-        return programs.origin.global_block().var(name)
+        return self._program_to_save(None).global_block().var(name)
 
     def _program_to_save(self, program: Any) -> Any:
         if program is not None:

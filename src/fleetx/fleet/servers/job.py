@@ -1,8 +1,8 @@
 """A session's part in a job with parameter servers.
 
-The session hands over to it when the role says so: programs are rewritten for workers, servers
-serve, and models of PyTorch train with tables on servers. Both kinds of workers have one client and
-one mode; see `server_link` for programs and `server_model` for modules.
+The session hands over to it when the role says so: servers serve, workers connect, and tables are
+saved and loaded. How a step trains with servers is the technique `parameter_server`, which is given
+a `TrainingServers`; programs are rewritten here for it. Programs and modules have one client.
 """
 
 from __future__ import annotations
@@ -10,42 +10,28 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-import torch
-from torch import nn
-
-from fleetx.fleet.collective.observing import observe_server_program
 from fleetx.fleet.roles.role_maker import RoleMakerBase
 from fleetx.fleet.roles.worker_group import WorkerGroup
+from fleetx.fleet.servers.local_rows import OnePair
 from fleetx.fleet.servers.program_link import ServerLink
 from fleetx.fleet.servers.program_tables import ProgramTables, find_tables
-from fleetx.fleet.servers.served_model import EagerServers
-from fleetx.fleet.servers.training_mode import ServerMode, server_mode
 from fleetx.fleet.servers.worker_program import server_programs, write_worker
-from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.kernels import native
 from fleetx.ps.client.client import Client, ClientSettings
 from fleetx.ps.modes.mode import Mode
+from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.ps.server.server import run_server
 from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.snapshots import Durability
 from fleetx.ps.tables.first_values import SERVERS
 from fleetx.ps.wire.security import JobKeys
 from fleetx.static.program import Program
-from fleetx.step.compose import compose_program
-from fleetx.step.program_step import ProgramStep
-from fleetx.step.technique import Technique
-
-if TYPE_CHECKING:
-    from fleetx.fleet.session import Fleet
+from fleetx.techniques.parameter_server import server_mode
 
 _log = logging.getLogger("fleetx.fleet")
-
-
-# Techniques that leave the exchange of gradients alone, for modules and for programs.
-_FOR_MODULES = ("lars", "lamb", "stop_on_nan")
-_FOR_PROGRAMS = ("lars", "lamb", "recompute")
 
 
 def is_server_job(role: RoleMakerBase) -> bool:
@@ -53,30 +39,41 @@ def is_server_job(role: RoleMakerBase) -> bool:
     return not role.is_collective and not role.is_non_distributed() and role.server_num() > 0
 
 
-def server_techniques(fleet: Fleet, optimizer: Any) -> list[Technique]:
-    """Return the techniques that the session's strategy switches on; refuse those that need
-    workers to exchange gradients among themselves."""
-    if not isinstance(fleet._strategy, DistributedStrategy):
-        return []
-    _, found = fleet._choose(optimizer)
-    of_module = isinstance(optimizer, torch.optim.Optimizer)
-    if not of_module and not fleet._strategy.was_set("stop_on_nan"):
-        found = [each for each in found if each.name != "stop_on_nan"]  # the default of a terminal
-    allowed = _FOR_MODULES if of_module else _FOR_PROGRAMS
-    wrong = [technique.name for technique in found if technique.name not in allowed]
-    if wrong:
-        raise ValueError(
-            f"strategy.{wrong[0]} does not go with parameter servers, which {', '.join(allowed)} "
-            "do: switch it off, or use fleet.init(is_collective=True)."
-        )
-    return found
+@dataclass(frozen=True)
+class TrainingServers:
+    """The servers of a job as techniques see them, by a strategy: a `step.servers.JobServers`."""
 
+    job: ServerJob
+    strategy: Any
 
-class ServerPrograms:
-    """The programs of one process."""
+    @property
+    def mode(self) -> ServerMode:
+        """How workers train with them."""
+        return server_mode(self.strategy)
 
-    def __init__(self, main: Program, startup: Program, origin: Program) -> None:
-        self.main, self.startup, self.origin = main, startup, origin
+    @property
+    def count(self) -> int:
+        """The number of servers."""
+        return self.job.count
+
+    def client(self) -> Client:
+        """Return the connection to all servers."""
+        return self.job.client()
+
+    def begin(self, mode: Mode) -> None:
+        """Take what a model trains with, to save and to stop by."""
+        self.job.take_mode(mode)
+
+    def gather(self, value: int) -> list[int]:
+        """Return the numbers of all workers in synchronous training, otherwise this one's."""
+        if self.mode.kind != "sync":
+            return [value]
+        notes = self.job.client().gather({"action": "a step", "value": value})
+        return [notes[worker]["value"] for worker in sorted(notes)]
+
+    def write_programs(self, main: Program, startup: Program, optimizer: Any) -> ProgramTables:
+        """Rewrite programs that `minimize` has completed for the role of this process."""
+        return self.job.write_programs(main, startup, optimizer, self.mode)
 
 
 class ServerJob:
@@ -90,36 +87,21 @@ class ServerJob:
         self._is_ready = False  # whether init_worker was called
         self._link: ServerLink | None = None
         self._load_from: str | None = None
-        self.programs: ServerPrograms | None = None
-        self.eager = EagerServers()
+        self._model_mode: Mode | None = None
+        self.rows = OnePair()
+
+    @property
+    def count(self) -> int:
+        """The number of servers."""
+        return self._role.server_num()
 
     # -- programs ---------------------------------------------------------------------
-    def minimize(
-        self,
-        optimizer: Any,
-        loss: Any,
-        startup: Program,
-        strategy: Any,
-        techniques: Sequence[Technique],
-        **more: Any,
-    ) -> Any:
-        """Complete a program and rewrite it; return what the optimizer's `minimize` returns."""
-        step = ProgramStep(optimizer, None)
-        compose_program(step, techniques)
-        result = step.optimizer.minimize(loss, startup_program=startup, **more)
-        self.write_programs(loss.block.program, startup, step.optimizer, strategy)
-        if not self._role.is_server():
-            observe_server_program(loss.block.program, loss.name, server_mode(strategy))
-        return result
-
     def write_programs(
-        self, main: Program, startup: Program, optimizer: Any, strategy: Any
-    ) -> ServerPrograms:
+        self, main: Program, startup: Program, optimizer: Any, mode: ServerMode
+    ) -> ProgramTables:
         """Rewrite a program that `minimize` has completed, for the role of this process."""
-        role, mode = self._role, server_mode(strategy)
+        role = self._role
         endpoints = role.server_endpoints()
-        origin = main.clone()
-        origin.binding.servers = None
         tables = find_tables(main, startup, optimizer, mode, len(endpoints))
         if role.is_server():
             self.write_server(main, startup)
@@ -129,8 +111,7 @@ class ServerJob:
             main.binding.servers = startup.binding.servers = self._link
             if self._is_ready:
                 self._link.join(self.client)
-        self.programs = ServerPrograms(main, startup, origin)
-        return self.programs
+        return tables
 
     def write_server(self, main: Program, startup: Program) -> None:
         """Turn programs into those of a server."""
@@ -236,31 +217,22 @@ class ServerJob:
     def _any_mode(self) -> Mode | None:
         if self._link is not None and self._link.is_started:
             return self._link.mode
-        return self.eager.mode
+        return self._model_mode
+
+    def take_mode(self, mode: Mode) -> None:
+        """Keep what a model trains with."""
+        self._model_mode = mode
 
     def barrier(self) -> None:
         """Wait for all workers."""
         self.client().barrier()
 
-    # -- models -----------------------------------------------------------------------
-    def model(self, model: nn.Module, strategy: Any) -> nn.Module:
-        """Return a model that trains with servers."""
-        return self.eager.model(model, self.client, server_mode(strategy), self._role)
-
-    def optimizer(
-        self,
-        optimizer: torch.optim.Optimizer,
-        strategy: Any,
-        techniques: Sequence[Technique],
-    ) -> Any:
-        """Return an optimizer that trains with servers."""
-        if self._role.is_server():
-            return optimizer
-        return self.eager.optimizer(optimizer, self.client, server_mode(strategy), techniques)
-
     # -- saving -----------------------------------------------------------------------
-    def save_persistables(self, executor: Any, dirname: str, program: Any = None) -> None:
-        """Save parameters as files of their own, and all tables with their state beside them."""
+    def save_persistables(self, executor: Any, dirname: str, program: Any, programs: Any) -> None:
+        """Save parameters as files of their own, and all tables with their state beside them.
+
+        `program` is the one that the script names, `programs` are the session's.
+        """
         from fleetx.fleet.servers.table_saving import save_parameters
 
         _check_savers(executor, program)
@@ -268,8 +240,7 @@ class ServerJob:
         if mode is None:
             raise RuntimeError("there is nothing to save yet: train first.")
         if self._link is not None and self._link.is_started:
-            assert self.programs is not None
-            save_parameters(executor, dirname, program or self.programs.main, self._link)
+            save_parameters(executor, dirname, program or programs.main, self._link)
         mode.save(os.path.join(dirname, SERVERS))
 
     def load_model(self, dirname: str) -> None:
@@ -297,7 +268,8 @@ class ServerJob:
         dirname: str,
         feeds: Sequence[str],
         targets: Any,
-        program: Any = None,
+        program: Any,
+        programs: Any,
         *,
         export_for_deployment: bool = True,
     ) -> Any:
@@ -305,14 +277,14 @@ class ServerJob:
         from fleetx.fleet.servers.table_saving import save_model
 
         _check_savers(executor, program)
-        if self._link is None or self.programs is None:
+        if self._link is None or programs is None:
             raise RuntimeError("there is no program to save yet: call minimize() first.")
         return save_model(
             executor,
             dirname,
             feeds,
             targets if isinstance(targets, list | tuple) else [targets],
-            program or self.programs.origin,
+            program or programs.origin,
             self._link,
             export_for_deployment=export_for_deployment,
         )

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from fleetx.fleet.servers.fed_ids import FedIds, fed_tensor
 from fleetx.fleet.servers.program_tables import ProgramTables
-from fleetx.fleet.servers.training_mode import ServerMode
 from fleetx.kernels.index import check_range, integer_ids
 from fleetx.ps.client.client import Client
 from fleetx.ps.client.first_rows import MARKER, give_rows, marker_table
 from fleetx.ps.client.row_fetcher import RowFetcher
 from fleetx.ps.modes.mode import Mode
+from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.runtime import heartbeat
 from fleetx.static.program import Program
 from fleetx.static.scope import Scope

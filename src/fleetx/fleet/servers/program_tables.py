@@ -9,14 +9,13 @@ table; all others are slices of dense ones.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleetx.fleet.servers.training_mode import SPLIT_METHODS, ServerMode
+from fleetx.ps.modes.server_mode import SPLIT_METHODS, ServerMode, dense_table
 from fleetx.ps.tables.table_spec import (
     SPARSE_OPTIMIZERS,
-    BlockSpec,
     ClipSpec,
     DenseTableSpec,
     EntrySpec,
@@ -24,7 +23,6 @@ from fleetx.ps.tables.table_spec import (
     OptimizerSpec,
     SparseTableSpec,
 )
-from fleetx.ps.wire.partition import slice_parameter
 from fleetx.static.clip import (
     GradientClipBase,
     GradientClipByGlobalNorm,
@@ -218,42 +216,6 @@ def _dense_tables(
         shapes = [shape for _, shape in members]
         found.append(dense_table(table, dtype, members[0][0], shapes, mode, servers, dispatcher))
     return found
-
-
-def dense_table(
-    name: str,
-    dtype: str,
-    optimizer: OptimizerSpec,
-    parameters: Iterable[tuple[str, tuple[int, ...], Mapping[str, Any]]],
-    mode: ServerMode,
-    servers: int,
-    dispatcher: Any = None,
-) -> list[DenseTableSpec]:
-    """Return a dense table's specification per server: parameters cut and dealt out.
-
-    `parameters` are names, shapes and fields of their blocks.
-    """
-    dispatcher = dispatcher or SPLIT_METHODS[mode.split_method](servers)
-    blocks: list[list[BlockSpec]] = [[] for _ in range(servers)]
-    for parameter, shape, own in parameters:
-        slices = slice_parameter(
-            parameter,
-            shape,
-            servers=servers,
-            slice_var_up=mode.slice_var_up and not optimizer.needs_whole_parameters,
-            min_block_size=mode.min_block_size,
-        )
-        places = dispatcher.dispatch(part.name for part in slices)
-        for part, place in zip(slices, places, strict=True):
-            blocks[place].append(
-                BlockSpec(
-                    name=part.name, parameter=parameter, shape=part.shape, start=part.start, **own
-                )
-            )
-    return [
-        DenseTableSpec(name=name, dtype=dtype, optimizer=optimizer, blocks=tuple(each))
-        for each in blocks
-    ]
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.fleet.servers.program_tables import ProgramTables, RowTable, update_ops
-from fleetx.fleet.servers.training_mode import ServerMode
+from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.static.dtypes import VarType
 from fleetx.static.operator import Operator, OpRole
 from fleetx.static.program import Program, reads_of, writes_of

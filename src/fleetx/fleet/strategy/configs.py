@@ -86,41 +86,6 @@ SHARDING: Rows = (
     Field(1001, 32.0, "size of a fused broadcast (2.0)", "fuse_broadcast_MB", effect=_refused),
     Field(1002, 8, "workers per group (2.0)", "sharding_group_size", effect=_refused),
 )
-A_SYNC: Rows = (
-    Field(
-        1,
-        -1,
-        "0 synchronous or asynchronous by a_sync, from 1 on geo; -1 undecided",
-        "k_steps",
-        least=-1,
-    ),
-    Field(2, 1, "gradients merged before they are sent", "max_merge_var_num", least=1),
-    Field(3, 16, "gradients that may wait to be sent", "send_queue_size", least=1),
-    Field(4, False, "a thread of its own receives parameters", "independent_recv_thread"),
-    Field(5, 1, "sends before parameters are fetched", "min_send_grad_num_before_recv", least=0),
-    Field(6, 1, "threads that send", "thread_pool_size", least=1, effect=_none),
-    Field(7, 1, "times 10 ms to wait for more gradients", "send_wait_times", least=0),
-    Field(8, False, "split while sending", "runtime_split_send_recv", effect=_none),
-    Field(9, True, "wait for the servers at the start", "launch_barrier"),
-    Field(10, "cpu", "device of heterogeneous workers", "heter_worker_device_guard", effect=_none),
-    Field(
-        11,
-        10,
-        "steps between two learning rates of a schedule",
-        "lr_decay_steps",
-        least=1,
-        effect=_none,
-    ),
-    Field(12, 0, "tables on the GPU", "use_ps_gpu", since="2.1", effect=_none),
-    Field(
-        1001,
-        -1,
-        "steps by which parameters may lag behind in asynchronous training; -1 any number",
-        "max_staleness",
-        least=-1,
-        since="fleetx",
-    ),
-)
 TRAINER_DESC: Rows = (
     Field(1, "", "folder for dumped values", "dump_fields_path", since="2.2", effect=_none),
     _strings(2, "dump_fields", "variables to dump", since="2.2", effect=_none),

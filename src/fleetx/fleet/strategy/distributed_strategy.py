@@ -20,6 +20,7 @@ from fleetx.fleet.strategy import configs as tables
 from fleetx.fleet.strategy.technique_switches import ConfigsField, TechniqueSwitches
 from fleetx.step.settings import Configs, Effect, Field, rows_of, unknown_name
 from fleetx.techniques.auto import AutoConfig
+from fleetx.techniques.parameter_server import Config as ServerConfig
 
 if TYPE_CHECKING:
     from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
@@ -68,7 +69,7 @@ class DistributedStrategy(TechniqueSwitches):
         choices=("COLLECTIVE", "PS", "PIPELINE", "HETER"),
     )  # fmt: skip
     a_sync = Field(12, True, "parameter servers do not wait for all workers; sets k_steps to 0")
-    a_sync_configs = ConfigsField(107, tables.A_SYNC, "parameter servers")
+    a_sync_configs = ConfigsField(107, rows_of(ServerConfig), "parameter servers", ServerConfig)
     trainer_desc_configs = ConfigsField(114, tables.TRAINER_DESC, "dumps of trainers")
     adam_d2sum = Field(36, False, "Adam of a closed parameter server", since="2.3", effect=_none)
     is_fl_ps_mode = Field(39, False, "federated learning", since="2.4", effect=_refused)

@@ -123,6 +123,8 @@ def stub() -> str:
         "    _configs: dict[str, Configs]",
     ]
     for technique in registry.known():
+        if technique.switch:
+            continue
         lines.append(f"    {technique.name}: Field[bool]")
         if hasattr(DistributedStrategy, f"{technique.name}_configs"):
             lines.append(f"    {technique.name}_configs: ConfigsField")

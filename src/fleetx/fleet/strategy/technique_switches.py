@@ -59,6 +59,8 @@ class TechniqueSwitches:
 
 def _add(technique: registry.Kind) -> None:
     """Give strategies, those that exist too, the switch and the settings of a technique."""
+    if technique.switch:
+        return
     name, (switch, configs) = technique.name, registry.proto_numbers(technique)
     rows = rows_of(technique.Config)
     groups = [f"{name}_configs"] if rows else []

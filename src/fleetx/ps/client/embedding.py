@@ -91,6 +91,11 @@ class RowModule(nn.Module):
         """Take rows from here."""
         self._source = source
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is known where rows come from."""
+        return self._source is not None
+
     def _rows(self) -> RowSource:
         if self._source is None:
             self._source = LocalTable(self.make_spec(None))
@@ -140,6 +145,15 @@ class RowModule(nn.Module):
                 "to fleet.distributed_optimizer, or call apply_gradients(rate)."
             )
         self._gradients.append((keys, gradient))
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """The gradients of rows since the last time they were handed over."""
+        return [gradient for _, gradient in self._gradients]
+
+    def forget_gradients(self) -> None:
+        """Forget the gradients since the last time they were handed over."""
+        self._gradients = []
 
     def apply_gradients(self, rate: float | None = None) -> None:
         """Hand the gradients since the last time over to the table; fleet's optimizer does it."""

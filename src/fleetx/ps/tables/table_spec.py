@@ -79,6 +79,8 @@ class ClipSpec:
     """The largest element ("value") or norm."""
     low: float | None = None
     """The smallest element, for "value"; -limit if None."""
+    epsilon: float = 0.0
+    """Added to the norm, for "global_norm"."""
 
     def __post_init__(self) -> None:
         _require(self.kind in CLIPS, f"clip {self.kind!r} is not known: use {', '.join(CLIPS)}.")
@@ -90,6 +92,10 @@ class ClipSpec:
             self.low is None
             or (self.kind == "value" and _is_number(self.low) and self.low <= self.limit),
             f"clip {self.kind!r} to {self.limit!r} cannot have low={self.low!r}.",
+        )
+        _require(
+            _is_number(self.epsilon) and self.epsilon >= 0.0,
+            f"a clip cannot add epsilon={self.epsilon!r} to a norm.",
         )
 
 

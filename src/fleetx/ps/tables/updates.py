@@ -92,4 +92,5 @@ def clipped(grad: Tensor, clip: ClipSpec | None, norm: float | None = None) -> T
         return grad.clamp(-clip.limit if clip.low is None else clip.low, clip.limit)
     if norm is None:
         return clip_by_norm(grad, max_norm=clip.limit)
+    norm += clip.epsilon
     return grad if norm <= clip.limit else grad * (clip.limit / norm)

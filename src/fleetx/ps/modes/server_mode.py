@@ -1,13 +1,12 @@
 """How a job with parameter servers trains: its mode, and how parameters are divided.
 
-`ServerMode` is what every front end agrees on. It is made from `a_sync` and `a_sync_configs` of a
-DistributedStrategy, or from one of Paddle's 1.x strategies, and makes the mode object that a worker
-trains with.
+`ServerMode` is what every front end agrees on. It is made from the settings of a strategy and makes
+the mode object that a worker trains with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +16,13 @@ from fleetx.ps.modes.geo_mode import GeoMode
 from fleetx.ps.modes.half_async_mode import HalfAsyncMode
 from fleetx.ps.modes.mode import Mode
 from fleetx.ps.modes.sync_mode import SyncMode
-from fleetx.ps.tables.table_spec import DenseTableSpec, SparseTableSpec
-from fleetx.ps.wire.partition import MIN_BLOCK_SIZE, HashName, RoundRobin
+from fleetx.ps.tables.table_spec import (
+    BlockSpec,
+    DenseTableSpec,
+    OptimizerSpec,
+    SparseTableSpec,
+)
+from fleetx.ps.wire.partition import MIN_BLOCK_SIZE, HashName, RoundRobin, slice_parameter
 
 KINDS = ("sync", "async", "half_async", "geo")
 SPLIT_METHODS: dict[str, Any] = {"RoundRobin": RoundRobin, "HashName": HashName}
@@ -76,44 +80,37 @@ class ServerMode:
         return GeoMode(client, dense, sparse, k_steps=self.k_steps)
 
 
-# Paddle 2.x cuts only where every server gets so many elements.
-MIN_BLOCK_SIZE_2 = 81920
+def dense_table(
+    name: str,
+    dtype: str,
+    optimizer: OptimizerSpec,
+    parameters: Iterable[tuple[str, tuple[int, ...], Mapping[str, Any]]],
+    mode: ServerMode,
+    servers: int,
+    dispatcher: Any = None,
+) -> list[DenseTableSpec]:
+    """Return a dense table's specification per server: parameters cut and dealt out.
 
-
-def server_mode(strategy: Any) -> ServerMode:
-    """Return the mode that a strategy asks for; one that is a ServerMode already is taken as it is.
-
-    A strategy of another kind may have a method `server_mode` that returns it.
+    `parameters` are names, shapes and fields of their blocks.
     """
-    if isinstance(strategy, ServerMode):
-        return strategy
-    if hasattr(strategy, "server_mode"):
-        return strategy.server_mode()  # type: ignore[no-any-return]
-    configs = strategy.a_sync_configs
-    k_steps = configs["k_steps"]
-    if k_steps < 0:
-        raise ValueError(
-            "a job with parameter servers has to say how it trains: set strategy.a_sync to False "
-            "(sync) or True (async), or a_sync_configs['k_steps'] to 1 or more as well (geo)."
+    dispatcher = dispatcher or SPLIT_METHODS[mode.split_method](servers)
+    blocks: list[list[BlockSpec]] = [[] for _ in range(servers)]
+    for parameter, shape, own in parameters:
+        slices = slice_parameter(
+            parameter,
+            shape,
+            servers=servers,
+            slice_var_up=mode.slice_var_up and not optimizer.needs_whole_parameters,
+            min_block_size=mode.min_block_size,
         )
-    if k_steps > 0 and not strategy.a_sync:
-        raise ValueError(
-            f"a_sync_configs['k_steps'] is {k_steps}, but strategy.a_sync is False: geo training "
-            "needs a_sync=True, and synchronous training k_steps=0."
-        )
-    kind = "geo" if k_steps else "async" if strategy.a_sync else "sync"
-    settings = AsyncSettings(
-        max_merge_var_num=configs["max_merge_var_num"],
-        send_queue_size=configs["send_queue_size"],
-        send_wait_times=max(1, configs["send_wait_times"]),
-        independent_recv_thread=configs["independent_recv_thread"],
-        min_send_grad_num_before_recv=configs["min_send_grad_num_before_recv"],
-        max_staleness=None if configs["max_staleness"] < 0 else configs["max_staleness"],
-    )
-    return ServerMode(
-        kind=kind,
-        k_steps=max(1, k_steps),
-        settings=settings,
-        min_block_size=MIN_BLOCK_SIZE_2,
-        waits_for_servers=configs["launch_barrier"],
-    )
+        places = dispatcher.dispatch(part.name for part in slices)
+        for part, place in zip(slices, places, strict=True):
+            blocks[place].append(
+                BlockSpec(
+                    name=part.name, parameter=parameter, shape=part.shape, start=part.start, **own
+                )
+            )
+    return [
+        DenseTableSpec(name=name, dtype=dtype, optimizer=optimizer, blocks=tuple(each))
+        for each in blocks
+    ]

@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 
-from fleetx.ps.tables.table_spec import TORCH_OPTIMIZERS, OptimizerSpec
+from fleetx.ps.tables.table_spec import TORCH_OPTIMIZERS, ClipSpec, OptimizerSpec
 from fleetx.techniques.lamb import Lamb
 from fleetx.techniques.lars import Lars
 
 Group = dict[str, Any]
 
 
-def dense_optimizer(optimizer: torch.optim.Optimizer, group: Group) -> OptimizerSpec:
+def dense_optimizer(
+    optimizer: torch.optim.Optimizer, group: Group, clip: ClipSpec | None = None
+) -> OptimizerSpec:
     """Return the update of a group's table, without the settings of its blocks."""
     if isinstance(optimizer, Lars):
         kind = "lars_momentum"
@@ -35,7 +37,7 @@ def dense_optimizer(optimizer: torch.optim.Optimizer, group: Group) -> Optimizer
     if isinstance(optimizer, torch.optim.Adagrad):
         # The one setting that torch takes from the constructor only, not from groups.
         settings["initial_accumulator_value"] = float(group["initial_accumulator_value"])
-    return OptimizerSpec(kind=kind, rate=float(group["lr"]), settings=settings)
+    return OptimizerSpec(kind=kind, rate=float(group["lr"]), settings=settings, clip=clip)
 
 
 def block_settings(

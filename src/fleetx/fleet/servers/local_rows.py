@@ -1,0 +1,81 @@
+"""Embeddings with rows in this process: a script for parameter servers that runs alone."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from fleetx.ps.client.embedding import LocalTable, RowModule
+from fleetx.ps.modes.server_mode import ServerMode
+from fleetx.techniques.served_optimizers import row_optimizer
+from fleetx.techniques.served_tables import check_rows, row_modules
+
+
+class LocalRows:
+    """Gives the embeddings of models tables of their own, and updates their rows."""
+
+    def __init__(self) -> None:
+        self._modules: list[RowModule] = []
+        self._optimizer: weakref.ref[Optimizer] | None = None
+
+    def take_model(self, model: nn.Module, workers: int) -> None:
+        """Give the embeddings of a model tables of their own."""
+        found = list(row_modules(model))
+        if found and workers > 1:
+            raise ValueError(
+                f"the model has the SparseEmbedding {found[0].table_name!r}, whose rows are on "
+                "parameter servers, but this job has none: start it with fleetrun --server_num."
+            )
+        self._modules += found
+        self._attach()
+
+    def take_optimizer(self, optimizer: Optimizer) -> None:
+        """Let the step of an optimizer update rows too."""
+        self._optimizer = weakref.ref(optimizer)
+        optimizer.register_step_post_hook(self._after_step)
+        self._attach()
+
+    def _attach(self) -> None:
+        optimizer = None if self._optimizer is None else self._optimizer()
+        if optimizer is None:
+            return
+        default = row_optimizer(optimizer)
+        tables: dict[str, LocalTable] = {}
+        for module in self._modules:
+            if not module.is_attached:
+                check_rows(module, default, optimizer, ServerMode())
+                spec = module.make_spec(default)
+                module.attach(tables.setdefault(spec.name, LocalTable(spec)))
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        for module in self._modules:
+            module.apply_gradients(float(optimizer.param_groups[0]["lr"]))
+
+
+class OnePair:
+    """A job with parameter servers trains one model with one optimizer; the technique has its
+    rows."""
+
+    def __init__(self) -> None:
+        self._has_model = self._has_optimizer = False
+
+    def take_model(self, model: nn.Module, workers: int) -> None:
+        """Refuse a second model."""
+        if self._has_model:
+            raise ValueError(
+                "a job with parameter servers trains one model: put all networks into one module "
+                "and call fleet.distributed_model once."
+            )
+        self._has_model = True
+
+    def take_optimizer(self, optimizer: Optimizer) -> None:
+        """Refuse a second optimizer."""
+        if self._has_optimizer:
+            raise ValueError(
+                "a job with parameter servers has one optimizer: give it parameter groups, and "
+                "call fleet.distributed_optimizer once."
+            )
+        self._has_optimizer = True

@@ -1,0 +1,54 @@
+"""What techniques know about the parameter servers of a job.
+
+The session of a job with servers gives its techniques an object of this kind; in other jobs there
+is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from fleetx.ps.client.client import Client
+    from fleetx.ps.modes.mode import Mode
+    from fleetx.ps.modes.server_mode import ServerMode
+    from fleetx.ps.tables.table_spec import DenseTableSpec
+    from fleetx.static.program import Program
+
+
+class WrittenTables(Protocol):
+    """The tables that the parameters of a program have become."""
+
+    @property
+    def dense(self) -> Sequence[Sequence[DenseTableSpec]]:
+        """Every dense table, as one specification per server."""
+
+    @property
+    def sparse(self) -> Any:
+        """The tables with rows, by name."""
+
+
+class JobServers(Protocol):
+    """The parameter servers of a job, on the side of a worker."""
+
+    @property
+    def mode(self) -> ServerMode:
+        """How workers train with them; raises ValueError if the strategy does not say."""
+
+    @property
+    def count(self) -> int:
+        """The number of servers."""
+
+    def client(self) -> Client:
+        """Return the connection to all servers, made when it is first needed."""
+
+    def begin(self, mode: Mode) -> None:
+        """Take what a model trains with, to save and to stop by."""
+
+    def gather(self, value: int) -> list[int]:
+        """Return the numbers of all workers, which must all call it, if a step waits for them;
+        otherwise this worker's alone."""
+
+    def write_programs(self, main: Program, startup: Program, optimizer: Any) -> WrittenTables:
+        """Rewrite programs that `minimize` has completed for the role of this process."""

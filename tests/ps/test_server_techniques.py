@@ -1,0 +1,438 @@
+"""Techniques in jobs with servers: the same numbers as one process with all batches, or refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from jobs import role, run_cases
+from programs import batch as program_batch
+from programs import fresh, network, optimizer
+from programs import joined as joined_batches
+from torch import nn
+
+import warm_start
+from fleetx import fleet, static
+from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
+from fleetx.fleet.session import Fleet
+from waiting import LIMIT
+
+pytestmark = pytest.mark.usefixtures("fresh_fleet", "fresh_graph")
+
+ROWS, IDS, STEPS = 4, 12, 4
+CLIP = {"norm": 0.05}  # smaller than every gradient of these tests
+
+
+class Net(nn.Module):
+    """Dense layers on an embedding that becomes rows on servers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.ids = nn.Embedding(IDS, 3, sparse=True).double()
+        self.hidden = nn.Sequential(nn.Linear(7, 5), nn.Tanh()).double()
+        self.out = nn.Linear(5, 1).double()
+
+    def forward(self, x: Any, ids: Any) -> Any:
+        return self.out(self.hidden(torch.cat([x, self.ids(ids)], 1)))
+
+
+def batch(step: int, worker: int) -> tuple[torch.Tensor, ...]:
+    made = torch.Generator().manual_seed(100 * step + worker)
+    x, y = (torch.randn(ROWS, n, generator=made, dtype=torch.float64) for n in (4, 1))
+    return x, torch.randint(0, IDS, (ROWS,), generator=made), y
+
+
+def values(model: Net) -> dict[str, np.ndarray]:
+    found = {n: p.detach().numpy().copy() for n, p in model.named_parameters() if "ids" not in n}
+    with torch.no_grad():
+        found["rows"] = model.ids(torch.arange(IDS)).numpy().copy()
+    return found
+
+
+@dataclass
+class Case:
+    """One training run of a job."""
+
+    train: Callable[[Case, Any, int], Any]
+    settings: dict[str, Any] = field(default_factory=dict)
+    servers: int = 2
+    workers: int = 2
+    endpoints: tuple[str, ...] = ()
+
+    def strategy(self) -> Any:
+        made = fleet.DistributedStrategy()
+        made.a_sync = False
+        for name, value in self.settings.items():
+            setattr(made, name, value)
+        return made
+
+
+def served(case: Case, worker: int) -> Any:
+    session = Fleet()
+    session.init(role(fleet.Role.WORKER, worker, case), strategy=case.strategy())
+    session.init_worker()
+    found = case.train(case, session, worker)
+    session.stop_worker()
+    return found
+
+
+def joined(session: Any, model: Net) -> tuple[Any, Any]:
+    made = session.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    return session.distributed_model(model), made
+
+
+def loss_of(model: Any, step: int, worker: int) -> torch.Tensor:
+    x, ids, y = batch(step, worker)
+    return ((model(x, ids) - y) ** 2).mean()
+
+
+# -- cases: each is run by every worker -----------------------------------------------------------
+def train(case: Case, session: Any, worker: int) -> Any:
+    model = Net()
+    wrapped, made = joined(session, model)
+    updates = []
+    for step in range(STEPS):
+        updates.append(made.is_update_step)
+        made.zero_grad()
+        loss = loss_of(wrapped, step, worker)
+        loss.backward()
+        made.step(loss=loss)
+    text = str(session._explanation())
+    return values(model), updates, text, type(made) is DistributedOptimizer
+
+
+def train_by_every_call(case: Case, session: Any, worker: int) -> Any:
+    """Train by each of the ways in which a script may call the optimizer."""
+    model = Net()
+    wrapped, made = joined(session, model)
+    loss = loss_of(wrapped, 0, worker)
+    loss.backward()
+    made.minimize(loss)  # a second backward pass would raise
+    made.minimize(loss_of(wrapped, 1, worker))
+
+    def closure() -> Any:
+        made.zero_grad()
+        loss = loss_of(wrapped, 2, worker)
+        loss.backward()
+        return loss
+
+    assert made.step(closure) is not None
+    made.zero_grad()
+    loss_of(wrapped, 3, worker).backward()
+    session.step()
+    return values(model)
+
+
+def train_and_flush(case: Case, session: Any, worker: int) -> Any:
+    """Merge two batches of worker 0 and one of worker 1, which are fewer than k_steps."""
+    model = Net()
+    wrapped, made = joined(session, model)
+    for step in range(2 - worker):
+        made.zero_grad()
+        loss_of(wrapped, step, worker).backward()
+        made.step()
+    state = made.state_dict()["fleet"]["grad_sync"]["count"]
+    made.flush()
+    made.flush()  # nothing is left
+    return values(model), state
+
+
+def train_in_half(case: Case, session: Any, worker: int) -> Any:
+    """Overflow on worker 1 in the first step, then train."""
+    model = Net().float()
+    wrapped, made = joined(session, model)
+    first = values(model)
+    losses = []
+    for step in range(STEPS + 1):
+        x, ids, y = batch(0, worker)
+        out = wrapped(x.float(), ids)
+        loss = ((out - y.float()) ** 2).mean()
+        made.minimize(loss * torch.inf if step == 0 and worker == 1 else loss)
+        if step == 0:
+            skipped = values(model)
+        losses.append(float(loss.detach()))
+    return first, skipped, losses, values(model), made.state_dict()["fleet"]["precision"]
+
+
+def find_a_nan(case: Case, session: Any, worker: int) -> Any:
+    """Have a gradient that is not a number on worker 1 alone."""
+    model = Net()
+    wrapped, made = joined(session, model)
+    loss = loss_of(wrapped, 0, worker)
+    if worker == 0:
+        return None
+    (loss * torch.nan).backward()
+    with pytest.raises(static.errors.NotFiniteError, match="of 'out.bias' .* on worker 1"):
+        made.step()
+    return True
+
+
+def train_a_program(case: Case, session: Any, worker: int) -> Any:
+    """Train a program whose checkpoints are the outputs of its hidden layer."""
+    fresh()
+    loss, _ = network("is_sparse")
+    ops = loss.block.program.global_block().ops
+    tops = [op.output("Out")[0] for op in ops if op.type == "tanh"]
+    wanted = case.strategy()
+    wanted.recompute_configs = {"checkpoints": tops}
+    session.distributed_optimizer(optimizer("adagrad"), wanted).minimize(loss)
+    exe = static.Executor()
+    with static.scope_guard(static.Scope()):
+        exe.run(session.startup_program)
+        for step in range(STEPS):
+            exe.run(session.main_program, feed=program_batch(step, worker), fetch_list=[loss])
+        scope = static.global_scope()
+        found = {name: scope.find_var(name).value.numpy().copy() for name in ("w0", "w1")}
+    types = [op.type for op in session.main_program.global_block().ops]
+    return found, types, [row.technique for row in session._explanation().rows]
+
+
+def a_program_alone() -> dict[str, np.ndarray]:
+    """Train the same program in one process, with the batches of all workers."""
+    fresh()
+    loss, _ = network("is_sparse")
+    clip = static.clip.GradientClipByGlobalNorm(CLIP["norm"])
+    optimizer("adagrad", grad_clip=clip).minimize(loss)
+    exe = static.Executor()
+    with static.scope_guard(static.Scope()):
+        exe.run(static.default_startup_program())
+        for step in range(STEPS):
+            exe.run(feed=joined_batches(step, 2), fetch_list=[loss])
+        scope = static.global_scope()
+        return {name: scope.find_var(name).value.numpy().copy() for name in ("w0", "w1")}
+
+
+MERGED = {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}}
+CLIPPED = {"gradient_clip": True, "gradient_clip_configs": CLIP}
+RECOMPUTED = {"recompute": True, "recompute_configs": {"checkpoints": ["hidden"]}}
+
+
+def alone(groups: list[list[tuple[int, int]]], **settings: Any) -> dict[str, np.ndarray]:
+    """Train in one process, a step for each group of batches (step, worker)."""
+    session = Fleet()
+    case = Case(train, settings)
+    session.init(strategy=case.strategy())
+    model = Net()
+    wrapped, made = joined(session, model)
+    for group in groups:
+        x, ids, y = (torch.cat(parts) for parts in zip(*(batch(*b) for b in group), strict=True))
+        made.zero_grad()
+        ((wrapped(x, ids) - y) ** 2).mean().backward()
+        made.step()
+    return values(model)
+
+
+EACH = [[(step, 0), (step, 1)] for step in range(STEPS)]
+FRESH = {"max_staleness": 0}
+OF_ONE = [[(0, 0), (1, 0)], [(2, 0), (3, 0)]]
+PAIRS = [[*EACH[0], *EACH[1]], [*EACH[2], *EACH[3]]]
+
+
+def same(found: Any, expected: Any, atol: float) -> None:
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.mark.slow  # starts servers
+def test_techniques_in_a_job_with_servers():
+    whole = {**MERGED, **CLIPPED, **RECOMPUTED}
+    cases = [
+        Case(train),
+        Case(train, RECOMPUTED),
+        Case(train, CLIPPED),
+        Case(train, CLIPPED, servers=1),
+        Case(train, MERGED),
+        Case(train, whole),
+        Case(train, {"gradient_clip": True, "gradient_clip_configs": {"value": 0.01}}),
+        Case(train_by_every_call),
+        Case(train_and_flush, {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 4}}),
+        Case(train_in_half, {"amp": True}),
+        Case(find_a_nan, {"stop_on_nan": True}),
+        Case(train_a_program, {**CLIPPED, "recompute": True, "stop_on_nan": True}),
+        Case(train, {**MERGED, "a_sync": True, "a_sync_configs": FRESH}, workers=1),
+        Case(train, {**MERGED, "a_sync": True, "a_sync_configs": {"k_steps": 1}}, workers=1),
+    ]
+    expected = [
+        alone(EACH),
+        alone(EACH),
+        alone(EACH, **CLIPPED),
+        alone(EACH, **CLIPPED),
+        alone(PAIRS),
+        alone(PAIRS, **CLIPPED),
+        alone(EACH, gradient_clip=True, gradient_clip_configs={"value": 0.01}),
+    ]
+    assert not np.array_equal(expected[2]["rows"], expected[0]["rows"])  # the clip does something
+    results = run_cases(served, cases)
+    for worker, found in enumerate(results):
+        for number, wanted in enumerate(expected):
+            trained, updates, text, is_the_one = found[number]
+            same(trained, wanted, 1e-12)
+            merges = number in (4, 5)
+            assert updates == ([False, True] * 2 if merges else [True] * 4)
+            assert is_the_one
+            check_table(text, cases[number])
+        for name, value in found[0][0].items():  # the same bits
+            np.testing.assert_array_equal(found[1][0][name], value)
+        same(found[7], expected[0], 1e-12)
+        flushed, count = found[8]
+        assert count == 2 - worker
+        same(flushed, alone([[(0, 0), (1, 0), (0, 1)]]), 1e-12)
+        check_half(*found[9])
+        same(found[9][3], results[0][9][3], 0.0)
+    assert [found[10] for found in results] == [None, True]
+    for number in (12, 13):  # async and geo
+        same(results[0][number][0], alone(OF_ONE), 1e-12)
+    for trained, types, techniques in (found[11] for found in results):
+        same(trained, a_program_alone(), 1e-7)
+        assert types[-6:] == [
+            *("send", "send", "send_barrier", "recv", "fetch_barrier", "stop_on_nan")
+        ]
+        for name in ("recompute", "gradient_clip", "stop_on_nan", "parameter_server"):
+            assert name in techniques
+
+
+def check_table(text: str, case: Case) -> None:
+    """Check the rows that explain() prints."""
+    assert "2 worker(s)" in text
+    for stage in ("grad_sync", "update", "param_sync"):
+        assert stage in text
+    assert "sync: push" in text
+    assert "table(s)" in text
+    merges = "gradient_merge" in case.settings
+    sent = (7 * 5 + 5 + 5 + 1) * 8 / (2 if merges else 1)
+    assert text.count(f" {sent:.0f} B ") == 2  # pushed, and pulled
+    assert "the script's" in text
+    assert f"on {case.servers}" in text
+    for name in case.settings:
+        if not name.endswith("_configs"):
+            assert name in text
+
+
+def check_half(first: Any, skipped: Any, losses: Any, last: Any, state: Any) -> None:
+    """Check that an overflow of one worker is a step of none, and that training goes on."""
+    same(skipped, first, 0.0)
+    assert losses[-1] < losses[1]
+    assert not np.array_equal(last["rows"], first["rows"])
+    assert state["bad_steps"] == 0
+    assert state["good_steps"] == STEPS
+
+
+WORKER = Path(__file__).parent / "workers" / "three_ways.py"
+
+
+@pytest.mark.slow  # starts jobs
+def test_servers_all_reduce_and_one_process_agree(tmp_path):
+    jobs = {
+        "servers": ("--server_num", "1", "--worker_num", "2"),
+        "all-reduce": ("--nproc_per_node", "2"),
+        "alone": ("--nproc_per_node", "1"),
+    }
+    for kind, processes in jobs.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "fleetx.launch", *processes, WORKER, kind, tmp_path / kind],
+            cwd=tmp_path,
+            env=warm_start.environment(),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    expected = np.load(tmp_path / "alone.0.npz")
+    for name in ("servers.0", "servers.1", "all-reduce.0", "all-reduce.1"):
+        same(np.load(tmp_path / f"{name}.npz"), expected, 1e-12)
+
+
+# -- without processes ----------------------------------------------------------------------------
+@pytest.fixture
+def session():
+    fresh()
+    made = fleet.UserDefinedRoleMaker(0, fleet.Role.WORKER, 2, ["127.0.0.1:1", "127.0.0.1:2"])
+    fleet.init(made)
+    yield fleet
+    fleet.init()
+
+
+def asked(**settings: Any) -> Any:
+    return Case(train, {"a_sync": False, **settings}).strategy()
+
+
+@pytest.mark.parametrize("name", ["localsgd", "adaptive_localsgd", "dgc", "signsgd"])
+def test_techniques_that_exchange_otherwise_are_refused(session, name):
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1, momentum=0.9)
+    with pytest.raises(ValueError, match="both replace the step's grad_sync") as caught:
+        fleet.distributed_optimizer(optimizer, asked(**{name: True}))
+    text = str(caught.value)
+    assert text.startswith(f"the strategy switches on {name} and the job has parameter servers")
+    assert text.endswith(f": switch off {name}, or train without servers by "
+                         "fleet.init(is_collective=True).")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"fp16_allreduce": True}, "sent to servers instead of being summed by an all-reduce"),
+        ({**CLIPPED, "a_sync": True}, "there is none in async training with parameter servers"),
+        (
+            {"gradient_clip": True, "gradient_clip_configs": {"norm": 1.0, "norm_type": 1.0}},
+            "parameter servers clip by the Euclidean norm",
+        ),
+    ],
+)
+def test_what_servers_cannot_keep_is_refused(session, settings, reason):
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=reason):
+        fleet.distributed_optimizer(optimizer, asked(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"amp": True}, "needs no loss scale, or switch off amp"),
+        (MERGED, "sends its gradients in every run: switch off gradient_merge"),
+        ({"localsgd": True}, "switch off localsgd, or train without servers"),
+    ],
+)
+def test_what_a_program_with_servers_cannot_do_is_refused(session, settings, reason):
+    loss, _ = network()
+    before = len(loss.block.program.global_block().ops)
+    with pytest.raises(ValueError, match=reason):
+        fleet.distributed_optimizer(optimizer("sgd"), asked(**settings)).minimize(loss)
+    assert len(loss.block.program.global_block().ops) == before
+
+
+def test_explain_of_a_program_with_servers(session, capsys):
+    loss, _ = network("is_sparse")
+    wanted = asked(amp=True, amp_configs={"dtype": "bfloat16"}, **CLIPPED)
+    fleet.distributed_optimizer(optimizer("adagrad"), wanted).minimize(loss)
+    found = fleet.explain()
+    assert [(str(row.stage), row.technique) for row in found.rows] == [
+        ("precision", "amp"),
+        ("memory", "keep activations"),
+        ("grad_sync", "parameter_server"),
+        ("update", "the script's optimizer"),
+        ("update", "gradient_clip"),
+        ("update", "parameter_server"),
+        ("param_sync", "parameter_server"),
+    ]
+    block = fleet.main_program.global_block()
+    dense = [p for p in block.all_parameters() if p.name != "table"]
+    assert found.bytes_sent == sum(8 * np.prod(p.shape) for p in dense)
+    assert "of 1 table(s)" in found.rows[2].settings
+    assert "parameter servers (sync)" in capsys.readouterr().err
+    types = [op.type for op in block.ops]
+    assert types[-5:] == ["send", "send", "send_barrier", "recv", "fetch_barrier"]
+
+
+def test_a_second_model_is_refused(session):
+    wanted = asked()
+    fleet.distributed_optimizer(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1), wanted)
+    with pytest.raises(ValueError, match="has one optimizer"):
+        fleet.distributed_optimizer(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1))
