@@ -57,7 +57,6 @@ class Fleet(Composition, Saving):
         self._util: UtilBase | None = None
         self._eager = self._new_eager()
         self._applied: list[Technique] = []
-        self._keeps_graph = True
 
     # -- joining the job --------------------------------------------------------------
     def init(

@@ -8,7 +8,7 @@ into a step. `registry.register` makes it known; the strategy's switch and setti
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -25,6 +25,11 @@ from fleetx.step.train_step import TrainStep
 C = TypeVar("C")
 
 
+def refuse(setting: str, reason: str) -> None:
+    """Raise ValueError for a setting of the optimizer that a technique cannot follow."""
+    raise ValueError(f"{reason}: set {setting}=False.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """What a technique may know about the job it is switched on in."""
@@ -37,6 +42,9 @@ class Job:
     last_bucket_mb: float = 1.0
     bucket_count: int = 0
     """Gradients in a bucket of a program at most; 0 for no limit."""
+    unsupported: Callable[[str, str], None] = refuse
+    """Called with a setting of the optimizer that a technique cannot follow, and the reason: raises
+    ValueError, or lets training go on without it."""
 
     def exchange(self) -> GradientExchange:
         """Return how gradients are summed over workers; all workers must call it together."""

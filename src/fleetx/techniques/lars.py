@@ -9,7 +9,6 @@ learning rate is inside the velocity, as in Paddle: a change of it acts on new g
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,8 +24,6 @@ from fleetx.step.stages import Stage
 from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer, dense_grad
-
-logger = logging.getLogger("fleetx.fleet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +129,8 @@ class LarsTechnique(Technique[Config]):
                 "torch.optim.SGD(..., momentum=0.9), in programs Momentum, or switch off lars."
             )
         if not is_torch:
-            if optimizer._use_nesterov and self.job.strategy.drops_conflicts:
-                logger.warning("lars has no Nesterov variant; use_nesterov does not act.")
-            elif optimizer._use_nesterov:
-                raise ValueError("lars has no Nesterov variant: set use_nesterov=False.")
+            if optimizer._use_nesterov:
+                self.job.unsupported("use_nesterov", "lars has no Nesterov variant")
             return
         for group in optimizer.param_groups:
             if not group["momentum"]:

@@ -9,7 +9,6 @@ from fleetx.fleet.collective.auto_program import ProgramSearch
 from fleetx.fleet.collective.explain import announce
 from fleetx.fleet.collective.observing import observe_program
 from fleetx.fleet.collective.program_writing import write_step
-from fleetx.fleet.paddle_rules.server_auto import with_mode
 from fleetx.fleet.servers.job import server_techniques
 from fleetx.static.program import default_startup_program
 
@@ -41,7 +40,8 @@ class StaticDistributedOptimizer:
         startup = default_startup_program() if startup_program is None else startup_program
         more = {"parameter_list": parameter_list, "no_grad_set": no_grad_set}
         if fleet._servers is not None:
-            fleet._adopt(with_mode(fleet._strategy, self.inner, loss.block.program))
+            program = loss.block.program
+            fleet._adopt(fleet._policy.with_server_mode(fleet._strategy, self.inner, program))
             chosen = server_techniques(fleet, self.inner)
             return fleet._servers.minimize(
                 self.inner, loss, startup, fleet._strategy, chosen, **more

@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fleetx.fleet.paddle_rules.server_config import (
+from fleetx.fleet.servers.training_mode import ServerMode
+from fleetx.paddle_rules.server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
     RoundRobin,
     ServerRuntimeConfig,
     TrainerRuntimeConfig,
 )
-from fleetx.fleet.servers.training_mode import ServerMode
 from fleetx.ps.modes.async_mode import AsyncSettings
 from fleetx.runtime import environment
 from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy

@@ -2,7 +2,8 @@
 
 import pytest
 
-from fleetx.fleet.paddle_rules.server_config import (
+from fleetx.fleet.servers.training_mode import server_mode
+from fleetx.paddle_rules.server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
     HashName,
@@ -11,8 +12,7 @@ from fleetx.fleet.paddle_rules.server_config import (
     ServerRuntimeConfig,
     TrainerRuntimeConfig,
 )
-from fleetx.fleet.paddle_rules.server_strategy import ServerStrategy, StrategyFactory, strategy_of
-from fleetx.fleet.servers.training_mode import server_mode
+from fleetx.paddle_rules.server_strategy import ServerStrategy, StrategyFactory, strategy_of
 
 MAKERS = {
     "sync": StrategyFactory.create_sync_strategy,
