@@ -129,7 +129,7 @@ class LarsTechnique(Technique[Config]):
                 "torch.optim.SGD(..., momentum=0.9), in programs Momentum, or switch off lars."
             )
         if not is_torch:
-            if optimizer._use_nesterov:
+            if optimizer.settings()["use_nesterov"]:
                 self.job.unsupported("use_nesterov", "lars has no Nesterov variant")
             return
         for group in optimizer.param_groups:
@@ -154,16 +154,9 @@ class LarsTechnique(Technique[Config]):
         from fleetx.static.optimizer import LarsMomentumOptimizer
 
         inner = step.optimizer
-        step.optimizer = LarsMomentumOptimizer(
-            learning_rate=inner._learning_rate,
-            momentum=inner._momentum,
-            parameter_list=inner._parameter_list,
-            regularization=inner.regularization,
-            grad_clip=inner._grad_clip,
-            name=inner._name,
-            rescale_grad=getattr(inner, "_rescale_grad", 1.0),
-            **asdict(self.config),
-        )
+        settings = inner.settings()
+        del settings["use_nesterov"]  # which check_optimizer has dealt with
+        step.optimizer = LarsMomentumOptimizer(**settings, **asdict(self.config))
         step.optimizer.share_state(inner)
 
     def rows(self, sizes: Sizes) -> list[Row]:
