@@ -51,11 +51,12 @@ chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count see
 grid: $(READY) ## compare training with 1 to 3 servers and workers, all optimizers, with one process
 	OMP_NUM_THREADS=1 PYTHONPATH=src:compat $(BIN)/python tests/ps/grid.py
 
-lint: $(READY) ## style, types and layers: ruff, mypy, import-linter
+lint: $(READY) ## style, types, layers and private names: ruff, mypy, import-linter, a check of our own
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tests/private_names.py
 
 format: $(READY) ## rewrite the sources in the project's layout
 	$(BIN)/ruff check --fix .

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ import torch._refs
 import torch.distributed as dist
 from torch.autograd.graph import _engine_run_backward
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree
 from torch.utils._device import DeviceContext as _DeviceContext
@@ -34,6 +37,26 @@ engine_run_backward = _engine_run_backward
 current_graph_task_id = torch._C._current_graph_task_id
 # Its `queue_callback` calls a function when the running backward pass ends.
 execution_engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+
+# -- parts of objects ------------------------------------------------------------------------------
+base_of = attrgetter("_base")  # the tensor that a view is one of; None if it has memory of its own
+sparse_values = torch.Tensor._values  # also of a sparse tensor that is not coalesced
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was changed in place."""
+    return tensor._version
+
+
+def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """Return a module's own buffers, those that are None included; changing it changes them."""
+    return module._buffers
+
+
+def parameters_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter | None]:
+    """Return a module's own parameters, those that are None included; changing it changes them."""
+    return module._parameters
+
 
 # -- lists of tensors in one call, as the optimizers of torch make them ----------------------------
 foreach_add = torch._foreach_add
@@ -54,6 +77,7 @@ foreach_zero_ = torch._foreach_zero_
 fused_adam_ = torch._fused_adam_
 fused_adamw_ = torch._fused_adamw_
 fused_sgd_ = torch._fused_sgd_
+fused_adagrad_: Any = getattr(torch, "_fused_adagrad_", None)  # for CPUs, in newer versions
 
 # -- kernels without the Python wrappers of torch.nn.functional ------------------------------------
 hardtanh = torch._C._nn.hardtanh
@@ -81,9 +105,26 @@ def default_group() -> dist.ProcessGroup:
     return dist.distributed_c10d._get_default_group()
 
 
-def gloo_options() -> Any:
-    """Return options for `dist.ProcessGroupGloo`: which devices it uses, how long it waits."""
-    return dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+def gloo_options(device: Any, timeout: timedelta) -> Any:
+    """Return options for `dist.ProcessGroupGloo`: which device it uses, how long it waits."""
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._devices, options._timeout = [device], timeout
+    return options
+
+
+def running_ddp() -> Any:
+    """Return the DistributedDataParallel whose forward is running; None outside of one."""
+    return DistributedDataParallel._active_ddp_module
+
+
+def has_step_pre_hook(optimizer: torch.optim.Optimizer, hook: Callable[..., Any]) -> bool:
+    """Tell whether a function is registered as a hook before the steps of an optimizer."""
+    return hook in optimizer._optimizer_step_pre_hooks.values()
+
+
+def note_step(optimizer: torch.optim.Optimizer) -> None:
+    """Note on an optimizer that there was a step: its schedulers warn otherwise."""
+    optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
 def compile_fx(graph: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import small_networks as nets
 
 from fleetx import static
-from fleetx.static import layers, lr, optimizer
+from fleetx.static import clip, layers, lr, optimizer
 from fleetx.static.operator import OpRole
 from fleetx.static.optimizer import v2
 from fleetx.static.regularizer import L1Decay, L2Decay
@@ -327,3 +327,18 @@ def test_state_that_does_not_fit_changes_nothing() -> None:
     with pytest.raises(ValueError, match="no accumulator 'fc_1.w_0_velocity_0'"):
         momentum.set_dict({k: v for k, v in state.items() if not k.startswith("fc_1.w")})
     assert not nets.value("fc_0.w_0_velocity_0").any()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        optimizer.SGD(0.1, name="first"),
+        optimizer.Momentum(0.1, 0.8, use_nesterov=True, grad_clip=clip.GradientClipByNorm(2.0)),
+        optimizer.Adam(0.2, beta1=0.5, epsilon=1e-4, parameter_list=["w"]),
+    ],
+)
+def test_settings_make_the_same_optimizer(made):
+    again = type(made)(**made.settings())
+    assert again.settings() == made.settings()
+    other = clip.GradientClipByValue(1.0)
+    assert made.with_grad_clip(other).settings() == {**made.settings(), "grad_clip": other}

@@ -185,7 +185,7 @@ def test_decoupled_decay_checks_its_arguments() -> None:
 def test_recompute_without_checkpoints_is_the_inner_optimizer() -> None:
     *_, loss = nets.mlp()
     made = optimizer.RecomputeOptimizer(optimizer.Momentum(0.1, 0.9))
-    with pytest.raises(ValueError, match="call _set_checkpoints before minimize"):
+    with pytest.raises(ValueError, match="call set_checkpoints before minimize"):
         made.minimize(loss)
     with pytest.raises(TypeError, match="list of Variables or names, not str"):
         made._set_checkpoints("fc_0.tmp_0")

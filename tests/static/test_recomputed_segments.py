@@ -259,5 +259,5 @@ def test_a_loop_is_not_recomputed() -> None:
 
 def test_checkpoints_must_be_set_first() -> None:
     _, loss = deep_net()
-    with pytest.raises(ValueError, match="_set_checkpoints"):
+    with pytest.raises(ValueError, match="set_checkpoints"):
         RecomputeOptimizer(static.optimizer.SGD(0.1)).minimize(loss)

@@ -56,9 +56,8 @@ class GlooGroup:
         """Join; others reach this process at `address`, by default as gloo finds it."""
         self._size = size
         if address:
-            options = torch_private.gloo_options()
             device = dist.ProcessGroupGloo.create_device(hostname=address)  # type: ignore[attr-defined]
-            options._devices, options._timeout = [device], _MEETING
+            options = torch_private.gloo_options(device, _MEETING)
             self._group: Any = dist.ProcessGroupGloo(store, rank, size, options)
         else:
             self._group = dist.ProcessGroupGloo(store, rank, size, _MEETING)

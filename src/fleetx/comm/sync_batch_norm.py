@@ -123,7 +123,8 @@ def convert_sync_batch_norm(module: nn.Module) -> nn.Module:
             module.affine,
             module.track_running_stats,
         )
-        for name, value in {**module._parameters, **module._buffers}.items():
+        values = {**torch_private.parameters_of(module), **torch_private.buffers_of(module)}
+        for name, value in values.items():
             setattr(new, name, value)
         new.training = module.training
         return new

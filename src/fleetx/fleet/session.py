@@ -59,7 +59,6 @@ class Fleet(Composition, Saving):
         self._eager.end()
         self._eager = self._new_eager()
         self._applied: list[Technique] = []
-        self._keeps_graph = True
 
     # -- joining the job --------------------------------------------------------------
     def init(

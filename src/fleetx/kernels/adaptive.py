@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx import torch_private
 from fleetx.kernels.descent import by_learning_rate, fusible, scalar, single
 from fleetx.kernels.update_rule import Row, update_rule
 
@@ -17,7 +18,7 @@ _ONE = torch.ones(())
 def _adagrad_fused(
     rows: Sequence[Row], *, epsilon: float, regularization_coeff: float = 0.0
 ) -> list[Any]:
-    kernel = getattr(torch, "_fused_adagrad_", None)
+    kernel = torch_private.fused_adagrad_
     for rate, group in by_learning_rate(rows, 3):
         params, grads, moments, _ = zip(*group, strict=True)
         if kernel is not None and fusible(params, grads, moments):

@@ -14,7 +14,7 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Tell whether no tensor has an infinite or NaN element."""
     if not tensors:
         return True
-    dense = [t._values() if t.is_sparse else t for t in tensors]
+    dense = [torch_private.sparse_values(t) if t.is_sparse else t for t in tensors]
     # One kernel for all where launches cost most, the cheapest one where memory does.
     totals = (
         torch_private.foreach_norm(dense)

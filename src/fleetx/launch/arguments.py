@@ -80,6 +80,15 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise LaunchError(f"{message[:1].upper()}{message[1:]}; see --help.")
 
+    def accept_dashes(self) -> None:
+        """Let every flag be written with dashes too."""
+        for name, action in list(self._option_string_actions.items()):
+            self._option_string_actions["--" + name[2:].replace("_", "-")] = action
+
+    def flags(self) -> list[argparse.Action]:
+        """Return the flags that the help shows."""
+        return [a for a in self._actions if a.help is not argparse.SUPPRESS and a.option_strings]
+
 
 def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "fleetrun") -> Options:
     """Read a command line; LaunchError says in one sentence what is wrong with it."""
@@ -187,8 +196,7 @@ def _parser(prog: str) -> _Parser:
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     parser.add_argument("training_script", nargs="?", metavar="script.py")
     parser.add_argument("training_script_args", nargs=argparse.REMAINDER, metavar="...")
-    for name, action in list(parser._option_string_actions.items()):
-        parser._option_string_actions["--" + name[2:].replace("_", "-")] = action
+    parser.accept_dashes()
     return parser
 
 
@@ -210,8 +218,7 @@ def _parse_completed(parser: _Parser, argv: list[str]) -> argparse.Namespace:
 
 def _complete(parser: _Parser, flag: str) -> str:
     """Return the flag that a beginning stands for."""
-    shown = [a for a in parser._actions if a.help is not argparse.SUPPRESS and a.option_strings]
-    word = flag.replace("-", "_")
+    shown, word = parser.flags(), flag.replace("-", "_")
     meant = [
         next(name for name in action.option_strings if name.replace("-", "_").startswith(word))
         for action in shown

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fleetx import torch_private
 from fleetx.static.scope import tensor_to_numpy
 
 
@@ -67,7 +68,7 @@ def as_fetched(value: Any, copy: bool | None) -> Any:
     """
     if not isinstance(value, torch.Tensor):
         return [as_fetched(v, copy) for v in value] if isinstance(value, list) else value
-    if copy or (copy is None and value._base is not None):
+    if copy or (copy is None and torch_private.base_of(value) is not None):
         value = value.detach().clone()
     array = tensor_to_numpy(value)
     return array.view(OneValueArray) if array.size == 1 else array

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
+from types import ModuleType
 from typing import Any, Protocol
 
 from fleetx.static.dataset_base import DatasetBase
@@ -35,8 +36,7 @@ def _workers_of(fleet: Any) -> _Workers | None:
     """Return the workers of a session, or of the module whose functions are one's; None: alone."""
     if fleet is None or fleet.worker_num() == 1:
         return None
-    session = fleet if hasattr(fleet, "_role_maker") else fleet.fleet
-    found: _Workers = session._role_maker
+    found: _Workers = (fleet.fleet if isinstance(fleet, ModuleType) else fleet).role_maker
     return found
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
+from fleetx import torch_private
+
 _WITH_KERNEL = (SGD, Adam, AdamW, Adagrad)
 _DTYPES = (torch.float32, torch.float64)
 
@@ -21,7 +23,7 @@ def fuse_update(optimizer: Optimizer) -> None:
     if type(optimizer) not in _WITH_KERNEL or optimizer.defaults.get("differentiable"):
         return
     # Hooks, and not a wrapper: a gradient scaler calls the optimizer's own step.
-    if _choose not in optimizer._optimizer_step_pre_hooks.values():
+    if not torch_private.has_step_pre_hook(optimizer, _choose):
         optimizer.register_step_pre_hook(_choose)
         optimizer.register_step_post_hook(_leave_open)
 

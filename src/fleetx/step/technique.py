@@ -8,7 +8,7 @@ into a step. `registry.register` makes it known; the strategy's switch and setti
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -29,6 +29,11 @@ from fleetx.step.train_step import TrainStep
 C = TypeVar("C")
 
 
+def refuse(setting: str, reason: str) -> None:
+    """Raise ValueError for a setting of the optimizer that a technique cannot follow."""
+    raise ValueError(f"{reason}: set {setting}=False.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """What a technique may know about the job it is switched on in."""
@@ -45,6 +50,9 @@ class Job:
     """The number of this worker."""
     servers: JobServers | None = None
     """The job's parameter servers, if it has any."""
+    unsupported: Callable[[str, str], None] = refuse
+    """Called with a setting of the optimizer that a technique cannot follow, and the reason: raises
+    ValueError, or lets training go on without it."""
 
     def gather(self, value: int) -> list[int]:
         """Return the numbers of all workers that wait for each other in a step; all of them must

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from fleetx import torch_private
+from fleetx.torch_private import buffers_of
 
 Place = tuple[nn.Module, str]  # a module and the name of one of its buffers
 Old = tuple[nn.Module, str, Tensor | None]  # and its value
@@ -41,8 +42,8 @@ class Checkpointed:
         if not torch.is_grad_enabled():
             return self._forward(*args, **kwargs)
         places = self._places() if self._stateful is None else self._stateful
-        before: list[Old] = [(m, n, _clone(m._buffers[n])) for m, n in places]
-        versions = [(m, n, _version(m._buffers[n])) for m, n in self._places()]
+        before: list[Old] = [(m, n, _clone(buffers_of(m)[n])) for m, n in places]
+        versions = [(m, n, _version(buffers_of(m)[n])) for m, n in self._places()]
         modes = [
             m
             for m in torch_private.current_function_modes()
@@ -56,16 +57,15 @@ class Checkpointed:
             result = checkpoint(
                 self._forward, *args, use_reentrant=False, context_fn=contexts, **kwargs
             )
-        changed = [(m, n) for m, n, version in versions if _version(m._buffers[n]) != version]
+        changed = [(m, n) for m, n, version in versions if _version(buffers_of(m)[n]) != version]
         self._note(changed)
         kept = {(id(m), n) for m, n in self._stateful or ()}
         before[:] = [item for item in before if (id(item[0]), item[1]) in kept]
         return result
 
     def _places(self) -> list[Place]:
-        return [
-            (m, n) for m in self._module.modules() for n, b in m._buffers.items() if b is not None
-        ]
+        modules = self._module.modules()
+        return [(m, n) for m in modules for n, b in buffers_of(m).items() if b is not None]
 
     def _note(self, changed: list[Place]) -> None:
         """Remember which buffers forward changes: only those are copied in later steps."""
@@ -90,7 +90,7 @@ def _clone(buffer: Tensor | None) -> Tensor | None:
 
 
 def _version(buffer: Tensor | None) -> tuple[int, int]:
-    return (0, 0) if buffer is None else (id(buffer), buffer._version)
+    return (0, 0) if buffer is None else (id(buffer), torch_private.version_of(buffer))
 
 
 class _AsBefore:
@@ -108,11 +108,11 @@ class _AsBefore:
     def __enter__(self) -> None:
         for mode in self._modes:
             self._stack.enter_context(mode)
-        self._now = [(module, name, module._buffers[name]) for module, name, _ in self._before]
+        self._now = [(module, name, buffers_of(module)[name]) for module, name, _ in self._before]
         for module, name, value in self._before:
-            module._buffers[name] = _clone(value)
+            buffers_of(module)[name] = _clone(value)
 
     def __exit__(self, *_: object) -> None:
         for module, name, value in self._now:
-            module._buffers[name] = value
+            buffers_of(module)[name] = value
         self._stack.close()

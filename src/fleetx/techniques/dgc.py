@@ -279,18 +279,14 @@ class Dgc(Technique[Config]):
 
         inner, config = step.optimizer, self.config
         if not isinstance(inner, DGCMomentumOptimizer):
+            settings = inner.settings()
+            settings.pop("rescale_grad", None)
             inner = DGCMomentumOptimizer(
-                learning_rate=inner._learning_rate,
-                momentum=inner._momentum,
+                **settings,
                 rampup_begin_step=config.rampup_begin_step,
                 rampup_step=config.rampup_step,
                 sparsity=list(config.sparsity),
-                parameter_list=inner._parameter_list,
-                use_nesterov=inner._use_nesterov,
                 num_trainers=self.job.workers,
-                regularization=inner.regularization,
-                grad_clip=inner._grad_clip,
-                name=inner._name,
                 keep_rate=config.keep_rate,
             )
             inner.share_state(step.optimizer)

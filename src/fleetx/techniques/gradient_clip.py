@@ -7,7 +7,6 @@ clips between `backward()` and `step()` sees one part of a merged gradient only.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,7 +133,7 @@ class GradientClip(Technique[Config]):
                 f"gradient_clip clips in a plain optimizer of programs, not in a {name}: give the "
                 "clip to the optimizer inside (grad_clip=...) and switch off gradient_clip."
             )
-        if optimizer._grad_clip is not None:
+        if optimizer.settings()["grad_clip"] is not None:
             raise ValueError(
                 f"the {name} has a grad_clip already, and the strategy switches on gradient_clip: "
                 "take one of them away."
@@ -158,8 +157,7 @@ class GradientClip(Technique[Config]):
             if wanted.value
             else GradientClipByGlobalNorm(wanted.norm)
         )
-        step.optimizer = copy.copy(step.optimizer)  # the script's own one stays as it is
-        step.optimizer._grad_clip = clip
+        step.optimizer = step.optimizer.with_grad_clip(clip)  # the script's own stays as it is
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of the clip."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fleetx import torch_private
 from fleetx.static.operator import OpRole
 from fleetx.static.program import Program
 from fleetx.step.gradient_sync import AfterBackward
@@ -171,7 +172,7 @@ class MergedGradients(GradientSync):
 def _fingerprint(parameter: torch.Tensor) -> tuple[int, int]:
     """Return what tells whether a gradient has been replaced or changed in place."""
     assert parameter.grad is not None
-    return id(parameter.grad), parameter.grad._version
+    return id(parameter.grad), torch_private.version_of(parameter.grad)
 
 
 @register

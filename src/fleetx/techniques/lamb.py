@@ -156,19 +156,16 @@ class LambTechnique(Technique[Config]):
         from fleetx.static.optimizer.v2 import Lamb as LambOfPrograms
 
         inner, ends = step.optimizer, self.config.exclude_from_weight_decay
+        settings = inner.settings()
+        parameters, regularization = settings.pop("parameter_list"), settings.pop("regularization")
         step.optimizer = LambOfPrograms(
-            learning_rate=inner._learning_rate,
+            **settings,
+            parameters=parameters,
             lamb_weight_decay=self.config.lamb_weight_decay,
-            beta1=inner._beta1,
-            beta2=inner._beta2,
-            epsilon=inner._epsilon,
-            parameters=inner._parameter_list,
-            grad_clip=inner._grad_clip,
             exclude_from_weight_decay_fn=lambda param: ends_with_any(param.name, ends),
             always_adapt=True,
-            name=inner._name,
         )
-        step.optimizer.regularization = inner.regularization
+        step.optimizer.regularization = regularization
         step.optimizer.share_state(inner)
 
     def rows(self, sizes: Sizes) -> list[Row]:

@@ -9,7 +9,6 @@ learning rate is inside the velocity, as in Paddle: a change of it acts on new g
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,8 +24,6 @@ from fleetx.step.stages import Stage
 from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer, dense_grad
-
-logger = logging.getLogger("fleetx.fleet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +129,8 @@ class LarsTechnique(Technique[Config]):
                 "torch.optim.SGD(..., momentum=0.9), in programs Momentum, or switch off lars."
             )
         if not is_torch:
-            if optimizer._use_nesterov and self.job.strategy.drops_conflicts:
-                logger.warning("lars has no Nesterov variant; use_nesterov does not act.")
-            elif optimizer._use_nesterov:
-                raise ValueError("lars has no Nesterov variant: set use_nesterov=False.")
+            if optimizer.settings()["use_nesterov"]:
+                self.job.unsupported("use_nesterov", "lars has no Nesterov variant")
             return
         for group in optimizer.param_groups:
             if not group["momentum"]:
@@ -159,16 +154,9 @@ class LarsTechnique(Technique[Config]):
         from fleetx.static.optimizer import LarsMomentumOptimizer
 
         inner = step.optimizer
-        step.optimizer = LarsMomentumOptimizer(
-            learning_rate=inner._learning_rate,
-            momentum=inner._momentum,
-            parameter_list=inner._parameter_list,
-            regularization=inner.regularization,
-            grad_clip=inner._grad_clip,
-            name=inner._name,
-            rescale_grad=getattr(inner, "_rescale_grad", 1.0),
-            **asdict(self.config),
-        )
+        settings = inner.settings()
+        del settings["use_nesterov"]  # which check_optimizer has dealt with
+        step.optimizer = LarsMomentumOptimizer(**settings, **asdict(self.config))
         step.optimizer.share_state(inner)
 
     def rows(self, sizes: Sizes) -> list[Row]:

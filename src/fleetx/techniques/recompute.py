@@ -101,9 +101,8 @@ class Recompute(Technique[Config]):
 def recomputing(optimizer: Any, config: Config) -> RecomputeOptimizer:
     """Return an optimizer of programs with `recompute_configs` applied."""
     wrapped = RecomputeOptimizer(optimizer)
-    wrapped._set_checkpoints(list(config.checkpoints))
-    if config.enable_offload:
-        wrapped._enable_offload()
+    wrapped.set_checkpoints(list(config.checkpoints))
+    wrapped.enable_offload = config.enable_offload
     return wrapped
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from fleetx import torch_private
+
 Group = dict[str, Any]
 
 
@@ -83,7 +85,7 @@ class ReplacedOptimizer(Optimizer):
 
 def _tell_schedulers(inner: Optimizer, *_: Any) -> None:
     """Note on the script's optimizer that there was a step: its schedulers warn otherwise."""
-    inner._opt_called = True  # type: ignore[attr-defined]  # what torch's schedulers look at
+    torch_private.note_step(inner)
 
 
 def dense_grad(parameter: torch.Tensor, decay: float) -> torch.Tensor:

@@ -183,8 +183,7 @@ def check_rows(
     module: RowModule, default: OptimizerSpec | None, optimizer: Optimizer, mode: ServerMode
 ) -> None:
     """Refuse rows that nothing updates, or that a mode cannot update."""
-    chosen = getattr(module, "_optimizer", None)
-    if chosen is None and default is None:
+    if default is None and not module.has_optimizer:
         raise ValueError(
             _NO_ROWS.format(name=module.table_name, optimizer=type(optimizer).__name__)
         )

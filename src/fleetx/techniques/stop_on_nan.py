@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx import torch_private
 from fleetx.comm import world
 from fleetx.runtime import environment
 from fleetx.static import layers
@@ -53,7 +54,7 @@ class NanGuard:
 
     def _add(self, name: str, grad: Tensor) -> None:
         grad = grad.detach()
-        values = grad._values() if grad.is_sparse else grad
+        values = torch_private.sparse_values(grad) if grad.is_sparse else grad
         total = values.sum(dtype=torch.promote_types(values.dtype, torch.float32))
         before = self._totals.get(name)
         self._totals[name] = total if before is None else before + total

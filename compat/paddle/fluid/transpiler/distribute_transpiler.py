@@ -1,11 +1,11 @@
 """Dividing programs between workers and parameter servers."""
 
-from fleetx.fleet.paddle_rules.server_config import (
+from fleetx.paddle_rules.server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
     ServerRuntimeConfig,
 )
-from fleetx.fleet.paddle_rules.transpiler import DistributeTranspiler
+from fleetx.paddle_rules.transpiler import DistributeTranspiler
 from paddle._coverage import exported, missing
 from paddle.fluid.transpiler.ps_dispatcher import HashName, PSDispatcher, RoundRobin
 

@@ -1,6 +1,6 @@
 """Which server gets a variable."""
 
-from fleetx.fleet.paddle_rules.server_config import HashName, PSDispatcher, RoundRobin
+from fleetx.paddle_rules.server_config import HashName, PSDispatcher, RoundRobin
 from paddle._coverage import missing
 
 __all__ = ["HashName", "PSDispatcher", "RoundRobin"]

@@ -53,7 +53,7 @@ class ProgramSearch:
         """Return the programs of a candidate."""
         main, startup = self._main.clone(), self._startup.clone()
         with program_guard(main, startup), unique_name.guard(copy.deepcopy(self._names)):
-            optimizer = self._optimizer._for_program(main)
+            optimizer = self._optimizer.for_program(main)
             loss = main.global_block().var(self._loss)
             techniques = choose(job)
             return write_step(optimizer, loss, startup, job, techniques, **self._more)[1]
@@ -66,7 +66,7 @@ class ProgramSearch:
         facts = gather(
             strategy,
             machines=fleet.node_num(),
-            device=executor._device,
+            device=executor.place.device(),
             layers=[op.type for block in self._main.blocks for op in block.ops],
             parameters=[(p.name, p.shape, str(p.dtype)) for p in self._main.all_parameters()],
             optimizer=self._optimizer,
@@ -96,7 +96,7 @@ class ProgramSearch:
             def run(one: Program) -> None:
                 executor.run(one, feed=feed, scope=inner)
 
-            trial = auto.fits(trial, lambda: run(built.origin), executor._device)
+            trial = auto.fits(trial, lambda: run(built.origin), executor.place.device())
             if trial.note:
                 return trial
             steps = auto.steps_to_measure(config, followed)

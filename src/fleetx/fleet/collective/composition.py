@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import copy
-import logging
 from typing import Any
 
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.fleet.collective.auto_model import ModelSearch
 from fleetx.fleet.collective.explain import Explanation
 from fleetx.fleet.collective.module_training import EagerTraining
-from fleetx.fleet.paddle_rules import selection as paddle_selection
+from fleetx.fleet.policy import FLEETX, Policy
 from fleetx.fleet.roles.identity import Identity
 from fleetx.fleet.roles.role_maker import RoleMakerBase
 from fleetx.fleet.servers.job import ServerJob, TrainingServers
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.step.compose import choose
 from fleetx.step.technique import Job, Technique
-
-logger = logging.getLogger("fleetx.fleet")
 
 
 class Composition(Identity):
@@ -29,7 +26,11 @@ class Composition(Identity):
     _servers: ServerJob | None
     _eager: EagerTraining
     _applied: list[Technique]
-    _keeps_graph: bool
+
+    @property
+    def _policy(self) -> Policy:
+        """The rules of the strategy at hand."""
+        return getattr(self._strategy, "policy", FLEETX)
 
     def _job(self, strategy: Any = None) -> Job:
         """Return what techniques may know about this job."""
@@ -44,6 +45,7 @@ class Composition(Identity):
             all_reduce=all_reduce_settings(strategy, self._role),
             bucket_mb=strategy.fuse_grad_size_in_MB if strategy.fuse_all_reduce_ops else 1e-6,
             last_bucket_mb=strategy.last_comm_group_size_MB,
+            unsupported=self._policy.unsupported,
             # Paddle's default would make many small messages: it counts only where it was set.
             bucket_count=strategy.fuse_grad_size_in_num
             if strategy.was_set("fuse_grad_size_in_num")
@@ -57,28 +59,19 @@ class Composition(Identity):
     def _searches(self) -> bool:
         """Tell whether the strategy is still to be found by measuring."""
         strategy = _switches(self._strategy)
-        if self._servers is not None:
+        if self._servers is not None or not strategy.auto or strategy.localsgd:
             return False
-        return bool(strategy.auto) and not strategy.localsgd and strategy.auto_applies()
+        return self._policy.lets_auto_act(strategy)
 
     def _adopt(self, strategy: Any) -> None:
         """Follow a strategy from now on."""
         self._strategy = strategy
 
     def _choose(self, optimizer: Any = None) -> tuple[Job, list[Technique]]:
-        """Return the job and the techniques that its strategy switches on.
-
-        The strategies of the package `paddle` drop what Paddle would drop, with a warning.
-        """
-        final, self._keeps_graph = self._strategy, True
-        if _switches(final).drops_conflicts and optimizer is not None:
-            names, self._keeps_graph = paddle_selection.select(
-                final, optimizer, self.worker_num(), logger.warning
-            )
-            final = copy.deepcopy(final)
-            for name in paddle_selection.OPTIMIZERS:
-                if getattr(final, name) and name not in names:
-                    setattr(final, name, False)
+        """Return the job and the techniques that its strategy switches on."""
+        final = self._strategy
+        if optimizer is not None:
+            final = self._policy.select(final, optimizer, self.worker_num())
         job = self._job(final)
         self._applied = choose(job)
         return job, self._applied
@@ -108,22 +101,19 @@ class Composition(Identity):
         return copy.deepcopy(applied[0] if applied else self._strategy)
 
     def _get_applied_meta_list(self) -> list[str]:
-        """Return Paddle's names of the techniques that are applied, outermost first."""
-        names = [technique.name for technique in self._applied]
-        chain = paddle_selection.longest_chain(names)
-        rest = [name for name in names if name not in chain]
-        known = paddle_selection.OPTIMIZERS
-        return [known[name] for name in [*chain, *rest] if name in known]
+        """Return the names of the techniques that are applied, as the policy calls them."""
+        return self._policy.names([technique.name for technique in self._applied])
 
     def _get_applied_graph_list(self) -> list[str]:
-        """Return Paddle's name for a graph that is run as a whole, if `minimize` made one."""
-        has_program = self._collective is not None and self._servers is None
-        return [paddle_selection.GRAPH] if has_program and self._keeps_graph else []
+        """Return the names of what is applied to the program that `minimize` made as a whole."""
+        if self._collective is None or self._servers is not None:
+            return []
+        return self._policy.graph_names([technique.name for technique in self._applied])
 
 
 def _switches(strategy: Any) -> DistributedStrategy:
     """Return the switches of a strategy; one that only says how servers train has none on."""
-    return strategy if hasattr(strategy, "drops_conflicts") else DistributedStrategy()
+    return strategy if hasattr(strategy, "policy") else DistributedStrategy()
 
 
 def all_reduce_settings(strategy: Any, role: RoleMakerBase) -> AllReduceSettings:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+
+from fleetx import torch_private
 
 _NAMES = frozenset(
     {
@@ -65,7 +66,7 @@ def refuse_foreign_ddp(module: nn.Module, *_: Any) -> None:
 
     It can be registered as a forward pre-hook.
     """
-    active = DistributedDataParallel._active_ddp_module
+    active = torch_private.running_ddp()
     if active is None or isinstance(active, FleetWrapper):
         return
     if any(part is module for part in active.modules()):

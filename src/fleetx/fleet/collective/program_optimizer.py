@@ -9,7 +9,6 @@ from fleetx.fleet.collective.auto_program import ProgramSearch
 from fleetx.fleet.collective.explain import announce
 from fleetx.fleet.collective.observing import observe_program
 from fleetx.fleet.collective.program_writing import write_step
-from fleetx.fleet.paddle_rules.server_auto import with_mode
 from fleetx.static.program import default_startup_program
 
 if TYPE_CHECKING:
@@ -40,7 +39,8 @@ class StaticDistributedOptimizer:
         startup = default_startup_program() if startup_program is None else startup_program
         more = {"parameter_list": parameter_list, "no_grad_set": no_grad_set}
         if fleet._servers is not None:
-            fleet._adopt(with_mode(fleet._strategy, self.inner, loss.block.program))
+            program = loss.block.program
+            fleet._adopt(fleet._policy.with_server_mode(fleet._strategy, self.inner, program))
         search = None
         if fleet._searches():
             search = ProgramSearch(fleet, self.inner, loss, startup, more)

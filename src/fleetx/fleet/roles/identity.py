@@ -19,6 +19,11 @@ class Identity:
         return self._role_maker
 
     @property
+    def role_maker(self) -> RoleMakerBase:
+        """What says who is who in the job."""
+        return self._role
+
+    @property
     def util(self) -> UtilBase:
         """Reductions, gathering, barriers and file shards over the workers."""
         if self._util is None:

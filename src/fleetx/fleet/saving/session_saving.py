@@ -201,7 +201,7 @@ class Saving(Identity):
 
     def _program_to_save(self, program: Any) -> Any:
         if program is not None:
-            return getattr(program, "_program", program)
+            return program
         if self._collective is None:
             raise RuntimeError("there is no program to save yet: call minimize() first.")
         return self._collective.origin

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fleetx.checkpoint.atomic import write_bytes
+from fleetx.fleet.policy import FLEETX, Policy
 from fleetx.fleet.strategy import configs as tables
 from fleetx.fleet.strategy.technique_switches import ConfigsField, TechniqueSwitches
 from fleetx.step.settings import Configs, Effect, Field, rows_of, unknown_name
@@ -31,8 +32,8 @@ _none, _refused = Effect.NONE, Effect.REFUSED
 class DistributedStrategy(TechniqueSwitches):
     """What to train with: techniques, their settings, and how workers communicate."""
 
-    drops_conflicts: ClassVar[bool] = False
-    """Techniques that Paddle would drop are dropped with a warning, not refused."""
+    policy: ClassVar[Policy] = FLEETX
+    """The rules by which a session follows this strategy."""
 
     # -- techniques -------------------------------------------------------------------
     # Their switches and settings are in TechniqueSwitches; this is what belongs to none of them.
@@ -206,10 +207,6 @@ class DistributedStrategy(TechniqueSwitches):
     def was_set(self, name: str) -> bool:
         """Tell whether a setting was assigned, be it to its default."""
         return name in self._given
-
-    def auto_applies(self) -> bool:
-        """Tell whether `auto` may act; subclasses may have rules."""
-        return True
 
     def refused(self) -> list[str]:
         """Return what is switched on but does not exist here, e.g. `["pipeline"]`."""

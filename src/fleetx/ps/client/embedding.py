@@ -75,12 +75,18 @@ class RowModule(nn.Module):
         self.table_name = name
         self.dim = dim
         self.padding_idx = padding_idx
+        self._optimizer: OptimizerSpec | str | None = None
         self._source: RowSource | None = None
         self._gradients: list[tuple[Tensor, Tensor]] = []
 
     def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
         """Return the table's specification; `default` is the optimizer of the other parameters."""
         raise NotImplementedError
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether the rows have an optimizer of their own."""
+        return self._optimizer is not None
 
     @property
     def own_rate(self) -> float | None:
@@ -247,13 +253,13 @@ class ServedEmbedding(RowModule):
         super().__init__(name, module.embedding_dim, module.padding_idx)
         self.num_embeddings, self.embedding_dim = module.num_embeddings, module.embedding_dim
         self.first_rows = module.weight.detach()
-        self._optimizer = optimizer
+        self._optimizer = self._rule = optimizer
 
     def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
         """Return the table's specification."""
         dtype = str(self.first_rows.dtype).removeprefix("torch.")
         return SparseTableSpec(
-            name=self.table_name, dim=self.dim, dtype=dtype, optimizer=self._optimizer
+            name=self.table_name, dim=self.dim, dtype=dtype, optimizer=self._rule
         )
 
     def _checked(self, ids: Tensor) -> Tensor:

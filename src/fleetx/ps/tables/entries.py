@@ -10,8 +10,12 @@ from fleetx.ps.tables.table_spec import EntrySpec
 class EntryAttr:
     """A rule for new ids."""
 
-    def _to_attr(self) -> str:
+    def to_attr(self) -> str:
+        """Return the rule as the attribute of an op has it."""
         raise NotImplementedError("EntryAttr is a base class: use CountFilterEntry.")
+
+    def _to_attr(self) -> str:  # Paddle's name
+        return self.to_attr()
 
     def spec(self) -> EntrySpec:
         """Return the rule as a table's specification has it."""
@@ -26,7 +30,8 @@ class ProbabilityEntry(EntryAttr):
             raise ValueError(f"probability must be a float in (0,1), not {probability!r}.")
         self._probability = probability
 
-    def _to_attr(self) -> str:
+    def to_attr(self) -> str:
+        """Return the rule as the attribute of an op has it."""
         return f"probability_entry:{self._probability}"
 
     def spec(self) -> EntrySpec:
@@ -45,7 +50,8 @@ class CountFilterEntry(EntryAttr):
             )
         self._count_filter = count_filter
 
-    def _to_attr(self) -> str:
+    def to_attr(self) -> str:
+        """Return the rule as the attribute of an op has it."""
         return f"count_filter_entry:{self._count_filter}"
 
     def spec(self) -> EntrySpec:

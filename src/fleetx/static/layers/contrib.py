@@ -77,12 +77,12 @@ def sparse_embedding(
     check_dtype(dtype, "dtype", ["float32", "float64"], "paddle.static.nn.sparse_embedding")
     words = "none"
     if entry is not None:
-        if not hasattr(entry, "_to_attr"):
+        if not hasattr(entry, "to_attr"):
             raise ValueError(
                 "entry must be instance in [paddle.distributed.ProbabilityEntry, "
                 f"paddle.distributed.CountFilterEntry], not {type(entry).__name__}."
             )
-        words = entry._to_attr()
+        words = entry.to_attr()
     if padding_idx is None:
         padding_idx = -1
     elif padding_idx < 0:

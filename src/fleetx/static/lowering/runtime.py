@@ -19,7 +19,7 @@ def keep_value(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if value.requires_grad:
             value = value.detach()
-        if value._base is not None:
+        if torch_private.base_of(value) is not None:
             value = value.clone()
     return value
 

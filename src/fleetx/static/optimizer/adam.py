@@ -46,6 +46,11 @@ class AdamOptimizer(Optimizer):
         self._epsilon = epsilon
         self._lazy_mode = lazy_mode
 
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments it was made with."""
+        more = {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
+        return {**super().settings(), **more}
+
     def _initial_value(self, accumulator: Accumulator) -> float:
         if accumulator.slot == "Beta1Pow":
             return 0.9 if isinstance(self._beta1, Variable) else self._beta1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from fleetx.static.backward import append_backward
 from fleetx.static.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
@@ -75,6 +75,25 @@ class Optimizer(LearningRateMixin, StateMixin):
     """Called with the pairs (parameter, gradient) by `apply_gradients`, before it appends anything:
     may append ops that change the gradients."""
 
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments it was made with, for an optimizer that takes its place.
+
+        Subclasses add those that another optimizer may have too.
+        """
+        return {
+            "learning_rate": self._learning_rate,
+            "parameter_list": self._parameter_list,
+            "regularization": self.regularization,
+            "grad_clip": self._grad_clip,
+            "name": self._name,
+        }
+
+    def with_grad_clip(self, grad_clip: GradientClipBase | None) -> Self:
+        """Return a copy that clips the gradients in another way; it shares this one's state."""
+        twin = copy.copy(self)
+        twin._grad_clip = grad_clip
+        return twin
+
     def share_state(self, other: Optimizer) -> None:
         """Keep learning rate variables and accumulators where another optimizer does.
 
@@ -127,7 +146,7 @@ class Optimizer(LearningRateMixin, StateMixin):
     def _finish_update(self, block: Any, parameters_and_grads: Sequence[Any]) -> None:
         """Append ops that follow all updates."""
 
-    def _for_program(self, program: Program) -> Any:
+    def for_program(self, program: Program) -> Any:
         """Return a fresh optimizer of the same settings for a copy of the program."""
         twin = copy.copy(self)
         twin._accumulators, twin._opti_name_list = defaultdict(dict), []

@@ -17,7 +17,7 @@ from fleetx.static.variable import Variable
 
 
 class RecomputeOptimizer:
-    """Wraps an optimizer; `_set_checkpoints` names the variables that stay in memory."""
+    """Wraps an optimizer; `set_checkpoints` names the variables that stay in memory."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -30,7 +30,7 @@ class RecomputeOptimizer:
             raise AttributeError(name)
         return getattr(self._optimizer, name)
 
-    def _set_checkpoints(self, checkpoints: Sequence[Any]) -> None:
+    def set_checkpoints(self, checkpoints: Sequence[Any]) -> None:
         """Say which Variables (or names) are kept; everything between them is recomputed."""
         if not isinstance(checkpoints, list | tuple):
             raise TypeError(
@@ -38,6 +38,8 @@ class RecomputeOptimizer:
                 f"not {type(checkpoints).__name__}."
             )
         self._checkpoints = list(checkpoints)
+
+    _set_checkpoints = set_checkpoints  # Paddle's name
 
     def _enable_offload(self) -> None:
         """Keep checkpoints in the memory of the host until backward needs them."""
@@ -76,7 +78,7 @@ class RecomputeOptimizer:
     ) -> tuple[list[Operator], list[tuple[Any, Any]]]:
         """Append gradients and updates; return (update ops, pairs)."""
         if self._checkpoints is None:
-            raise ArgumentError("call _set_checkpoints before minimize of a RecomputeOptimizer.")
+            raise ArgumentError("call set_checkpoints before minimize of a RecomputeOptimizer.")
         params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
         ops = self._optimizer.apply_optimize(loss, startup_program, params_grads)
         return ops, params_grads

@@ -38,6 +38,11 @@ class MomentumOptimizer(Optimizer):
         self._momentum = momentum
         self._use_nesterov = bool(use_nesterov)
 
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments it was made with."""
+        more = {"momentum": self._momentum, "use_nesterov": self._use_nesterov}
+        return {**super().settings(), **more}
+
     def _op_attrs(self, param: Any) -> dict[str, Any]:
         return {"mu": self._momentum, "use_nesterov": self._use_nesterov}
 

@@ -114,6 +114,10 @@ class Momentum(sgd.MomentumOptimizer):
         )
         self._rescale_grad = float(rescale_grad)
 
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments it was made with."""
+        return {**super().settings(), "rescale_grad": self._rescale_grad}
+
     def append_regularization_ops(
         self, parameters_and_grads: Sequence[Any], regularization: Any = None
     ) -> list[tuple[Any, Any]]:

@@ -35,6 +35,11 @@ class Fleet(metaclass=abc.ABCMeta):
         self._role_maker.generate_role()
         self._is_initialized = True
 
+    @property
+    def role_maker(self) -> Any:
+        """What says who is who in the job."""
+        return self._role_maker
+
     def is_first_worker(self) -> bool:
         """Tell whether this is worker 0."""
         return self._role_maker.is_first_worker()

@@ -3,9 +3,9 @@
 import logging
 from typing import Any
 
-from fleetx.fleet.paddle_rules import strategy_of_1x as legacy_strategy
 from fleetx.fleet.saving import program_checkpoints
 from fleetx.fleet.session import Fleet as Session
+from fleetx.paddle_rules import strategy_of_1x as legacy_strategy
 from fleetx.static.compiled_program import CompiledProgram
 from fleetx.static.executor import Executor
 from fleetx.static.mixed_precision import decorate

@@ -3,13 +3,14 @@
 import os
 from typing import Any
 
-from fleetx.fleet.paddle_rules.server_config import (
+from fleetx.fleet.session import Fleet as Session
+from fleetx.paddle_rules.server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
     ServerRuntimeConfig,
     TrainerRuntimeConfig,
 )
-from fleetx.fleet.paddle_rules.server_strategy import (
+from fleetx.paddle_rules.server_strategy import (
     AsyncStrategy,
     GeoStrategy,
     HalfAsyncStrategy,
@@ -17,8 +18,7 @@ from fleetx.fleet.paddle_rules.server_strategy import (
     SyncStrategy,
     strategy_of,
 )
-from fleetx.fleet.paddle_rules.server_strategy import ServerStrategy as DistributedStrategy
-from fleetx.fleet.session import Fleet as Session
+from fleetx.paddle_rules.server_strategy import ServerStrategy as DistributedStrategy
 from fleetx.static.compiled_program import CompiledProgram
 from fleetx.static.executor import Executor
 from fleetx.static.optimizer import Optimizer

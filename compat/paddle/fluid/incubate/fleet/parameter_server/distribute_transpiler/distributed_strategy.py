@@ -1,19 +1,19 @@
 """The four strategies of server jobs and their runtime configurations."""
 
-from fleetx.fleet.paddle_rules.server_config import (
+from fleetx.paddle_rules.server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
     ServerRuntimeConfig,
     TrainerRuntimeConfig,
 )
-from fleetx.fleet.paddle_rules.server_strategy import (
+from fleetx.paddle_rules.server_strategy import (
     AsyncStrategy,
     GeoStrategy,
     HalfAsyncStrategy,
     StrategyFactory,
     SyncStrategy,
 )
-from fleetx.fleet.paddle_rules.server_strategy import ServerStrategy as DistributedStrategy
+from fleetx.paddle_rules.server_strategy import ServerStrategy as DistributedStrategy
 from paddle._coverage import missing
 
 __all__ = [

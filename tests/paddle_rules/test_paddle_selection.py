@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleetx.fleet.paddle_rules.selection import longest_chain
+from fleetx.paddle_rules.selection import longest_chain
 
 
 @pytest.mark.parametrize(

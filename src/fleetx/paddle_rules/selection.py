@@ -89,10 +89,8 @@ def fits(name: str, strategy: Any, optimizer: Any, workers: int) -> str | None:
     return None
 
 
-def select(
-    strategy: Any, optimizer: Any, workers: int, warn: Callable[[str], None]
-) -> tuple[list[str], bool]:
-    """Return the techniques to apply, outermost first, and whether the graph stays optimized.
+def select(strategy: Any, optimizer: Any, workers: int, warn: Callable[[str], None]) -> list[str]:
+    """Return the techniques to apply, outermost first.
 
     `warn` is told, in one line, what is dropped and why.
     """
@@ -107,4 +105,16 @@ def select(
     ]
     if dropped:
         warn(f"the strategy's {', '.join(dropped)} is switched off, as Paddle does.")
-    return chain, not _WITHOUT_GRAPH & set(chain)
+    return chain
+
+
+def class_names(techniques: Sequence[str]) -> list[str]:
+    """Return Paddle's classes of techniques, outermost first, without those it lacks."""
+    chain = longest_chain(techniques)
+    rest = [name for name in techniques if name not in chain]
+    return [OPTIMIZERS[name] for name in [*chain, *rest] if name in OPTIMIZERS]
+
+
+def keeps_graph(techniques: Sequence[str]) -> bool:
+    """Tell whether Paddle would optimize the graph as a whole with these techniques."""
+    return _WITHOUT_GRAPH.isdisjoint(techniques)

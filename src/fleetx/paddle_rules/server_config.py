@@ -2,7 +2,7 @@
 
 `DistributeTranspilerConfig` says how a program is divided, `TrainerRuntimeConfig` how workers
 queue, merge and fetch; `RoundRobin` and `HashName` say which server gets what.
-`legacy_server_strategy` puts them together.
+`server_strategy` puts them together.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ import math
 import os
 from typing import Any
 
-from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.static.dtypes import to_torch
 from fleetx.static.program import Program
 from fleetx.static.variable import Variable
@@ -25,11 +24,8 @@ _log = logging.getLogger("fleetx.fleet")
 
 
 def with_mode(strategy: Any, optimizer: Any, program: Program) -> Any:
-    """Return a strategy that says how to train, if it left that to `auto`; otherwise itself."""
-    if not isinstance(strategy, DistributedStrategy) or not strategy.drops_conflicts:
-        return strategy
-    undecided = strategy.auto and strategy.a_sync_configs["k_steps"] < 0
-    if not undecided or not strategy.auto_applies():
+    """Return a strategy with `auto` on that says how to train; itself if it does already."""
+    if strategy.a_sync_configs["k_steps"] >= 0:
         return strategy
     steps = GEO_STEPS if _trains_alone(optimizer, program) else 0
     chosen = copy.deepcopy(strategy)

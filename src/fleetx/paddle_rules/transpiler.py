@@ -16,11 +16,11 @@ import atexit
 import copy
 import sys
 
-from fleetx.fleet.paddle_rules.server_config import DistributeTranspilerConfig
-from fleetx.fleet.paddle_rules.server_strategy import strategy_of
 from fleetx.fleet.roles.role_maker import Role, UserDefinedRoleMaker
 from fleetx.fleet.servers.job import ServerJob
 from fleetx.fleet.servers.program_link import ServerLink
+from fleetx.paddle_rules.server_config import DistributeTranspilerConfig
+from fleetx.paddle_rules.server_strategy import strategy_of
 from fleetx.static.program import Program, default_main_program, default_startup_program
 
 

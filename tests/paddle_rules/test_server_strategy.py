@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleetx.fleet.paddle_rules.server_config import (
+from fleetx.paddle_rules.server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
     HashName,
@@ -11,7 +11,7 @@ from fleetx.fleet.paddle_rules.server_config import (
     ServerRuntimeConfig,
     TrainerRuntimeConfig,
 )
-from fleetx.fleet.paddle_rules.server_strategy import ServerStrategy, StrategyFactory, strategy_of
+from fleetx.paddle_rules.server_strategy import ServerStrategy, StrategyFactory, strategy_of
 from fleetx.techniques.parameter_server import server_mode
 
 MAKERS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fleetx.fleet.paddle_rules.server_config import (
+from fleetx.paddle_rules.server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
     RoundRobin,

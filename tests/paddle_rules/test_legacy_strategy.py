@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetx.fleet.paddle_rules.strategy_of_1x import (
+from fleetx.paddle_rules.strategy_of_1x import (
     LegacyStrategy,
     check_optimizer,
     check_strategy,

@@ -1,0 +1,55 @@
+"""Paddle's rules as the policy that a session is given with a strategy of the package `paddle`.
+
+Techniques that Paddle would drop are dropped with a warning, not refused; those that are applied
+have the names of Paddle's classes; `auto` acts under Paddle's conditions.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fleetx.fleet.policy import Policy
+from fleetx.paddle_rules import selection, server_auto
+
+logger = logging.getLogger("fleetx.fleet")
+
+
+class PaddlePolicy(Policy):
+    """How Paddle 2.x selects, drops and names techniques."""
+
+    def select(self, strategy: Any, optimizer: Any, workers: int) -> Any:
+        """Return a copy of the strategy without what Paddle would drop; warn about that."""
+        kept = selection.select(strategy, optimizer, workers, logger.warning)
+        final = copy.deepcopy(strategy)
+        for name in selection.OPTIMIZERS:
+            if getattr(final, name) and name not in kept:
+                setattr(final, name, False)
+        return final
+
+    def lets_auto_act(self, strategy: Any) -> bool:
+        """Tell whether nothing but `auto` was set."""
+        return bool(strategy.is_strict_auto())
+
+    def with_server_mode(self, strategy: Any, optimizer: Any, program: Any) -> Any:
+        """Return a strategy that says how to train, if it left that to `auto`."""
+        if not self.lets_auto_act(strategy):
+            return strategy
+        return server_auto.with_mode(strategy, optimizer, program)
+
+    def unsupported(self, setting: str, reason: str) -> None:
+        """Warn of a setting of the optimizer that a technique cannot follow, and go on."""
+        logger.warning("%s; %s does not act.", reason, setting)
+
+    def names(self, techniques: Sequence[str]) -> list[str]:
+        """Return Paddle's classes of the applied techniques, outermost first."""
+        return selection.class_names(techniques)
+
+    def graph_names(self, techniques: Sequence[str]) -> list[str]:
+        """Return Paddle's class for a graph that is run as a whole, if it is one."""
+        return [selection.GRAPH] if selection.keeps_graph(techniques) else []
+
+
+PADDLE = PaddlePolicy()
