@@ -12,8 +12,10 @@ from types import TracebackType
 _SIGNS = ("connection closed by peer", "connection reset by peer", "timed out waiting")
 _EXPLANATION = (
     "Another worker has ended or stands still while this one waits for it. If it failed, its own "
-    "log says why. If it only had fewer batches: put the training loop into "
-    "`with fleet.join(model):`, or give all workers equally many batches."
+    "log says why. If it only had fewer batches, or left out a call that all workers must make "
+    "(fleet.save_checkpoint, fleet.synchronize_model): give all workers the same number of batches "
+    "and the same calls. Where gradients are averaged in every step, `with fleet.join(model):` "
+    "around the training loop allows fewer batches."
 )
 
 
