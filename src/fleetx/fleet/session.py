@@ -209,6 +209,7 @@ class Fleet(Composition, Saving):
         comm.agree_on(what_was_asked("fleet.distributed_optimizer", self._strategy))
         if isinstance(optimizer, torch.optim.Optimizer):
             if self.is_server():
+                self._distributed_optimizer = optimizer
                 return optimizer
             comm.meet()
             if comm.is_connected():

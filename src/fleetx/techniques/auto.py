@@ -65,7 +65,7 @@ def period(strategy: Any) -> int:
 
 def changing_mathematics() -> list[str]:
     """Return the techniques that are tried only if `auto_configs["techniques"]` names them."""
-    return [technique.name for technique in known() if not technique.keeps_mathematics]
+    return [t.name for t in known() if not (t.keeps_mathematics or t.switch)]
 
 
 @dataclass(frozen=True, kw_only=True)

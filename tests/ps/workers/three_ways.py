@@ -1,4 +1,4 @@
-"""Training with techniques: with servers, by all-reduce or alone. Arguments: KIND OUTPUT."""
+"""Training with techniques: with servers, by all-reduce, or alone. Arguments: KIND OUTPUT."""
 
 import sys
 

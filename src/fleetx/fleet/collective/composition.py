@@ -58,10 +58,12 @@ class Composition(Identity):
 
     def _searches(self) -> bool:
         """Tell whether the strategy is still to be found by measuring."""
-        strategy = _switches(self._strategy)
-        if self._servers is not None or not strategy.auto or strategy.localsgd:
+        if self._servers is not None:  # what is tried trains by all-reduce
             return False
-        return self._policy.lets_auto_act(strategy)
+        strategy = self._strategy
+        return (
+            bool(strategy.auto) and not strategy.localsgd and self._policy.lets_auto_act(strategy)
+        )
 
     def _adopt(self, strategy: Any) -> None:
         """Follow a strategy from now on."""
@@ -95,9 +97,8 @@ class Composition(Identity):
     def _final_strategy(self) -> Any:
         """Return the strategy that is followed: a copy with switches off that were dropped."""
         self._role  # noqa: B018 - raises if init was not called
-        applied = [
-            t.job.strategy for t in self._applied if _switches(self._strategy) is self._strategy
-        ]
+        has_switches = _switches(self._strategy) is self._strategy
+        applied = [technique.job.strategy for technique in self._applied if has_switches]
         return copy.deepcopy(applied[0] if applied else self._strategy)
 
     def _get_applied_meta_list(self) -> list[str]:
