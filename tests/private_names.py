@@ -1,8 +1,8 @@
 """Find private names of other packages: `x._name` where no module of the package defines `_name`.
 
-A package is a folder of `src/fleetx`, or a module beside the folders. `self`, `cls` and `super()`
-may use what they inherit; imports count, and strings in `getattr`, `setattr`, `hasattr`, `delattr`.
-The check goes by names, not by types: a private name that the package defines too is not seen.
+A package is a folder of `src/fleetx`, a module beside the folders, or `compat/paddle`. `self`,
+`cls` and `super()` may use what they inherit; imports count, and strings in `getattr`, `setattr`,
+`hasattr`, `delattr`. It goes by names, not by types: what the package defines too is not seen.
 
 `make lint` runs it. What is left to do is listed in `private_names.txt`, by file and name. The list
 may only shrink: an entry that is no longer needed is an error.
@@ -11,17 +11,16 @@ may only shrink: an entry that is no longer needed is an error.
 from __future__ import annotations
 
 import ast
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ROOT / "src" / "fleetx"
+SOURCES = "src/fleetx/", "compat/"
 ALLOWED = Path(__file__).with_suffix(".txt")
 
 # Its purpose is to use PyTorch's private names, and tests/test_torch_names.py checks it.
-EXEMPT = "torch_private.py"
+EXEMPT = "src/fleetx/torch_private.py"
 # Names of Python that are documented in spite of the underscore.
 DOCUMENTED = {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"}
 OWN = {"self", "cls", "super"}
@@ -35,7 +34,9 @@ def is_private(name: str) -> bool:
 
 
 def package_of(file: str) -> str:
-    """Return the package of a file of the sources: `ps` for `ps/wire/security.py`."""
+    """Return the package of a file: `ps` for `src/fleetx/ps/wire/security.py`."""
+    for folder in SOURCES:
+        file = file.removeprefix(folder)
     return file.split("/")[0].removesuffix(".py")
 
 
@@ -56,28 +57,23 @@ def defined(tree: ast.AST) -> Iterator[str]:
             for target in ast.walk(ast.Module(plain, [])):
                 if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store):
                     yield target.id
-        if (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.ctx, ast.Store)
-            and is_own(node.value)
-        ):
-            yield node.attr
+        match node:
+            case ast.Attribute(of, name, ast.Store()) if is_own(of):
+                yield name
 
 
 def used(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
     """Yield line and name of the private names that may be another package's."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and not is_own(node.value):
-            yield node.lineno, node.attr
-        elif isinstance(node, ast.ImportFrom):
-            if f"{node.module}.".startswith(f"fleetx.{package}."):
-                continue
-            yield from ((node.lineno, name.name) for name in node.names)
-        elif isinstance(node, ast.Call):
-            match node.func, node.args:
-                case ast.Name(id), [of, ast.Constant(str(name)), *_] if id in BY_TEXT:
-                    if not is_own(of):
-                        yield node.lineno, name
+        match node:
+            case ast.Attribute(of, name) if not is_own(of):
+                yield node.lineno, name
+            case ast.ImportFrom(module, names):
+                if not f"{module}.".startswith((f"fleetx.{package}.", f"{package}.")):
+                    yield from ((node.lineno, each.name) for each in names)
+            case ast.Call(ast.Name(function), [of, ast.Constant(str(name)), *_]):
+                if function in BY_TEXT and not is_own(of):
+                    yield node.lineno, name
 
 
 def foreign(files: Mapping[str, str]) -> list[tuple[str, int, str]]:
@@ -97,11 +93,15 @@ def foreign(files: Mapping[str, str]) -> list[tuple[str, int, str]]:
 
 def main() -> int:
     """Print what is not allowed and what is allowed in vain; return how many of them there are."""
-    files = {str(p.relative_to(SOURCES)): p.read_text() for p in sorted(SOURCES.rglob("*.py"))}
+    files = {
+        str(path.relative_to(ROOT)): path.read_text()
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
     allowed = ALLOWED.read_text().splitlines()
     found = foreign(files)
     wrong = [
-        f"src/fleetx/{file}:{line}: {name} is a private name of another package"
+        f"{file}:{line}: {name} is a private name of another package"
         for file, line, name in found
         if f"{file} {name}" not in allowed
     ]
@@ -116,4 +116,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main() else 0)
+    raise SystemExit(bool(main()))

@@ -27,14 +27,24 @@ PS = "class Table:\n    def _grow(self): ...\n\n_LIMIT = 3\n"
     ],
 )
 def test_what_is_seen(text: str, found: list[tuple[int, str]]) -> None:
-    files = {"ps/table.py": PS, "static/program.py": text}
-    assert private_names.foreign(files) == [("static/program.py", *item) for item in found]
+    files = {"src/fleetx/ps/table.py": PS, "src/fleetx/static/program.py": text}
+    assert private_names.foreign(files) == [
+        ("src/fleetx/static/program.py", *item) for item in found
+    ]
+
+
+def test_compat_is_a_package_too() -> None:
+    files = {
+        "src/fleetx/ps/table.py": PS,
+        "compat/paddle/a.py": "from paddle.b import _own\ntable._grow()",
+    }
+    assert private_names.foreign(files) == [("compat/paddle/a.py", 2, "_grow")]
 
 
 def test_a_package_may_use_its_own() -> None:
     files = {
-        "ps/table.py": PS,
-        "ps/wire/client.py": "from fleetx.ps.table import _LIMIT\nt._grow()",
+        "src/fleetx/ps/table.py": PS,
+        "src/fleetx/ps/wire/client.py": "from fleetx.ps.table import _LIMIT\nt._grow()",
     }
     assert private_names.foreign(files) == []
 
@@ -42,17 +52,20 @@ def test_a_package_may_use_its_own() -> None:
 def test_the_list_may_only_shrink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sources, allowed = tmp_path / "fleetx", tmp_path / "allowed.txt"
-    for name, text in {"ps/table.py": PS, "static/program.py": "table._grow()"}.items():
-        (sources / name).parent.mkdir(parents=True)
-        (sources / name).write_text(text)
-    monkeypatch.setattr(private_names, "SOURCES", sources)
+    allowed = tmp_path / "allowed.txt"
+    for name, text in {
+        "src/fleetx/ps/table.py": PS,
+        "src/fleetx/static/program.py": "table._grow()",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(private_names, "ROOT", tmp_path)
     monkeypatch.setattr(private_names, "ALLOWED", allowed)
     for lines, said in {
         "": "src/fleetx/static/program.py:1: _grow is a private name of another package\n",
-        "static/program.py _grow\n": "",
-        "static/program.py _grow\nstatic/program.py _shrink\n": (
-            "allowed.txt: 'static/program.py _shrink' is no longer needed\n"
+        "src/fleetx/static/program.py _grow\n": "",
+        "src/fleetx/static/program.py _grow\nsrc/fleetx/static/program.py _shrink\n": (
+            "allowed.txt: 'src/fleetx/static/program.py _shrink' is no longer needed\n"
         ),
     }.items():
         allowed.write_text(lines)

@@ -10,7 +10,9 @@ from fleetx.static.layers import (
     piecewise_decay,
     polynomial_decay,
 )
-from fleetx.static.layers.learning_rate_scheduler import _step_counter as _decay_step_counter
+from fleetx.static.layers import (
+    decay_step_counter as _decay_step_counter,
+)
 from paddle._coverage import exported, missing
 
 __all__ = exported(globals())

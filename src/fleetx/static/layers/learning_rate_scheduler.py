@@ -49,7 +49,8 @@ def autoincreased_step_counter(
     return counter
 
 
-def _step_counter(begin: int = 0) -> Any:
+def decay_step_counter(begin: int = 0) -> Any:
+    """Return the step that all schedules of a program share, as a float; it begins at `begin`."""
     from fleetx.static.layers import cast
 
     return cast(autoincreased_step_counter(LR_COUNTER_NAME, begin=begin, step=1), "float32")
@@ -59,7 +60,7 @@ def _part(decay_steps: Any, staircase: bool) -> Any:
     """Return step / decay_steps, rounded down if it goes in stairs."""
     from fleetx.static.layers import floor
 
-    ratio = _step_counter() / decay_steps
+    ratio = decay_step_counter() / decay_steps
     return floor(ratio) if staircase else ratio
 
 
@@ -68,7 +69,7 @@ def noam_decay(d_model: Any, warmup_steps: Any, learning_rate: Any = 1.0) -> Var
     from fleetx.static.layers import elementwise_min
 
     with default_main_program().lr_schedule_guard():
-        step = _step_counter(1)
+        step = decay_step_counter(1)
         falling = step**-0.5
         rising = (warmup_steps**-1.5) * step
         return learning_rate * (d_model**-0.5) * elementwise_min(falling, rising)
@@ -114,7 +115,7 @@ def polynomial_decay(
     from fleetx.static.layers import assign, ceil, elementwise_min, fill_constant
 
     with default_main_program().lr_schedule_guard():
-        step = _step_counter()
+        step = decay_step_counter()
         if cycle:
             rounds = ceil(step / decay_steps)
             zero = fill_constant(shape=[1], dtype="float32", value=0.0)
@@ -139,7 +140,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
             f"but there are {len(values)} and {len(boundaries)}."
         )
     with default_main_program().lr_schedule_guard():
-        step = _step_counter()
+        step = decay_step_counter()
         rate = create_global_var(
             shape=[1], value=0.0, dtype="float32", persistable=True, name="learning_rate"
         )
@@ -163,7 +164,7 @@ def cosine_decay(learning_rate: Any, step_each_epoch: int, epochs: int) -> Varia
 
     check_type(learning_rate, "learning_rate", (float, Variable), "cosine_decay")
     with default_main_program().lr_schedule_guard():
-        epoch = floor(_step_counter() / step_each_epoch)
+        epoch = floor(decay_step_counter() / step_each_epoch)
         return learning_rate * 0.5 * (cos(epoch * math.pi / epochs) + 1)
 
 
@@ -177,7 +178,7 @@ def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: Any, end_l
         rate = create_global_var(
             shape=[1], value=0.0, dtype=dtype, persistable=True, name="learning_rate_warmup"
         )
-        step = _step_counter()
+        step = decay_step_counter()
         with Switch() as switch:
             with switch.case(step < warmup_steps):
                 assign(start_lr + span * (step / float(warmup_steps)), rate)

@@ -25,7 +25,7 @@ class AMPOptimizer:
     ) -> None:
         """Take the settings."""
         config = read(Config, user_defined_strategy.amp_configs).rules()
-        several = role_maker._worker_num() > 1
+        several = role_maker.worker_num() > 1
         self.wrapped_opt = decorated(self.inner_opt, config, check_each=several)
 
     def __getattr__(self, name: str) -> Any:

@@ -242,7 +242,7 @@ class CollectiveOptimizer(DistributedOptimizer):
         legacy_strategy.check_optimizer(strategy, self._optimizer)
         if strategy.forward_recompute:
             self._optimizer = RecomputeOptimizer(self._optimizer)
-            self._optimizer._set_checkpoints(strategy.recompute_checkpoints)
+            self._optimizer.set_checkpoints(strategy.recompute_checkpoints)
         if strategy.use_amp:
             self._optimizer = decorate(
                 self._optimizer,
