@@ -1,6 +1,6 @@
 """The process that starts this machine's workers, monitors them, and stops them together.
 
-        rendezvous -> start the group -> monitor -> stop the group -> restart, or report
+    rendezvous -> start the group -> monitor -> stop the group -> restart, or report
 
 Signal handlers only set a flag; every wait is short and checks it.
 """
