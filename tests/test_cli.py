@@ -84,7 +84,7 @@ def test_keys_are_made_once(tmp_path, capsys):
     before = path.read_text()
     assert JobKeys.from_dict(json.loads(before)).server_secret
     assert cli.main(["ps", "keys", str(path)]) == 1
-    assert "exists already, and keys are not overwritten" in capsys.readouterr().err
+    assert "already exists, and keys are not overwritten" in capsys.readouterr().err
     assert path.read_text() == before
     assert cli.main(["ps", "keys", str(tmp_path / "missing" / "keys.json")]) == 1
     said = capsys.readouterr().err

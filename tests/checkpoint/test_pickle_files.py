@@ -223,7 +223,7 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(FormatError, match="keys: has the key 1"):
         load_arrays(tmp_path / "keys")
     (tmp_path / "rest").write_bytes(pickle.dumps({}) + b"x")
-    with pytest.raises(FormatError, match="rest: goes on after the end"):
+    with pytest.raises(FormatError, match="rest: continues after the end"):
         load_arrays(tmp_path / "rest")
 
 

@@ -69,7 +69,7 @@ def test_foreign_files_are_refused(data):
 def test_blocks_must_be_in_order():
     program = message("ProgramDesc")()
     program.blocks.add(idx=1, parent_idx=-1)
-    with pytest.raises(FormatError, match="number 0 says that it is number 1"):
+    with pytest.raises(FormatError, match="number 0 has the index 1"):
         parse_program(program.SerializeToString(), source="f")
     program.blocks[0].idx = 0
     program.blocks.add(idx=1, parent_idx=1)

@@ -34,7 +34,7 @@ def test_dictionary_counts_words_and_is_read_again(corpus):
     ("text", "problem"),
     [
         ("the 5\ndog\n", "line 2: a line is 'word count'"),
-        ("the 0\n", "line 1: a line is 'word count', with a count from 1"),
+        ("the 0\n", "line 1: a line is 'word count', with a count of at least 1"),
         ("the many\n", "line 1: a line is 'word count'"),
         ("the 5\ndog 2\nthe 3\n", "line 3: the word 'the' has been on line 1"),
         ("\n", "is empty"),

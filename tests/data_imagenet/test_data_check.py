@@ -64,9 +64,9 @@ def test_everything_wrong_is_listed(own_imagenet):
             lines[int(number)] = text
     assert sorted(lines) == [2, 3, 4, 7, 8, 9]
     assert "_1.jpeg' cannot be used" in lines[2]
-    assert "_2.jpeg' is not there" in lines[3]
+    assert "_2.jpeg' does not exist" in lines[3]
     assert "it is damaged" in lines[4]
-    assert "no label behind 'x.jpeg'" in lines[7]
+    assert "no label after 'x.jpeg'" in lines[7]
     assert "label 10 is not in 0..9" in lines[8]
     assert "is on line 1 already" in lines[9]
     assert row(done.stdout, "problems") == ["6"]
@@ -119,5 +119,5 @@ def test_the_interrupt_key_ends_it_cleanly(tmp_path):
     # This waits for the end of everybody who could write here, so for the checking process too.
     output, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
-    assert "interrupted; the figures are of what was done" in output
+    assert "interrupted; the figures cover what was checked" in output
     assert "Traceback" not in errors

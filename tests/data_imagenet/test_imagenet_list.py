@@ -39,7 +39,7 @@ def test_paths_may_begin_at_the_lists_folder(own_imagenet):
 @pytest.mark.parametrize(
     ("line", "kind", "message"),
     [
-        ("a.jpeg", "no label", r"train\.txt:2: no label behind 'a\.jpeg'"),
+        ("a.jpeg", "no label", r"train\.txt:2: no label after 'a\.jpeg'"),
         ("a.jpeg cat", "no label", r"train\.txt:2: label 'cat' of 'a\.jpeg' is not a whole number"),
         ("a.jpeg 10", "label out of range", r"train\.txt:2: label 10 is not in 0\.\.9"),
         ("a.jpeg -1", "label out of range", r"train\.txt:2: label -1 is not in 0\.\.9"),
@@ -61,7 +61,7 @@ def test_missing_image(own_imagenet):
     (own_imagenet / "train" / "n00000001" / "n00000001_3.jpeg").unlink()
     file = own_imagenet / "train.txt"
     assert len(read_list(file)) == 6
-    with pytest.raises(DataError, match=r"train\.txt:4: image '.*_3\.jpeg' is not there"):
+    with pytest.raises(DataError, match=r"train\.txt:4: image '.*_3\.jpeg' does not exist"):
         read_list(file, check_files=True)
     images = read_list(file, check_files=True, on_error="skip")
     assert (len(images), len(images.skipped)) == (5, 1)

@@ -74,7 +74,7 @@ def test_states_of_other_data_are_refused(imagenet, own_imagenet):
     with pytest.raises(ValueError, match="sharding='paddle', this one has sharding='once'"):
         data_set(imagenet).load_state_dict(state)
     wider = data_set(imagenet, sharding="paddle", rank=0, world_size=2)
-    with pytest.raises(ValueError, match="cannot go on with 2 workers where 1 began"):
+    with pytest.raises(ValueError, match="cannot resume with 2 workers where 1 began"):
         wider.load_state_dict(state)
 
 
@@ -118,5 +118,5 @@ def test_unreadable_images_are_named(spoilt, processes):
 def test_errors_pass_through_torchs_own_loader(own_imagenet):
     (own_imagenet / "train/n00000000/n00000000_1.jpeg").unlink()
     loader = torch.utils.data.DataLoader(data_set(own_imagenet), batch_size=None, num_workers=1)
-    with pytest.raises(DataError, match=r"train\.txt:2: image '.*_1\.jpeg' is not there"):
+    with pytest.raises(DataError, match=r"train\.txt:2: image '.*_1\.jpeg' does not exist"):
         list(loader)

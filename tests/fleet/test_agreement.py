@@ -29,7 +29,7 @@ def test_two_workers_that_differ(tmp_path: Path) -> None:
     alone = told[0].pop("nobody_else")
     assert "worker 0 waited 2 s for worker 1 of 2" in alone
     twice = told[0].pop("the_same_number")
-    assert "Two workers say that they are number 2 of 3" in twice
+    assert "Two workers have rank 2 of 3" in twice
     assert told[1].pop("the_same_number") == twice
 
     assert told[0] == told[1]  # everybody hears the same

@@ -48,7 +48,7 @@ def test_a_barrier_waits(fleet: Fleet) -> None:
 
 
 def test_a_model_waits(fleet: Fleet) -> None:
-    with pytest.raises(RuntimeError, match="did not meet the others"):
+    with pytest.raises(RuntimeError, match="did not reach the others"):
         fleet.distributed_model(torch.nn.Linear(1, 1))
 
 

@@ -141,7 +141,7 @@ def test_incomplete_server_jobs(
         ({"PADDLE_GLOO_RENDEZVOUS": "3"}, "PADDLE_GLOO_HTTP_ENDPOINT"),
         ({"PADDLE_GLOO_RENDEZVOUS": "1", "PADDLE_GLOO_FS_PATH": "/d"}, "PADDLE_GLOO_FS_NAME"),
         ({"PADDLE_GLOO_RENDEZVOUS": "1", "PADDLE_GLOO_FS_PATH": "/d", "PADDLE_GLOO_FS_UGI": "u",
-          "PADDLE_GLOO_FS_NAME": "hdfs://n"}, "cannot meet in an HDFS"),
+          "PADDLE_GLOO_FS_NAME": "hdfs://n"}, "a rendezvous in HDFS is not supported"),
     ],
 )  # fmt: skip
 def test_wrong_meeting_places(

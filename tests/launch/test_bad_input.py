@@ -18,18 +18,21 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         (["missing.py"], "There is no script 'missing.py' in "),
         (["-m", "no_such_module_anywhere"], "There is no module 'no_such_module_anywhere'"),
         (["folder"], "'folder' is a folder without a __main__.py: name a script in it."),
-        (["--gpuss", "0", "train.py"], "There is no flag --gpuss: did you mean --gpus?"),
+        (["--gpuss", "0", "train.py"], "Unknown flag --gpuss: did you mean --gpus?"),
         (["--seletected_gpus=0,1", "train.py"], "did you mean --selected_gpus?"),
         (["--nproc_per_nodes=2", "train.py"], "did you mean --nproc_per_node?"),
-        (["--nprocs", "2", "train.py"], "There is no flag --nprocs: "),
-        (["--log", "x", "train.py"], "--log can be --log_dir or --log_all or --log_overwrite or "),
-        (["-n", "2", "train.py"], "There is no flag -n: see --help"),
+        (["--nprocs", "2", "train.py"], "Unknown flag --nprocs: "),
+        (
+            ["--log", "x", "train.py"],
+            "--log is ambiguous: write --log_dir or --log_all or --log_overwrite or ",
+        ),
+        (["-n", "2", "train.py"], "Unknown flag -n: see --help"),
         (["--standalone", "--nnodes=2", "train.py"], "--standalone is for one machine"),
         (
             ["--nnodes=2", "--master=a:1", "--master-port=2", "train.py"],
-            "--master and --master_addr both say where machines meet",
+            "--master and --master_addr both set the rendezvous address",
         ),
-        (["--gpus", "a,b", "train.py"], "--gpus must be numbers with commas between"),
+        (["--gpus", "a,b", "train.py"], "--gpus must be comma-separated numbers"),
         (["--gpus", "0,0", "train.py"], "--gpus 0,0 names a GPU twice"),
         (["--nproc_per_node", "0", "train.py"], "--nproc_per_node must be 1 or more, not 0."),
         (["--nproc_per_node", "two", "train.py"], "nproc_per_node"),
@@ -39,7 +42,7 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         (["--ips", "203.0.113.5,203.0.113.6", "train.py"], "None of --ips"),
         (
             ["--ips", "127.0.0.1,127.0.0.2", "train.py"],
-            "say which one this fleetrun is with --host",
+            "select one with --host",
         ),
         (
             ["--ips", "127.0.0.1,127.0.0.2", "--host", "127.0.0.3", "train.py"],
@@ -49,13 +52,16 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         (["--started_port", "70000", "train.py"], "--started_port must be from 1 to 65535"),
         (["--started_port", "65535", "--gpus=0,1", "train.py"], "leaves no room for 2 workers"),
         (["--nnodes", "2", "train.py"], "--nnodes 2 needs --master host:port"),
-        (["--nnodes", "2:4", "train.py"], "--nnodes must be one number"),
+        (["--nnodes", "2:4", "train.py"], "--nnodes must be a single number"),
         (["--nnodes", "2", "--master", "x", "train.py"], "--master must be host:port"),
         (["--nnodes=2", "--master=127.0.0.1:9", "--rank=2", "train.py"], "--rank must be from 0"),
         (["--nnodes=2", "--master=203.0.113.5:9", "--rank=0", "train.py"], "--rank 0 must run on"),
         (["--servers", "127.0.0.1:8000", "train.py"], "give --worker_num or --workers too"),
         (["--run_mode", "ps", "train.py"], "give --server_num or --servers too"),
-        (["--elastic_server", "127.0.0.1:2379", "train.py"], "--elastic_server asks for a job"),
+        (
+            ["--elastic_server", "127.0.0.1:2379", "train.py"],
+            "--elastic_server requests an elastic job",
+        ),
         (["--use_paddlecloud", "train.py"], "--use_paddlecloud needs the environment variables"),
         (["--rdzv_timeout", "0", "train.py"], "--rdzv_timeout must be more than 0 seconds"),
         (["--hang_timeout", "-1", "train.py"], "--hang_timeout must be more than 0 seconds"),
@@ -122,7 +128,7 @@ def test_numbers_in_the_environment_are_checked(fleetrun, script):
     script(SCRIPT)
     run = fleetrun("train.py", env={"PADDLE_NPROC_PER_NODE": "2", "PADDLE_MAX_RESTART": "many"})
     assert run.end() == 2
-    assert "sets --max_restart to 'many', which is no number" in run.stderr
+    assert "sets --max_restart to 'many', which is not a number" in run.stderr
 
 
 def test_help(fleetrun):

@@ -365,7 +365,7 @@ class TestSupport:
         ("environment", "sentence"),
         [
             ({"FLEETX_SERVER_KEYS": "/nowhere/keys"}, "FLEETX_SERVER_KEYS names /nowhere/keys"),
-            ({"FLEETX_SERVER_KEYS": __file__}, "which is no file of keys"),
+            ({"FLEETX_SERVER_KEYS": __file__}, "which is not a key file"),
             ({"FLEETX_SERVER_FSYNC": "often"}, "FLEETX_SERVER_FSYNC must be none, interval"),
             ({"FLEETX_WORKER_WAIT": "soon"}, "FLEETX_WORKER_WAIT must be a number of seconds"),
         ],

@@ -171,7 +171,7 @@ def test_a_machine_that_never_comes_is_named(pair, script, tmp_path):
     port = pair.port
     missing = f"127.0.0.2:{port},127.0.0.2:{port + 1}"
     assert f"Waiting at 127.0.0.1:{port} for {missing}." in run.stderr
-    assert f"After 2 s (--rdzv_timeout) these never came: {missing}." in run.stderr
+    assert f"After 2 s (--rdzv_timeout) these machines did not join: {missing}." in run.stderr
     for reason in ("wrong ip", "firewall", "proxy", "another number of machines"):
         assert reason in run.stderr
     assert not list(tmp_path.glob("ready.*"))
@@ -400,7 +400,7 @@ def test_the_endpoints_that_paddlecloud_lists(fleetrun, script, tmp_path):
     ("listed", "says"),
     [
         ("127.0.0.1:1,127.0.0.2", "'127.0.0.2' is not of the form host:port"),
-        ("127.0.0.1:1,127.0.0.9:1", "127.0.0.9:1, which is none of PADDLE_TRAINERS"),
+        ("127.0.0.1:1,127.0.0.9:1", "127.0.0.9:1, which is not one of PADDLE_TRAINERS"),
         ("127.0.0.1:1", "lists 0 endpoints of 127.0.0.2, but every machine starts 1 workers"),
     ],
 )

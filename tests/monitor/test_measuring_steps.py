@@ -283,7 +283,7 @@ class TestLoops:
         assert capsys.readouterr().err == ""
 
     def test_wrong_number_of_epochs(self):
-        with pytest.raises(ValueError, match="from 0 on, not -1"):
+        with pytest.raises(ValueError, match="must be 0 or more, not -1"):
             next(monitor.epochs(-1))
 
 

@@ -44,7 +44,7 @@ class TestVerdict:
         assert text.endswith("Most of the difference is waiting for data.")
 
     def test_nobody_to_compare_with(self):
-        assert verdict(worker(0)) == (None, "There is one worker: nobody waits for another.")
+        assert verdict(worker(0)) == (None, "There is only one worker, which waits for no other.")
         assert straggler([]) == (None, "No worker made a step.")
 
 
@@ -109,8 +109,8 @@ class TestPage:
         assert "<script" not in text
         assert "a &lt;b&gt; problem" in text
         empty = page(RunFolder(tmp_path, {}, [WorkerSteps(0)], []))
-        assert "no step was measured" in empty
-        assert "strategy of this run was not written down" in empty
+        assert "no steps were recorded" in empty
+        assert "strategy of this run was not recorded" in empty
 
     def test_loss_that_is_no_number(self, tmp_path):
         text = page(RunFolder(tmp_path, {}, [worker(0, loss=math.nan)], []))

@@ -106,12 +106,12 @@ def test_what_is_wrong_is_told(tmp_path):
     run = read_run(tmp_path)
     text = "\n".join(run.problems)
     assert "run.json cannot be read" in text
-    assert "steps.7.jsonl is of another run, for this one has 8 workers" not in text
+    assert "steps.7.jsonl belongs to another run: this one has 8 workers" not in text
     (tmp_path / "run.json").write_text('{"workers": 3}')
     run = read_run(tmp_path)
     assert run.problems == [
-        "steps.7.jsonl is of another run, for this one has 3 workers; it is left out.",
-        "Worker 2 left no file here: copy the steps.N.jsonl of other machines into this folder.",
+        "steps.7.jsonl belongs to another run: this one has 3 workers; it is left out.",
+        "Worker 2 has no file here: copy the steps.N.jsonl of other machines into this folder.",
         "steps.0.jsonl has 3 lines that cannot be read.",
         "Worker 1 wrote nothing more before its first step and did not end: it was killed, failed, "
         "or still runs.",

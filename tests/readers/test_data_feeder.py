@@ -82,5 +82,5 @@ def test_number_of_places_follows_cpu_num(variable, monkeypatch):
     monkeypatch.setenv("CPU_NUM", "3")
     assert len(list(feeder.feed_parallel([[([0],)]] * 3))) == 3
     monkeypatch.setenv("CPU_NUM", "many")
-    with pytest.raises(ValueError, match="CPU_NUM must be a whole number from 1 on.*'many'"):
+    with pytest.raises(ValueError, match="CPU_NUM must be a whole number of at least 1.*'many'"):
         list(feeder.feed_parallel([[([0],)]]))

@@ -1,4 +1,4 @@
-"""Files: atomic, checksummed, safe to load; and Paddle's own formats."""
+"""File formats: atomic, checksummed checkpoints that are safe to load, and Paddle's formats."""
 
 from fleetx.checkpoint.errors import FormatError, MissingFileError
 

@@ -1,9 +1,9 @@
-"""Files that are either completely written or not there at all.
+"""Atomic files, which are either written completely or not at all.
 
-Bytes go to a temporary name in the folder of the target and are forced to the disk; only then does
-the temporary take the target's name, and the folder's entry is forced to the disk too. A crash, a
-full disk or an exception at any point leaves the previous file untouched and no temporary behind (a
-crash of the machine itself may leave a `.tmp` file, never a half-written target).
+Data is written to a temporary file in the target's folder and flushed to disk; only then is the
+temporary file renamed to the target, and the folder's entry flushed too. A crash, a full disk or an
+exception at any point leaves the previous file untouched and no temporary file behind (a crash of
+the machine itself may leave a `.tmp` file, but never a partial target).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _resolve(path: _PathLike) -> Path:
-    # Renaming onto a symbolic link would replace the link; what the user means is the file behind
-    # it.
+    # Renaming onto a symbolic link would replace the link; the user means the file that it points
+    # to.
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file in it.")
@@ -50,7 +50,7 @@ def _resolve(path: _PathLike) -> Path:
 
 @contextlib.contextmanager
 def atomic_write(path: _PathLike) -> Iterator[BinaryIO]:
-    """Open ``path`` for writing; the file appears under its name only when the block ends well.
+    """Open ``path`` for writing; the file appears under its name only if the block succeeds.
 
     Missing folders are created. If the block raises, ``path`` keeps its old content.
     """
@@ -83,7 +83,7 @@ class AtomicFiles:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        """Open one file of the set; ``name`` may hold folders but must stay inside ``dirname``."""
+        """Open a file of the set; ``name`` may contain folders but must stay inside ``dirname``."""
         target = _resolve(inside(self.dirname, name))
         target.parent.mkdir(parents=True, exist_ok=True)
         stream, temporary = _create_temporary(target)
@@ -93,7 +93,7 @@ class AtomicFiles:
             _finish(stream)
 
     def write(self, name: str, data: bytes | bytearray | memoryview) -> None:
-        """Add one file with the given content to the set."""
+        """Add a file with the given content to the set."""
         with self.open(name) as stream:
             stream.write(data)
 
@@ -113,7 +113,7 @@ class AtomicFiles:
 
 @contextlib.contextmanager
 def atomic_files(dirname: _PathLike) -> Iterator[AtomicFiles]:
-    """Write several files into ``dirname``: all are complete on the disk before any gets its name.
+    """Write several files into ``dirname``: all are complete on disk before any is renamed.
 
     If the block raises, none of them appears and existing files keep their content.
     """
@@ -127,9 +127,9 @@ def atomic_files(dirname: _PathLike) -> Iterator[AtomicFiles]:
 
 
 def inside(dirname: _PathLike, name: str) -> Path:
-    """Return ``dirname/name``, refusing names that would leave ``dirname``.
+    """Return ``dirname/name``, rejecting names that would leave ``dirname``.
 
-    Names of variables become names of files and may come from a program that somebody else saved.
+    Variable names become file names, and may come from a program that someone else saved.
     """
     parts = PurePosixPath(name).parts
     if not parts or name.endswith("/") or PurePosixPath(name).is_absolute() or ".." in parts:

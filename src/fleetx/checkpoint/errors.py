@@ -1,15 +1,15 @@
-"""What goes wrong with saved files.
+"""Errors of saved files.
 
-Both errors are RuntimeErrors too: that is what Paddle raises, and scripts catch, when a load fails.
+Both are also RuntimeErrors: that is what Paddle raises, and scripts catch, if loading fails.
 """
 
 from __future__ import annotations
 
 
 class FormatError(ValueError, RuntimeError):
-    """A file is truncated, damaged, of another format, or holds something it must not.
+    """An error for a file that is truncated, damaged, of another format, or has forbidden content.
 
-    The message always begins with the file, so that it is useful without a traceback.
+    The message always starts with the file name, so that it is useful without a traceback.
     """
 
     def __init__(self, source: str, problem: str) -> None:
@@ -19,4 +19,4 @@ class FormatError(ValueError, RuntimeError):
 
 
 class MissingFileError(FileNotFoundError, RuntimeError):
-    """A file that has to be loaded is not there."""
+    """An error for a file that is required but does not exist."""

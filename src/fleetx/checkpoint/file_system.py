@@ -1,6 +1,6 @@
-"""File systems that checkpoints are written to: the interface, and this machine's own.
+"""File systems for checkpoints: the interface, and the local file system.
 
-The names are those of Paddle's `fleet.utils.fs`, 2.x first; those of 1.x do the same.
+The names are those of Paddle's `fleet.utils.fs` 2.x; those of 1.x are aliases.
 """
 
 from __future__ import annotations
@@ -12,51 +12,51 @@ from pathlib import Path
 
 
 class FSFileExistsError(Exception):
-    """Something is already where a file or folder was to go."""
+    """An error for a path that already exists."""
 
 
 class FSFileNotExistsError(Exception):
-    """What was to be moved is not there."""
+    """An error for a path that does not exist."""
 
 
 class FS(abc.ABC):
-    """A file system; paths are text."""
+    """A file system; paths are strings."""
 
     @abc.abstractmethod
     def ls_dir(self, fs_path: str) -> tuple[list[str], list[str]]:
-        """Return the names of the folders and of the files in a folder; none if it is missing."""
+        """Return the names of the folders and of the files in a folder; empty if it is missing."""
 
     @abc.abstractmethod
     def is_file(self, fs_path: str) -> bool:
-        """Tell whether there is a file."""
+        """Return whether the path is a file."""
 
     @abc.abstractmethod
     def is_dir(self, fs_path: str) -> bool:
-        """Tell whether there is a folder."""
+        """Return whether the path is a folder."""
 
     @abc.abstractmethod
     def is_exist(self, fs_path: str) -> bool:
-        """Tell whether there is a file or folder."""
+        """Return whether the path exists."""
 
     @abc.abstractmethod
     def mkdirs(self, fs_path: str) -> None:
-        """Make a folder and those above it."""
+        """Create a folder and its parents."""
 
     @abc.abstractmethod
     def delete(self, fs_path: str) -> None:
-        """Remove a file, or a folder with all in it, if it is there."""
+        """Remove a file, or a folder with its contents, if it exists."""
 
     @abc.abstractmethod
     def rename(self, fs_src_path: str, fs_dst_path: str) -> None:
-        """Give a file or folder another name, in one act."""
+        """Rename a file or folder atomically."""
 
     @abc.abstractmethod
     def touch(self, fs_path: str, exist_ok: bool = True) -> None:
-        """Make an empty file, unless it is there."""
+        """Create an empty file unless it exists."""
 
     @abc.abstractmethod
     def upload(self, local_path: str, fs_path: str) -> None:
-        """Copy a file or folder of this machine to the file system."""
+        """Copy a local file or folder to the file system."""
 
     @abc.abstractmethod
     def download(self, fs_path: str, local_path: str) -> None:
@@ -64,35 +64,37 @@ class FS(abc.ABC):
 
     @abc.abstractmethod
     def need_upload_download(self) -> bool:
-        """Tell whether files must be copied to be read."""
+        """Return whether files must be downloaded to be read."""
 
     def list_dirs(self, fs_path: str) -> list[str]:
-        """Return the names of the folders in a folder; none if it is missing."""
+        """Return the names of the folders in a folder; empty if it is missing."""
         return self.ls_dir(fs_path)[0]
 
     def mv(
         self, src_path: str, dst_path: str, overwrite: bool = False, test_exists: bool = True
     ) -> None:
-        """Move a file or folder; what is at the new place is replaced only if asked for."""
+        """Move a file or folder; replace an existing destination only if requested."""
         if not self.is_exist(src_path):
-            raise FSFileNotExistsError(f"{src_path} is to be moved, but it is not there.")
+            raise FSFileNotExistsError(f"{src_path} cannot be moved: it does not exist.")
         if overwrite:
             self.delete(dst_path)
         if self.is_exist(dst_path):
-            raise FSFileExistsError(f"{src_path} is to be moved to {dst_path}, which is there.")
+            raise FSFileExistsError(
+                f"{src_path} cannot be moved to {dst_path}, which already exists."
+            )
         self.rename(src_path, dst_path)
 
     # 1.x spellings.
     def stat(self, fs_path: str) -> bool:
-        """Tell whether there is a file or folder (1.x)."""
+        """Return whether the path exists (1.x)."""
         return self.is_exist(fs_path)
 
     def mkdir(self, fs_path: str) -> None:
-        """Make a folder and those above it (1.x)."""
+        """Create a folder and its parents (1.x)."""
         self.mkdirs(fs_path)
 
     def rmr(self, fs_path: str) -> None:
-        """Remove a folder with all in it (1.x)."""
+        """Remove a folder with its contents (1.x)."""
         self.delete(fs_path)
 
     def rm(self, fs_path: str) -> None:
@@ -104,7 +106,7 @@ class LocalFS(FS):
     """The file system of this machine."""
 
     def ls_dir(self, fs_path: str) -> tuple[list[str], list[str]]:
-        """Return the names of the folders and of the files in a folder; none if it is missing."""
+        """Return the names of the folders and of the files in a folder; empty if it is missing."""
         if not self.is_exist(fs_path):
             return [], []
         entries = sorted(os.scandir(fs_path), key=lambda entry: entry.name)
@@ -112,38 +114,38 @@ class LocalFS(FS):
         return folders, [entry.name for entry in entries if not entry.is_dir()]
 
     def is_file(self, fs_path: str) -> bool:
-        """Tell whether there is a file."""
+        """Return whether the path is a file."""
         return os.path.isfile(fs_path)
 
     def is_dir(self, fs_path: str) -> bool:
-        """Tell whether there is a folder."""
+        """Return whether the path is a folder."""
         return os.path.isdir(fs_path)
 
     def is_exist(self, fs_path: str) -> bool:
-        """Tell whether there is a file or folder."""
+        """Return whether the path exists."""
         return os.path.exists(fs_path)
 
     def mkdirs(self, fs_path: str) -> None:
-        """Make a folder and those above it."""
+        """Create a folder and its parents."""
         if self.is_file(fs_path):
             raise AssertionError(f"{fs_path} is already a file")
         os.makedirs(fs_path, exist_ok=True)
 
     def delete(self, fs_path: str) -> None:
-        """Remove a file, or a folder with all in it, if it is there."""
+        """Remove a file, or a folder with its contents, if it exists."""
         if self.is_dir(fs_path) and not os.path.islink(fs_path):
             shutil.rmtree(fs_path)
         else:
             Path(fs_path).unlink(missing_ok=True)
 
     def rename(self, fs_src_path: str, fs_dst_path: str) -> None:
-        """Give a file or folder another name, in one act."""
+        """Rename a file or folder atomically."""
         os.rename(fs_src_path, fs_dst_path)
 
     def touch(self, fs_path: str, exist_ok: bool = True) -> None:
-        """Make an empty file, unless it is there."""
+        """Create an empty file unless it exists."""
         if self.is_exist(fs_path) and not exist_ok:
-            raise FSFileExistsError(f"{fs_path} is already there.")
+            raise FSFileExistsError(f"{fs_path} already exists.")
         Path(fs_path).touch()
 
     def upload(self, local_path: str, fs_path: str) -> None:
@@ -158,5 +160,5 @@ class LocalFS(FS):
         self.upload(fs_path, local_path)
 
     def need_upload_download(self) -> bool:
-        """Files of this machine are read where they are."""
+        """Return False: local files are read in place."""
         return False

@@ -1,8 +1,8 @@
 """FleetX's own checkpoints: one safetensors file, and a JSON manifest with a checksum per tensor.
 
-The manifest is renamed last, after the tensors are on the disk under a name of their own, so a
-crash between the two leaves the previous checkpoint whole. Loading checks everything against the
-manifest before it returns anything. No pickle is involved in either direction.
+The manifest is renamed last, after the tensors are on disk under a different name, so a crash
+between the two leaves the previous checkpoint intact. Loading verifies everything against the
+manifest before it returns. Neither direction uses pickle.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _describe(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def _write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write the safetensors format tensor by tensor; the library would copy all of it first."""
+    """Write the safetensors format tensor by tensor; the library would copy all tensors first."""
     header: dict[str, Any] = {}
     offset = 0
     for name, tensor in tensors.items():
@@ -83,7 +83,7 @@ def save_state(
 ) -> None:
     """Write ``tensors`` and the JSON-serializable ``meta`` as the checkpoint in folder ``dirname``.
 
-    An existing checkpoint there is replaced as a whole, or not at all.
+    An existing checkpoint is replaced as a whole or not at all.
     """
     folder = Path(dirname)
     entries = {name: _describe(tensor) for name, tensor in tensors.items()}
@@ -99,7 +99,7 @@ def save_state(
         "meta": dict(meta or {}),
     }
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=True)
-    # Wide types first: safetensors wants every tensor aligned to its own element size.
+    # Wide types first: safetensors requires every tensor to be aligned to its element size.
     ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
     with atomic_write(folder / data_name) as stream:
         _write_safetensors(stream, ordered)

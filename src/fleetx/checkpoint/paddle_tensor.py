@@ -3,8 +3,8 @@
 A record is: uint32 version (0); uint64 number of LoD levels and per level a uint64 byte length with
 that many bytes of uint64 offsets; uint32 version (0); int32 length of a TensorDesc protobuf, the
 protobuf; the elements, little-endian. NumPy has no bfloat16, so BF16 records are uint16 arrays of
-the same bits here (as in Paddle's own Python), and uint16 arrays are written as BF16. Nothing is
-returned before all is checked.
+the same bits here (as in Paddle's own Python), and uint16 arrays are written as BF16. Everything is
+verified before anything is returned.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ def write_tensor(
     ).SerializeToString()
     header += [struct.pack("<Ii", 0, len(description)), description]
     stream.write(b"".join(header))
-    # The raw buffer goes to the stream as it is: no second copy of a large array.
+    # The raw buffer is written as it is, without a second copy of a large array.
     stream.write(array.reshape(-1).view(np.uint8).data)
 
 
 class _Reader:
-    """Reads a seekable stream and knows how much is left: no length is believed unchecked."""
+    """Reader of a seekable stream that checks every length against the bytes that are left."""
 
     def __init__(self, stream: BinaryIO, source: str) -> None:
         self._stream = stream
@@ -193,7 +193,7 @@ def _read_array(reader: _Reader) -> np.ndarray:
         )
     try:
         array = _aligned(shape, dtype)
-    except ValueError as error:  # more dimensions than NumPy has, or one beyond its index type
+    except ValueError as error:  # exceeds NumPy's number of dimensions or index type
         raise reader.fail(f"has a tensor of the shape {list(shape)}: {error}.") from error
     reader.fill(
         array.reshape(-1).view(np.uint8).data, f"the data of a tensor of shape {list(shape)}"
@@ -202,10 +202,10 @@ def _read_array(reader: _Reader) -> np.ndarray:
 
 
 def read_tensor(stream: BinaryIO, *, source: str) -> Record:
-    """Read the record at the position of ``stream``, which must be seekable.
+    """Read the record at the current position of ``stream``, which must be seekable.
 
-    ``source`` is the name that a :class:`FormatError` gives to the file. Elements are read straight
-    into the array that is returned.
+    ``source`` is the name of the file in a :class:`FormatError`. Elements are read directly into
+    the returned array.
     """
     reader = _Reader(stream, source)
     _read_version(reader, "LoD")
@@ -235,11 +235,11 @@ def _read_all(stream: BinaryIO, names: Sequence[str], source: str) -> dict[str, 
 
 
 def read_tensors(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Record]:
-    """Read a file that holds exactly the variables ``names``, in this order."""
+    """Read a file that contains exactly the variables ``names``, in this order."""
     with open(path, "rb") as stream:
         return _read_all(stream, names, os.fspath(path))
 
 
 def parse_tensors(data: bytes, names: Sequence[str], *, source: str) -> dict[str, Record]:
-    """Like :func:`read_tensors`, from bytes in memory."""
+    """Read the records as :func:`read_tensors` does, from bytes in memory."""
     return _read_all(io.BytesIO(data), names, source)

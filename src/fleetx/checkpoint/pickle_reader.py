@@ -1,8 +1,8 @@
-"""Reads `.pdparams` / `.pdopt` files: pickles of arrays and plain containers only.
+"""Reader of `.pdparams` / `.pdopt` files: pickles of arrays and plain containers only.
 
-A pickle is a program, so no real constructor is ever handed to it. The few globals that Paddle's
-files name (NumPy's array reconstruction, dtypes, OrderedDict, …) are replaced by stand-ins made new
-for every file, which only record checked values; the real arrays are built from those records
+A pickle is a program, so it never gets access to a real constructor. The few globals that Paddle's
+files reference (NumPy's array reconstruction, dtypes, OrderedDict, …) are replaced by stand-ins
+created per file, which only record validated values; the real arrays are built from those records
 afterwards.
 """
 
@@ -25,11 +25,11 @@ _Value = Any
 
 
 class _Refused(Exception):
-    """Raised inside the unpickler; becomes a FormatError with the name of the file."""
+    """The error raised inside the unpickler; becomes a FormatError with the name of the file."""
 
 
 class _DtypeRecord:
-    """Stands for a numpy.dtype while the pickle is running."""
+    """The placeholder of a numpy.dtype during unpickling."""
 
     def __init__(self, code: object) -> None:
         if not isinstance(code, str) or code[:1] not in tuple("biufc?"):
@@ -40,7 +40,7 @@ class _DtypeRecord:
 
     def __setstate__(self, state: object) -> None:
         # (version, byte order, subdtype, names, fields, itemsize, alignment, flags); a plain number
-        # has nothing but a byte order.
+        # has only a byte order.
         if (
             not isinstance(state, tuple)
             or len(state) < 5
@@ -55,7 +55,7 @@ class _DtypeRecord:
 
 
 class _ArrayRecord:
-    """Stands for a numpy.ndarray while the pickle is running."""
+    """The placeholder of a numpy.ndarray during unpickling."""
 
     array: np.ndarray | None = None
 
@@ -67,7 +67,7 @@ class _ArrayRecord:
 
 
 def _build(shape: object, dtype: object, data: object, order: object) -> np.ndarray:
-    if isinstance(data, str):  # written by Python 2: raw bytes appear as text in latin-1
+    if isinstance(data, str):  # written by Python 2: raw bytes as latin-1 text
         data = data.encode("latin-1")
     if not isinstance(data, bytes | bytearray | memoryview) or not isinstance(dtype, _DtypeRecord):
         raise _Refused("has an array whose data is not raw numbers.")
@@ -83,13 +83,13 @@ def _build(shape: object, dtype: object, data: object, order: object) -> np.ndar
             "bytes."
         )
     flat = np.frombuffer(data, dtype.dtype) if count else np.empty(0, dtype.dtype)
-    # A copy, because callers may write into what they load, and bytes cannot be written.
+    # A copy, because callers may write to loaded arrays, and bytes are read-only.
     shaped = flat.reshape(dimensions, order="F" if order == "F" else "C")
     return shaped.astype(dtype.dtype.newbyteorder("="), order="K")
 
 
 class _StandIn:
-    """What a pickle may call; made new per file, so that a pickle can only spoil its own."""
+    """A callable that a pickle may use; created per file, so that a pickle affects only itself."""
 
     __slots__ = ("_function",)
 
@@ -170,7 +170,7 @@ def _make_bytearray(data: object = b"") -> bytearray:
 
 
 def _make_bytes() -> bytes:
-    # Protocol 2 has no bytes; Python writes empty ones as a call without arguments.
+    # Protocol 2 has no bytes; Python writes empty bytes as a call without arguments.
     return b""
 
 
@@ -191,13 +191,13 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 class _Resolver:
-    """Turns the records of a finished pickle into arrays, and refuses everything unknown."""
+    """Converter of the records of a finished pickle to arrays, which rejects everything unknown."""
 
     def __init__(self) -> None:
         self._done: dict[int, tuple[object, _Value]] = {}
 
     def value(self, item: Any) -> _Value:
-        # Shared objects are resolved once: through sharing, a small pickle can describe a tree of
+        # Shared objects are resolved once: with sharing, a small pickle can describe a tree of
         # exponential size.
         known = self._done.get(id(item))
         if known is not None:
@@ -240,7 +240,7 @@ def _join_big(values: dict[str, _Value]) -> None:
 def load_object(stream: BinaryIO, *, source: str) -> _Value:
     """Read one pickle of arrays, numbers, text and containers from ``stream``.
 
-    Anything else in it, and anything after it, is a :class:`FormatError` that names ``source``.
+    Any other content, or anything after it, raises a :class:`FormatError` that names ``source``.
     """
     try:
         result = _Resolver().value(_ArrayUnpickler(stream).load())
@@ -249,11 +249,11 @@ def load_object(stream: BinaryIO, *, source: str) -> _Value:
     except _Refused as error:
         raise FormatError(source, str(error)) from error
     except Exception as error:
-        # Damaged bytes make the unpickler fail in any way: EOFError, UnicodeDecodeError,
+        # Damaged data can raise almost anything in the unpickler: EOFError, UnicodeDecodeError,
         # IndexError, …
         raise FormatError(source, f"is truncated, damaged or not a pickle ({error}).") from error
     if stream.read(1):
-        raise FormatError(source, "goes on after the end of its pickle.")
+        raise FormatError(source, "continues after the end of its pickle.")
     return result
 
 
@@ -262,8 +262,8 @@ def load_arrays(
 ) -> dict[str, _Value]:
     """Read a `.pdparams` or `.pdopt` file: a dictionary from names to arrays.
 
-    Tensors that Paddle 2.x stored as (name, array) come back as arrays. A `.pdopt` may also hold
-    plain numbers and dictionaries (the state of a learning-rate schedule). The table from
+    Tensors that Paddle 2.x stored as (name, array) are returned as arrays. A `.pdopt` may also
+    contain plain numbers and dictionaries (the state of a learning-rate schedule). The table from
     structured names to parameter names is dropped unless ``keep_name_table`` is set.
     """
     source = os.fspath(path)

@@ -1,8 +1,7 @@
-"""Writes `.pdparams` / `.pdopt` files: pickles of {name: array} for every Paddle since 1.6.
+"""Writer of `.pdparams` / `.pdopt` files: pickles of {name: array} for every Paddle since 1.6.
 
-The opcodes are written directly. Python's own pickler would name NumPy's functions as the installed
-NumPy calls them (`numpy._core…`), which the old NumPy of an old Paddle does not have, and would
-copy each array.
+The opcodes are written directly. Python's own pickler would use the function names of the installed
+NumPy (`numpy._core…`), which the old NumPy of an old Paddle lacks, and would copy each array.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from fleetx.checkpoint.atomic import atomic_write
 from fleetx.checkpoint.pickle_reader import BIG_PARAMETERS
 
-# Protocols 2 and 3 count bytes in 32 bits; Paddle cuts larger arrays into parts of this many bytes.
+# Protocols 2 and 3 use 32-bit lengths; Paddle splits larger arrays into parts of this many bytes.
 _PART_BYTES = 2**30 - 1
 _CHUNK = 1 << 20
 
@@ -43,7 +42,7 @@ class _Writer:
         self._put(pickle.BINUNICODE + struct.pack("<I", len(data)) + data)
 
     def raw(self, data: memoryview) -> None:
-        """Bytes: as they are since protocol 3, as latin-1 text to be encoded before that."""
+        """Write bytes: unchanged since protocol 3, as encoded latin-1 text before that."""
         if self._protocol >= 3:
             if len(data) < 2**32:
                 self._put(pickle.BINBYTES + struct.pack("<I", len(data)))
@@ -53,7 +52,7 @@ class _Writer:
             return
         flat = np.frombuffer(data, np.uint8)
         starts = range(0, len(flat), _CHUNK)
-        # Every byte from 128 on takes two bytes in UTF-8; the length comes first in the file.
+        # Every byte from 128 on takes two bytes in UTF-8; the length precedes the data.
         high = sum(int(np.count_nonzero(flat[i : i + _CHUNK] & 0x80)) for i in starts)
         self._put(_ENCODE + pickle.BINUNICODE + struct.pack("<I", len(flat) + high))
         for i in starts:
@@ -98,8 +97,7 @@ class _Writer:
             self._put(pickle.TUPLE if isinstance(value, tuple) else pickle.LIST)
         elif value is None or isinstance(value, bool | int | float | np.number | np.bool_):
             plain = value.item() if isinstance(value, np.generic) else value
-            # A number's own pickle without its header (2 bytes) and its end (1 byte) is just the
-            # opcode.
+            # A number's own pickle without header (2 bytes) and end (1 byte) is just the opcode.
             self._put(pickle.dumps(plain, 2)[2:-1])
         else:
             raise TypeError(
@@ -132,7 +130,7 @@ def dump_object(
 ) -> None:
     """Write arrays, numbers, text and containers of these to ``stream`` as one pickle.
 
-    In protocols 2 and 3, arrays of more than ``part_bytes`` in a dictionary are cut into parts.
+    In protocols 2 and 3, arrays of more than ``part_bytes`` in a dictionary are split into parts.
     """
     if protocol not in (2, 3, 4):
         raise ValueError(f"protocol must be 2, 3 or 4, not {protocol!r}.")

@@ -1,9 +1,9 @@
 """Paddle's ProgramDesc protobuf messages, built on first use from a table of fields.
 
 The field numbers are those of Paddle 2.6, a superset of 1.x (whose `op_compatible_map` is kept
-too), so files of both parse and serialize again to the same bytes. The messages live in a private
+too), so files of both parse and serialize again to the same bytes. The messages are in a private
 descriptor pool and never collide with those of a real Paddle in the same process.
-`message("OpDesc.Attr")` gives a class.
+`message("OpDesc.Attr")` returns a class.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def message(name: str) -> Any:
 
 
 def parse(name: str, data: bytes | memoryview, *, source: str) -> Any:
-    """Parse ``data`` as one message; a :class:`FormatError` names ``source`` if it is not one."""
+    """Parse ``data`` as one message, or raise a :class:`FormatError` for ``source``."""
     from google.protobuf.message import DecodeError
 
     result = message(name)()
@@ -212,17 +212,17 @@ def parse(name: str, data: bytes | memoryview, *, source: str) -> Any:
 
 
 def parse_program(data: bytes, *, source: str) -> Any:
-    """Parse a whole ProgramDesc (`__model__`, `.pdmodel`) and check that it is one.
+    """Parse and validate a whole ProgramDesc (`__model__`, `.pdmodel`).
 
     Protobuf accepts many foreign byte strings as messages full of unknown fields, so the structure
-    is checked too: blocks are there, numbered in order, and each has a parent before it.
+    is checked too: blocks exist, are numbered in order, and each has a parent before it.
     """
     program = parse("ProgramDesc", data, source=source)
     if not program.blocks:
         raise FormatError(source, "holds no block, so it is not a saved program.")
     for position, block in enumerate(program.blocks):
         if block.idx != position:
-            problem = f"block number {position} says that it is number {block.idx}."
+            problem = f"block number {position} has the index {block.idx}."
             raise FormatError(source, problem)
         if not -1 <= block.parent_idx < position:
             problem = f"block {position} names block {block.parent_idx} as its parent."

@@ -1,8 +1,8 @@
-"""Workers compare what they were asked for before they rely on each other.
+"""Comparison of the workers' settings before they communicate.
 
-Workers that were started with different settings would wait for each other in collectives that
-never match. Each lays a card with what it was asked for into the store through which all meet;
-worker 0 compares them and says what it found, so that all of them end with the same sentence.
+Workers started with different settings would wait for each other in collectives that never match.
+Each worker puts its settings into the rendezvous store; worker 0 compares them and publishes the
+verdict, so that all workers fail with the same message.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Asked = Mapping[str, str]
 _MOST_DIFFERENCES = 5
 _CHECKSUM = "the whole of it (checksum)"
 _NOTICE_AFTER = 20.0
-# How long worker 0, which keeps the store, stays for the others to read why it fails.
-_FAREWELL = 5.0
+# How long worker 0, which hosts the store, waits for the others to read why it fails.
+_READ_SECONDS = 5.0
 
 
 class DisagreementError(RuntimeError):
-    """Workers were asked for different things."""
+    """An error for workers with different settings."""
 
 
 class MissingWorkersError(RuntimeError):
-    """Workers did not come in time."""
+    """An error for workers that did not join in time."""
 
 
 def agree(
@@ -41,18 +41,18 @@ def agree(
     timeout_seconds: float,
     details: Asked | None = None,
 ) -> None:
-    """Return when all workers have been asked for the same; raise on all of them otherwise.
+    """Return if all workers have the same settings; raise on all of them otherwise.
 
-    The store must be fresh: another agreement needs another prefix.
+    The store must be fresh: another comparison needs another prefix.
 
     Args:
-        store: through which they talk.
-        rank: this worker.
-        size: how many there are.
-        asked: what to compare.
+        store: the store that all workers share.
+        rank: the rank of this worker.
+        size: the number of workers.
+        asked: the settings to compare.
         timeout_seconds: how long to wait for the others.
-        details: more to compare, too long for a card: workers compare a checksum, and only if that
-            is all they differ in, the details.
+        details: settings too long to send at once: workers compare a checksum, and the details
+            only if everything else is equal.
     """
     asked = {"number of workers": str(size), **asked}
     if details is None:
@@ -63,7 +63,7 @@ def agree(
     try:
         _agree(_Table(store, rank, size, timeout_seconds), rank, {**asked, **checksum})
     except DisagreementError as error:
-        if f": {_CHECKSUM} is " not in str(error):  # something else comes first
+        if f": {_CHECKSUM} is " not in str(error):  # another difference takes precedence
             raise
         again = dist.PrefixStore("details", store)
         _agree(_Table(again, rank, size, timeout_seconds), rank, {**asked, **details})
@@ -78,8 +78,8 @@ def _agree(table: _Table, rank: int, asked: Asked) -> None:
 
 
 def difference(first: int, asked: Asked, second: int, other: Asked) -> str | None:
-    """Say in one sentence in what two workers differ; None if they agree."""
-    if asked.get("the call") != other.get("the call"):  # nothing else can be compared
+    """Describe in one sentence how two workers differ; return None if they agree."""
+    if asked.get("the call") != other.get("the call"):  # the rest is not comparable
         asked, other = ({"the call": a.get("the call", "not known")} for a in (asked, other))
     parts = [
         f"{name} is {asked.get(name, 'not set')} on worker {first} and "
@@ -95,7 +95,7 @@ def difference(first: int, asked: Asked, second: int, other: Asked) -> str | Non
 
 
 class _Table:
-    """Where the cards are laid; as one worker sees it."""
+    """The comparison through the store, as seen by one worker."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout_seconds: float) -> None:
         self._store, self._rank, self._size = store, rank, size
@@ -103,7 +103,7 @@ class _Table:
         self._deadline = time.monotonic() + timeout_seconds
 
     def compare(self, asked: Asked) -> None:
-        """Worker 0: take the cards as they come, and say what was found."""
+        """Compare the settings as they arrive and publish the verdict (worker 0)."""
         self._store.set("first", json.dumps(dict(asked)))
         seen: set[int] = {0}
         for arrival in range(1, self._size):
@@ -111,8 +111,8 @@ class _Table:
             problem = difference(0, asked, other, card)
             if problem is None and other in seen:
                 problem = (
-                    f"Two workers say that they are number {other} of {self._size}: every worker "
-                    "needs a number of its own (PADDLE_TRAINER_ID, RANK)."
+                    f"Two workers have rank {other} of {self._size}: every worker "
+                    "needs its own rank (PADDLE_TRAINER_ID, RANK)."
                 )
             if problem is not None:
                 self._say(problem, arrival)
@@ -121,7 +121,7 @@ class _Table:
         self._store.set("verdict", "")
 
     def listen(self, asked: Asked) -> None:
-        """Lay a card, compare it with worker 0's, and hear about everybody else's."""
+        """Publish the settings, compare them with worker 0's, and wait for its verdict."""
         arrival = self._store.add("arrivals", 1)
         self._store.set(f"card/{arrival}", json.dumps([self._rank, dict(asked)]))
         problem = difference(0, json.loads(self._get("first")), self._rank, asked)
@@ -139,9 +139,9 @@ class _Table:
         self._store.set("verdict", problem)
         keys = [f"heard/{i + 1}" for i in range(arrivals)]
         try:
-            self._store.wait(keys, datetime.timedelta(seconds=_FAREWELL))
+            self._store.wait(keys, datetime.timedelta(seconds=_READ_SECONDS))
         except (dist.DistStoreError, dist.DistNetworkError):
-            # Who has not heard it by now finds worker 0 gone, whose message says why.
+            # A worker that has not read it by now loses worker 0, whose message gives the reason.
             return
 
     def _get(self, key: str, seen: set[int] | None = None) -> bytes:
@@ -149,7 +149,9 @@ class _Table:
         if seen is not None and left > _NOTICE_AFTER:
             if self._comes(key, _NOTICE_AFTER):
                 return bytes(self._store.get(key))
-            print(f"Worker 0 still waits for {self._absent(seen)}.", file=sys.stderr, flush=True)
+            print(
+                f"Worker 0 is still waiting for {self._absent(seen)}.", file=sys.stderr, flush=True
+            )
         if not self._comes(key, self._deadline - time.monotonic()):
             raise MissingWorkersError(self._missing(seen))
         return bytes(self._store.get(key))

@@ -1,4 +1,4 @@
-"""Dividing gradients into buckets, so that few large messages travel instead of many small ones."""
+"""Division of gradients into buckets, to send few large messages instead of many small ones."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 
 DEFAULT_MB = 32.0
-"""The size of a bucket where nobody has asked for another."""
+"""The default size of a bucket."""
 FIRST_MB = 1.0
 """The size of the first bucket."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Tensors that travel together: their positions in the list, all of one type."""
+    """Tensors that are sent together: their positions in the list, all of one type."""
 
     members: tuple[int, ...]
     dtype: torch.dtype
@@ -23,7 +23,7 @@ class Bucket:
 
 
 def growing_limits(first_mb: float, limit_mb: float) -> list[float]:
-    """Return the sizes of the first buckets, each twice the one before; the last is the limit."""
+    """Return the sizes of the first buckets, doubling up to the limit."""
     sizes = []
     while first_mb < limit_mb:
         sizes.append(first_mb)
@@ -39,14 +39,14 @@ def make_buckets(
     last_mb: float = 1.0,
     limit_count: int = 0,
 ) -> list[Bucket]:
-    """Divide tensors, in the order in which their gradients become ready, into buckets.
+    """Divide tensors into buckets, in the order in which their gradients become ready.
 
     Args:
-        tensors: the parameters, the one whose gradient is ready first in front.
-        limit_mb: a bucket is closed when it has reached this size.
-        first_mb: the first bucket is closed at this size and the following ones at twice that of
-            the one before, up to the limit: the network has work early and never waits long.
-        last_mb: the last bucket, which nothing can hide, is kept about this small.
+        tensors: the parameters, in the order in which their gradients become ready.
+        limit_mb: a bucket is closed when it reaches this size.
+        first_mb: the first bucket is closed at this size and each following one at twice the
+            previous size, up to the limit: communication starts early and is never idle for long.
+        last_mb: the last bucket, which cannot overlap with backward, is kept about this small.
         limit_count: a bucket is closed when it has this many tensors; 0 for no limit.
     """
     limits = [mb * 2**20 for mb in growing_limits(first_mb, limit_mb)]
@@ -71,7 +71,7 @@ def make_buckets(
         done += size
         full = sizes[tensor.dtype] >= limits[min(len(buckets), len(limits) - 1)]
         full = full or bool(limit_count and len(members) >= limit_count)
-        # What is left fits into the last bucket: send what is there, so that it overlaps.
+        # The rest fits into the last bucket: send the current one, so that it overlaps.
         ends = total - done <= last < total - done + size and done < total
         if full or ends:
             close(tensor.dtype)
@@ -81,7 +81,7 @@ def make_buckets(
 
 
 def fusion_message(before: int, after: int) -> str:
-    """Return the line that says how many all-reduces there were and how many remain."""
+    """Return the log line with the number of all-reduces before and after fusion."""
     return (
         f"Find all_reduce operators: {before}. To make the speed faster, some all_reduce ops are "
         f"fused during training, after fusion, the number of all_reduce ops is {after}."

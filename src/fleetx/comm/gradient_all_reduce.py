@@ -1,9 +1,8 @@
 """All-reducing flat buckets of gradients: plain, in half precision, hierarchical, over several
 communicators.
 
-A `GradientAllReduce` says how; `start(bucket)` sums a bucket over all workers in place, in the
-background, and returns a handle to wait for. The eager and the static front end both reduce through
-it.
+`GradientAllReduce` holds the settings; `start(bucket)` sums a bucket over all workers in place, in
+the background, and returns a handle to wait for. Modules and programs both reduce through it.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from fleetx.comm.hierarchy import Hierarchy, check_groups
 
 
 class Handle(Protocol):
-    """Something under way that can be waited for."""
+    """An operation in progress that can be waited for."""
 
     def wait(self) -> object:
-        """Return when the bucket holds the sum."""
+        """Wait until the bucket holds the sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,29 +31,29 @@ class AllReduceSettings:
     """How gradients are summed over workers."""
 
     dtype: torch.dtype | None = None
-    """What travels: None for the gradients as they are, float16 or bfloat16 to halve the bytes."""
+    """The type to send: None for the gradients' own, float16 or bfloat16 to halve the bytes."""
     group_size: int = 0
-    """Workers per group for the hierarchical way (within groups, between leaders, back); 0 for a
-    flat ring."""
+    """Workers per group of the hierarchical all-reduce (within groups, between leaders, back); 0
+    for a flat ring."""
     communicators: int = 1
-    """How many communicators take buckets in turn."""
+    """The number of communicators, which take buckets round-robin."""
 
     def __post_init__(self) -> None:
         if self.dtype not in (None, torch.float16, torch.bfloat16):
-            raise ValueError(f"gradients travel as float16 or bfloat16, not as {self.dtype}.")
+            raise ValueError(f"gradients can be sent as float16 or bfloat16, not {self.dtype}.")
         if self.communicators < 1:
             raise ValueError(f"nccl_comm_num must be at least 1, not {self.communicators}.")
 
 
 class _Done:
-    """A handle for something that has ended already."""
+    """A handle of a completed operation."""
 
     def wait(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
 
 class _Converted:
-    """A handle on a bucket that travels in another type."""
+    """A handle of a bucket that is sent in another type."""
 
     def __init__(self, handle: Handle, travelling: torch.Tensor, bucket: torch.Tensor) -> None:
         self._parts = handle, travelling, bucket
@@ -67,7 +66,7 @@ class _Converted:
 
 
 class GradientAllReduce:
-    """Sums buckets over all workers as the settings say."""
+    """All-reduce of buckets over all workers, as configured."""
 
     def __init__(self, settings: AllReduceSettings) -> None:
         self.settings = settings
@@ -77,7 +76,7 @@ class GradientAllReduce:
         world.hold(self)
         if settings.group_size and world.is_connected():
             check_groups(settings.group_size)
-        # Workers that have not met yet do so at the first bucket, and make their groups then.
+        # If the rendezvous is deferred, the first bucket triggers it and creates the groups.
         if dist.is_initialized():
             self._make_groups()
 
@@ -93,13 +92,13 @@ class GradientAllReduce:
                 world.ring(number)
 
     def leave(self) -> None:
-        """Let go of groups and threads."""
+        """Release groups and threads."""
         for hierarchy in self._hierarchy:
             hierarchy.leave()
         self._hierarchy = []
 
     def start(self, bucket: torch.Tensor) -> Handle:
-        """Start summing a flat bucket in place; the returned handle's `wait` ends it."""
+        """Start to sum a flat bucket in place; call `wait` on the returned handle to finish."""
         if not world.is_connected():
             return _Done()
         if not self._is_ready:
@@ -122,7 +121,7 @@ class GradientAllReduce:
 
 @dataclass
 class GradientExchange:
-    """How a step's gradients are exchanged: how a bucket is summed, and how large buckets are."""
+    """The exchange of a step's gradients: how a bucket is summed, and the size of buckets."""
 
     all_reduce: GradientAllReduce
     limit_mb: float = DEFAULT_MB
@@ -131,7 +130,7 @@ class GradientExchange:
     announced: bool = False
 
     def announce(self, before: int, after: int) -> None:
-        """Say once, on rank 0, how many all-reduces there were and how many remain."""
+        """Log once, on rank 0, how many all-reduces there were and how many remain."""
         if not self.announced and world.rank() == 0:
             print(fusion_message(before, after), file=sys.stderr, flush=True)
         self.announced = True

@@ -1,8 +1,8 @@
-"""Summing over workers in two layers: within groups, between their leaders, and back.
+"""Hierarchical all-reduce: within groups, between their leaders, and back.
 
-Only leaders talk between groups, so slow links there carry each gradient once in each direction. A
-bucket goes in pieces: while one piece is between the leaders, the next is summed within the groups
-and the one before is handed back.
+Only leaders communicate between groups, so slow links between them carry each gradient once in each
+direction. A bucket is pipelined in pieces: while one piece is reduced between the leaders, the next
+is reduced within the groups and the previous one is broadcast back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PIECE_BYTES = 4 * 2**20
 
 
 def check_groups(group_size: int) -> None:
-    """Raise unless the workers divide into groups of this size."""
+    """Raise ValueError unless the workers divide into groups of this size."""
     size = world.world_size()
     if group_size < 2 or size % group_size:
         raise ValueError(
@@ -29,38 +29,38 @@ def check_groups(group_size: int) -> None:
 
 
 class PiecesHandle:
-    """Waits for all pieces of a bucket."""
+    """A handle of all pieces of a bucket."""
 
     def __init__(self, pieces: list[Future[None]]) -> None:
         self._pieces = pieces
 
     def wait(self) -> None:
-        """Return when the bucket holds the sum; raise what went wrong."""
+        """Wait until the bucket holds the sum; raise the error of a failed piece."""
         for piece in self._pieces:
             piece.result()
 
 
 class Hierarchy:
-    """Groups of consecutive workers and the group of their first ones."""
+    """Groups of consecutive workers, and the group of their leaders."""
 
     def __init__(self, group_size: int) -> None:
         size = world.world_size()
         self._leader = world.rank() // group_size * group_size
         leaders = list(range(0, size, group_size))
-        # Every worker takes part in making every group. Messages of one group must have the same
-        # order on all its workers, so each direction has a group of its own.
+        # Every worker takes part in creating every group. Messages of one group must have the same
+        # order on all its workers, so each direction has its own group.
         for first in leaders:
             members = list(range(first, first + group_size))
             inward, outward = dist.new_group(members), dist.new_group(members)
             if first == self._leader:
                 self._inward, self._outward = inward, outward
         self._between = dist.new_group(leaders)
-        # NCCL's kernels of several groups could block each other: there all share one lane.
+        # NCCL kernels of several groups could block each other, so they share one thread.
         lanes = 1 if takes_only_gpus(dist.get_backend()) else 3
         self._lanes = [ThreadPoolExecutor(1) for _ in range(lanes)]
 
     def start(self, bucket: torch.Tensor) -> PiecesHandle:
-        """Start summing a flat bucket in place."""
+        """Start to sum a flat bucket in place."""
         inward, between, outward = self._lanes if len(self._lanes) == 3 else self._lanes * 3
         ends = []
         for piece in bucket.split(max(1, PIECE_BYTES // bucket.element_size())):
@@ -82,7 +82,7 @@ class Hierarchy:
         dist.broadcast(piece, self._leader, group=self._outward)
 
     def leave(self) -> None:
-        """End the threads and let go of the groups."""
+        """Stop the threads and release the groups."""
         for lane in self._lanes:
             lane.shutdown(wait=True)
         del self._inward, self._outward, self._between

@@ -1,7 +1,7 @@
-"""Saying what it means when a collective fails because another worker is gone or stands still.
+"""Explanation of collectives that fail because another worker is gone or hangs.
 
 The collective libraries report a closed connection or a timeout from deep inside a backward pass;
-the sentence added here tells what usually lies behind it.
+the message added here names the usual cause.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import TracebackType
 
 _SIGNS = ("connection closed by peer", "connection reset by peer", "timed out waiting")
 _EXPLANATION = (
-    "Another worker has ended or stands still while this one waits for it. If it failed, its own "
+    "Another worker has ended or hangs while this one waits for it. If it failed, its own "
     "log says why. If it only had fewer batches, or left out a call that all workers must make "
     "(fleet.save_checkpoint, fleet.synchronize_model): give all workers the same number of batches "
     "and the same calls. Where gradients are averaged in every step, `with fleet.join(model):` "
@@ -20,7 +20,7 @@ _EXPLANATION = (
 
 
 def explain_lost_workers() -> None:
-    """Add the explanation to errors of lost workers that nobody catches."""
+    """Add the explanation to uncaught errors of lost workers."""
     show_before = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,8 +1,8 @@
-"""Groups of processes over which role makers reduce, gather and wait.
+"""Process groups over which role makers reduce, gather and synchronise.
 
 Workers of a collective job use the group that training uses. Workers and servers of a
-parameter-server job have gloo groups of their own if the environment asks for them: one of the
-workers, one of the servers, one of all.
+parameter-server job have separate gloo groups if the environment enables them: one of the workers,
+one of the servers, and one of all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MEETING = datetime.timedelta(seconds=3600)
 
 
 class TrainingGroup:
-    """The workers that train together; one process alone if nobody has connected."""
+    """The group of all training workers; a single process if it is not connected."""
 
     def all_reduce(self, tensor: torch.Tensor, mode: str) -> torch.Tensor:
         """Return the tensors of all workers reduced."""
@@ -35,7 +35,7 @@ class TrainingGroup:
         return comm.all_gather(tensor)
 
     def all_to_all(self, parts: list[torch.Tensor], sizes: list[int]) -> list[torch.Tensor]:
-        """Send one part to each worker; return what they sent, of the given lengths."""
+        """Send one part to each worker; return the received parts, of the given lengths."""
         if not comm.is_connected():
             return parts
         joined = torch.cat(parts)
@@ -45,7 +45,7 @@ class TrainingGroup:
         return list(found.cpu().split(sizes))
 
     def barrier(self) -> None:
-        """Wait until all workers have come here."""
+        """Wait until all workers have reached this point."""
         comm.barrier()
 
 
@@ -53,7 +53,7 @@ class GlooGroup:
     """A gloo group that is independent of torch.distributed's default group."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, address: str = "") -> None:
-        """Join; others reach this process at `address`, by default as gloo finds it."""
+        """Join the group; others reach this process at `address` (default: gloo's choice)."""
         self._size = size
         if address:
             device = dist.ProcessGroupGloo.create_device(hostname=address)  # type: ignore[attr-defined]
@@ -77,7 +77,7 @@ class GlooGroup:
         return parts
 
     def all_to_all(self, parts: list[torch.Tensor], sizes: list[int]) -> list[torch.Tensor]:
-        """Send one part to each member; return what they sent, of the given lengths."""
+        """Send one part to each member; return the received parts, of the given lengths."""
         found = torch.empty(sum(sizes), dtype=parts[0].dtype)
         lengths = [len(part) for part in parts]
         self._group.alltoall_base(
@@ -86,18 +86,18 @@ class GlooGroup:
         return list(found.split(sizes))
 
     def barrier(self) -> None:
-        """Wait until all members have come here."""
+        """Wait until all members have reached this point."""
         self._group.barrier().wait()
 
     def close(self) -> None:
-        """End the group's threads, whoever still holds this object (a traceback, say)."""
+        """Stop the group's threads, even if a reference to this object remains (in a traceback)."""
         self._group = None
 
 
 def meet(
     rendezvous: Rendezvous, *, is_server: bool, index: int, worker_num: int, server_num: int
 ) -> dict[str, GlooGroup]:
-    """Return the groups of a process of a parameter-server job, by the name of the world."""
+    """Return the groups of a process of a parameter-server job, keyed by the name of the world."""
     own, own_size = ("server", server_num) if is_server else ("worker", worker_num)
     places = {own: (index, own_size)}
     everybody = worker_num + server_num

@@ -89,7 +89,7 @@ class SyncBatchNorm(torch_private.BatchNormBase):
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Normalise; while evaluating, by the running statistics."""
+        """Normalise the batch, in evaluation mode with the running statistics."""
         if not self.training or not world.is_connected():
             return super().forward(input)
         channels = input.shape[1]
@@ -112,7 +112,7 @@ class SyncBatchNorm(torch_private.BatchNormBase):
 
 
 def convert_sync_batch_norm(module: nn.Module) -> nn.Module:
-    """Replace every BatchNorm in a module by one with the statistics of all workers."""
+    """Replace every BatchNorm in a module with one that uses the statistics of all workers."""
     if isinstance(module, SyncBatchNorm):
         return module
     if isinstance(module, torch_private.BatchNormBase):

@@ -1,7 +1,7 @@
-"""Sparse exchange of gradients: chosen entries of each tensor, sent as (index, value).
+"""Sparse exchange of gradients: selected entries of each tensor, sent as (index, value).
 
-All workers send equally many entries of each tensor, so one `all_gather` of exactly these carries
-everything: 4 bytes for an index and the bytes of a value.
+All workers send the same number of entries of each tensor, so a single `all_gather` carries
+everything: 4 bytes per index and the bytes of a value.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fleetx.comm import world
 def gather_entries(
     indices: Sequence[Tensor], values: Sequence[Tensor]
 ) -> list[tuple[list[Tensor], list[Tensor]]]:
-    """Exchange the chosen entries of several tensors in one message.
+    """Exchange the selected entries of several tensors in one message.
 
     Args:
-        indices: positions per tensor, as many on every worker.
+        indices: positions per tensor, equally many on every worker.
         values: the entries there, float32.
 
     Returns:

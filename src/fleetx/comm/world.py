@@ -1,7 +1,7 @@
-"""All workers of a job: meeting them, and the collectives over all of them.
+"""The world of all workers: their rendezvous, and the collectives over all of them.
 
-With one worker nothing is set up and every collective is the identity, so that callers need no
-special case. NCCL serves CUDA devices and Gloo the CPU; everything else is the same on both.
+With one worker nothing is set up and every collective is the identity, so callers need no special
+case. CUDA devices use NCCL and CPUs use Gloo; everything else is the same on both.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _REDUCTIONS = {
 # Communicators by ring number; ring 0 is the default group.
 _rings: dict[int, dist.ProcessGroup] = {}
 _agreements = 0
-_patience = 300.0  # how long workers wait for each other before they compare anything
+_patience = 300.0  # timeout of the workers' first comparison, in seconds
 
 
 def backend_for(device: torch.device, launcher: str = "none") -> str:
-    """Return the collective library for a kind of device.
+    """Return the collective library for a device.
 
-    On the CPU it is MPI for workers that mpirun started, if this torch was built with it.
+    On the CPU it is MPI if mpirun started the workers and torch was built with it.
     """
     if device.type == "cuda":
         return "nccl"
@@ -50,7 +50,7 @@ def backend_for(device: torch.device, launcher: str = "none") -> str:
 
 @dataclass(frozen=True)
 class _Meeting:
-    """With whom to meet, how, and what to tell them."""
+    """The arguments of a rendezvous."""
 
     worker: WorkerEnvironment
     device: torch.device
@@ -69,16 +69,16 @@ def connect(
     asked: Asked | None = None,
     later: bool = False,
 ) -> None:
-    """Meet the other workers; returns when all are there, raises after the timeout.
+    """Connect to the other workers; return when all have joined, raise after the timeout.
 
-    A process group that the script has made itself is used as it is, if its size is right.
+    A process group that the script has created is used as it is, if its size matches.
 
     Args:
         worker: this worker's place among them.
-        device: what it computes on; decides the collective library.
-        timeout_seconds: how long to wait for workers that have not come yet.
-        asked: what this worker was asked for; all must have been asked for the same.
-        later: meet at the first communication instead of now.
+        device: the device it computes on, which determines the collective library.
+        timeout_seconds: how long to wait for workers that have not joined yet.
+        asked: this worker's settings, which must be the same on all workers.
+        later: defer the rendezvous to the first communication.
     """
     global _pending
     if worker.world_size == 1:
@@ -92,13 +92,13 @@ def connect(
 
 
 def cancel_meeting() -> None:
-    """Forget a meeting that `connect` was told to hold later; a session begins anew."""
+    """Cancel a rendezvous that `connect` has deferred: a new session starts."""
     global _pending
     _pending = None
 
 
 def meet() -> None:
-    """Meet the other workers now, if `connect` was told to do that later."""
+    """Hold the rendezvous now, if `connect` has deferred it."""
     global _pending, _patience
     meeting, _pending = _pending, None
     if meeting is None:
@@ -121,13 +121,13 @@ def meet() -> None:
         raise
     except (dist.DistNetworkError, dist.DistStoreError, TimeoutError, RuntimeError) as error:
         raise RuntimeError(
-            f"worker {worker.rank} of {worker.world_size} did not meet the others at "
+            f"worker {worker.rank} of {worker.world_size} did not reach the others at "
             f"{worker.master} within {meeting.timeout_seconds:.0f} s: another worker is missing or "
-            "has another world size, the address is wrong or in use by another job, or a firewall "
-            f"or proxy is between ({error})."
+            "has a different world size, the address is wrong or in use by another job, or a "
+            f"firewall or proxy blocks the connection ({error})."
         ) from error
     explain_lost_workers()
-    # A group whose threads still run when the interpreter ends makes the process abort.
+    # A group whose threads still run at interpreter shutdown aborts the process.
     atexit.register(disconnect)
 
 
@@ -139,7 +139,7 @@ def _join(meeting: _Meeting) -> None:
         port,
         is_master=worker.rank == 0 and not worker.store_is_kept,
         timeout=timeout,
-        # All may believe in different world sizes; that is found out by comparing.
+        # Workers may assume different world sizes; the comparison detects that.
         wait_for_workers=False,
         multi_tenant=True,
     )
@@ -156,10 +156,10 @@ def _join(meeting: _Meeting) -> None:
 
 
 def agree_on(asked: Asked, details: Asked | None = None) -> None:
-    """Compare with all workers what this one was asked for; raise on all of them if it differs.
+    """Compare this worker's settings with all workers'; raise on all of them if they differ.
 
-    Workers that have not met yet do it when they meet. `details` may be long, and can be compared
-    by workers that have met only: they are looked at one by one if a checksum differs.
+    If the rendezvous is deferred, so is the comparison. `details` may be long, and requires that
+    the workers are connected: they are compared one by one if a checksum differs.
     """
     global _pending, _agreements
     if _pending is not None:
@@ -172,10 +172,10 @@ def agree_on(asked: Asked, details: Asked | None = None) -> None:
 
 
 def disconnect() -> None:
-    """Leave the group, after everything that holds a part of it has let go.
+    """Leave the group, after all objects that hold a part of it have released it.
 
-    A group ends its threads when the last reference to it goes. That must be before the interpreter
-    ends: a thread that then wants to return a Python object aborts the process.
+    A group ends its threads when the last reference to it is dropped. This must happen before the
+    interpreter shuts down: a thread that returns a Python object after that aborts the process.
     """
     global _pending
     _pending = None
@@ -188,27 +188,27 @@ def disconnect() -> None:
 
 
 class User(Protocol):
-    """Something that holds process groups."""
+    """An object that holds process groups."""
 
     def leave(self) -> None:
-        """Let go of them; it will not communicate any more."""
+        """Release the groups; the object will not communicate any more."""
 
 
 _users: weakref.WeakSet[User] = weakref.WeakSet()
 
 
 def hold(user: User) -> None:
-    """Note that an object holds process groups, so that it is told to leave them at the end."""
+    """Register an object that holds process groups, so that `disconnect` makes it release them."""
     _users.add(user)
 
 
 def is_connected() -> bool:
-    """Tell whether there is more than this worker; the others may be met only later."""
+    """Return whether there are other workers, even if the rendezvous is deferred."""
     return world_size() > 1
 
 
 def rank() -> int:
-    """Return this worker's number."""
+    """Return the rank of this worker."""
     if _pending is not None:
         return _pending.worker.rank
     return dist.get_rank() if dist.is_initialized() else 0
@@ -222,8 +222,7 @@ def world_size() -> int:
 
 
 def ring(number: int) -> dist.ProcessGroup | None:
-    """Return communicator `number` over all workers, made on first use; every worker must ask for
-    it.
+    """Return communicator `number` over all workers, created on first use by a collective call.
 
     Ring 0 is the default group.
     """
@@ -238,7 +237,7 @@ def ring(number: int) -> dist.ProcessGroup | None:
 def reduction(name: str) -> dist.ReduceOp.RedOpType:
     """Return torch's reduction for 'sum', 'max', 'min' or 'prod'."""
     if name not in _REDUCTIONS:
-        raise ValueError(f"a reduction is one of {', '.join(_REDUCTIONS)}, not {name!r}.")
+        raise ValueError(f"a reduction must be one of {', '.join(_REDUCTIONS)}, not {name!r}.")
     return _REDUCTIONS[name]
 
 
@@ -247,7 +246,7 @@ def _copy_to_send(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def all_reduce(tensor: torch.Tensor, mode: str = "sum", ring_id: int = 0) -> torch.Tensor:
-    """Return the tensors of all workers reduced, the same on all of them."""
+    """Return the reduced tensor, the same on all workers."""
     kind = reduction(mode)
     if not is_connected():
         return tensor.detach().clone()
@@ -259,7 +258,7 @@ def all_reduce(tensor: torch.Tensor, mode: str = "sum", ring_id: int = 0) -> tor
 
 
 def all_reduce_mean(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the means of tensors of one type over all workers, by one message."""
+    """Return the means over all workers of tensors of one type, with a single message."""
     if not tensors or not is_connected():
         return list(tensors)
     flat = torch.cat([t.reshape(-1) for t in tensors]).div_(world_size())
@@ -268,7 +267,7 @@ def all_reduce_mean(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def broadcast(tensor: torch.Tensor, source: int = 0, ring_id: int = 0) -> torch.Tensor:
-    """Return the tensor of worker `source`."""
+    """Return the tensor of worker `source` on all workers."""
     if not is_connected():
         return tensor.detach().clone()
     with heartbeat.collective("broadcast"):
@@ -279,7 +278,7 @@ def broadcast(tensor: torch.Tensor, source: int = 0, ring_id: int = 0) -> torch.
 
 
 def all_gather(tensor: torch.Tensor, ring_id: int = 0) -> list[torch.Tensor]:
-    """Return the tensors of all workers, which must have one shape, by rank."""
+    """Return the tensors of all workers by rank; they must have the same shape."""
     if not is_connected():
         return [tensor.detach().contiguous().clone()]
     with heartbeat.collective("all-gather"):
@@ -291,7 +290,7 @@ def all_gather(tensor: torch.Tensor, ring_id: int = 0) -> list[torch.Tensor]:
 
 
 def barrier() -> None:
-    """Wait until all workers have come here."""
+    """Wait until all workers have reached this point."""
     if is_connected():
         with heartbeat.collective("barrier"):
             dist.barrier(group=ring(0))

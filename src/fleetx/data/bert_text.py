@@ -1,8 +1,8 @@
 """Plain text for BERT: masked words and next sentences (Devlin et al., 2018).
 
-A file holds one sentence per line and an empty line between documents. A sample is a pair of
-stretches of sentences; half of the second ones come from another document of the file. Of 15% of
-the pieces 80% are masked, 10% replaced, 10% kept. Everything is chosen anew in every epoch.
+A file has one sentence per line and an empty line between documents. A sample is a pair of
+segments; half of the second ones come from another document of the file. Of 15% of the pieces 80%
+are masked, 10% replaced and 10% kept. All random choices are made anew in every epoch.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Document = list[list[int]]
-IGNORED = -100  # the label of pieces that are not to be predicted, as PyTorch's losses have it
+IGNORED = -100  # the label of pieces that are not predicted, as in PyTorch's losses
 _MASKED, _SHORT = 0.15, 0.1
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One sample before masking: pieces with [CLS] and [SEP], 0 or 1 for their stretch."""
+    """A sample before masking: pieces with [CLS] and [SEP], and 0 or 1 for their segment."""
 
     pieces: list[int]
     segments: list[int]
     is_random: int
-    """1 if the second stretch does not follow the first."""
+    """1 if the second segment does not follow the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BertTextConfig:
-    """How text becomes batches."""
+    """The settings of batches of text."""
 
     batch_size: int = 4096
     """Pieces per batch, padding included; samples per batch if not `in_tokens`."""
     max_seq_len: int = 512
-    """The longest sample, with [CLS] and both [SEP]."""
+    """The maximum length of a sample, including [CLS] and both [SEP]."""
     in_tokens: bool = True
     """Whether `batch_size` counts pieces."""
     lowercase: bool = True
     """Whether the vocabulary is in lower case."""
     shuffle: bool = False
-    """Whether samples are mixed."""
+    """Whether samples are shuffled."""
     seed: int = 0
-    """Of all random choices."""
+    """The seed of all random choices."""
 
     def __post_init__(self) -> None:
         if self.max_seq_len < 8:
@@ -94,12 +94,12 @@ def read_documents(path: Path, encode: Callable[[str], list[int]]) -> list[Docum
 def make_pairs(
     documents: list[Document], own: Iterable[int], pieces: WordPieces, longest: int, seed: str
 ) -> Iterator[Pair]:
-    """Make the samples of the documents `own`; second stretches come from all of them."""
+    """Yield the samples of the documents `own`; second segments come from all documents."""
     rng = random.Random(seed)
     for number in own:
         document, at = documents[number], 0
         while at < len(document):
-            # Some samples are short, since texts that a model is used for are.
+            # Some samples are short, like the texts that a model is used for.
             room = longest - 3
             target = rng.randint(2, room) if rng.random() < _SHORT else room
             taken = _stretch(document, at, target)
@@ -120,7 +120,7 @@ def make_pairs(
 
 
 def _stretch(document: Document, at: int, target: int) -> Document:
-    """Return sentences from `at` on until they have `target` pieces, at least one."""
+    """Return sentences from `at` until they have `target` pieces, at least one."""
     taken, length = [], 0
     for sentence in islice(document, at, None):
         taken.append(sentence)
@@ -135,7 +135,7 @@ def _joined(sentences: Document) -> list[int]:
 
 
 def _shorten(first: list[int], second: list[int], room: int, rng: random.Random) -> None:
-    """Cut the longer one, at its beginning or its end, until both fit."""
+    """Truncate the longer one, at its start or end, until both fit."""
     while len(first) + len(second) > room:
         longer = first if len(first) > len(second) else second
         surplus = min(len(first) + len(second) - room, abs(len(first) - len(second)) or 1)
@@ -151,7 +151,7 @@ def _pair(first: list[int], second: list[int], is_random: int, pieces: WordPiece
 
 
 def batch_pairs(pairs: Iterable[Pair], batch_size: int, in_tokens: bool) -> Iterator[list[Pair]]:
-    """Group samples: `batch_size` of them, or as many as have that many pieces when padded."""
+    """Group samples: `batch_size` of them, or as many as have that many pieces after padding."""
     batch: list[Pair] = []
     longest = 0
     for pair in pairs:
@@ -166,7 +166,7 @@ def batch_pairs(pairs: Iterable[Pair], batch_size: int, in_tokens: bool) -> Iter
 
 
 def mask_batch(batch: list[Pair], pieces: WordPieces, rng: np.random.Generator) -> dict[str, Array]:
-    """Pad and mask a batch; names and meanings are those of the package transformers.
+    """Pad and mask a batch; names and meanings are those of the transformers package.
 
     Every sample has at least one piece to predict; `labels` is -100 elsewhere.
     """
@@ -195,10 +195,10 @@ def mask_batch(batch: list[Pair], pieces: WordPieces, rng: np.random.Generator) 
 
 
 def as_paddle_feed(batch: dict[str, Array]) -> tuple[Array, ...]:
-    """Return a batch as Paddle's BERT takes it.
+    """Return a batch in the form of Paddle's BERT.
 
     src_ids, pos_ids, sent_ids [B, L, 1]; input_mask [B, L, 1] in float32; mask_label and mask_pos
-    [M, 1] of the M pieces to predict, counted through the whole batch; labels [B, 1].
+    [M, 1] of the M pieces to predict, indexed over the whole batch; labels [B, 1].
     """
     ids, chosen = batch["input_ids"], batch["labels"] != IGNORED
     positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
@@ -223,10 +223,10 @@ def dataset(
     """Return a data set of batches (dicts of arrays) for DataLoader(..., batch_size=None).
 
     Args:
-        files: text, a sentence per line, documents apart by an empty line.
-        vocab: BERT's vocabulary, one piece per line.
-        config: sizes and options.
-        shard: (number of this worker, number of workers): documents are dealt out in turn.
+            files: text, a sentence per line, documents separated by an empty line.
+            vocab: BERT's vocabulary, one piece per line.
+            config: sizes and options.
+            shard: (rank of this worker, number of workers): documents are assigned round-robin.
             Workers may get different numbers of batches.
     """
     from fleetx.data.sample_stream import SampleStream

@@ -47,19 +47,19 @@ def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
 
 
 def center_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """Cut a square out of the middle."""
+    """Crop a square from the centre."""
     top, left = ((side - size) // 2 for side in im.shape[:2])
     return im[top : top + size, left : left + size]
 
 
 def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """Cut out a square at random (NumPy's seed)."""
+    """Crop a square at random (with NumPy's seed)."""
     top, left = (np.random.randint(0, side - size + 1) for side in im.shape[:2])
     return im[top : top + size, left : left + size]
 
 
 def left_right_flip(im: Image, is_color: bool = True) -> Image:
-    """Mirror an image."""
+    """Flip an image horizontally."""
     return im[:, ::-1]
 
 
@@ -71,9 +71,9 @@ def simple_transform(
     is_color: bool = True,
     mean: Any = None,
 ) -> Image:
-    """Scale, crop (to train: at random, and mirrored half the time), and subtract a mean.
+    """Scale, crop (for training: at random, and flipped half the time), and subtract a mean.
 
-    The result is float32 with the channels in front.
+    The result is float32 with channels first.
     """
     im = resize_short(im, resize_size)
     if is_train:

@@ -1,8 +1,8 @@
 # ruff: noqa: PT028 - test() reads the test set; it is not a test.
 """CIFAR-10 and CIFAR-100: small photographs as (3072 pixels from 0 to 1 in float32, label).
 
-The archives hold pickles; they are read by an unpickler that accepts arrays and plain containers
-and nothing else.
+The archives contain pickles; they are read by an unpickler that accepts only arrays and plain
+containers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _reader(archive: str, part: str, cycle: bool, data_dir: str | Path | None) -
 
 
 def raw_samples(path: Path, part: str) -> Iterator[Sample]:
-    """Iterate over (3072 bytes of an image, label) of one part of an archive."""
+    """Yield (3072 bytes of an image, label) of one part of an archive."""
     found = False
     with tarfile.open(path) as tar:
         for member in tar:

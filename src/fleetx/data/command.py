@@ -1,6 +1,6 @@
-"""The command `fleetx data`: `fleetx data check DIR` looks through a whole ImageNet data set.
+"""The command `fleetx data`: `fleetx data check DIR` checks a whole ImageNet data set.
 
-It prints what is wrong with file and line, then a summary, and ends with status 1 if anything is.
+It prints problems with file and line, then a summary, and exits with status 1 if there are any.
 """
 
 from __future__ import annotations
@@ -20,27 +20,30 @@ if TYPE_CHECKING:
 
     from fleetx.data.imagenet_check import Findings
 
-INTERRUPTED = 130  # what shells report after the interrupt key
+INTERRUPTED = 130  # the exit status of shells after Ctrl-C
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser of `fleetx`."""
-    data = commands.add_parser("data", help="look at data sets")
+    data = commands.add_parser("data", help="inspect data sets")
     actions = data.add_subparsers(required=True, metavar="ACTION")
-    check = actions.add_parser("check", help="look through an ImageNet data set for mistakes")
+    check = actions.add_parser("check", help="check an ImageNet data set for errors")
     check.add_argument("folder", type=Path, metavar="DIR", help="the folder with train.txt, train/")
     check.add_argument(
         "--list",
         action="append",
         metavar="FILE",
         dest="lists",
-        help="a list in DIR to check, several times for several; default: train.txt and val.txt",
+        help="a list in DIR to check; may be repeated; default: train.txt and val.txt",
     )
     check.add_argument(
-        "--classes", type=_positive, default=1000, help="labels go to one less; default: 1000"
+        "--classes", type=_positive, default=1000, help="number of labels; default: 1000"
     )
     check.add_argument(
-        "--jobs", type=_positive, default=os.cpu_count() or 1, help="processes; default: one a core"
+        "--jobs",
+        type=_positive,
+        default=os.cpu_count() or 1,
+        help="processes; default: one per core",
     )
     check.set_defaults(command=_check)
 
@@ -63,7 +66,7 @@ def _check(arguments: argparse.Namespace, console: Console) -> int:
                 _check_list(images, found, pool, progress)
     except KeyboardInterrupt:
         _summary(results, console)
-        console.print("fleetx: interrupted; the figures are of what was done.", style="red")
+        console.print("fleetx: interrupted; the figures cover what was checked.", style="red")
         return INTERRUPTED
     _summary(results, console)
     return 1 if any(found.problems for found in results) else 0

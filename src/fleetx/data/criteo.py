@@ -1,9 +1,9 @@
 """Criteo's display-advertising lines: label, 13 numbers, 26 categories, separated by tabs.
 
-Numbers are scaled by the ranges that Paddle's public wide&deep examples use; a category becomes the
-hash of its column and text. The hash is CRC-32, the same in every process and on every machine
-(Python's own differs from run to run). `python -m fleetx.data.criteo` turns lines on the standard
-input into the multi-slot format, as the pipe command of a dataset.
+Numbers are scaled by the ranges of Paddle's public wide&deep examples; a category becomes the hash
+of its column and text. The hash is CRC-32, the same in every process and on every machine (Python's
+own differs between runs). `python -m fleetx.data.criteo` converts lines on standard input to the
+multi-slot format, as the pipe command of a dataset.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FIELDS = [str(field) for field in range(1 + DENSE, 1 + DENSE + SPARSE)]
 def parse_line(line: Line, sparse_feature_dim: int = SPARSE_FEATURE_DIM) -> Sample:
     """Return (13 scaled numbers in float32, 26 row numbers in int64, [label] in int64).
 
-    An empty number becomes 0 after scaling; an empty category is a category of its own.
+    An empty number becomes 0 after scaling; an empty category is a separate category.
     """
     fields = line.text.split("\t")
     if len(fields) != 1 + DENSE + SPARSE:
@@ -81,7 +81,7 @@ def _number(line: Line, column: int, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise line.error(f"number {column + 1} of {DENSE} is {text!r}, which is no number.")
+        raise line.error(f"number {column + 1} of {DENSE} is {text!r}, which is not a number.")
     return value
 
 
@@ -97,12 +97,12 @@ def dataset(
     """Return a data set of (dense, sparse, label) for torch's DataLoader.
 
     Args:
-        files: a file, a folder or a list; names that end in .gz are unpacked.
-        sparse_feature_dim: number of rows that categories are hashed to.
-        shuffle: mix the lines, differently in every epoch.
-        seed: of shuffling.
-        shard: (number of this worker, number of workers); all get equally many lines.
-        on_error: "raise", or "skip" wrong lines with a warning that counts them.
+            files: a file, a folder or a list; names that end in .gz are decompressed.
+            sparse_feature_dim: the number of rows that categories are hashed to.
+            shuffle: shuffle the lines, differently in every epoch.
+            seed: the seed of shuffling.
+            shard: (rank of this worker, number of workers); all get the same number of lines.
+            on_error: "raise", or "skip" invalid lines with a warning that counts them.
     """
     from fleetx.data.sample_stream import SampleStream
 
@@ -146,7 +146,7 @@ def _samples(
 
 
 class CriteoGenerator(MultiSlotDataGenerator):
-    """Turns Criteo's lines into the multi-slot format: dense_input, C1 to C26, label."""
+    """Generator of Criteo's lines in the multi-slot format: dense_input, C1 to C26, label."""
 
     def __init__(self, sparse_feature_dim: int = SPARSE_FEATURE_DIM) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class CriteoGenerator(MultiSlotDataGenerator):
         self._lines = 0
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterator[Any]]:
-        """Return a function that gives the one sample of a line."""
+        """Return a function that yields the only sample of a line."""
         self._lines += 1
         where = Line(_STDIN, self._lines, (line or "").rstrip("\r\n"))
 

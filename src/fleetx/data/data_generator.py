@@ -1,4 +1,4 @@
-"""Data generators: user code that turns raw input lines into the multi-slot format.
+"""Data generators: user code that converts raw input lines to the multi-slot format.
 
 A subclass defines `generate_sample(line)`; a dataset's pipe command runs `run_from_stdin()`,
 which reads raw lines and writes one line per sample: "<count> v1 v2 ..." for each slot. The
@@ -19,25 +19,25 @@ SampleIterator = Callable[[], Iterable[Sample]]
 
 
 class DataGenerator:
-    """Reads, lets the subclass make samples, writes them; subclasses choose how values look."""
+    """Base class that reads lines and writes samples; subclasses define samples and formatting."""
 
     def __init__(self) -> None:
         self._proto_info: list[tuple[str, str]] | None = None
         self.batch_size_ = 32
 
     def set_batch(self, batch_size: int) -> None:
-        """Set how many samples `generate_batch` gets at once."""
+        """Set the number of samples that `generate_batch` receives at once."""
         self.batch_size_ = batch_size
 
     def generate_sample(self, line: str | None) -> SampleIterator:
-        """Return a function that gives the samples of a line: [(slot name, [values]), ...]."""
+        """Return a function that yields the samples of a line: [(slot name, [values]), ...]."""
         raise NotImplementedError(
             f"{type(self).__name__} must define generate_sample(line) and return a function that "
             "gives samples such as [('words', [1, 2]), ('label', [0])]."
         )
 
     def generate_batch(self, samples: list[Sample]) -> SampleIterator:
-        """Return a function that gives the samples of a batch; may be overridden."""
+        """Return a function that yields the samples of a batch; may be overridden."""
 
         def unchanged() -> Iterator[Sample]:
             yield from samples
@@ -45,7 +45,7 @@ class DataGenerator:
         return unchanged
 
     def run_from_stdin(self) -> None:
-        """Turn every line of the standard input into lines on the standard output."""
+        """Convert every line of standard input to lines on standard output."""
         self._write(sample for line in sys.stdin for sample in self.generate_sample(line)())
 
     def run_from_memory(self) -> None:
@@ -75,7 +75,7 @@ class DataGenerator:
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Writes values that are text already, unchecked: the faster generator."""
+    """Generator that writes values that are already text, unchecked: the faster one."""
 
     def _gen_str(self, line: Sample) -> str:
         slots = _slots(line, "[('words', ['1926', '08']), ('label', ['1'])]")
@@ -83,7 +83,7 @@ class MultiSlotStringDataGenerator(DataGenerator):
 
 
 class MultiSlotDataGenerator(DataGenerator):
-    """Writes numbers; checks that all samples have the same slots and that none is empty."""
+    """Generator that writes numbers, and checks that all samples have the same nonempty slots."""
 
     def _gen_str(self, line: Sample) -> str:
         slots = _slots(line, "[('words', [1926, 8]), ('label', [1])]")

@@ -1,6 +1,6 @@
-"""Datasets: samples by number (`Dataset`) or in a stream (`IterableDataset`).
+"""Datasets: samples by index (`Dataset`) or as a stream (`IterableDataset`).
 
-They are torch datasets too, so torch's and this package's loaders both take them.
+They are also torch datasets, so torch's and this package's loaders both accept them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch.utils.data
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
-    """Samples by number: subclasses define `__getitem__` and `__len__`."""
+    """Samples by index: subclasses define `__getitem__` and `__len__`."""
 
     def __getitem__(self, idx: int) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__(idx).")
@@ -22,13 +22,13 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
 
 class _NoLengthError(RuntimeError, TypeError):
-    """Python takes a TypeError for "has no length", so that `list(dataset)` works."""
+    """An error without a length; as a TypeError it makes `list(dataset)` work."""
 
 
 class IterableDataset(Dataset, torch.utils.data.IterableDataset[Any]):
-    """Samples in a stream: subclasses define `__iter__`.
+    """Samples as a stream: subclasses define `__iter__`.
 
-    With several loader processes each has a copy; `get_worker_info()` says which part to give.
+    With several loader processes each has a copy; `get_worker_info()` tells which part to yield.
     """
 
     def __iter__(self) -> Iterator[Any]:

@@ -1,8 +1,8 @@
-"""Downloading a data set: a folder elsewhere with filelist.txt, meta.txt and the files listed.
+"""Download of a data set: a remote folder with filelist.txt, meta.txt and the listed files.
 
-filelist.txt has lines "file md5". Several machines may take a share each; files come in parallel
-threads, tars are unpacked. A note per finished file in `.downloaded/` lets a later call, or another
-process of the machine, begin where this one ended.
+filelist.txt has lines "file md5". Several machines may each download a shard; files are fetched by
+parallel threads, tars are unpacked. A note per finished file in `.downloaded/` lets a later call,
+or another process on the machine, continue where this one ended.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def download(
     process_num: int = 10,
     console: Console | None = None,
 ) -> Path:
-    """Download a data set, or the share `shard_id` of `shard_num`, and return its folder.
+    """Download a data set, or shard `shard_id` of `shard_num`, and return its folder.
 
-    Other processes that download to the same folder wait, and find everything there.
+    Other processes that download to the same folder wait, and then find all files.
     """
     if process_num < 1:
         raise ValueError(f"process_num is at least 1, not {process_num}.")
@@ -66,7 +66,7 @@ def download(
 
 
 def read_list(source: RemoteFolder) -> list[Listed]:
-    """Return the files of a remote folder, as its filelist.txt has them."""
+    """Return the files of a remote folder, as listed in its filelist.txt."""
     where = f"{source.url}/filelist.txt"
     seen: dict[str, int] = {}
     listed = []
@@ -91,7 +91,7 @@ def read_list(source: RemoteFolder) -> list[Listed]:
 
 
 def choose_share(listed: list[Listed], shard_num: int, shard_id: int) -> list[Listed]:
-    """Return every `shard_num`-th file from `shard_id` on; all of them if both are -1."""
+    """Return every `shard_num`-th file from `shard_id`; all files if both are -1."""
     if shard_num == shard_id == -1:
         return listed
     if not 0 <= shard_id < shard_num:
@@ -130,7 +130,7 @@ def _fetch(source: RemoteFolder, folder: Path, file: Listed, advance: Advance) -
 
 
 def _is_done(folder: Path, file: Listed) -> bool:
-    """Tell whether a file is here: by the note about it and, unless it was a tar, by its md5."""
+    """Return whether a file is complete: by its note and, unless it was a tar, by its md5."""
     note = _note(folder, file)
     if not note.is_file() or note.read_text() != file.md5:
         return False

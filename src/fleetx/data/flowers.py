@@ -1,7 +1,7 @@
 # ruff: noqa: PT028 - test() reads the test set; it is not a test.
 """Oxford flowers (102 kinds) as (pixels of a 224x224 crop in float32, label from 0).
 
-The file of labels is in MATLAB's format and needs SciPy; decoding images needs Pillow.
+The label file is in MATLAB's format and needs SciPy; decoding images needs Pillow.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Raw = tuple[bytes, int]
 Mapper = Callable[[Raw], Any]
 Reader = Callable[[], Iterator[Any]]
 _MEAN = [103.94, 116.78, 123.68]
-# The larger part, called the test set by its makers, is trained on.
+# The larger part, which its authors call the test set, is used for training.
 _PARTS = {"train": "tstid", "test": "trnid", "valid": "valid"}
 
 
 def default_mapper(is_train: bool, sample: Raw) -> tuple[np.ndarray[Any, Any], int]:
-    """Decode and crop an image: at random to train, in the middle to test."""
+    """Decode and crop an image: at random for training, at the centre for testing."""
     data, label = sample
     image = simple_transform(load_image_bytes(data), 256, 224, is_train, mean=_MEAN)
     return image.reshape(-1).astype("float32"), label
@@ -46,7 +46,7 @@ def train(
     cycle: bool = False,
     data_dir: str | Path | None = None,
 ) -> Reader:
-    """Return a reader of the images to train on; `use_xmap` maps them in several threads."""
+    """Return a reader of the training images; `use_xmap` maps them in several threads."""
     return _reader("train", mapper, buffered_size if use_xmap else 0, cycle, data_dir)
 
 
@@ -57,7 +57,7 @@ def test(
     cycle: bool = False,
     data_dir: str | Path | None = None,
 ) -> Reader:
-    """Return a reader of the images to test on."""
+    """Return a reader of the test images."""
     return _reader("test", mapper, buffered_size if use_xmap else 0, cycle, data_dir)
 
 
@@ -67,7 +67,7 @@ def valid(
     use_xmap: bool = True,
     data_dir: str | Path | None = None,
 ) -> Reader:
-    """Return a reader of the images to validate on."""
+    """Return a reader of the validation images."""
     return _reader("valid", mapper, buffered_size if use_xmap else 0, False, data_dir)
 
 

@@ -1,8 +1,8 @@
 """Functions on single images: resize, crop, flip, pad, colour, to array.
 
 An image is a Pillow image or a NumPy array [height, width] or [height, width, channels]; the result
-is of the same kind. Arrays are resized by Pillow's filters too, so both kinds give the same
-picture. Pillow is needed only for what it does: files, resizing, colour.
+is of the same kind. Arrays are also resized with Pillow's filters, so both kinds give the same
+picture. Pillow is required only for files, resizing and colour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _backend = "pil"
 
 
 def set_image_backend(backend: str) -> None:
-    """Choose what images are loaded as: 'pil' (Pillow images) or 'cv2' (arrays, B, G, R)."""
+    """Set the type of loaded images: 'pil' (Pillow images) or 'cv2' (arrays, B, G, R)."""
     global _backend
     if backend not in _BACKENDS:
         raise ValueError(f"the image backend must be one of {_BACKENDS}, not {backend!r}.")
@@ -27,12 +27,12 @@ def set_image_backend(backend: str) -> None:
 
 
 def get_image_backend() -> str:
-    """Return what images are loaded as."""
+    """Return the type of loaded images."""
     return _backend
 
 
 def image_load(path: str, backend: str | None = None) -> Any:
-    """Load an image file; see `set_image_backend` for what comes back."""
+    """Load an image file; see `set_image_backend` for the type of the result."""
     backend = _backend if backend is None else backend
     if backend not in _BACKENDS:
         raise ValueError(f"the image backend must be one of {_BACKENDS}, not {backend!r}.")
@@ -50,7 +50,7 @@ def _pillow() -> Any:
 
 
 def is_pillow(image: Any) -> bool:
-    """Tell whether an image is a Pillow image."""
+    """Return whether an image is a Pillow image."""
     return not isinstance(image, np.ndarray) and hasattr(image, "getbands")
 
 
@@ -103,7 +103,7 @@ def _by_channel(image: Array, function: Any) -> Array:
 
 
 def resize(image: Any, size: int | Sequence[int], interpolation: str = "bilinear") -> Any:
-    """Resize to (height, width), or so that the shorter side gets one given size."""
+    """Resize to (height, width), or the shorter side to a given size."""
     width, height = size_of(image)
     if isinstance(size, int):
         short = min(width, height)
@@ -127,7 +127,7 @@ def crop(image: Any, top: int, left: int, height: int, width: int) -> Any:
 
 
 def center_crop(image: Any, output_size: int | Sequence[int]) -> Any:
-    """Return the middle of the image, of size (height, width)."""
+    """Return the centre of the image, of size (height, width)."""
     height, width = _pair(output_size)
     full_width, full_height = size_of(image)
     top = int(round((full_height - height) / 2.0))
@@ -140,7 +140,7 @@ def _pair(size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def hflip(image: Any) -> Any:
-    """Return the image mirrored left to right."""
+    """Return the image flipped horizontally."""
     _check(image)
     if is_pillow(image):
         return image.transpose(_pillow().Transpose.FLIP_LEFT_RIGHT)
@@ -148,7 +148,7 @@ def hflip(image: Any) -> Any:
 
 
 def vflip(image: Any) -> Any:
-    """Return the image upside down."""
+    """Return the image flipped vertically."""
     _check(image)
     if is_pillow(image):
         return image.transpose(_pillow().Transpose.FLIP_TOP_BOTTOM)
@@ -187,7 +187,7 @@ def pad(
 
 
 def _like(array: Array, image: Any) -> Any:
-    """Return an array as the kind of image that `image` is."""
+    """Return an array as the same kind of image as `image`."""
     return _pillow().fromarray(array) if is_pillow(image) else array
 
 
@@ -199,7 +199,7 @@ def rotate(
     center: Sequence[float] | None = None,
     fill: Any = 0,
 ) -> Any:
-    """Return the image turned counter-clockwise by an angle in degrees."""
+    """Return the image rotated counter-clockwise by an angle in degrees."""
     _check(image)
 
     def turn(plane: Any, colour: Any = fill) -> Any:
@@ -213,7 +213,7 @@ def rotate(
 
 
 def to_grayscale(image: Any, num_output_channels: int = 1) -> Any:
-    """Return the image in grey, as 1 or 3 equal channels."""
+    """Return the image in grayscale, as 1 or 3 equal channels."""
     _check(image)
     if num_output_channels not in (1, 3):
         raise ValueError(f"num_output_channels must be 1 or 3, not {num_output_channels}.")
@@ -242,22 +242,22 @@ def _enhance(image: Any, name: str, factor: float) -> Any:
 
 
 def adjust_brightness(image: Any, brightness_factor: float) -> Any:
-    """Return the image with its brightness multiplied; 0 is black, 1 unchanged."""
+    """Return the image with its brightness scaled; 0 is black, 1 unchanged."""
     return _enhance(image, "Brightness", brightness_factor)
 
 
 def adjust_contrast(image: Any, contrast_factor: float) -> Any:
-    """Return the image with its contrast multiplied; 0 is grey, 1 unchanged."""
+    """Return the image with its contrast scaled; 0 is grey, 1 unchanged."""
     return _enhance(image, "Contrast", contrast_factor)
 
 
 def adjust_saturation(image: Any, saturation_factor: float) -> Any:
-    """Return the image with its colours strengthened; 0 is grey, 1 unchanged."""
+    """Return the image with its saturation scaled; 0 is grey, 1 unchanged."""
     return _enhance(image, "Color", saturation_factor)
 
 
 def adjust_hue(image: Any, hue_factor: float) -> Any:
-    """Return the image with its hue turned by a part of the colour circle, from -0.5 to 0.5."""
+    """Return the image with its hue shifted by a share of the colour circle, from -0.5 to 0.5."""
     _check(image)
     if not -0.5 <= hue_factor <= 0.5:
         raise ValueError(f"hue_factor must be between -0.5 and 0.5, not {hue_factor}.")
@@ -289,7 +289,7 @@ def to_tensor(image: Any, data_format: str = "CHW") -> Array:
 def normalize(
     image: Any, mean: Any, std: Any, data_format: str = "CHW", to_rgb: bool = False
 ) -> Array:
-    """Return (image - mean) / std as float32, with one mean and deviation per channel."""
+    """Return (image - mean) / std as float32, with one mean and std per channel."""
     if data_format not in ("CHW", "HWC"):
         raise ValueError(f"data_format must be 'CHW' or 'HWC', not {data_format!r}.")
     array = np.asarray(image, dtype=np.float32)

@@ -1,8 +1,8 @@
-"""Photographs from bytes to arrays [height, width, 3] in R, G, B: only as much as is needed.
+"""Decoding of images to arrays [height, width, 3] in R, G, B, as far as needed.
 
-JPEG goes through simplejpeg (libjpeg-turbo): in a half, quarter or eighth of the size where that is
-enough, and no further down than the last row that is needed. Everything else, and JPEGs that
-it refuses (CMYK, unusual ones), goes through Pillow.
+JPEG is decoded by simplejpeg (libjpeg-turbo): at a half, quarter or eighth of the size if that
+suffices, and no further than the last row that is needed. Everything else, and JPEGs that it
+rejects (CMYK, unusual ones), is decoded by Pillow.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _END = b"\xff\xd9"
 
 
 class UnreadableImage(ValueError):
-    """Bytes that no decoder takes for an image."""
+    """An error for bytes that no decoder recognises as an image."""
 
 
 class Header(NamedTuple):
-    """What is known of an image before it is decoded."""
+    """The properties of an image before it is decoded."""
 
     width: int
     height: int
     colour: str
-    frame: int  # where a JPEG's height stands; 0 if the image goes through Pillow
+    frame: int  # offset of a JPEG's height; 0 if Pillow decodes the image
 
 
 def read_header(data: bytes) -> Header:
-    """Return an image's size and how it is to be decoded."""
+    """Return an image's size and how to decode it."""
     if data[:2] == b"\xff\xd8":
         try:
             height, width, colour, _ = simplejpeg.decode_jpeg_header(data, strict=False)
-        except (ValueError, KeyError):  # the latter where the header is incomplete
-            pass  # Pillow knows more kinds, and says what is wrong if it does not
+        except (ValueError, KeyError):  # the latter if the header is incomplete
+            pass  # Pillow supports more formats, and otherwise reports the error
         else:
-            # A file that was cut off shows it by its end; Pillow then says so.
+            # A truncated file is recognised by its end; Pillow then reports it.
             if colour in ("YCbCr", "RGB", "Gray") and data.rstrip(b"\0")[-2:] == _END:
                 return Header(width, height, colour, _frame(data))
     with _opened(data) as image:
@@ -55,7 +55,7 @@ def read_header(data: bytes) -> Header:
 
 
 def _frame(data: bytes) -> int:
-    """Return where the height stands in a JPEG, or 0 if it is of an unusual kind."""
+    """Return the offset of the height in a JPEG, or 0 if it is of an unusual kind."""
     at = 2
     while at + 8 < len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -69,18 +69,18 @@ def _opened(data: bytes) -> Any:
     try:
         return Image.open(io.BytesIO(data))
     except (OSError, SyntaxError, ValueError) as error:
-        raise UnreadableImage(f"it is no image that can be read ({error})") from error
+        raise UnreadableImage(f"it is not a readable image ({error})") from error
 
 
 def decode(data: bytes, header: Header, *, rows: int | None = None, factor: int = 1) -> Array:
     """Return the first `rows` rows or more (default: all), reduced by a factor of 1, 2, 4 or 8.
 
-    Rows are counted before the reduction. Damage that leaves an image readable is let through, as
-    other decoders do; `check_image` finds it.
+    Rows are counted before the reduction. Damage that leaves an image readable is ignored, as
+    in other decoders; `check_image` detects it.
     """
     if not header.frame:
         return _reduced(_by_pillow(data), factor)
-    # Where colours have fewer rows than brightness, the last rows depend on the next.
+    # With chroma subsampling, the last rows depend on the next.
     need = header.height if rows is None else min(header.height, rows + 2 * factor)
     try:
         return simplejpeg.decode_jpeg(
@@ -88,7 +88,7 @@ def decode(data: bytes, header: Header, *, rows: int | None = None, factor: int 
             "RGB",
             min_height=-(-need // factor) if factor > 1 else 0,
             min_width=-(-header.width // factor) if factor > 1 else 0,
-            # What stands behind the rows that are wanted would count as damage.
+            # The data after the required rows would count as damage.
             strict=False,
         )
     except ValueError:
@@ -96,7 +96,7 @@ def decode(data: bytes, header: Header, *, rows: int | None = None, factor: int 
 
 
 def _shortened(data: bytes, frame: int, rows: int) -> bytearray:
-    """Return a JPEG that says it has fewer rows: the decoder stops behind them."""
+    """Return a JPEG with a reduced height in its header: the decoder stops there."""
     shorter = bytearray(data)
     shorter[frame : frame + 2] = rows.to_bytes(2, "big")
     return shorter
@@ -115,7 +115,7 @@ def _reduced(image: Array, factor: int) -> Array:
 
 
 def check_image(data: bytes) -> Header:
-    """Decode all of an image, look for damage too, and return what it is."""
+    """Decode an image completely, check it for damage, and return its header."""
     header = read_header(data)
     if not header.frame:
         _by_pillow(data)

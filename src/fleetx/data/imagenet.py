@@ -1,10 +1,10 @@
-"""ImageNet as a data set: shared over workers, the same for the same seed, resumable.
+"""ImageNet as a data set: sharded over workers, reproducible by seed, resumable.
 
     data = ImageNet("ImageNet", "train", batch_size=32)
     for images, labels in data.loader(num_workers=4): ...
 
 Every image is read once per epoch by all workers and their loader processes together. The batches
-are the same for any number of loader processes. `reader()` gives the same as a Paddle reader.
+do not depend on the number of loader processes. `reader()` returns the same as a Paddle reader.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _READERS = ("samples", "sample_lists", "batches")
 
 
 class Step(NamedTuple):
-    """What one turn of reading gave: a batch, or one sample."""
+    """The result of one reading step: a batch, or one sample."""
 
     content: Any
     """(images, labels), or (image, label) without a batch size; None if nothing was readable."""
     read: int
-    """How many images of the list it covers, readable or not."""
+    """The number of images of the list that it covers, readable or not."""
     skipped: tuple[Problem, ...]
 
 
@@ -66,15 +66,15 @@ class ImageNet(IterableDataset[Any]):
         on_error: str = "raise",
         dtype: str = "float32",
     ) -> None:
-        """Read the list `root/<phase>.txt` (or `list_file`); images stand in `root/<phase>/`.
+        """Read the list `root/<phase>.txt` (or `list_file`); images are in `root/<phase>/`.
 
-        Any phase but "train" is for validation: no shuffling, no chance. With a batch size the
-        data set gives batches, else single samples. `rank` and `world_size` are fleet's by
-        default. `drop_last` leaves incomplete batches out, so that all workers make the same
-        number of steps; `sharding="paddle"` reaches that by reading some images twice, in the
-        order of Paddle's reader. `on_error="skip"` leaves out wrong lines and unreadable images;
-        `skipped` has them. With `dtype="uint8"` images are left as bytes; `normalize` does the
-        rest, on whatever device they are.
+        Any phase but "train" is for validation: no shuffling, no randomness. With a batch size the
+        data set yields batches, otherwise single samples. `rank` and `world_size` are fleet's by
+        default. `drop_last` drops incomplete batches, so that all workers make the same number of
+        steps; `sharding="paddle"` achieves that by reading some images twice, in the order of
+        Paddle's reader. `on_error="skip"` leaves out invalid lines and unreadable images and
+        lists them in `skipped`. With `dtype="uint8"` images remain bytes; `normalize` does the
+        rest, on their device.
         """
         check_on_error(on_error)
         _check_choice("sharding", sharding, _SHARDINGS)
@@ -107,13 +107,13 @@ class ImageNet(IterableDataset[Any]):
         self.skipped: list[Problem] = list(self.images.skipped)
         self._place = None if rank is None or world_size is None else (rank, world_size)
         self._pictures = Pictures(self.augment)
-        self._consumed = 0  # images of the order that all workers together have read
+        self._consumed = 0  # images of the order read by all workers together
         self._resume_at = 0  # where the next pass begins
 
     # -- the order -------------------------------------------------------------------------------
     @property
     def place(self) -> tuple[int, int]:
-        """This worker's number and the number of workers."""
+        """The rank of this worker and the number of workers."""
         return self._place or place_in_job()
 
     def _order(self) -> Array:
@@ -125,7 +125,7 @@ class ImageNet(IterableDataset[Any]):
         return once_order(count, seed=self.seed, epoch=self.epoch, shuffle=self.shuffle)
 
     def indices(self, start: int = 0) -> Array:
-        """Return the numbers of this worker's images in this epoch, behind the first `start`."""
+        """Return the indices of this worker's images in this epoch, after the first `start`."""
         rank, world_size = self.place
         order = self._order()
         return shard(order, rank=rank, world_size=world_size, start=start, even=self._even)
@@ -135,7 +135,7 @@ class ImageNet(IterableDataset[Any]):
         return (self.batch_size or 1) if self.drop_last else None
 
     def __len__(self) -> int:
-        """Return the number of batches (without a batch size: of samples) of an epoch."""
+        """Return the number of batches (without a batch size: of samples) per epoch."""
         (rank, world_size), count = self.place, len(self.images)
         if self.sharding == "paddle":
             count = paddle_count(count, world_size)
@@ -143,20 +143,20 @@ class ImageNet(IterableDataset[Any]):
         return -(-mine // (self.batch_size or 1))
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, which decides order and chance; a pass through it begins at its start.
+        """Set the epoch, which determines order and randomness; a pass starts at its beginning.
 
-        Naming the epoch that a loaded state stands in keeps the place in it.
+        Setting the epoch of a loaded state keeps the position in it.
         """
         if epoch != self.epoch:
             self.epoch, self._consumed, self._resume_at = epoch, 0, 0
 
     def __getstate__(self) -> dict[str, Any]:
-        # A loader process that is started anew does not know the job.
+        # A newly started loader process does not know the job.
         return {**self.__dict__, "_place": self.place}
 
     # -- state -----------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """Return the place in the data, the same for all workers."""
+        """Return the position in the data, the same for all workers."""
         return {
             "epoch": self.epoch,
             "consumed": self._consumed,
@@ -168,7 +168,7 @@ class ImageNet(IterableDataset[Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was taken; the next pass begins there."""
+        """Restore the position of a state; the next pass starts there."""
         for name, own in (
             ("images", len(self.images)),
             ("shuffle", self.shuffle),
@@ -177,38 +177,38 @@ class ImageNet(IterableDataset[Any]):
             if state[name] != own:
                 raise ValueError(
                     f"the state is of a data set with {name}={state[name]!r}, this one has "
-                    f"{name}={own!r}: use the same list and options to go on."
+                    f"{name}={own!r}: use the same list and options to resume."
                 )
         if self.sharding == "paddle" and state["world_size"] != self.place[1]:
             raise ValueError(
-                f"sharding='paddle' cannot go on with {self.place[1]} workers where "
+                f"sharding='paddle' cannot resume with {self.place[1]} workers where "
                 f"{state['world_size']} began: use as many, or sharding='once'."
             )
         self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
         self._consumed = self._resume_at = int(state["consumed"])
 
     def begin_pass(self) -> int:
-        """Return where a pass begins; only the first one after a state was loaded is shortened."""
+        """Return where a pass starts; only the first one after loading a state is shortened."""
         start, self._resume_at = self._resume_at, 0
         self._consumed = start
         return start
 
     def note(self, step: Step) -> None:
-        """Count a step that is handed to the trainer; say what was wrong with it."""
+        """Count a step that is returned to the trainer, and report its problems."""
         if step.skipped and self.on_error == "raise":
             raise DataError(step.skipped)
         self._consumed += step.read * self.place[1]
         self.skipped.extend(step.skipped)
 
     def end_pass(self) -> None:
-        """Go to the next epoch."""
+        """Advance to the next epoch."""
         self.set_epoch(self.epoch + 1)
 
     # -- reading ---------------------------------------------------------------------------------
     def steps(self, start: int) -> Iterator[Step]:
-        """Yield this process's share of the steps of the epoch, behind the first `start` images.
+        """Yield this process's share of the steps of the epoch, after the first `start` images.
 
-        Loader processes take turns batch by batch, which is the order the loader asks them in.
+        Loader processes alternate by batch, in the order in which the loader reads from them.
         """
         info = get_worker_info()
         index, count = (info.id, info.num_workers) if info else (0, 1)
@@ -233,7 +233,7 @@ class ImageNet(IterableDataset[Any]):
     def reader(
         self, kind: str = "sample_lists", *, num_workers: int = 0
     ) -> Callable[[], Iterator[Any]]:
-        """Return a Paddle reader; every call of it is a pass.
+        """Return a Paddle reader; every call of it is one pass.
 
         "samples" are (image, label), for `set_sample_generator`; "sample_lists" are lists of them,
         for `set_sample_list_generator`; "batches" are arrays, for `set_batch_generator`.
@@ -255,7 +255,7 @@ class ImageNet(IterableDataset[Any]):
         return read
 
     def normalize(self, images: torch.Tensor) -> torch.Tensor:
-        """Return a batch of bytes (`dtype="uint8"`) as the network wants it, on its device."""
+        """Return a batch of bytes (`dtype="uint8"`) as the network expects it, on its device."""
         mean, std = (
             torch.tensor(values, device=images.device).view(3, 1, 1) * 255
             for values in (self.augment.mean, self.augment.std)
@@ -292,7 +292,7 @@ class ImageNet(IterableDataset[Any]):
     def _problem(self, number: int, error: Exception) -> Problem:
         path = self.images.path(number)
         if isinstance(error, FileNotFoundError):
-            return self.images.problem(number, "missing image", f"image {path!r} is not there")
+            return self.images.problem(number, "missing image", f"image {path!r} does not exist")
         return self.images.problem(
             number, "unreadable image", f"image {path!r} cannot be used: {error}"
         )

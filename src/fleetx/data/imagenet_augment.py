@@ -1,8 +1,8 @@
-"""From an ImageNet photograph to what a network is fed: crop, resize, flip, normalise.
+"""From an ImageNet photograph to the input of a network: crop, resize, flip, normalise.
 
-To train, a random part of the image is resized to the crop's size and mirrored half the time; to
-validate, the short side is resized and the middle cut out. Chance is a function of the seed, the
-epoch and the image's number: whoever reads an image, in whatever order, gets the same picture.
+For training, a random part of the image is resized to the crop's size and flipped half the time;
+for validation, the short side is resized and the centre cropped. Randomness is a function of the
+seed, the epoch and the image's index: any process, in any order, produces the same picture.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Augment:
-    """What is done to images; the names are those of the documents' options."""
+    """The augmentation of images; the names are those of Fleet's options."""
 
     crop_size: int = 224
     """Height and width of the result."""
     lower_scale: float = 0.08
-    """To train: the least share of the image's area that is cut out."""
+    """For training: the minimum share of the image's area that is cropped."""
     lower_ratio: float = 3 / 4
-    """To train: the least ratio of width to height of the part."""
+    """For training: the minimum aspect ratio (width to height) of the part."""
     upper_ratio: float = 4 / 3
-    """To train: the greatest ratio of width to height of the part."""
+    """For training: the maximum aspect ratio (width to height) of the part."""
     flip: float = 0.5
-    """To train: how often the image is mirrored."""
+    """For training: the probability of a flip."""
     resize_short_size: int = 256
-    """To validate: what the short side is resized to before the middle is cut out."""
+    """For validation: the size of the short side before the centre is cropped."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     """Subtracted from red, green and blue, as a share of full brightness."""
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    """What the difference is divided by."""
+    """The standard deviation by which the difference is divided."""
 
     def __post_init__(self) -> None:
         if self.crop_size < 1:
@@ -68,7 +68,7 @@ class Augment:
 
 
 def draw(seed: int, epoch: int, index: int, count: int) -> list[float]:
-    """Return some numbers from 0 to below 1 that depend on nothing else (SplitMix64)."""
+    """Return numbers from 0 to below 1 that depend only on the arguments (SplitMix64)."""
     state = _mix(_mix(_mix(seed & _MASK) ^ epoch) ^ index)
     return [
         _mix((state + 0x9E3779B97F4A7C15 * step) & _MASK) / 2.0**64 for step in range(1, count + 1)
@@ -82,9 +82,9 @@ def _mix(value: int) -> int:
 
 
 def random_box(width: int, height: int, chance: list[float], augment: Augment) -> Box:
-    """Return (left, top, width, height) of a part of random shape and area; four numbers decide.
+    """Return (left, top, width, height) of a part of random shape and area, from four numbers.
 
-    An area too large for the shape to fit is not drawn at all, so nothing needs a second try.
+    An area too large for the shape is never drawn, so no retry is needed.
     """
     shape, share, across, down = chance[:4]
     low, high = augment.lower_ratio, augment.upper_ratio
@@ -98,7 +98,7 @@ def random_box(width: int, height: int, chance: list[float], augment: Augment) -
 
 
 def random_part(width: int, height: int, chance: list[float], augment: Augment) -> tuple[Box, int]:
-    """Return a random box and by how much the decoder may reduce it; it then has whole pixels."""
+    """Return a random box and the factor by which the decoder may reduce it to whole pixels."""
     box = random_box(width, height, chance, augment)
     factor = _factor(min(box[2:]), augment.crop_size)
     left, top, w, h = (side // factor * factor for side in box)
@@ -106,7 +106,7 @@ def random_part(width: int, height: int, chance: list[float], augment: Augment) 
 
 
 def _factor(have: int, need: int) -> int:
-    """Return by how much a decoder may reduce so that enough is left."""
+    """Return by how much a decoder may reduce an image so that enough pixels are left."""
     return next((factor for factor in (8, 4, 2) if have >= need * factor), 1)
 
 
@@ -125,14 +125,14 @@ class Normalizer:
 
 
 class Pictures:
-    """Turns photographs into pictures [3, size, size]: float32, normalised; or bytes, not."""
+    """Converter of photographs to pictures [3, size, size]: normalised float32, or bytes."""
 
     def __init__(self, augment: Augment) -> None:
         self.augment = augment
         self._normalizer = Normalizer(augment)
 
     def train(self, data: bytes, chance: list[float], out: Array) -> None:
-        """Write a random part of an image; five numbers from 0 to 1 decide which."""
+        """Write a random part of an image, selected by five numbers from 0 to 1."""
         header = read_header(data)
         (left, top, width, height), factor = random_part(
             header.width, header.height, chance, self.augment
@@ -143,14 +143,14 @@ class Pictures:
         self._write(part, (0, 0, width, height), chance[4] < self.augment.flip, out)
 
     def validation(self, data: bytes, out: Array) -> None:
-        """Write the middle of an image whose short side is resized."""
+        """Write the centre of an image after resizing its short side."""
         augment, header = self.augment, read_header(data)
         short, size = min(header.width, header.height), augment.crop_size
         image = decode(data, header, factor=_factor(short, augment.resize_short_size))
         box = []
         for side, pixels in ((header.width, image.shape[1]), (header.height, image.shape[0])):
             resized = round(side * augment.resize_short_size / short)
-            # What is cut out of the resized image, in pixels of the one that is there.
+            # The crop of the resized image, in pixels of the decoded one.
             box.append(((resized - size) // 2 * pixels / resized, size * pixels / resized))
         (left, width), (top, height) = box
         self._write(image, (left, top, width, height), False, out)
@@ -166,7 +166,7 @@ class Pictures:
 
 
 def validation_picture(data: bytes, augment: Augment) -> torch.Tensor:
-    """Return the picture of a photograph for validation, as bytes."""
+    """Return the validation picture of a photograph, as bytes."""
     out = np.empty((3, augment.crop_size, augment.crop_size), np.uint8)
     Pictures(augment).validation(data, out)
     return torch.from_numpy(out)

@@ -1,6 +1,6 @@
-"""Looking through a whole ImageNet data set: every line of its lists and every image.
+"""Check of a whole ImageNet data set: every line of its lists and every image.
 
-Images are decoded completely, by several processes. `fleetx data check` prints what is found.
+Images are decoded completely, by several processes. `fleetx data check` prints the findings.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from fleetx.data.image_decode import UnreadableImage, check_image
 from fleetx.data.imagenet_list import ImageList, Problem, found_path, scan_list
 
-_AT_ONCE = 16  # images that a process takes at a time: an answer per image would cost more
+_AT_ONCE = 16  # images per task of a process: one result per image would be slower
 
 
 class Image(NamedTuple):
-    """One image as it was found."""
+    """An image that was checked."""
 
     bytes: int
     width: int
@@ -31,11 +31,11 @@ class Image(NamedTuple):
 
 @dataclass
 class Findings:
-    """What was found in one list."""
+    """The findings of one list."""
 
     file: Path
     lines: int
-    """Images that the list names; some may be missing."""
+    """Images in the list; some may be missing."""
     classes: set[int]
     problems: list[Problem]
     images: int = 0
@@ -45,7 +45,7 @@ class Findings:
     heights: list[int] = field(default_factory=list)
 
     def add(self, found: Image | Problem) -> None:
-        """Count an image, or note what is wrong with it."""
+        """Count an image, or add its problem."""
         if isinstance(found, Problem):
             self.problems.append(found)
             return
@@ -57,7 +57,7 @@ class Findings:
 
 
 def find_lists(root: Path, names: Sequence[str] | None) -> list[Path]:
-    """Return the lists to look through: those named, or train.txt and val.txt where they are."""
+    """Return the lists to check: those given, or train.txt and val.txt if they exist."""
     if names:
         return [root / name for name in names]
     lists = [root / name for name in ("train.txt", "val.txt") if (root / name).is_file()]
@@ -70,7 +70,7 @@ def find_lists(root: Path, names: Sequence[str] | None) -> list[Path]:
 
 
 def open_list(file: Path, num_classes: int) -> tuple[ImageList, Findings]:
-    """Read a list and return its good lines, and findings that begin with what is wrong there."""
+    """Read a list; return its valid lines, and findings that start with its invalid ones."""
     images, problems = scan_list(file, num_classes=num_classes)
     found = Findings(file, len(images), set(images.labels.tolist()), problems)
     if not len(images) and not problems:
@@ -80,9 +80,9 @@ def open_list(file: Path, num_classes: int) -> tuple[ImageList, Findings]:
 
 @contextmanager
 def checkers(jobs: int) -> Iterator[Any]:
-    """Give a pool of processes that check images; they end with the block, whatever ends it."""
-    # Processes started anew have no locks of this one's threads. The interrupt key is for this
-    # process only, which then ends the others; what is ignored when they start, they ignore.
+    """Provide a pool of processes that check images, which end with the block."""
+    # Spawned processes inherit no locks of this process's threads. Ctrl-C is handled only by this
+    # process, which then ends the others; they inherit that the signal is ignored.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         pool = multiprocessing.get_context("spawn").Pool(jobs)
@@ -93,7 +93,7 @@ def checkers(jobs: int) -> Iterator[Any]:
 
 
 def check_images(images: ImageList, pool: Any) -> Iterator[Image | Problem]:
-    """Yield what was found of every image, in the list's order."""
+    """Yield the finding of every image, in the order of the list."""
     tasks = (
         (str(images.file), str(images.folder), images.line(i), images.name(i))
         for i in range(len(images))
@@ -108,7 +108,7 @@ def _check(task: tuple[str, str, int, str]) -> Image | Problem:
         data = Path(path).read_bytes()
         header = check_image(data)
     except FileNotFoundError:
-        return Problem(Path(file), line, "missing image", f"image {path!r} is not there")
+        return Problem(Path(file), line, "missing image", f"image {path!r} does not exist")
     except (OSError, UnreadableImage) as error:
         text = f"image {path!r} cannot be used: {error}"
         return Problem(Path(file), line, "unreadable image", text)

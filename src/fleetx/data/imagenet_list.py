@@ -1,8 +1,8 @@
 """The list of an ImageNet data set: `train.txt` or `val.txt` with a line "path label" per image.
 
-Paths are relative to the folder named after the list (`train/`, `val/`), or to the one that holds
-the list. A wrong line is reported with file and line number, or left out and counted. A million
-lines are kept as a few arrays, which processes share, not as a million objects.
+Paths are relative to the folder named after the list (`train/`, `val/`), or to the folder of the
+list. An invalid line is reported with file and line number, or skipped and counted. A million lines
+are stored as a few arrays, which processes share, not as a million objects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN = 5  # problems that an error message lists
 
 
 class Problem(NamedTuple):
-    """Something wrong with one line of a list, or with the image that it names."""
+    """A problem with one line of a list, or with its image."""
 
     file: Path
     line: int
@@ -32,10 +32,10 @@ class Problem(NamedTuple):
 
 
 class DataError(ValueError):
-    """Wrong lines or images; `problems` has them all."""
+    """An error for invalid lines or images; `problems` lists them all."""
 
     def __init__(self, problems: Iterable[Problem] | str) -> None:
-        """Take the problems; or a text, with which PyTorch raises a loader process's error anew."""
+        """Take the problems, or the text with which PyTorch re-raises a loader process's error."""
         self.problems = () if isinstance(problems, str) else tuple(problems)
         if isinstance(problems, str):
             super().__init__(problems)
@@ -50,13 +50,13 @@ class DataError(ValueError):
 
 
 def check_on_error(on_error: str) -> None:
-    """Refuse anything but "raise" and "skip"."""
+    """Reject anything but "raise" and "skip"."""
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}.")
 
 
 class ImageList:
-    """Images and labels of a list, in its order; `skipped` holds the lines that were left out."""
+    """Images and labels of a list, in order; `skipped` lists the lines that were left out."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ImageList:
         lines: Sequence[int],
         skipped: Iterable[Problem] = (),
     ) -> None:
-        """Take path, label and line number of every image; `read_list` has them from a file."""
+        """Take path, label and line number of every image; `read_list` reads them from a file."""
         self.file = file
         self.folder = folder
         self.skipped = tuple(skipped)
@@ -80,16 +80,16 @@ class ImageList:
         return len(self.labels)
 
     def name(self, index: int) -> str:
-        """Return an image's path as the list gives it."""
+        """Return an image's path as given in the list."""
         start = int(self._ends[index - 1]) if index else 0
         return os.fsdecode(self._names[start : int(self._ends[index])])
 
     def line(self, index: int) -> int:
-        """Return the number of an image's line in the list, from 1."""
+        """Return the line number of an image in the list, from 1."""
         return int(self._lines[index])
 
     def path(self, index: int) -> str:
-        """Return an image's file; one called .JPEG in the list may be .jpeg on the disk."""
+        """Return an image's file; one listed as .JPEG may be .jpeg on disk."""
         return found_path(str(self.folder), self.name(index))
 
     def read(self, index: int) -> bytes:
@@ -97,7 +97,7 @@ class ImageList:
         folder, name = str(self.folder), self.name(index)
         path = os.path.join(folder, name)
         try:
-            # The usual case costs no look at the folder before.
+            # The usual case needs no look-up in the folder.
             file = open(path, "rb")  # noqa: SIM115 - closed below
         except FileNotFoundError:
             other = found_path(folder, name)
@@ -108,12 +108,12 @@ class ImageList:
             return file.read()
 
     def problem(self, index: int, kind: str, text: str) -> Problem:
-        """Return a problem with an image, with the line that names it."""
+        """Return a problem with an image, with its line."""
         return Problem(self.file, self.line(index), kind, text)
 
 
 def found_path(folder: str, name: str) -> str:
-    """Return the file of an image, with jpeg for JPEG where it exists only so."""
+    """Return the file of an image, with .jpeg for .JPEG if only that exists."""
     path = os.path.join(folder, name)
     if "JPEG" in name and not os.path.exists(path):
         other = os.path.join(folder, name.replace("JPEG", "jpeg"))
@@ -130,11 +130,11 @@ def read_list(
     on_error: str = "raise",
     check_files: bool = False,
 ) -> ImageList:
-    """Read a list; `check_files` looks for every image, which takes a while on a slow disk.
+    """Read a list; `check_files` checks that every image exists, which is slow on a slow disk.
 
-    A line without a label, with a label outside 0..num_classes-1, or with an image that an earlier
-    line has (or, with `check_files`, that is not there) is an error, or left out with
-    `on_error="skip"`. A list without any image is an error always.
+    A line without a label, with a label outside 0..num_classes-1, or with an image of an earlier
+    line (or, with `check_files`, a missing image) is an error, or skipped with
+    `on_error="skip"`. A list without any image is always an error.
     """
     check_on_error(on_error)
     file = Path(file)
@@ -158,13 +158,13 @@ def scan_list(
     num_classes: int = 1000,
     check_files: bool = False,
 ) -> tuple[ImageList, list[Problem]]:
-    """Return the images of the good lines, and what is wrong with the others."""
+    """Return the images of the valid lines, and the problems of the others."""
     if not file.is_file():
         raise FileNotFoundError(
             f"there is no list {str(file)!r}: it has a line 'path label' per image."
         )
     names: list[bytes] = []
-    # Arrays, since a number in a list is an object of its own.
+    # Arrays, since every number in a list is a separate object.
     labels, lines = array("q"), array("q")
     problems: list[Problem] = []
     seen: dict[bytes, int] = {}
@@ -185,7 +185,7 @@ def scan_list(
                 base = image_folder(file, os.fsdecode(path))
             if check_files and not os.path.isfile(found_path(str(base), os.fsdecode(path))):
                 missing = os.path.join(base, os.fsdecode(path))
-                kind, text = "missing image", f"image {missing!r} is not there"
+                kind, text = "missing image", f"image {missing!r} does not exist"
         if kind:
             problems.append(Problem(file, number, kind, text))
         else:
@@ -197,7 +197,7 @@ def scan_list(
 
 
 def image_folder(file: Path, name: str) -> Path:
-    """Return the folder that a list's paths are relative to: where its first image is."""
+    """Return the folder that a list's paths are relative to: the one that has its first image."""
     own = file.parent / file.stem
     for folder in (own, file.parent):
         if os.path.isfile(found_path(str(folder), name)):
@@ -206,10 +206,10 @@ def image_folder(file: Path, name: str) -> Path:
 
 
 def _fields(file: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the number and the (path, label) of every line that is not blank."""
+    """Yield the number and the (path, label) of every nonblank line."""
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            # A path may hold spaces; the label stands behind the last one.
+            # A path may contain spaces; the label follows the last one.
             fields = line.rsplit(None, 1)
             if fields:
                 yield number, fields
@@ -225,5 +225,5 @@ def _number(fields: list[bytes]) -> int | None:
 def _no_label(fields: list[bytes]) -> tuple[str, str]:
     path = os.fsdecode(fields[0])
     if len(fields) == 1:
-        return "no label", f"no label behind {path!r}"
+        return "no label", f"no label after {path!r}"
     return "no label", f"label {os.fsdecode(fields[1])!r} of {path!r} is not a whole number"

@@ -1,8 +1,8 @@
-"""Which images a worker reads in an epoch, and in which order.
+"""The images that a worker reads in an epoch, and their order.
 
-Every worker computes the whole order, which depends on the seed and the epoch only, and takes every
-N-th image of it. What all workers have read is then always a beginning of the order, so that a
-job can go on in the middle of an epoch, even with another number of workers.
+Every worker computes the whole order, which depends only on the seed and the epoch, and takes every
+N-th image of it. The images read by all workers are therefore always a prefix of the order, so a
+job can resume in the middle of an epoch, even with another number of workers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def once_order(count: int, *, seed: int, epoch: int, shuffle: bool) -> Array:
-    """Return the images of an epoch, each once."""
+    """Return the images of an epoch, each of them once."""
     if not shuffle:
         return np.arange(count)
     # RandomState's numbers are the same in every version of NumPy.
@@ -29,8 +29,8 @@ def once_order(count: int, *, seed: int, epoch: int, shuffle: bool) -> Array:
 def paddle_order(count: int, *, epoch: int, shuffle: bool, world_size: int) -> Array:
     """Return the images of an epoch in the order of Paddle's reader.
 
-    The shuffle's seed is the epoch; images from the beginning fill up the end so that every worker
-    has as many.
+    The shuffle's seed is the epoch; images from the beginning pad the end so that every worker has
+    the same number.
     """
     order = np.arange(count)
     if shuffle:
@@ -39,23 +39,24 @@ def paddle_order(count: int, *, epoch: int, shuffle: bool, world_size: int) -> A
 
 
 def paddle_count(count: int, world_size: int) -> int:
-    """Return how many images Paddle's reader makes of `count`: as many for every worker."""
+    """Return the number of images after padding `count` for Paddle's reader."""
     return -(-count // world_size) * world_size
 
 
 def shard(
     order: Array, *, rank: int, world_size: int, start: int = 0, even: int | None = None
 ) -> Array:
-    """Return a worker's part of what comes behind the first `start` images of the order.
+    """Return a worker's part of the images after the first `start` of the order.
 
-    With `even`, all workers get the same number of images, a multiple of `even`; the rest is left.
+    With `even`, all workers get the same number of images, a multiple of `even`; the rest is
+    dropped.
     """
     rest = order[start:]
     return rest[: _used(len(rest), world_size, even)][rank::world_size]
 
 
 def shard_size(count: int, *, rank: int, world_size: int, even: int | None = None) -> int:
-    """Return how many of `count` images a worker's part has."""
+    """Return how many of `count` images are in a worker's part."""
     return len(range(rank, _used(count, world_size, even), world_size))
 
 
@@ -64,6 +65,6 @@ def _used(count: int, world_size: int, even: int | None) -> int:
 
 
 def place_in_job() -> tuple[int, int]:
-    """Return fleet's worker number and number of workers; 0 and 1 where it is not initialised."""
+    """Return fleet's rank and world size; 0 and 1 if it is not initialised."""
     place = membership.own()
     return (0, 1) if place is None else (place.worker_index(), place.worker_num())

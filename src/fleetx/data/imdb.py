@@ -21,7 +21,7 @@ _PUNCTUATION = string.punctuation.encode()
 def build_dict(
     pattern: re.Pattern[str], cutoff: int, data_dir: str | Path | None = None
 ) -> WordIndex:
-    """Number the words of matching files that occur more than `cutoff` times, frequent ones first.
+    """Number the words of matching files that occur more than `cutoff` times, by frequency.
 
     Words are bytes; the last number is that of the str '<unk>', for all other words.
     """
@@ -50,7 +50,7 @@ def test(word_idx: WordIndex, data_dir: str | Path | None = None) -> Callable[[]
 
 
 def tokenize(pattern: re.Pattern[str], data_dir: str | Path | None = None) -> Iterator[list[bytes]]:
-    """Give the lower-case words, without punctuation, of every file whose name matches."""
+    """Yield the lower-case words, without punctuation, of every file whose name matches."""
     with tarfile.open(find_file("imdb", *_ARCHIVES, data_dir=data_dir)) as tar:
         for member in tar:
             stream = tar.extractfile(member) if pattern.match(member.name) else None

@@ -17,16 +17,16 @@ _TRAIN, _VALID = "ptb.train.txt", "ptb.valid.txt"
 
 
 class DataType:
-    """What a reader gives: n-grams, or pairs of sequences."""
+    """The output of a reader: n-grams, or pairs of sequences."""
 
     NGRAM = 1
     SEQ = 2
 
 
 def build_dict(min_word_freq: int = 50, data_dir: str | Path | None = None) -> WordIndex:
-    """Number the words that occur more than `min_word_freq` times, frequent ones first.
+    """Number the words that occur more than `min_word_freq` times, by frequency.
 
-    Words are bytes; '<s>' and '<e>' (begin and end of a sentence) and '<unk>' are str.
+    Words are bytes; '<s>' and '<e>' (start and end of a sentence) and '<unk>' are str.
     """
     counts: Counter[bytes | str] = Counter()
     for name in (_TRAIN, _VALID):

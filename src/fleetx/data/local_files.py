@@ -1,4 +1,4 @@
-"""Finding the files of a data set; nothing is downloaded."""
+"""Look-up of a data set's local files; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DATA_HOME = Path("~/.cache/paddle/dataset")
 def find_file(dataset: str, *names: str, data_dir: str | Path | None = None) -> Path:
     """Return the file of a data set, under the first of its usual names that exists.
 
-    Without `data_dir` it is looked for in `~/.cache/paddle/dataset/<dataset>`.
+    The default folder is `~/.cache/paddle/dataset/<dataset>`.
     """
     folder = Path(data_dir) if data_dir is not None else DATA_HOME.expanduser() / dataset
     for name in names:

@@ -57,14 +57,14 @@ class _Catalogue:
 def train(
     rand_seed: int = 0, test_ratio: float = 0.1, data_dir: str | Path | None = None
 ) -> Callable[[], Iterator[list[Any]]]:
-    """Return a reader of the ratings to train on."""
+    """Return a reader of the training ratings."""
     return _reader(rand_seed, test_ratio, False, data_dir)
 
 
 def test(
     rand_seed: int = 0, test_ratio: float = 0.1, data_dir: str | Path | None = None
 ) -> Callable[[], Iterator[list[Any]]]:
-    """Return a reader of the ratings to test on."""
+    """Return a reader of the test ratings."""
     return _reader(rand_seed, test_ratio, True, data_dir)
 
 

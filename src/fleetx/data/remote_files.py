@@ -1,8 +1,7 @@
-"""Files on other machines, by fsspec: http, s3, hdfs, … or a local folder, as the address says.
+"""Remote files through fsspec: http, s3, hdfs, … or a local folder, depending on the URL.
 
-A file is fetched in ranges into a `.part` file beside its target and gets its name when it is
-complete and its md5 is right. What a broken connection has left is gone on from, in this run or a
-later one.
+A file is fetched in ranges to a `.part` file next to its target and renamed when it is complete and
+its md5 is correct. After a broken connection the download resumes, in this run or a later one.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ from typing import Any
 logger = logging.getLogger("fleetx.data")
 Advance = Callable[[int], None]
 _RANGE, _SMALLEST_RANGE = 4 << 20, 64 << 10
-# Baidu's object storage speaks the protocol of S3 at this address.
+# Baidu's object storage provides the S3 protocol at this address.
 _BOS = "https://s3.bj.bcebos.com"
 
 
 class DownloadError(OSError):
-    """A file could not be fetched, or is not what it should be."""
+    """An error for a file that could not be fetched, or has the wrong content."""
 
 
 class RemoteFolder:
-    """A folder at an address such as https://host/data, s3://bucket/data or hdfs://host:port/data.
+    """A folder with a URL such as https://host/data, s3://bucket/data or hdfs://host:port/data.
 
-    bos://bucket/data is read through S3's protocol.
+    bos://bucket/data is read with the S3 protocol.
     """
 
     def __init__(
         self, url: str, *, tries: int = 5, pause_seconds: float = 0.5, **options: Any
     ) -> None:
-        """Open a folder; nothing is asked of the other side yet.
+        """Open a folder, without any request yet.
 
         Args:
             url: the address.
-            tries: attempts in a row that may bring nothing before one gives up.
-            pause_seconds: how long to wait after the first of them; twice as long after the next.
-            options: for fsspec's file system.
+            tries: the number of consecutive attempts without progress before giving up.
+            pause_seconds: the pause after the first of them; doubled after each further one.
+            options: options of fsspec's file system.
         """
         try:
             import fsspec
@@ -54,8 +53,8 @@ class RemoteFolder:
         if url.startswith("bos://"):
             url = f"s3://{url.removeprefix('bos://')}"
             options.setdefault("client_kwargs", {}).setdefault("endpoint_url", _BOS)
-        # fsspec keeps file systems, and their connections, for the next one who asks; this one's
-        # are closed when nobody refers to it any more.
+        # fsspec caches file systems and their connections; those of this object are closed
+        # when it is garbage-collected.
         options.setdefault("skip_instance_cache", True)
         try:
             self._files, root = fsspec.core.url_to_fs(url, **options)
@@ -75,15 +74,15 @@ class RemoteFolder:
         return bytes(self._ask(name, self._files.cat_file))
 
     def size(self, name: str) -> int | None:
-        """Return the length of a file; None if the other side does not tell."""
+        """Return the length of a file; None if the server does not tell."""
         return self._ask(name, lambda path: self._files.info(path)["size"])
 
     def _ask(self, name: str, question: Callable[[str], Any]) -> Any:
-        """Put a short question about a file, again if no answer comes."""
+        """Send a short request about a file, again if there is no reply."""
         for attempt in range(1, self._tries + 1):
             try:
                 return question(f"{self._root}/{name}")
-            except Exception as error:  # every file system has errors of its own
+            except Exception as error:  # every file system has its own errors
                 if _is_missing(error):
                     raise FileNotFoundError(f"{self.url} holds no file {name}.") from error
                 if _is_final(error) or attempt == self._tries:
@@ -96,10 +95,10 @@ class RemoteFolder:
         raise AssertionError("tries is at least 1")
 
     def fetch(self, name: str, target: Path, md5: str, advance: Advance | None = None) -> None:
-        """Fetch a file to `target`, going on from `target`.part; `advance` hears of progress.
+        """Fetch a file to `target`, resuming from `target`.part; call `advance` on progress.
 
-        A connection that breaks is opened again until attempts in a row bring nothing. A wrong md5
-        after going on from an older part is answered by one attempt from the beginning.
+        A broken connection is reopened until several consecutive attempts make no progress. If the
+        md5 is wrong after resuming an older part, the file is fetched once more from the beginning.
         """
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +106,7 @@ class RemoteFolder:
         self._complete(name, part, advance or (lambda count: None))
         found = file_md5(part)
         if found != md5 and went_on:
-            logger.warning("%s does not fit to what %s has: begin anew.", part, self.url)
+            logger.warning("%s does not match the file at %s: starting again.", part, self.url)
             part.unlink()
             self._complete(name, part, lambda count: None)
             found = file_md5(part)
@@ -132,15 +131,15 @@ class RemoteFolder:
             try:
                 self._append(name, part, size, length, advance)
                 return
-            except Exception as error:  # every file system has errors of its own
+            except Exception as error:  # every file system has its own errors
                 after = _length(part)
                 failures = 1 if after > before else failures + 1
                 if _is_final(error) or failures >= self._tries:
                     raise DownloadError(
                         f"{self.url}/{name} could not be downloaded in {failures} attempts: "
-                        f"{error or type(error).__name__}; start again to go on from {after} bytes."
+                        f"{error or type(error).__name__}; start again to resume at {after} bytes."
                     ) from error
-                # Only ranges that arrived whole count: shorter ones get through a bad line.
+                # Only complete ranges count: shorter ones get through a bad connection.
                 length = max(_SMALLEST_RANGE, length // 8)
                 if failures > 1:
                     time.sleep(self._pause * 2 ** (failures - 2))
@@ -158,7 +157,7 @@ class RemoteFolder:
                 try:
                     source.seek(have)
                     content = source.read(length)
-                except ValueError:  # fsspec's word for a server that has no ranges
+                except ValueError:  # fsspec's error for a server without ranges
                     self._append_anew(path, out, length, advance)
                     return
                 while content:
@@ -170,7 +169,7 @@ class RemoteFolder:
             raise DownloadError(f"{self.url}/{name} ended after {have} of {size} bytes")
 
     def _append_anew(self, path: str, out: Any, length: int, advance: Advance) -> None:
-        """Read a file from its beginning in one stream, over what was there."""
+        """Read a file from its beginning as one stream, overwriting the existing part."""
         advance(-out.tell())
         out.truncate(0)
         with self._files.open(path, "rb", block_size=0) as source:
@@ -184,9 +183,9 @@ def _length(part: Path) -> int:
 
 
 def _is_missing(error: Exception) -> bool:
-    """Tell whether the other side has answered that there is no such file.
+    """Return whether the server has replied that the file does not exist.
 
-    fsspec's http gives the same error when there was no answer, with another cause.
+    fsspec's http raises the same error without a reply, with another cause.
     """
     status = getattr(error.__cause__, "status", None)
     return isinstance(error, FileNotFoundError) and (
@@ -195,7 +194,7 @@ def _is_missing(error: Exception) -> bool:
 
 
 def _is_final(error: Exception) -> bool:
-    """Tell whether another attempt would fail in the same way."""
+    """Return whether another attempt would fail in the same way."""
     final = (PermissionError, IsADirectoryError, NotImplementedError)
     return isinstance(error, final) or _is_missing(error)
 

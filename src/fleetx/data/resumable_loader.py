@@ -1,7 +1,7 @@
-"""A `DataLoader` whose place in the data can be saved and restored, loader processes or not.
+"""A `DataLoader` whose position in the data can be saved and restored, with any `num_workers`.
 
-The trainer's copy of the data set counts what was handed out, not what the processes have read
-ahead. The processes live as long as the loader; where they begin is in memory that all share.
+The trainer's copy of the data set counts what was returned, not what the processes have read ahead.
+The processes live as long as the loader; their start position is in shared memory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fleetx.data.imagenet import ImageNet, Step
 
 
 class _Steps(IterableDataset[Step]):
-    """The steps of a data set, in a loader process that is told by shared memory where to begin."""
+    """The steps of a data set in a loader process, which start at a position in shared memory."""
 
     def __init__(self, data: ImageNet) -> None:
         self.data = data
         self.begin = torch.zeros(3, dtype=torch.int64).share_memory_()
 
     def tell(self, start: int) -> None:
-        """Say what the next pass is."""
+        """Set the start of the next pass."""
         self.begin.copy_(torch.tensor([self.data.epoch, self.data.seed, start]))
 
     def __iter__(self) -> Iterator[Step]:
@@ -33,10 +33,10 @@ class _Steps(IterableDataset[Step]):
 
 
 class ResumableLoader:
-    """Batches of a data set, read ahead by `num_workers` processes, with `state_dict`."""
+    """Batches of a data set, prefetched by `num_workers` processes, with a `state_dict`."""
 
     def __init__(self, data: ImageNet, *, num_workers: int = 2, **options: Any) -> None:
-        """Take the data set, and more options of `DataLoader` such as prefetch_factor."""
+        """Take the data set, and further options of `DataLoader` such as prefetch_factor."""
         self.dataset = data
         self._steps = _Steps(data)
         if num_workers:
@@ -47,7 +47,7 @@ class ResumableLoader:
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin a pass; after it the data set is in the next epoch."""
+        """Start a pass; after it the data set is in the next epoch."""
         data = self.dataset
         self._steps.tell(data.begin_pass())
         for step in self._loader:
@@ -57,13 +57,13 @@ class ResumableLoader:
         data.end_pass()
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass."""
+        """Set the epoch of the next pass."""
         self.dataset.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place in the data behind the last batch that was handed out."""
+        """Return the position in the data after the last returned batch."""
         return self.dataset.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was taken."""
+        """Restore the position of a state."""
         self.dataset.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Samples that are read one after the other, as an iterable data set for torch's DataLoader."""
+"""A stream of samples as an iterable data set for torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 
 class SampleStream(IterableDataset[Any]):
-    """Samples of one worker; the loader's processes take turns with them.
+    """Samples of one worker, divided among the loader's processes.
 
     Call `set_epoch` before every epoch: shuffling and random choices depend on it.
     """
 
     def __init__(self, samples: Callable[[int], Iterator[Any]]) -> None:
-        """Take a function that gives the samples of an epoch, by its number."""
+        """Take a function that yields the samples of an epoch, given its number."""
         self._samples = samples
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration gives."""
+        """Set the epoch of the next iteration."""
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Text on the standard input, skip-gram pairs in the multi-slot format on the standard output.
+"""Converter of text on standard input to skip-gram pairs in the multi-slot format.
 
 The pipe command of a dataset for word2vec:
 `python -m fleetx.data.skip_gram_pipe DICTIONARY WINDOW NOISE`.
@@ -17,14 +17,14 @@ SLOTS = ("input_word", "true_label", "neg_label")
 
 
 class SkipGramGenerator(MultiSlotDataGenerator):
-    """Turns sentences into pairs of words with noise."""
+    """Generator of word pairs with noise from sentences."""
 
     def __init__(self, dict_path: str, window_size: int, nce_num: int) -> None:
         super().__init__()
         self._pairs = SkipGram(load_dictionary(dict_path), window_size=window_size, nce_num=nce_num)
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterator[Any]]:
-        """Return a function that gives the samples of a sentence."""
+        """Return a function that yields the samples of a sentence."""
 
         def samples() -> Iterator[Any]:
             for sample in self._pairs.samples(line or ""):

@@ -1,7 +1,7 @@
-"""Lines of text files: numbered for errors, shared among workers, shuffled with a seed.
+"""Lines of text files: numbered for errors, sharded over workers, shuffled with a seed.
 
-What Criteo's and the text data sets have in common. A line knows its file and number, so that a
-wrong one can be found; files may be gzipped.
+The common part of Criteo's and the text data sets. A line has its file and number, so that an
+invalid one can be found; files may be gzipped.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 Files = str | Path | Iterable[str | Path]
-# Lines that are mixed with each other; beyond that many, order is kept.
+# The window of shuffling in lines; beyond it, order is kept.
 _SHUFFLED_AT_ONCE = 65536
 
 
 class Line(NamedTuple):
-    """One line and where it stands."""
+    """A line and its position."""
 
     path: Path
     number: int
     text: str
 
     def error(self, problem: str) -> ValueError:
-        """Return the error that says what is wrong with this line."""
+        """Return an error about this line."""
         return ValueError(f"{self.path}, line {self.number}: {problem}")
 
 
@@ -51,7 +51,7 @@ def list_files(files: Files) -> list[Path]:
 
 
 def read_lines(files: Iterable[Path]) -> Iterator[Line]:
-    """Iterate over the lines of files, in order, without their line ends."""
+    """Yield the lines of files, in order, without line ends."""
     for path in files:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as stream:
             for number, content in enumerate(stream, 1):
@@ -65,9 +65,9 @@ def read_lines(files: Iterable[Path]) -> Iterator[Line]:
 
 
 def take_share(items: Iterable[T], index: int, count: int) -> Iterator[T]:
-    """Give every `count`-th item, from `index` on, while all workers have one.
+    """Yield every `count`-th item from `index`, as long as all workers have one.
 
-    The last, incomplete round is left out, so that workers who train together see equally many.
+    The last, incomplete round is dropped, so that all workers get the same number.
     """
     check_shard(index, count)
     own: list[T] = []
@@ -79,13 +79,13 @@ def take_share(items: Iterable[T], index: int, count: int) -> Iterator[T]:
 
 
 def check_shard(index: int, count: int) -> None:
-    """Refuse a share that does not exist."""
+    """Reject a shard that does not exist."""
     if not 0 <= index < count:
         raise ValueError(f"there is no share {index} of {count}: shares are numbered from 0.")
 
 
 def shuffled(items: Iterable[T], seed: str) -> Iterator[T]:
-    """Mix items in windows of many; the same seed gives the same order."""
+    """Shuffle items in large windows; the same seed gives the same order."""
     mixer, window = random.Random(seed), []
     for item in items:
         window.append(item)
@@ -100,7 +100,7 @@ def shuffled(items: Iterable[T], seed: str) -> Iterator[T]:
 def parse_lines(
     lines: Iterable[Line], parse: Callable[[Line], T], on_error: str = "raise"
 ) -> Iterator[T]:
-    """Parse lines; a wrong one raises, or is skipped and counted in one warning at the end."""
+    """Parse lines; an invalid one raises, or is skipped and counted in one final warning."""
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}.")
     skipped, read, first = 0, 0, ""
@@ -119,6 +119,6 @@ def parse_lines(
 
 
 def counting_reader(samples: Callable[[int], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
-    """Return a Paddle reader: a function without arguments whose n-th call gives epoch n."""
+    """Return a Paddle reader: a function without arguments whose n-th call yields epoch n."""
     passes = iter(range(2**62))
     return lambda: samples(next(passes))

@@ -1,7 +1,7 @@
 """Texts for learning to match: lines of a query, a text that was chosen and one that was not.
 
 The three are separated by tabs, their words by spaces. A dictionary has one word per line; a word's
-id is its line number, from 1 on, so that 0 is free for padding. Unknown words are left out.
+id is its line number, from 1, so that 0 is free for padding. Unknown words are left out.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Sample = tuple[Array, Array, Array]
 
 
 def load_words(path: str | Path, most: int | None = None) -> dict[str, int]:
-    """Return the ids of a dictionary's words; `most` is the size of the table they are for."""
+    """Return the ids of a dictionary's words; `most` is the size of their table."""
     ids: dict[str, int] = {}
     for line in read_lines(list_files(path)):
         word = line.text.strip()
         if not word:
             continue
         if word in ids:
-            raise line.error(f"the word {word!r} is there twice.")
+            raise line.error(f"the word {word!r} occurs twice.")
         ids[word] = line.number
         if most is not None and line.number >= most:
             raise line.error(f"the id {line.number} of {word!r} is not in a table of {most} rows.")
@@ -79,12 +79,12 @@ def reader(
 
     Args:
         dict_path: one word per line.
-        files: a file, a folder or a list; names that end in .gz are unpacked.
-        words: rows of the table, which ids must fit.
-        shuffle: mix the lines, differently in every pass.
-        seed: of shuffling.
-        shard: (number of this worker, number of workers); all get equally many lines.
-        on_error: "raise", or "skip" wrong lines with a warning that counts them.
+            files: a file, a folder or a list; names that end in .gz are decompressed.
+            words: the number of rows of the table, which ids must fit.
+            shuffle: shuffle the lines, differently in every pass.
+            seed: the seed of shuffling.
+            shard: (rank of this worker, number of workers); all get the same number of lines.
+            on_error: "raise", or "skip" invalid lines with a warning that counts them.
     """
     return counting_reader(_samples(dict_path, files, words, shuffle, seed, shard, on_error))
 
@@ -105,7 +105,7 @@ def dataset(
 
 
 def collate(samples: list[Sample]) -> tuple[Any, ...]:
-    """Return tensors [N, longest] of queries, chosen and other texts, padded with 0."""
+    """Return tensors [N, longest] of queries, chosen and rejected texts, padded with 0."""
     import torch
 
     padded = []

@@ -1,7 +1,7 @@
-"""Transforms of images, to be put together with `Compose`.
+"""Transforms of images, combined with `Compose`.
 
 The names and arguments are those of `paddle.vision.transforms`; the work is done in `image.py`.
-Chance comes from `numpy.random`, so `numpy.random.seed` makes a run repeatable.
+Randomness comes from `numpy.random`, so `numpy.random.seed` makes a run reproducible.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fleetx.exports import export_defined
 
 
 class Compose:
-    """Apply several transforms one after the other."""
+    """A sequence of transforms, applied one after the other."""
 
     def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
         self.transforms = transforms
 
     def __call__(self, data: Any) -> Any:
-        """Return the transformed data; an error says which transform failed."""
+        """Return the transformed data; an error names the transform that failed."""
         for transform in self.transforms:
             try:
                 data = transform(data)
@@ -41,7 +41,7 @@ class BaseTransform:
     """A transform of an image, or of a tuple whose parts `keys` name ("image", "boxes", ...).
 
     A subclass defines `_apply_image`, and `_apply_<key>` for other keys; `_get_params(inputs)` may
-    choose random values once for all parts, which are then in `self.params`.
+    draw random values once for all parts, which are then in `self.params`.
     """
 
     def __init__(self, keys: Sequence[str] | None = None) -> None:
@@ -63,7 +63,7 @@ class BaseTransform:
         raise NotImplementedError(f"{type(self).__name__} does not define _apply_image.")
 
     def __call__(self, inputs: Any) -> Any:
-        """Return the transformed image, or a tuple where a tuple was given."""
+        """Return the transformed image, or a tuple if a tuple was given."""
         parts = inputs if isinstance(inputs, tuple) else (inputs,)
         self.params = self._get_params(parts)
         done = []
@@ -80,7 +80,7 @@ class BaseTransform:
 
 
 class ToTensor(BaseTransform):
-    """Image to a float32 array, channels first or last; bytes are scaled to 0..1."""
+    """Conversion to a float32 array, channels first or last; bytes are scaled to 0..1."""
 
     def __init__(self, data_format: str = "CHW", keys: Sequence[str] | None = None) -> None:
         super().__init__(keys)
@@ -91,7 +91,7 @@ class ToTensor(BaseTransform):
 
 
 class Resize(BaseTransform):
-    """To (height, width), or the shorter side to one given size."""
+    """Resizing to (height, width), or of the shorter side to a given size."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Resize(BaseTransform):
 
 
 class CenterCrop(BaseTransform):
-    """The middle of the image."""
+    """A crop of the image's centre."""
 
     def __init__(self, size: int | Sequence[int], keys: Sequence[str] | None = None) -> None:
         super().__init__(keys)
@@ -121,7 +121,7 @@ class CenterCrop(BaseTransform):
 
 
 class RandomCrop(BaseTransform):
-    """A part of given size at a random place; `padding` adds a border before."""
+    """A crop of a given size at a random position; `padding` adds a border first."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class RandomCrop(BaseTransform):
 
 
 class RandomResizedCrop(BaseTransform):
-    """A random part, by share of the area and by aspect ratio, resized to a given size."""
+    """A random crop, by share of the area and aspect ratio, resized to a given size."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class RandomResizedCrop(BaseTransform):
             if 0 < w <= width and 0 < h <= height:
                 top = int(np.random.randint(0, height - h + 1))
                 return top, int(np.random.randint(0, width - w + 1)), h, w
-        # No part of that shape fits: the middle, as near to the wanted shape as possible.
+        # No part of that shape fits: use the centre, as close to the shape as possible.
         aspect = min(max(width / height, self.ratio[0]), self.ratio[1])
         w = min(width, round(height * aspect))
         h = min(height, round(width / aspect))
@@ -201,7 +201,7 @@ class RandomResizedCrop(BaseTransform):
 
 
 class RandomHorizontalFlip(BaseTransform):
-    """Mirrored left to right with a given probability."""
+    """A horizontal flip with a given probability."""
 
     def __init__(self, prob: float = 0.5, keys: Sequence[str] | None = None) -> None:
         super().__init__(keys)
@@ -212,7 +212,7 @@ class RandomHorizontalFlip(BaseTransform):
 
 
 class RandomVerticalFlip(BaseTransform):
-    """Upside down with a given probability."""
+    """A vertical flip with a given probability."""
 
     def __init__(self, prob: float = 0.5, keys: Sequence[str] | None = None) -> None:
         super().__init__(keys)
@@ -223,7 +223,7 @@ class RandomVerticalFlip(BaseTransform):
 
 
 class Normalize(BaseTransform):
-    """(image - mean) / std with one mean and deviation per channel."""
+    """(image - mean) / std with one mean and std per channel."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class Normalize(BaseTransform):
 
 
 class Transpose(BaseTransform):
-    """Axes in another order; by default channels first."""
+    """A permutation of the axes; channels first by default."""
 
     def __init__(self, order: Sequence[int] = (2, 0, 1), keys: Sequence[str] | None = None) -> None:
         super().__init__(keys)
@@ -275,7 +275,7 @@ class Pad(BaseTransform):
 
 
 class RandomRotation(BaseTransform):
-    """Turned by a random angle between two given ones (or -degrees and +degrees)."""
+    """A rotation by a random angle between two given ones (or -degrees and +degrees)."""
 
     def __init__(
         self,
@@ -303,7 +303,7 @@ class RandomRotation(BaseTransform):
 
 
 class Grayscale(BaseTransform):
-    """In grey, as 1 or 3 equal channels."""
+    """Grayscale, as 1 or 3 equal channels."""
 
     def __init__(self, num_output_channels: int = 1, keys: Sequence[str] | None = None) -> None:
         super().__init__(keys)
@@ -314,7 +314,7 @@ class Grayscale(BaseTransform):
 
 
 class _RandomColour(BaseTransform):
-    """A colour property changed by a random factor around its neutral value."""
+    """A change of a colour property by a random factor around its neutral value."""
 
     _adjust: Callable[[Any, float], Any]
     _neutral = 1.0
@@ -337,32 +337,32 @@ class _RandomColour(BaseTransform):
 
 
 class BrightnessTransform(_RandomColour):
-    """Brightness times a random factor."""
+    """Brightness multiplied by a random factor."""
 
     _adjust = staticmethod(images.adjust_brightness)
 
 
 class ContrastTransform(_RandomColour):
-    """Contrast times a random factor."""
+    """Contrast multiplied by a random factor."""
 
     _adjust = staticmethod(images.adjust_contrast)
 
 
 class SaturationTransform(_RandomColour):
-    """Strength of colours times a random factor."""
+    """Saturation multiplied by a random factor."""
 
     _adjust = staticmethod(images.adjust_saturation)
 
 
 class HueTransform(_RandomColour):
-    """Hue turned by a random part of the colour circle."""
+    """Hue shifted by a random fraction of the colour circle."""
 
     _adjust = staticmethod(images.adjust_hue)
     _neutral = 0.0
 
 
 class ColorJitter(BaseTransform):
-    """Brightness, contrast, saturation and hue changed at random, in random order."""
+    """Random changes of brightness, contrast, saturation and hue, in random order."""
 
     def __init__(
         self,

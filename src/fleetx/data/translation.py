@@ -1,4 +1,4 @@
-"""Pairs of sentences for translation, in batches of about as many tokens.
+"""Pairs of sentences for translation, in batches of about the same number of tokens.
 
 A line is a sentence and its translation, separated by a tab, with tokens (byte pairs, as in the
 files `*.tok.clean.bpe.32000.en-de` of WMT'16) separated by spaces. A vocabulary such as
@@ -30,22 +30,22 @@ from fleetx.data.text_lines import (
 Array = np.ndarray[Any, Any]
 Pair = tuple[list[int], list[int]]
 BEGIN, END, UNKNOWN = "<s>", "<e>", "<unk>"
-# Sentences that are sorted by length together, so that those of a batch are about as long.
+# Sentences sorted by length together, so that those of a batch have similar lengths.
 _SORTED_AT_ONCE = 16384
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationConfig:
-    """How lines become batches."""
+    """The settings of batches of sentence pairs."""
 
     batch_size: int = 2048
-    """Tokens of a batch on the longer side, padding included."""
+    """The number of tokens of a batch on the longer side, including padding."""
     longest: int = 256
-    """Longest sentence, with its end; longer ones are left out."""
+    """The maximum length of a sentence with its end; longer ones are left out."""
     shuffle: bool = False
-    """Whether lines and batches are mixed, differently in every pass."""
+    """Whether lines and batches are shuffled, differently in every pass."""
     seed: int = 0
-    """Of mixing."""
+    """The seed of shuffling."""
 
     def __post_init__(self) -> None:
         if self.longest < 2:
@@ -58,7 +58,7 @@ class TranslationConfig:
 
 
 def load_vocabulary(path: str | Path, most: int | None = None) -> dict[str, int]:
-    """Return tokens and their numbers; `most` is the size of the table they are for."""
+    """Return tokens and their indices; `most` is the size of their table."""
     ids: dict[str, int] = {}
     for line in read_lines(list_files(path)):
         if line.text in ids:
@@ -73,7 +73,7 @@ def load_vocabulary(path: str | Path, most: int | None = None) -> dict[str, int]
 
 
 def parse_line(line: Line, ids: dict[str, int]) -> Pair:
-    """Return the tokens of a sentence and of its translation, each with the end after it."""
+    """Return the tokens of a sentence and of its translation, each with its end token."""
     sides = line.text.split("\t")
     if len(sides) != 2 or not all(side.split() for side in sides):
         raise line.error("a line is a sentence, a tab, and its translation.")
@@ -82,13 +82,13 @@ def parse_line(line: Line, ids: dict[str, int]) -> Pair:
 
 
 def batch_pairs(pairs: Iterable[Pair], tokens: int) -> Iterator[list[Pair]]:
-    """Group pairs of about the same length into batches of at most that many tokens."""
+    """Group pairs of similar length into batches of at most that many tokens."""
     stream = iter(pairs)
     while window := list(islice(stream, _SORTED_AT_ONCE)):
         window.sort(key=lambda pair: (max(map(len, pair)), len(pair[1])))
         batch: list[Pair] = []
         for pair in window:
-            # Sorted: the pair that comes is the longest.
+            # Sorted: the current pair is the longest.
             if batch and (len(batch) + 1) * max(map(len, pair)) > tokens:
                 yield batch
                 batch = []
@@ -97,7 +97,7 @@ def batch_pairs(pairs: Iterable[Pair], tokens: int) -> Iterator[list[Pair]]:
 
 
 def pad_batch(batch: list[Pair], begin: int, end: int) -> dict[str, Array]:
-    """Return arrays [N, longest]: source, target (what is known), label (what comes next).
+    """Return arrays [N, longest]: source, target (input), label (the next token).
 
     `source_padding` and `target_padding` are True where a sentence has ended.
     """
@@ -123,7 +123,7 @@ def _padded(sentences: list[list[int]], filler: int) -> tuple[Array, Array]:
 
 
 def as_paddle_feed(batch: dict[str, Array]) -> tuple[Array, ...]:
-    """Return a batch as Paddle's Transformer takes it.
+    """Return a batch in the form of Paddle's Transformer.
 
     src_word, src_pos [N, S, 1], src_slf_attn_bias [N, 1, 1, S]; trg_word, trg_pos [N, T, 1],
     trg_slf_attn_bias [N, 1, T, T], trg_src_attn_bias [N, 1, 1, S]; lbl_word, lbl_weight [N*T, 1].
@@ -158,14 +158,14 @@ def batches(
     *,
     shard: tuple[int, int] = (0, 1),
 ) -> Callable[[int], Iterator[dict[str, Array]]]:
-    """Return a function from a pass's number to its batches, see `pad_batch`.
+    """Return a function from a pass's index to its batches, see `pad_batch`.
 
     Args:
-        files: a file, a folder or a list; names that end in .gz are unpacked.
+            files: a file, a folder or a list; names that end in .gz are decompressed.
         vocabulary: as `load_vocabulary` returns it.
         config: sizes and options.
-        shard: (number of this worker, number of workers): batches are dealt out in turn, so that
-            all get equally many.
+            shard: (rank of this worker, number of workers): batches are assigned round-robin, so
+                that all get the same number.
     """
     paths, made, (index, count) = list_files(files), config or TranslationConfig(), shard
     check_shard(index, count)

@@ -21,13 +21,13 @@ feature_names = [
 
 
 def train(data_dir: str | Path | None = None) -> Callable[[], Iterator[Sample]]:
-    """Return a reader of the homes to train on."""
+    """Return a reader of the training homes."""
     rows = _load(data_dir)
     return _reader(rows[: int(len(rows) * TRAIN_SHARE)])
 
 
 def test(data_dir: str | Path | None = None) -> Callable[[], Iterator[Sample]]:
-    """Return a reader of the homes to test on."""
+    """Return a reader of the test homes."""
     rows = _load(data_dir)
     return _reader(rows[int(len(rows) * TRAIN_SHARE) :])
 
@@ -41,7 +41,7 @@ def _load(data_dir: str | Path | None) -> np.ndarray[Any, Any]:
         raise ValueError(f"{path} is not a table of 14 numbers per home: {error}") from error
     features = rows[:, :-1]
     spread = features.max(axis=0) - features.min(axis=0)
-    # A feature that never changes says nothing; it becomes 0 instead of a division by zero.
+    # A constant feature carries no information; it becomes 0 instead of a division by zero.
     rows[:, :-1] = (features - features.mean(axis=0)) / np.where(spread == 0, 1, spread)
     return rows
 

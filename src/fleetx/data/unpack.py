@@ -1,7 +1,7 @@
-"""Unpacking tars that came from elsewhere: nothing is written outside the folder.
+"""Unpacking of untrusted tars: nothing is written outside the folder.
 
-Files are unpacked beside their places and moved there when the whole tar has been read, so that a
-broken or hostile one leaves nothing behind.
+Files are unpacked to a temporary folder and moved when the whole tar has been read, so that a
+damaged or malicious one leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
 def is_tar(name: str) -> bool:
-    """Tell by its name whether a file is a tar."""
+    """Return whether a file is a tar, judging by its name."""
     return name.endswith(_SUFFIXES)
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar into a folder; files of the same names are replaced."""
+    """Unpack a tar to a folder; files of the same names are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".unpack-", dir=folder) as temporary:
         try:
@@ -36,7 +36,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def _merge(source: Path, target: Path) -> None:
-    """Move files to their places; folders are made there, since other tars may fill them too."""
+    """Move files to their destination, merging folders, which several tars may fill."""
     for entry in source.iterdir():
         place = target / entry.name
         if entry.is_dir() and not entry.is_symlink():
@@ -49,7 +49,7 @@ def _merge(source: Path, target: Path) -> None:
 
 
 def _make_folder(place: Path) -> None:
-    """Have a folder in a place, instead of a file that is there; others may do so meanwhile."""
+    """Create a folder, replacing a file of that name; other processes may do the same."""
     while not place.is_dir():
         try:
             place.mkdir()

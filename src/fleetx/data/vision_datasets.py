@@ -1,7 +1,7 @@
-"""Data sets of images by index, for `DataLoader`: MNIST, CIFAR, flowers, and folders of images.
+"""Data sets of images by index, for `DataLoader`: MNIST, CIFAR, flowers, and image folders.
 
-The files are local (see `local_files.py`); nothing is downloaded. A sample is (image, label), the
-image as the image backend says: a Pillow image, or an array; `transform` is applied to it.
+The files are local (see `local_files.py`); nothing is downloaded. A sample is (image, label). The
+image is a Pillow image or an array, depending on the image backend; `transform` is applied to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff",
 
 
 class _Images(Dataset):
-    """Images in memory with a label each."""
+    """Images in memory, each with a label."""
 
     def __init__(
         self, mode: str, modes: Sequence[str], transform: Any, backend: str | None
@@ -43,7 +43,7 @@ class _Images(Dataset):
             raise ValueError(f"backend must be 'pil' or 'cv2', not {backend!r}.")
 
     def _finish(self, image: np.ndarray[Any, Any], label: int) -> tuple[Any, Any]:
-        """Return the sample: the image as the backend says, transformed."""
+        """Return the sample, with the image in the type of the backend, transformed."""
         shown: Any = image
         if self.backend == "pil":
             from PIL import Image
@@ -57,7 +57,7 @@ class _Images(Dataset):
 
 
 class MNIST(_Images):
-    """Handwritten digits, 28x28 in grey."""
+    """Handwritten digits, 28x28 in grayscale."""
 
     _folder = "mnist"
 
@@ -85,13 +85,13 @@ class MNIST(_Images):
 
 
 class FashionMNIST(MNIST):
-    """Clothes, 28x28 in grey, in the files of MNIST's format."""
+    """Clothes, 28x28 in grayscale, in files of MNIST's format."""
 
     _folder = "fashion-mnist"
 
 
 class Cifar10(_Images):
-    """Photographs of ten kinds, 32x32 in colour."""
+    """Photographs of ten classes, 32x32 in colour."""
 
     _archive = "cifar-10-python.tar.gz"
     _parts = {"train": "data_batch", "test": "test_batch"}
@@ -117,14 +117,14 @@ class Cifar10(_Images):
 
 
 class Cifar100(Cifar10):
-    """Photographs of a hundred kinds, 32x32 in colour."""
+    """Photographs of a hundred classes, 32x32 in colour."""
 
     _archive = "cifar-100-python.tar.gz"
     _parts = {"train": "train", "test": "test"}
 
 
 class Flowers(_Images):
-    """Flowers of 102 kinds, in colour, of different sizes; the labels count from 1."""
+    """Flowers of 102 classes, in colour, of different sizes; labels start at 1."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class _Folder(Dataset):
         self._find(_is_image(extensions, is_valid_file))
 
     def _find(self, accept: Callable[[str], bool]) -> None:
-        """Set `samples` to what is found below the folder."""
+        """Set `samples` to the images found below the folder."""
         raise NotImplementedError
 
     def _load(self, path: str) -> Any:
@@ -214,7 +214,7 @@ class _Folder(Dataset):
 
 
 class DatasetFolder(_Folder):
-    """A folder with one folder per class; a sample is (image, number of its class)."""
+    """A folder with one folder per class; a sample is (image, class index)."""
 
     def _find(self, accept: Callable[[str], bool]) -> None:
         self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
@@ -234,7 +234,7 @@ class DatasetFolder(_Folder):
 
 
 class ImageFolder(_Folder):
-    """All images in a folder and below, without labels; a sample is a list with the image."""
+    """All images in and below a folder, without labels; a sample is a list with the image."""
 
     def _find(self, accept: Callable[[str], bool]) -> None:
         self.samples = _files_below(self.root, accept)

@@ -1,8 +1,8 @@
 """Text for word2vec: skip-gram pairs with negative samples (Mikolov et al., 2013).
 
-A dictionary is a file of lines "word count". Words around a word, up to a random distance of at
-most `window_size`, are what it shall predict; `nce_num` other words, drawn by count ** 0.75, are
-what it shall not. Frequent words may be left out at random (`subsample`).
+A dictionary is a file of lines "word count". A word predicts the words around it, up to a random
+distance of at most `window_size` (positives), against `nce_num` other words, drawn by count ** 0.75
+(negatives). Frequent words may be left out at random (`subsample`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ UNKNOWN = "<UNK>"
 
 
 class WordDictionary(NamedTuple):
-    """Words, numbered in the order of their file, and how often each was seen."""
+    """Words, numbered in the order of their file, and their counts."""
 
     numbers: dict[str, int]
     counts: Array
 
     def encode(self, text: str) -> Array:
-        """Return the numbers of the words of a line; unknown ones are <UNK>, or left out."""
+        """Return the indices of the words of a line; unknown ones are <UNK>, or left out."""
         unknown = self.numbers.get(UNKNOWN, -1)
         found = (self.numbers.get(word, unknown) for word in text.split())
         return np.fromiter((number for number in found if number >= 0), np.int64)
@@ -55,7 +55,9 @@ def load_dictionary(path: str | Path) -> WordDictionary:
             continue
         fields = line.text.split()
         if len(fields) != 2 or not fields[1].isdecimal() or int(fields[1]) == 0:
-            raise line.error(f"a line is 'word count', with a count from 1 on, not {line.text!r}.")
+            raise line.error(
+                f"a line is 'word count', with a count of at least 1, not {line.text!r}."
+            )
         if fields[0] in numbers:
             raise line.error(f"the word {fields[0]!r} has been on line {numbers[fields[0]] + 1}.")
         numbers[fields[0]] = len(numbers)
@@ -66,9 +68,9 @@ def load_dictionary(path: str | Path) -> WordDictionary:
 
 
 def build_dictionary(files: Files, path: str | Path, *, min_count: int = 1) -> WordDictionary:
-    """Count the words of text files and write the dictionary, frequent words first.
+    """Count the words of text files and write the dictionary, by frequency.
 
-    Words seen less than `min_count` times are counted together, as <UNK>.
+    Words with less than `min_count` occurrences are counted together, as <UNK>.
     """
     seen: Counter[str] = Counter()
     for line in read_lines(list_files(files)):
@@ -86,7 +88,7 @@ def build_dictionary(files: Files, path: str | Path, *, min_count: int = 1) -> W
 
 
 class SkipGram:
-    """Makes samples of lines; one instance per pass, with a random generator of its own."""
+    """Generator of samples from lines; one instance per pass, with its own random generator."""
 
     def __init__(
         self,
@@ -114,11 +116,11 @@ class SkipGram:
     def negatives(self, rows: int) -> Array:
         """Draw `nce_num` words for each of `rows` samples, by count ** 0.75."""
         drawn = self._cumulated.searchsorted(self._rng.random((rows, self._nce_num)), "right")
-        # Rounding may leave the last sum a little under 1.
+        # Due to rounding, the last sum may be slightly below 1.
         return np.minimum(drawn, len(self._cumulated) - 1)
 
     def samples(self, text: str) -> Iterator[Sample]:
-        """Give ([word], [word beside it], negative words) for all pairs of a line."""
+        """Yield ([word], [neighbouring word], negative words) for all pairs of a line."""
         numbers = self._words.encode(text)
         if self._keep is not None:
             numbers = numbers[self._rng.random(len(numbers)) < self._keep[numbers]]
@@ -146,17 +148,17 @@ def dataset(
     seed: int = 0,
     shard: tuple[int, int] = (0, 1),
 ) -> SampleStream:
-    """Return a data set of ([word], [word beside it], negatives) for torch's DataLoader.
+    """Return a data set of ([word], [neighbouring word], negatives) for torch's DataLoader.
 
     Args:
         dict_path: file of lines "word count".
         files: text, a sentence per line; a file, a folder or a list.
-        window_size: the largest distance of words that belong together.
-        nce_num: negative words per pair.
-        subsample: share of the text from which on a word is frequent (1e-3 to 1e-5); 0 keeps all.
-        shuffle: mix the lines, differently in every epoch.
-        seed: of all random choices, which differ by epoch and worker.
-        shard: (number of this worker, number of workers); all get equally many lines.
+        window_size: the maximum distance between the words of a pair.
+        nce_num: the number of negative words per pair.
+        subsample: the frequency above which a word is subsampled (1e-3 to 1e-5); 0 keeps all.
+        shuffle: shuffle the lines, differently in every epoch.
+        seed: the seed of all random choices, which differ by epoch and worker.
+        shard: (rank of this worker, number of workers); all get the same number of lines.
     """
     from fleetx.data.sample_stream import SampleStream
 
@@ -190,7 +192,7 @@ def _samples(
 ) -> Callable[[int], Iterator[Sample]]:
     words, paths, (index, count) = load_dictionary(dict_path), list_files(files), shard
     check_shard(index, count)
-    SkipGram(words, **options)  # wrong options are told at once
+    SkipGram(words, **options)  # validates the options early
 
     def samples(epoch: int) -> Iterator[Sample]:
         lines = take_share(read_lines(paths), index, count)

@@ -1,4 +1,4 @@
-"""WordPiece with a vocabulary file of BERT (one piece per line), by the package `tokenizers`."""
+"""WordPiece with a vocabulary file of BERT (one piece per line), using the package `tokenizers`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class WordPieces:
-    """Turns text into numbers of word pieces."""
+    """Tokenizer that converts text to indices of word pieces."""
 
     def __init__(self, vocab: str | Path, *, lowercase: bool = True) -> None:
-        """Read a vocabulary; `lowercase` is for the models called "uncased", and Chinese ones."""
+        """Read a vocabulary; `lowercase` is for "uncased" and Chinese models."""
         try:
             from tokenizers import BertWordPieceTokenizer
         except ImportError as error:
@@ -37,5 +37,5 @@ class WordPieces:
         self.special = frozenset(numbers[piece] for piece in _SPECIAL)
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the pieces of a text, without [CLS] and [SEP]."""
+        """Return the indices of the pieces of a text, without [CLS] and [SEP]."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids

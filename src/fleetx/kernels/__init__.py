@@ -1,5 +1,5 @@
-"""Formulas as functions of tensors, and the optional compiled modules; imports nothing of ours.
+"""Formulas as functions of tensors, and the optional compiled modules; imports no other package.
 
 Ops of programs, stages of training steps and tables of parameter servers all call these functions,
-so that a formula exists once.
+so that each formula exists only once.
 """

@@ -1,8 +1,7 @@
-/* What both extension modules need: arguments as arrays, one lock per object, one hash.
+/* The common parts of the extension modules: arguments as arrays, one lock per object, one hash.
  *
  * Objects may be used by several threads: every method that touches an object holds its lock. Long
- * calls run without the interpreter's lock; short ones keep it, since getting it back can take
- * longer than they do.
+ * calls release the GIL; short ones keep it, since acquiring it again can take longer than they do.
  */
 #ifndef FLEETX_PS_COMMON_H
 #define FLEETX_PS_COMMON_H
@@ -14,20 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls on this many elements or more let other Python threads run. */
+/* Calls on at least this many elements let other Python threads run. */
 #define LONG_CALL 16384
-/* How many elements are looked at ahead, so that their memory is on its way when it is needed. */
+/* The prefetch distance in elements. */
 #define AHEAD 16
 
-/* Loops that processors with wider registers do faster; every variant gives the same bits, since
- * none of them joins a multiplication and an addition into one rounding. */
+/* Loops that wider registers make faster; every variant gives the same bits, since none of them
+ * fuses a multiplication and an addition. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define WIDE
 #endif
 
-/* The finishing steps of splitmix64: every bit of the input changes every bit of the result. */
+/* The final steps of splitmix64: every bit of the input affects every bit of the result. */
 static inline uint64_t mix64(uint64_t x) {
     x ^= x >> 30;
     x *= UINT64_C(0xbf58476d1ce4e5b9);
@@ -36,12 +35,12 @@ static inline uint64_t mix64(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* Map a hash to 0 .. range-1 without dividing. */
+/* Map a hash to 0 .. range-1 without division. */
 static inline uint64_t reduce64(uint64_t hash, uint64_t range) {
     return (uint64_t)(((unsigned __int128)hash * range) >> 64);
 }
 
-/* Refuse memory that does not begin where a number may: loops over it are compiled for such only. */
+/* Reject misaligned memory: loops over it are compiled for aligned numbers only. */
 static inline int check_alignment(const Py_buffer *view, size_t size, const char *name) {
     if (view->len == 0 || (uintptr_t)view->buf % size == 0) {
         return 0;
@@ -77,7 +76,7 @@ static inline int take_array(PyObject *object, Py_buffer *view, int writable, co
     return 0;
 }
 
-/* Free an object of a type made by PyType_FromSpec. */
+/* Free an object of a type created by PyType_FromSpec. */
 static inline void free_object(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -97,7 +96,7 @@ static inline int same_length(const Py_buffer *first, const Py_buffer *second, c
     return -1;
 }
 
-/* Wait for an object's lock; other Python threads run meanwhile, its holder may be one of them. */
+/* Wait for an object's lock; other Python threads, such as its holder, run meanwhile. */
 static inline void hold(PyThread_type_lock lock) {
     if (PyThread_acquire_lock(lock, NOWAIT_LOCK)) {
         return;

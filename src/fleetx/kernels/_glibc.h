@@ -1,7 +1,7 @@
-/* Which version of a function of glibc a module asks for.
+/* The version of glibc's functions that a module requires.
  *
- * A module built on a system of today asks for the newest version of every function, and then does
- * not load on older systems, though the first version does the same. Wheels are for both.
+ * By default a module requires the newest version of every function of the build system, and does
+ * not load on older systems, although the first version does the same. Wheels must run on both.
  */
 #ifndef FLEETX_GLIBC_H
 #define FLEETX_GLIBC_H

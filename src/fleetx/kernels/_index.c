@@ -1,9 +1,9 @@
-/* An index of 64-bit ids: which row of a table belongs to an id.
+/* An index of 64-bit ids: the mapping from an id to its row of a table.
  *
  * Open addressing with linear probing. A slot holds an id and its row in 12 bytes; at most three
  * quarters of the slots are used, and a full index grows by half, so an id costs 16 to 24 bytes.
- * Removing moves later slots back, so there are no tombstones. Rows of removed ids are used again.
- * All calls take whole arrays; the slots of the ids to come are prefetched.
+ * Removing moves later slots back, so there are no tombstones. Rows of removed ids are reused.
+ * All calls take whole arrays; the slots of the following ids are prefetched.
  */
 #include "_common.h"
 
@@ -21,8 +21,8 @@ typedef struct {
     Slot *slots;
     uint64_t capacity; /* number of slots */
     uint64_t used;     /* number of ids */
-    uint64_t rows;     /* number of rows ever given out: all are below this */
-    uint32_t *spare;   /* rows to give out again */
+    uint64_t rows;     /* number of rows ever assigned: all are below this */
+    uint32_t *spare;   /* rows to reuse */
     uint64_t spare_count, spare_capacity;
 } Index;
 
@@ -263,7 +263,7 @@ static PyObject *index_insert(Index *self, PyObject *args) {
         BEGIN_LONG(count)
         made = insert_all(self, id, rows.buf, new_positions, count);
         full = self->rows == EMPTY;
-        if (made < 0) { /* all or nothing: take out what was put in, the last first */
+        if (made < 0) { /* all or nothing: remove what was inserted, the last first */
             for (Py_ssize_t i = -2 - made; i >= 0; i--) {
                 const uint64_t gone = (uint64_t)id[new_positions[i]];
                 const uint64_t place = find_slot(self, gone, home_of(self, gone));
@@ -271,7 +271,7 @@ static PyObject *index_insert(Index *self, PyObject *args) {
                 clear_slot(self, place);
                 if (row == self->rows - 1) {
                     self->rows--;
-                } else { /* it came from the spare ones, so there is room for it */
+                } else { /* it was a spare one, so there is room for it */
                     self->spare[self->spare_count++] = row;
                 }
             }
@@ -340,7 +340,7 @@ static PyObject *index_ids_by_row(Index *self, PyObject *args) {
         int64_t *id = ids.buf;
         uint8_t *flag = live.buf;
         BEGIN_LONG(self->rows)
-        if (self->rows > 0) { /* memory of no length may have no address, which memset wants */
+        if (self->rows > 0) { /* empty memory may have a null address, which memset rejects */
             memset(id, 0, (size_t)ids.len);
             memset(flag, 0, (size_t)live.len);
         }
@@ -476,7 +476,7 @@ done:
     return result;
 }
 
-/* Another hash than the index's: ids of one server must not crowd in one part of its index. */
+/* A different hash than the index's: ids of one server must not cluster in its index. */
 static inline uint64_t server_of(uint64_t id, uint64_t servers) {
     return reduce64(mix64(id + UINT64_C(0x9e3779b97f4a7c15)), servers);
 }

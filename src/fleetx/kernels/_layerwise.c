@@ -1,13 +1,13 @@
-/* LARS and LAMB on single-precision tensors in memory, several threads if asked for.
+/* LARS and LAMB on single-precision tensors in memory, with several threads if requested.
  *
- * Both need the norm of a whole tensor before they may change it, so they go over it twice. That
- * makes them slower than plain momentum or Adam by what they read more, and nothing else: reading is
- * what takes the time. A tensor is therefore walked at several places at once, which keeps more
- * memory requests under way than one place does, and memory is asked for ahead of its use. LAMB
- * writes its direction past the caches in the first walk, so that the second reads two tensors, not
- * three. Sums are made in single precision over short stretches, and in double precision over these.
+ * Both need the norm of a whole tensor before they may change it, so they make two passes. That
+ * makes them slower than plain momentum or Adam by the additional reads, and nothing else: they are
+ * bound by memory. A tensor is therefore processed at several places at once, which keeps more
+ * memory requests in flight than one place does, and memory is prefetched. LAMB writes its
+ * direction past the caches in the first pass, so that the second reads two tensors, not three. Sums are
+ * single precision over short stretches, and double precision over these.
  *
- * Rows are tuples of addresses and a count; who calls makes sure that they are valid.
+ * Rows are tuples of addresses and a count; the caller ensures that they are valid.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -32,13 +32,13 @@ LOADS_ON_OLDER_SYSTEMS(pthread_barrier_destroy)
 #include <xmmintrin.h>
 #endif
 
-#define LANES 16   /* elements of one line of cache */
-#define PLACES 8   /* where a tensor is walked at the same time */
-#define AHEAD 1024 /* elements between a request for memory and its use */
+#define LANES 16   /* elements of one cache line */
+#define PLACES 8   /* places at which a tensor is processed at the same time */
+#define AHEAD 1024 /* prefetch distance in elements */
 #define STRETCH 4096
-/* Smaller tensors are done by one thread each. */
+/* Smaller tensors are processed by one thread each. */
 #define SMALL 65536
-/* LAMB computes the direction of larger tensors again instead of keeping it. */
+/* LAMB recomputes the direction of larger tensors instead of storing it. */
 #define LARGEST 33554432
 #define MOST_THREADS 256
 
@@ -63,19 +63,19 @@ typedef struct {
     Py_ssize_t count;
     const Formula *f;
     int threads;
-    float *direction; /* an area for each thread */
+    float *direction; /* one area per thread */
     Py_ssize_t area;
     double (*sums)[2]; /* [row * threads + thread] */
-    pthread_mutex_t begin; /* held until it is known how many threads there are */
+    pthread_mutex_t begin; /* held until the number of threads is known */
     pthread_barrier_t barrier;
 } Work;
 
 typedef float Line __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-/* How far apart the places are at which a tensor is walked, in elements.
+/* The distance between the places at which a tensor is processed, in elements.
  *
- * An odd number of lines of cache: at distances that are powers of two all places would compete for
- * the same corner of the caches and the same bank of memory.
+ * An odd number of cache lines: at distances that are powers of two all places would compete for
+ * the same cache sets and the same memory bank.
  */
 static inline Py_ssize_t distance(Py_ssize_t n, int places) {
     Py_ssize_t lines = n / (places * LANES);
@@ -136,7 +136,7 @@ FAST static void descend(float *restrict p, const float *restrict g, float *rest
 
 #define LAMB_PLACES 4
 
-/* Write a line of cache; `past` the caches, if it will have left them when it is read. */
+/* Write a cache line; `past` the caches, if it would be evicted before it is read. */
 static inline void write_line(float *restrict to, const float *restrict line, int past) {
 #if defined(__SSE__)
     if (past) {
@@ -221,7 +221,7 @@ FAST static void follow(float *restrict p, const float *restrict d, Py_ssize_t n
     }
 }
 
-/* The same with the direction computed again. */
+/* The same with the direction recomputed. */
 FAST static void follow_again(float *restrict p, const float *restrict m, const float *restrict v,
                               Py_ssize_t n, const Formula *f, float rate) {
     float factor = f->factor, add = f->add, decay = (float)f->decay;
@@ -241,10 +241,10 @@ static double rate_of(const Formula *f, double p_square, double other_square) {
     return f->rate * f->coeff * p_norm / (other + f->decay * p_norm + f->epsilon);
 }
 
-/* How many elements each of some threads takes; whole lines of cache. */
+/* The number of elements per thread, in whole cache lines. */
 static Py_ssize_t share_of(Py_ssize_t n, int threads) { return (n / threads / LANES + 1) * LANES; }
 
-/* The first walk over elements [from, to) of a row. */
+/* The first pass over elements [from, to) of a row. */
 static void look(const Formula *f, const Row *row, Py_ssize_t from, Py_ssize_t to, float *d,
                  double *sums) {
     Py_ssize_t n = to - from;
@@ -256,7 +256,7 @@ static void look(const Formula *f, const Row *row, Py_ssize_t from, Py_ssize_t t
     }
 }
 
-/* The second. */
+/* The second pass. */
 static void change(const Formula *f, const Row *row, Py_ssize_t from, Py_ssize_t to, const float *d,
                    double rate) {
     Py_ssize_t n = to - from;
@@ -317,7 +317,7 @@ static void *run_share(void *argument) {
     return NULL;
 }
 
-/* Memory for directions is kept from call to call; the interpreter's lock guards it. */
+/* Memory for directions is kept between calls, guarded by the GIL. */
 static float *spare;
 static size_t spare_size;
 
@@ -344,7 +344,7 @@ static void give_memory(float *memory, size_t size) {
     spare_size = size;
 }
 
-/* Run on as many threads as the system lets us have, up to work->threads. */
+/* Run on as many threads as the system grants, up to work->threads. */
 static void run_all(Work *work) {
     pthread_t threads[MOST_THREADS];
     Share shares[MOST_THREADS];
@@ -371,7 +371,7 @@ static void run_all(Work *work) {
     }
 }
 
-/* Read tuples of addresses and a count; NULL with an exception if they are none. */
+/* Read tuples of addresses and a count; NULL with an exception if they are invalid. */
 static Row *take_rows(PyObject *list, int tensors, Py_ssize_t *count, Py_ssize_t *longest) {
     PyObject *fast = PySequence_Tuple(list);
     if (fast == NULL) {
@@ -420,7 +420,7 @@ static PyObject *update(PyObject *list, const Formula *f, int threads) {
     work.rows = rows;
     work.sums = PyMem_Calloc((size_t)(work.count * work.threads + 1), sizeof(*work.sums));
     if (f->lamb) {
-        /* For any number of threads up to the one asked for: the system may give fewer. */
+        /* For any number of threads up to the requested one: the system may grant fewer. */
         work.area = share_of(longest > LARGEST ? LARGEST : longest, 1);
         work.area = work.area < SMALL ? SMALL : work.area;
         size = sizeof(float) * (size_t)(work.area * work.threads);

@@ -1,9 +1,9 @@
-/* A part of a photograph resized, mirrored and normalised in one walk.
+/* Resizing, mirroring and normalising of a part of an image in one pass.
  *
  * Pixels are bytes in R, G, B order, row by row; the result is single precision, plane by plane. The
- * filter is a triangle as wide as a result's pixel is in the source (at least as a source's pixel),
- * which is what Pillow's BILINEAR does. Rows are weighted first, over all values of a row alike; of
- * the weighted row, pixels are then added up four values at a time, the fourth being ignored.
+ * filter is a triangle of the width of an output pixel in the source (at least that of a source
+ * pixel), as in Pillow's BILINEAR. Rows are weighted first, with one weight per row;
+ * pixels of the weighted row are then summed four values at a time, ignoring the fourth.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -20,7 +20,7 @@
 
 typedef float Four __attribute__((vector_size(16)));
 
-/* Which source pixels make a result's pixel, along one side: `taps` weights behind `first`. */
+/* The source pixels of an output pixel along one side: `taps` weights from `first`. */
 typedef struct {
     int taps;
     int *first;
@@ -39,7 +39,7 @@ static void filter_free(Filter *f)
     free(f->weight);
 }
 
-/* Source pixels are 0..size-1; the result's `count` pixels lie side by side from `start` on. */
+/* Source pixels are 0..size-1; the `count` output pixels are adjacent, starting at `start`. */
 static int filter_make(Filter *f, int size, double start, double length, int count)
 {
     double step = length / count, reach = step > 1 ? step : 1;
@@ -69,7 +69,7 @@ static int filter_make(Filter *f, int size, double start, double length, int cou
     return 0;
 }
 
-/* Add up rows of the source by weight; two at a time halves the traffic with the result. */
+/* Sum rows of the source by weight; two at a time halves the traffic with the result. */
 FAST static void weigh_rows(const Source *s, const float *weight, int first, int taps,
                             float *restrict row)
 {
@@ -89,7 +89,7 @@ FAST static void weigh_rows(const Source *s, const float *weight, int first, int
     }
 }
 
-/* One row of the result: pixels of the weighted row added up, colours put into their planes. */
+/* One row of the result: sum pixels of the weighted row, split colours into planes. */
 typedef struct {
     const float *row;
     const Filter *filter;
@@ -98,7 +98,7 @@ typedef struct {
     float *plane[3];
 } Line;
 
-/* `taps` is a number where this is called, and the loop over them then unrolled. */
+/* `taps` is a constant at the call, which unrolls the loop over them. */
 static inline __attribute__((always_inline)) void weigh_taps(const Line *line, int taps)
 {
     const float *weight = line->filter->weight;
@@ -144,7 +144,7 @@ static int resample(const Source *s, const double *box, float *out, int height, 
     float *row = NULL;
     int failed = filter_make(&across, s->width, box[0], box[2], width) ||
                  filter_make(&down, s->height, box[1], box[3], height);
-    if (!failed) /* behind the row, weights are zero: what stands there must be numbers */
+    if (!failed) /* beyond the row, weights are zero, but values must be finite */
         row = calloc((size_t)(s->width + across.taps) * 3 + 4, sizeof *row);
     if (row) {
         size_t plane = (size_t)height * width;
@@ -162,7 +162,7 @@ static int resample(const Source *s, const double *box, float *out, int height, 
     return failed ? -1 : 0;
 }
 
-/* The side of a picture; products of it with small numbers are integers that fit. */
+/* The side of a picture; its products with small numbers fit into integers. */
 static int is_length(Py_ssize_t side) { return side >= 1 && side <= 1 << 24; }
 
 static int check(const Py_buffer *in, const Py_buffer *out, const double *box)

@@ -1,23 +1,23 @@
 /* Rows of fixed size in growing blocks of memory that never move, and random numbers by id.
  *
- * A row is a record of bytes: a parameter's row and the optimizer's state for it, side by side.
- * `gather` and `scatter` copy one field of many rows, `add` adds to it; the rows to come are
- * prefetched. `add_rows` does the same for an ordinary array.
+ * A row is a record of bytes: a parameter's row followed by its optimizer state. `gather` and
+ * `scatter` copy one field of many rows, `add` adds to it; the following rows are prefetched.
+ * `add_rows` does the same for an ordinary array.
  */
 #include "_common.h"
 
 #include <math.h>
 #include <sys/mman.h>
 
-/* There is a newer log, which only glibc 2.29 has; both compute the same. */
+/* A newer log exists only in glibc 2.29; both compute the same. */
 LOADS_ON_OLDER_SYSTEMS(log)
 
-/* Blocks are about this large; the system gives memory to pages that were written only. */
+/* Blocks are about this large; only pages that were written take memory. */
 #define BLOCK_BYTES (8u << 20)
-/* Rows are read in no order: large pages save most of the walks through page tables. */
+/* Rows are accessed at random: large pages save most page table walks. */
 #define LARGE_PAGE ((size_t)2 << 20)
-/* Blocks are whole pages, which have up to 64 KiB. AddressSanitizer watches the heap only, so that
- * under it blocks come from there and end with their last row. */
+/* Blocks are whole pages, of up to 64 KiB. AddressSanitizer only checks the heap, so with it
+ * blocks are allocated there and end with their last row. */
 #ifdef __SANITIZE_ADDRESS__
 #define PAGE ((size_t)1)
 #else
@@ -62,7 +62,7 @@ static uint8_t *new_block(size_t size, int large) {
         munmap(raw + before + size, LARGE_PAGE - before);
     }
     if (large) {
-        madvise(raw + before, size, MADV_HUGEPAGE); /* a wish: without it all works as well */
+        madvise(raw + before, size, MADV_HUGEPAGE); /* a hint: everything works without it */
     }
     return raw + before;
 #endif
@@ -143,7 +143,7 @@ static PyObject *store_grow(RowStore *self, PyObject *object) {
     return failed ? PyErr_NoMemory() : Py_NewRef(Py_None);
 }
 
-/* The arguments of gather, scatter and add, checked but for the row numbers. */
+/* The arguments of gather, scatter and add, validated except for the row numbers. */
 typedef struct {
     Py_buffer rows, values;
     size_t offset, width;
@@ -151,7 +151,7 @@ typedef struct {
     double scale; /* of add */
 } Copy;
 
-/* `format` tells the arguments of the method that takes them. */
+/* `format` describes the arguments of the calling method. */
 static int take_copy(RowStore *self, PyObject *args, const char *format, Copy *copy, int writable) {
     PyObject *rows_object, *values_object;
     Py_ssize_t offset, width;
@@ -460,7 +460,7 @@ static PyObject *uniform(PyObject *module, PyObject *args) {
         for (Py_ssize_t i = 0; i < count; i++) {
             const uint64_t start = mix64((uint64_t)id[i] + key) + key;
             for (Py_ssize_t c = 0; c < columns; c++) {
-                /* 52 bits and a half: never 0, never 1. */
+                /* 52 bits plus one half: never 0, never 1. */
                 const uint64_t bits = mix64(start + (uint64_t)(c + 1) * golden) >> 12;
                 *value++ = ((double)bits + 0.5) * 0x1p-52;
             }
@@ -473,8 +473,8 @@ static PyObject *uniform(PyObject *module, PyObject *args) {
     return result;
 }
 
-/* The inverse of the normal distribution, by P. J. Acklam's rational approximations: relative
- * errors are below 1.2e-9. */
+/* The inverse of the normal distribution, by P. J. Acklam's rational approximations, with relative
+ * errors below 1.2e-9. */
 static inline double tail_of(double p) {
     const double q = sqrt(-2.0 * log(p));
     const double above = ((((-7.784894002430293e-03 * q - 3.223964580411365e-01) * q -
@@ -503,7 +503,7 @@ WIDE static void normals(double *value, Py_ssize_t count) {
         const Py_ssize_t here = count - start < AHEAD ? count - start : AHEAD;
         double *part = value + start;
         memcpy(before, part, (size_t)here * sizeof(double));
-        /* Most numbers lie in the centre; without a branch several are computed at a time. */
+        /* Most numbers are in the centre; without a branch the loop is vectorized. */
         for (Py_ssize_t i = 0; i < here; i++) {
             part[i] = centre_of(before[i]);
         }

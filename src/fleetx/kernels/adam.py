@@ -1,7 +1,7 @@
 """Adam and its relatives: adam, adamw, adamax.
 
-`Beta1Pow` and `Beta2Pow` hold the powers of the betas for the step at hand; adam and adamw multiply
-them for the next one. Paddle 1.8.5 and 2.x differ in the formula; the 2.x one is taken if the
+`Beta1Pow` and `Beta2Pow` hold the powers of the betas for the current step; adam and adamw multiply
+them for the next one. Paddle 1.8.5 and 2.x differ in the formula; that of 2.x is used if the
 setting that 2.x introduced is given (`use_global_beta_pow`).
 """
 
@@ -18,7 +18,7 @@ from fleetx import torch_private
 from fleetx.kernels.descent import by_learning_rate, fusible, scalar, single
 from fleetx.kernels.update_rule import Row, update_rule
 
-# A step count for which torch's own bias correction vanishes; Paddle's is put into the rate.
+# A step count for which torch's own bias correction vanishes; Paddle's is folded into the rate.
 _LATE = torch.full((), math.inf)
 _TAKES = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor?"
 _CHANGES = {
@@ -32,7 +32,7 @@ _SETTINGS = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "lazy_mode": False}
 
 
 def same_powers(rows: Sequence[Row]) -> list[tuple[float, float, list[Row]]]:
-    """Split argument tuples by the values of their beta powers; nearly always all are equal."""
+    """Group argument tuples by the values of their beta powers, which are nearly always equal."""
     count = len(rows)
     values = torch.cat([r[5] for r in rows] + [r[6] for r in rows]).tolist()
     if values.count(values[0]) >= count and values.count(values[count]) >= count:
@@ -109,7 +109,7 @@ def _advance(rows: Sequence[Row], beta1: float, beta2: float) -> None:
 
 
 def _adam_of_rows(row: Row, ids: Sequence[Tensor], lazy: bool, **settings: Any) -> Any:
-    """Update by a gradient that is made of the rows `ids`; if `lazy`, only those rows.
+    """Update with a gradient that consists of the rows `ids`; if `lazy`, only those rows.
 
     For such gradients Paddle's CPU kernels use the powers after multiplying them, in 1.8.5 and 2.x.
     """
@@ -181,7 +181,7 @@ def adam(
     """p -= lr_t * m / (sqrt(v) + eps), lr_t = lr * sqrt(1 - beta2^t) / (1 - beta1^t).
 
     2.x multiplies eps by sqrt(1 - beta2^t) as well. `rows` are the ids of the rows that the
-    gradient is made of, where it is one of looked-up rows.
+    gradient consists of, if it is that of a look-up.
     """
     scaled = use_global_beta_pow is not None
     if rows is not None:
@@ -227,7 +227,7 @@ def adamw(
     lazy_mode: bool = False,
     rows: Sequence[Tensor] | None = None,
 ) -> Any:
-    """Shrink the parameter by lr * coeff, then Adam; `lr_ratio` scales the learning rate."""
+    """Shrink the parameter by lr * coeff, then apply Adam; `lr_ratio` scales the learning rate."""
     settings: dict[str, Any] = {
         "beta1": beta1,
         "beta2": beta2,
@@ -260,7 +260,7 @@ def adamax(
     beta2: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Adam with the infinity norm; `Beta1Pow` is multiplied by a scale op of its own."""
+    """Apply Adam with the infinity norm; a separate scale op multiplies `Beta1Pow`."""
     beta1, beta2 = single(beta1), single(beta2)
     moment.mul_(beta1).add_(grad, alpha=1 - beta1)
     torch.maximum(grad.abs(), inf_norm.mul_(beta2).add_(epsilon), out=inf_norm)

@@ -26,7 +26,7 @@ def _adagrad_fused(
                 params,
                 grads,
                 moments,
-                [_ONE] * len(group),  # the kernel's step count only matters with lr_decay
+                [_ONE] * len(group),  # the step count matters only with lr_decay
                 lr=rate.item(),
                 lr_decay=0.0,
                 weight_decay=regularization_coeff,
@@ -96,7 +96,7 @@ def rmsprop(
     momentum: float,
     centered: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Divide by the root of the running mean square (centered: variance), epsilon inside it."""
+    """Divide by the root of the running mean square (centered: variance), with epsilon inside."""
     decay = single(decay)
     mean_square.mul_(decay).addcmul_(grad, grad, value=1 - decay)
     if centered:
@@ -132,8 +132,8 @@ def adadelta(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Scale by the ratio of running updates to running gradients; 1.x has no learning rate here.
 
-    This is the documented formula, and 2.x's. Paddle 1.8.5 itself reads the running updates after
-    it has overwritten them.
+    This is the documented formula, and that of 2.x. Paddle 1.8.5 itself reads the running updates
+    after it has overwritten them.
     """
     rho = single(rho)
     mean_square.mul_(rho).addcmul_(grad, grad, value=1 - rho)
@@ -165,8 +165,8 @@ def ftrl(
     l2: float,
     lr_power: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Follow the regularized leader."""
-    # Paddle adds a little to both so that a coefficient of zero divides by something.
+    """Apply FTRL (follow the regularized leader)."""
+    # Paddle adds a small constant to both, so that a coefficient of zero does not divide by zero.
     l1, l2, lr = l1 + 1e-10, l2 + 1e-10, scalar(rate)
     old = squared.sqrt() if lr_power == -0.5 else squared.pow(-lr_power)
     squared.addcmul_(grad, grad)

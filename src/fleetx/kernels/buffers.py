@@ -1,6 +1,6 @@
-"""What the fallbacks of the compiled modules share: arguments as arrays, and one hash.
+"""The common parts of the compiled modules' fallbacks: arguments as arrays, and a hash.
 
-Arguments are checked as the compiled modules check them, and results have the same bits.
+Arguments are validated as in the compiled modules, and results have the same bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def take_bytes(given: Any, name: str, *, writable: bool = False) -> tuple[Array, str]:
-    """Return the memory of an object that has some in one piece, and the format of its elements."""
+    """Return the memory of an object with a contiguous buffer, and the format of its elements."""
     view = memoryview(given)
     if not view.c_contiguous:
         raise BufferError(f"{name} must lie in one piece.")
@@ -50,7 +50,7 @@ def _take(given: Any, name: str, kinds: str, called: str, writable: bool) -> Arr
 
 
 def check_lengths(first: Array, second: Array, names: str) -> None:
-    """Refuse arrays of different lengths."""
+    """Reject arrays of different lengths."""
     if len(first) != len(second):
         raise ValueError(
             f"{names} must have equal lengths, not {first.nbytes} and {second.nbytes} bytes."

@@ -1,8 +1,8 @@
-"""The compiled modules: which of them are here, and what it means if one is not.
+"""The compiled modules: which of them are available, and the consequences if one is missing.
 
-They are compiled when the package is installed, if there is a compiler, and come with wheels for a
-platform. Each has a fallback in NumPy or torch, chosen where the module is imported by asking
-`is_there`: slower, with the same results.
+They are compiled when the package is installed, if there is a compiler, and are part of wheels for
+a platform. Each has a fallback in NumPy or torch, selected with `is_there` where the module is
+imported: slower, with the same results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 
 _log = logging.getLogger("fleetx")
 
-# What each is for.
+# The purpose of each module.
 MODULES = {
     "fleetx.kernels._index": "ids of parameter servers",
     "fleetx.kernels._rows": "rows of parameter servers",
@@ -25,7 +25,7 @@ _missing: dict[str, str | None] = {}
 
 
 def why_missing(name: str) -> str | None:
-    """Return why a compiled module of MODULES cannot be used, None if it can."""
+    """Return why a compiled module of MODULES cannot be used; None if it can."""
     if name not in _missing:
         try:
             importlib.import_module(name)
@@ -34,19 +34,19 @@ def why_missing(name: str) -> str | None:
             if error.name != name:
                 raise
             _missing[name] = _NOT_COMPILED
-        except ImportError as error:  # it is there, and does not fit this system
+        except ImportError as error:  # it exists, but does not load on this system
             _missing[name] = str(error)
             _log.warning("%s is not used, slower code in Python runs instead: %s.", name, error)
     return _missing[name]
 
 
 def is_there(name: str) -> bool:
-    """Whether a compiled module of MODULES can be used; if not, its fallback is."""
+    """Return whether a compiled module of MODULES can be used; otherwise use its fallback."""
     return why_missing(name) is None
 
 
 def slower_because(*names: str) -> str | None:
-    """Return a sentence about those of these modules that are missing, None if none is."""
+    """Return a sentence about those of these modules that are missing; None if there are none."""
     missing = {name: reason for name in names if (reason := why_missing(name)) is not None}
     if not missing:
         return None

@@ -1,7 +1,7 @@
-"""Compression of gradients: which entries are sent, and what is held back.
+"""Compression of gradients: the entries to send, and the residual of the others.
 
-Each worker adds its gradient to a velocity u and the velocity to what it has held back, v; the
-largest entries of v travel, and both are zero there afterwards (factor masking).
+Each worker adds its gradient to a velocity u and the velocity to its residual v; the largest
+entries of v are sent, and both are then zeroed there (factor masking).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 SMALLEST = 16384
-"""Tensors with fewer elements travel whole."""
+"""Tensors with fewer elements are sent uncompressed."""
 
-# A sample of this share is enough to guess where the largest entries begin.
+# A sample of this share suffices to estimate the threshold of the largest entries.
 _SAMPLED = 128
 _WORTH_SAMPLING = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparsitySchedule:
-    """Which share of entries is held back in each step: nothing before `begin`, then the
+    """The share of entries that is held back in each step: nothing before `begin`, then the
     sparsities one after another over `ramp` steps, then the last of them."""
 
     begin: int = 0
@@ -43,7 +43,7 @@ class SparsitySchedule:
             )
 
     def at(self, step: int) -> float:
-        """Return the sparsity of a step, counted from 0; 0 while gradients travel whole."""
+        """Return the sparsity of a step, counted from 0; 0 while gradients are sent whole."""
         if step < self.begin:
             return 0.0
         count = len(self.sparsities)
@@ -58,12 +58,12 @@ def entries(elements: int, sparsity: float) -> int:
 def largest(values: Tensor, count: int) -> Tensor:
     """Return the positions of the `count` largest magnitudes of a flat tensor, exactly.
 
-    A sample tells a bound that somewhat more entries exceed; only these are sorted. If it was too
-    high, everything is.
+    A sample gives a threshold that slightly more entries exceed; only these are sorted. If it was
+    too high, all entries are.
     """
     sizes = values.abs()
     if values.numel() >= _WORTH_SAMPLING and count * 8 <= values.numel():
-        stride = _SAMPLED - 1  # odd: does not follow the rows of a matrix
+        stride = _SAMPLED - 1  # odd, so as not to follow the rows of a matrix
         sample = sizes[::stride]
         rank = min(sample.numel(), max(1, count * 2 // stride) + 4)
         bound = sample.topk(rank, sorted=False).values.min()
@@ -84,9 +84,9 @@ def compress(
     nesterov: bool,
     rate: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Take a gradient into u and v; return positions and values of the entries to send.
+    """Add a gradient to u and v; return positions and values of the entries to send.
 
-    `rate` is the learning rate if what is held back keeps it; then the update must not apply it
+    `rate` is the learning rate if the residual includes it; the update must then not apply it
     again.
     """
     if nesterov:

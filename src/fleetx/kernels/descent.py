@@ -1,10 +1,10 @@
 """Updates of parameters: sgd, momentum, the proximal ones, dpsgd; helpers for all.
 
-Every function writes into the tensors it is given. The formulas are Paddle 1.8.5's; where 2.x has
-another, an argument or setting of 2.x selects it. `regularization_coeff` adds L2 decay to the
+Every function writes to the tensors it is given. The formulas are Paddle 1.8.5's; if 2.x has a
+different one, an argument or setting of 2.x selects it. `regularization_coeff` adds L2 decay to the
 gradient; the lowering of programs folds decay ops into it.
 On the CPU torch's fused kernels read and write each tensor once, which is several times faster than
-a chain of elementwise calls; they take memory as it lies, so other layouts go the elementwise way.
+a chain of elementwise calls; they ignore strides, so other layouts use the elementwise path.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fleetx.kernels.update_rule import Row, update_rule
 
 @functools.cache
 def single(value: float) -> float:
-    """Return a float setting as Paddle holds it, in single precision.
+    """Return a float setting as Paddle stores it, in single precision.
 
-    It matters where the formula uses 1 - value: for 0.999 that differs by 1e-5.
+    It matters if the formula uses 1 - value: for 0.999 that differs by 1e-5.
     """
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
 def scalar(value: Tensor) -> Any:
-    """Return a one-element tensor as a number where reading it is free, else as it is."""
+    """Return a one-element tensor as a number if reading it is free, else unchanged."""
     return value.item() if value.is_cpu else value
 
 
 def fusible(*groups: Sequence[Tensor]) -> bool:
-    """Tell whether torch's fused CPU kernels may take these: all contiguous and of one type."""
+    """Return whether torch's fused CPU kernels accept these: all contiguous and of one type."""
     first = groups[0][0]
     if not first.is_cpu:
         return False
@@ -49,7 +49,7 @@ def fusible(*groups: Sequence[Tensor]) -> bool:
 
 
 def by_learning_rate(rows: Sequence[Row], index: int) -> list[tuple[Tensor, Sequence[Row]]]:
-    """Split argument tuples into those that share one learning rate tensor."""
+    """Group argument tuples by their learning rate tensor."""
     rate = rows[0][index]
     for row in rows:
         if row[index] is not rate:
@@ -126,7 +126,7 @@ def _momentum_fused(
     decay = regularization_coeff if regularization_method == "l2_decay" else 0.0
     for rate, group in by_learning_rate(rows, 3):
         params, grads, velocities, _ = zip(*group, strict=True)
-        # The kernel takes velocities only where they count.
+        # The kernel takes velocities only if they are used.
         if mu and rescale_grad == 1.0 and fusible(params, grads, velocities):
             _kernel_sgd(
                 params,
@@ -199,7 +199,7 @@ def _shrink(value: Tensor, lr: Any, l1: float, l2: float) -> Tensor:
     changes={"ParamOut": "Param"},
 )
 def proximal_gd(param: Tensor, grad: Tensor, rate: Tensor, *, l1: float, l2: float) -> Tensor:
-    """Gradient descent, then the proximal step of the L1 and L2 penalties."""
+    """Apply gradient descent, then the proximal step of the L1 and L2 penalties."""
     lr = scalar(rate)
     return param.copy_(_shrink(param - grad * lr, lr, l1, l2))
 
@@ -213,7 +213,7 @@ def proximal_gd(param: Tensor, grad: Tensor, rate: Tensor, *, l1: float, l2: flo
 def proximal_adagrad(
     param: Tensor, moment: Tensor, grad: Tensor, rate: Tensor, *, l1: float, l2: float
 ) -> tuple[Tensor, Tensor]:
-    """Adagrad, then the proximal step of the L1 and L2 penalties."""
+    """Apply Adagrad, then the proximal step of the L1 and L2 penalties."""
     lr = scalar(rate)
     moment.addcmul_(grad, grad)
     return param.copy_(_shrink(param - grad * lr / moment.sqrt(), lr, l1, l2)), moment
@@ -236,7 +236,7 @@ def dpsgd(
     sigma: float,
     seed: int,
 ) -> Tensor:
-    """Differentially private descent: the gradient clipped by norm, with noise on every element."""
+    """Apply differentially private descent: clip the gradient by norm, add noise to it."""
     generator = torch.Generator(param.device).manual_seed(seed) if seed else None
     noise = torch.empty_like(grad).normal_(0.0, 1.0, generator=generator).mul_(sigma / batch_size)
     scale = (grad.norm() / clip).clamp_(min=1.0)

@@ -1,7 +1,7 @@
-"""Rows that were fetched once per id, spread over all places where the ids are; and back again.
+"""Expansion of rows, fetched once per id, to all positions of the ids, and its gradient.
 
-What `F.embedding` does, for tables of a batch's size: the gradient of a row is the sum over its
-places, which compiled code adds up in one pass.
+It does what `F.embedding` does, for tables of a batch's size: the gradient of a row is the sum over
+its positions, computed by compiled code in one pass.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ class _Spread(Function):
 
 
 def spread_rows(rows: Tensor, places: Tensor) -> Tensor:
-    """Return the rows with the numbers in `places`: places.shape + (dim,)."""
+    """Return the rows with the indices in `places`: places.shape + (dim,)."""
     spread: Tensor = _Spread.apply(rows, places.reshape(-1))
     return spread.view(*places.shape, rows.shape[1])

@@ -1,4 +1,4 @@
-"""What is done to a gradient before an update: clipping, and the gradients of penalties."""
+"""Operations on a gradient before an update: clipping, and the gradients of penalties."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ def square_norm(grads: Sequence[Tensor]) -> float:
 
 
 def clip_by_norm(x: Tensor, *, max_norm: float) -> Tensor:
-    """X scaled down to the norm `max_norm` if its own is greater."""
+    """Return `x`, scaled down to the norm `max_norm` if its norm is greater."""
     return x * (max_norm / x.square().sum().sqrt()).clamp(max=1.0)
 
 
 def clip_locally(grad: Tensor, limit: float) -> Tensor:
-    """Return a worker's gradient with at most this norm."""
+    """Return a worker's gradient, clipped to this norm."""
     norm = grad.norm()
     return torch.where(norm > limit, grad * (limit / norm), grad)
 
 
 def penalised(grad: Tensor, param: Tensor, *, l1: float, l2: float) -> Tensor:
-    """Return the gradient with that of the penalties l1 * |p| and l2 / 2 * p^2."""
+    """Return the gradient plus that of the penalties l1 * |p| and l2 / 2 * p^2."""
     if l2:
         grad = grad.add(param, alpha=l2)
     return grad.add(param.sign(), alpha=l1) if l1 else grad

@@ -1,6 +1,6 @@
-"""From ids to rows, for whole tensors of 64-bit ids; a compiled hash table does the work.
+"""Mapping of 64-bit ids to rows, for whole tensors, with a compiled hash table.
 
-Ids are int64 tensors; where ids are unsigned, the same 64 bits are read as signed.
+Ids are int64 tensors; unsigned ids are reinterpreted as signed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INTEGERS = (
 
 
 def check_ids(ids: Tensor) -> Tensor:
-    """Return ids as the compiled code takes them: a contiguous int64 vector on the CPU."""
+    """Return ids as the compiled code requires them: a contiguous int64 vector on the CPU."""
     if not isinstance(ids, Tensor) or ids.dtype is not torch.int64:
         found = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"ids must be an int64 tensor, not {found}.")
@@ -26,7 +26,7 @@ def check_ids(ids: Tensor) -> Tensor:
 
 
 def integer_ids(ids: Tensor, table: str) -> Tensor:
-    """Return the ids of a look-up in a table as a flat int64 tensor; only integers are ids."""
+    """Return the ids of a look-up in a table as a flat int64 tensor; reject other types."""
     if not isinstance(ids, Tensor):
         raise TypeError(
             f"the table {table!r} is looked up by a tensor of integers, not by a "
@@ -41,7 +41,7 @@ def integer_ids(ids: Tensor, table: str) -> Tensor:
 
 
 def check_range(ids: Tensor, table: str, rows: int) -> None:
-    """Refuse ids outside a table that has so many rows."""
+    """Reject ids outside a table with this many rows."""
     if not ids.numel():
         return
     low, high = (int(value) for value in ids.aminmax())
@@ -53,7 +53,7 @@ def check_range(ids: Tensor, table: str, rows: int) -> None:
 
 
 class IdIndex:
-    """Gives every id a row number: 0, 1, 2, … in order of appearance; removed ones first."""
+    """A mapping of ids to row numbers: 0, 1, 2, … in order of appearance, reusing removed ones."""
 
     def __init__(self) -> None:
         self._index = native.Index()
@@ -63,30 +63,30 @@ class IdIndex:
 
     @property
     def row_limit(self) -> int:
-        """All rows given out so far are below this number."""
+        """The upper limit of all row numbers assigned so far."""
         return self._index.rows
 
     @property
     def nbytes(self) -> int:
-        """The memory of the index."""
+        """The memory of the index, in bytes."""
         return self._index.nbytes
 
     def lookup(self, ids: Tensor) -> Tensor:
-        """Return the row of every id, -1 for those that have none."""
+        """Return the row of every id, -1 for unknown ones."""
         ids = check_ids(ids)
         rows = torch.empty_like(ids)
         self._index.lookup(ids.numpy(), rows.numpy())
         return rows
 
     def insert(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Give every id a row; return the rows, and the positions of ids that had none before."""
+        """Assign a row to every id; return the rows, and the positions of new ids."""
         ids = check_ids(ids)
         rows, fresh = torch.empty_like(ids), torch.empty_like(ids)
         count = self._index.insert(ids.numpy(), rows.numpy(), fresh.numpy())
         return rows, fresh[:count]
 
     def remove(self, ids: Tensor) -> int:
-        """Forget ids; return how many were known."""
+        """Remove ids; return how many were known."""
         return self._index.remove(check_ids(ids).numpy())
 
     def items(self) -> tuple[Tensor, Tensor]:
@@ -99,7 +99,7 @@ class IdIndex:
 
 
 def unique_ids(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ids without repetitions, as they first appear, and where each id went."""
+    """Return the distinct ids, in order of appearance, and the index of each id among them."""
     ids = check_ids(ids)
     found, inverse = torch.empty_like(ids), torch.empty_like(ids)
     count = native.unique(ids.numpy(), found.numpy(), inverse.numpy())
@@ -107,7 +107,7 @@ def unique_ids(ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def merge_rows(ids: Tensor, grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Add up the rows of equal ids; return the distinct ids, the sums, and how often each came."""
+    """Sum the rows of equal ids; return the distinct ids, the sums, and the count of each."""
     found, inverse = unique_ids(ids)
     counts = torch.bincount(inverse, minlength=len(found))
     if len(found) == len(inverse):
@@ -116,7 +116,7 @@ def merge_rows(ids: Tensor, grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sum_rows(values: Tensor, places: Tensor, count: int) -> Tensor:
-    """Return `count` rows, each the sum of the values with its number in `places`."""
+    """Return `count` rows, each the sum of the values with its index in `places`."""
     sums = values.new_zeros(count, *values.shape[1:])
     if values.dtype in (torch.float32, torch.float64) and values.numel():
         native.add_rows(check_ids(places).numpy(), values.contiguous().numpy(), sums.numpy())

@@ -1,8 +1,8 @@
 """The fallback of the compiled index of 64-bit ids (`_index.c`): the same calls on NumPy's arrays.
 
-Open addressing with linear probing, a step of all ids at a time. A slot takes 12 bytes, as in the
-compiled index, so that a limit of memory means as many rows. Slots of removed ids stay marked until
-the slots are laid out anew.
+Open addressing with linear probing, one step for all ids at a time. A slot takes 12 bytes, as in
+the compiled index, so that a memory limit corresponds to the same number of rows. Slots of removed
+ids stay marked until the table is rebuilt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_ROWS = 1 << 31
 
 
 class Index:
-    """Gives every id a row: 0, 1, 2, … in order of appearance; removed ones first."""
+    """A mapping of ids to rows: 0, 1, 2, … in order of appearance, reusing removed ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,12 +35,12 @@ class Index:
 
     @property
     def rows(self) -> int:
-        """All rows given out so far are below this number."""
+        """The upper limit of all rows assigned so far."""
         return self._rows
 
     @property
     def nbytes(self) -> int:
-        """The memory the index takes."""
+        """The memory of the index, in bytes."""
         return self._slot_ids.nbytes + self._slot_rows.nbytes + self._spare.nbytes
 
     def lookup(self, ids: Any, rows: Any, /) -> None:
@@ -51,7 +51,7 @@ class Index:
             rows[:] = self._look_up(ids)
 
     def insert(self, ids: Any, rows: Any, fresh: Any, /) -> int:
-        """Give unknown ids a row too; the positions of those go to `fresh`, return their number."""
+        """Assign rows to unknown ids too; write their positions to `fresh`, return their number."""
         ids, rows = take_ids(ids, "ids"), take_ids(rows, "rows", writable=True)
         fresh = take_ids(fresh, "fresh", writable=True)
         check_lengths(ids, rows, "ids and rows")
@@ -71,7 +71,7 @@ class Index:
         return len(positions)
 
     def remove(self, ids: Any, /) -> int:
-        """Forget ids and return how many were known; their rows are given out again."""
+        """Remove ids and return how many were known; their rows are reused."""
         ids = take_ids(ids, "ids")
         with self._lock:
             slots = self._find(ids[first_places(ids)[0]])
@@ -83,7 +83,7 @@ class Index:
         return len(slots)
 
     def ids_by_row(self, ids: Any, live: Any, /) -> None:
-        """Write the id of every row, and 1 for rows that have one."""
+        """Write the id of every row, and 1 for rows in use."""
         ids, (live, _) = (
             take_ids(ids, "ids", writable=True),
             take_bytes(live, "live", writable=True),
@@ -100,7 +100,7 @@ class Index:
 
     # -- rows -------------------------------------------------------------------------------------
     def _make_rows(self, count: int) -> Array:
-        """Return rows for new ids, spare ones first; they count as taken after `_take_rows`."""
+        """Return rows for new ids, reused ones first; `_take_rows` marks them as used."""
         again = min(count, self._spare_count)
         if self._rows + count - again > _MOST_ROWS:
             raise OverflowError(
@@ -148,7 +148,7 @@ class Index:
 
     def _look_up(self, ids: Array) -> Array:
         slots = self._find(ids)
-        rows = self._slot_rows[slots].astype(np.int64)  # slot -1 is some row, replaced at once
+        rows = self._slot_rows[slots].astype(np.int64)  # slot -1 is any row, replaced below
         rows[slots < 0] = -1
         return rows
 
@@ -158,7 +158,7 @@ class Index:
         while len(waiting):
             before = self._slot_rows[slots]
             free = before >= _GONE
-            # Several may want one slot: the one whose row stands in it in the end has got it.
+            # Several ids may claim one slot: the one whose row remains in it gets it.
             self._slot_rows[slots[free]] = rows[waiting[free]]
             won = free & (self._slot_rows[slots] == rows[waiting])
             self._slot_ids[slots[won]] = ids[waiting[won]]
@@ -167,7 +167,7 @@ class Index:
         self._used += len(ids)
 
     def _make_room(self, more: int) -> None:
-        """Lay out the slots anew if those in use, and marked ones, would be over three quarters."""
+        """Rebuild the table if used and marked slots would exceed three quarters of it."""
         capacity, wanted = len(self._slot_ids), self._used + more
         if wanted + self._gone <= capacity // 4 * 3:
             return
@@ -185,7 +185,7 @@ def _slots(count: int) -> tuple[Array, Array]:
 
 
 def first_places(ids: Array) -> tuple[Array, Array]:
-    """Return where distinct ids come first, in that order, and for every id its number there."""
+    """Return the first positions of distinct ids, in order, and the index of every id there."""
     _, places, inverse = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(places)
     number = np.empty_like(order)
@@ -194,7 +194,7 @@ def first_places(ids: Array) -> tuple[Array, Array]:
 
 
 def unique(ids: Any, found: Any, inverse: Any, /) -> int:
-    """Write the ids without repetitions, as they first appear, and where each id went."""
+    """Write the distinct ids, in order of appearance, and the index of each id among them."""
     ids, found = take_ids(ids, "ids"), take_ids(found, "found", writable=True)
     inverse = take_ids(inverse, "inverse", writable=True)
     check_lengths(ids, found, "ids and found")
@@ -206,7 +206,7 @@ def unique(ids: Any, found: Any, inverse: Any, /) -> int:
 
 
 def _servers_of(ids: Array, servers: int) -> Array:
-    # Another hash than the index's: ids of one server must not crowd in one part of its index.
+    # A different hash than the index's: ids of one server must not cluster in its index.
     return reduce(mix(ids.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)), servers)
 
 
@@ -220,7 +220,7 @@ def route(ids: Any, n: int, servers: Any, /) -> None:
 
 
 def split(ids: Any, order: Any, counts: Any, /) -> None:
-    """Write positions sorted by server, and how many each has."""
+    """Write positions sorted by server, and the count of each server."""
     ids, order = take_ids(ids, "ids"), take_ids(order, "order", writable=True)
     counts = take_ids(counts, "counts", writable=True)
     check_lengths(ids, order, "ids and order")

@@ -2,8 +2,8 @@
 
 `lars_update` and `lamb_update` are the formulas over lists of tensors; the ops and the PyTorch
 optimizers of `fleetx.techniques` both call them. LARS has the learning rate inside the velocity, so
-that a change of it acts on new gradients only. The formulas are Paddle 1.8.5's; where 2.x has
-another, a setting of 2.x (`epsilon`, `always_adapt`) selects it.
+that changing it affects new gradients only. The formulas are Paddle 1.8.5's; if 2.x has a different
+one, a setting of 2.x (`epsilon`, `always_adapt`) selects it.
 
 https://arxiv.org/abs/1708.03888 (LARS), https://arxiv.org/abs/1904.00962 (LAMB)
 """
@@ -25,7 +25,7 @@ from fleetx.kernels.update_rule import Row, update_rule
 
 if TYPE_CHECKING or compiled.is_there("fleetx.kernels._layerwise"):
     from fleetx.kernels import _layerwise
-else:  # torch's calls do the same in more passes over memory; norms differ in their last bits
+else:  # torch's calls need more passes over memory; norms differ in their last bits
     _layerwise = None
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
@@ -34,7 +34,7 @@ Tensors = tuple[Tensor, ...] | list[Tensor]
 def _addresses(*columns: Tensors) -> list[tuple[int, ...]] | None:
     """Return element count and addresses for the compiled functions; None if they cannot be used.
 
-    They take single precision in the memory of the CPU, and all tensors of a row in one order.
+    They require float32 CPU tensors, and the same memory order for all tensors of a row.
     """
     if _layerwise is None:
         return None
@@ -56,7 +56,7 @@ def _addresses(*columns: Tensors) -> list[tuple[int, ...]] | None:
 
 
 def _note_change(*columns: Tensors) -> None:
-    """Let autograd know that tensors were changed behind its back."""
+    """Notify autograd that tensors were modified outside of torch."""
     torch.autograd.graph.increment_version([tensor for column in columns for tensor in column])
 
 
@@ -66,7 +66,7 @@ def _norms(tensors: Tensors) -> Tensor:
 
 
 def _each(values: Tensor) -> list[Any]:
-    """Return the elements as numbers where reading them is free, else as tensors."""
+    """Return the elements as numbers if reading them is free, else as tensors."""
     return values.tolist() if values.is_cpu else list(values.float().unbind())
 
 
@@ -84,8 +84,8 @@ def lars_update(
 ) -> None:
     """v = mu * v + l * (g + decay * p); p -= v, with a rate l for each parameter.
 
-    l = rate * coeff * |p| / (|g| + decay * |p| + epsilon), and just `rate` where a norm is zero or
-    there is no decay. Without `epsilon` (1.8.5) l follows the norms even if there is no decay.
+    l = rate * coeff * |p| / (|g| + decay * |p| + epsilon), and just `rate` if a norm is zero or
+    there is no decay. Without `epsilon` (1.8.5) l follows the norms even without decay.
     """
     adapts = decay > 0 or epsilon is None
     rows = _addresses(params, grads, velocities)
@@ -157,9 +157,9 @@ def lars_momentum(
     epsilon: float | None = None,
     rescale_grad: float = 1.0,
 ) -> Any:
-    """Momentum whose rate follows the ratio of the norms of parameter and gradient.
+    """Apply momentum with a rate that follows the ratio of the norms of parameter and gradient.
 
-    2.x, which has `epsilon`, leaves the rate of a parameter without decay as it is; 1.8.5 does not.
+    2.x, which has `epsilon`, does not change the rate of a parameter without decay; 1.8.5 does.
     """
     return _lars_fused(
         [row],
@@ -188,10 +188,10 @@ def lamb_update(
 ) -> None:
     """p -= rate * |p| / |r| * r, r = m / (sqrt(v) + epsilon) + decay * p with Adam's m and v.
 
-    `powers` are beta1 ** t and beta2 ** t for the correction of the moments' bias; zeros: none. The
-    ratio of the norms is 1 where one of them is zero, and everywhere without `adapt`.
+    `powers` are beta1 ** t and beta2 ** t for the bias correction of the moments; zeros for none.
+    The ratio of the norms is 1 if one of them is zero, and always without `adapt`.
     """
-    # (m / c1) / (sqrt(v / c2) + eps), the corrections taken out of the elementwise part
+    # (m / c1) / (sqrt(v / c2) + eps), with the corrections moved out of the elementwise part
     root = math.sqrt(1 - powers[1])
     factor, add = root / (1 - powers[0]), epsilon * root
     rows = _addresses(params, grads, moments1, moments2)
@@ -272,9 +272,9 @@ def lamb(
     epsilon: float,
     always_adapt: bool | None = None,
 ) -> Any:
-    """Adam's direction plus decay, scaled by the ratio of the norms of parameter and direction.
+    """Apply Adam's direction plus decay, scaled by the ratio of the norms of both.
 
-    1.8.5 has no bias correction. 2.x has it, and scales by the ratio only where there is decay,
+    1.8.5 has no bias correction. 2.x has it, and scales by the ratio only if there is decay,
     unless `always_adapt` is set.
     """
     return _lamb_fused(

@@ -1,4 +1,4 @@
-"""LocalSGD: the outer step from one average to the next, and the interval that follows the loss."""
+"""LocalSGD: the outer step from one average to the next, and the loss-dependent interval."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 def take_outer_step(
     difference: Tensor, velocity: Tensor, *, momentum: float, rate: float, nesterov: bool
 ) -> Tensor:
-    """Return what to take off the snapshot; the velocity is updated in place.
+    """Return the value to subtract from the snapshot; update the velocity in place.
 
-    A step of SGD whose gradient is snapshot minus average.
+    This is a step of SGD whose gradient is snapshot minus average.
     """
     velocity.mul_(momentum).add_(difference)
     step = difference.add(velocity, alpha=momentum) if nesterov else velocity
@@ -26,10 +26,10 @@ def next_interval(
     before: int,
     most_steps: int,
 ) -> int:
-    """Return the interval for (loss, rate) now and in step 1; `before` if there is no answer.
+    """Return the interval for (loss, rate) now and in step 1; `before` if it is undefined.
 
     ceil(sqrt(rate_0 * loss / (rate * loss_0) * init_k_steps)), at least 1 and at most `most_steps`.
-    There is no answer if the loss has changed its sign or is not a number.
+    It is undefined if the loss has changed its sign or is not a number.
     """
     (loss_0, rate_0), (loss, rate) = first, now
     above, below = rate_0 * loss, rate * loss_0

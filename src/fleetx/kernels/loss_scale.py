@@ -1,4 +1,4 @@
-"""The two rules of loss scaling: are the gradients finite, and what does the scale become?"""
+"""The two rules of loss scaling: whether gradients are finite, and how the scale changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fleetx import torch_private
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Tell whether no tensor has an infinite or NaN element."""
+    """Return whether no tensor has an infinite or NaN element."""
     if not tensors:
         return True
     dense = [torch_private.sparse_values(t) if t.is_sparse else t for t in tensors]
-    # One kernel for all where launches cost most, the cheapest one where memory does.
+    # A single kernel if launches dominate the cost, the cheapest one if memory does.
     totals = (
         torch_private.foreach_norm(dense)
         if dense[0].device.type != "cpu"
@@ -23,7 +23,7 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     )
     if bool(torch.stack([t.to(torch.float32) for t in totals]).isfinite().all()):
         return True
-    # A total of large finite numbers can overflow too: look at each element, this once.
+    # A sum of large finite numbers can overflow too, so check each element in this case.
     return all(bool(t.isfinite().all()) for t in dense)
 
 
@@ -38,7 +38,7 @@ def follow_overflow(
     incr_ratio: float,
     decr_ratio: float,
 ) -> None:
-    """Adapt the scale, in place, to the run of bad or good steps."""
+    """Adapt the scale in place to the number of consecutive good or bad steps."""
     if overflow:
         good_steps.zero_()
         bad_steps.add_(1)

@@ -1,7 +1,7 @@
 """An index of ids and a store of rows: the compiled modules, or their fallbacks in NumPy.
 
-Both give the same bits, so that servers and workers of one job may differ in what they have. The
-compiled ones are about ten times as fast.
+Both give the same bits, so that servers and workers of one job may use different ones. The compiled
+modules are about ten times as fast.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ __all__ = ["Index", "RowStore", "add_rows", "normal", "route", "split", "uniform
 
 
 def slower_because() -> str | None:
-    """Return a sentence about compiled modules that are missing, None if none is."""
+    """Return a sentence about missing compiled modules; None if there are none."""
     return compiled.slower_because(_INDEX, _ROWS)

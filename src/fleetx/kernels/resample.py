@@ -1,9 +1,9 @@
-"""Resizing a part of a photograph, mirroring and normalising it: compiled, or by torch.
+"""Resizing, mirroring and normalising of a part of an image: compiled, or with torch.
 
 `resample(pixels, box, out, flip, scale, shift)` writes the part `box` = (left, top, width, height)
 of bytes [height, width, 3] to float32 [3, height, width], times scale plus shift per colour. The
-fallback adds in another order: before scale and shift, values differ by less than 0.001 of a step
-of brightness.
+fallback adds in a different order: before scale and shift, values differ by less than 0.001 of a
+brightness level.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST_SIDE = 1 << 24
 def resample_by_torch(
     pixels: Array, box: Box, out: Array, flip: bool, scale: Colours, shift: Colours, /
 ) -> None:
-    """Do the same with two products of matrices, along the height and along the width."""
+    """Resample with two matrix products, along the height and along the width."""
     _check(pixels, box, out)
     left, top, width, height = box
     first_row, down = _weights(pixels.shape[0], top, height, out.shape[1])
@@ -44,16 +44,16 @@ def resample_by_torch(
 
 
 def _weights(size: int, start: float, length: float, count: int) -> tuple[int, Tensor]:
-    """Return the first source pixel that is needed along a side of `size`, and all the weights.
+    """Return the first required source pixel along a side of `size`, and all weights.
 
-    The filter is a triangle as wide as a result's pixel is in the source, at least as a source's
-    pixel, which is what Pillow's BILINEAR does. The result's `count` pixels lie side by side from
-    `start` on; weights are [count, source pixels].
+    The filter is a triangle of the width of an output pixel in the source, at least that of a
+    source pixel, as in Pillow's BILINEAR. The `count` output pixels are adjacent, starting at
+    `start`; weights are [count, source pixels].
     """
     step = length / count
     reach = max(step, 1.0)
     middles = start + (np.arange(count) + 0.5) * step
-    # As C converts to integers: towards zero.
+    # Truncated like a C conversion to integer.
     low = np.clip(np.trunc(middles - reach + 0.5).astype(np.int64), 0, size - 1)
     high = np.maximum(np.minimum(np.trunc(middles + reach + 0.5).astype(np.int64), size), low + 1)
     first = int(low.min())

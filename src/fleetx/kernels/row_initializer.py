@@ -1,8 +1,8 @@
-"""First values of rows and blocks: each depends on seed, id and column only.
+"""Initial values of rows and blocks, which depend only on seed, id and column.
 
-So an id has the same first row on any number of servers, whoever asks first, and again after it was
-given up. The random bits are a hash; normal values are their image under the inverse of the normal
-distribution. For a block of a dense parameter the ids are the places in the flat parameter.
+So an id has the same initial row on any number of servers, in any order of requests, and again
+after eviction. The random bits are a hash; normal values are their image under the inverse of the
+normal distribution. For a block of a dense parameter, the ids are positions in the flat parameter.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ INITIALIZERS: dict[str, dict[str, float]] = {
 }
 """The kinds of initializers, and their settings with defaults."""
 
-# Random numbers are made in pieces of about this many, so that they stay in the processor's caches.
+# Random numbers are generated in pieces of about this many, which fit into the CPU caches.
 _PIECE = 1 << 16
-# Paddle cuts a normal distribution at two standard deviations.
+# Paddle truncates a normal distribution at two standard deviations.
 _TAIL = 0.5 * math.erfc(2.0 / math.sqrt(2.0))
 
 Fill = Callable[[Tensor], Tensor]
 
 
 def full_settings(kind: str, settings: Mapping[str, float]) -> dict[str, float]:
-    """Return all settings of an initializer, defaults included; ValueError if they are wrong."""
+    """Return all settings of an initializer with defaults; raise ValueError if one is invalid."""
     if kind not in INITIALIZERS:
         raise ValueError(f"initializer {kind!r} is not known: use {', '.join(INITIALIZERS)}.")
     for name, value in settings.items():
@@ -51,7 +51,7 @@ def full_settings(kind: str, settings: Mapping[str, float]) -> dict[str, float]:
 
 
 class RowInitializer:
-    """Makes first rows of `dim` numbers, by an initializer of INITIALIZERS."""
+    """Generator of initial rows of `dim` numbers, for an initializer of INITIALIZERS."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class RowInitializer:
             self._shape = _xavier(settings, dim)
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Return the first rows of these ids."""
+        """Return the initial rows of these ids."""
         ids = check_ids(ids)
         out = torch.empty(len(ids), self._dim, dtype=self._dtype)
         if self._constant is not None:
@@ -112,8 +112,8 @@ def _truncated_normal(mean: float, std: float) -> Fill:
 
 
 def _xavier(settings: dict[str, float], dim: int) -> Fill:
-    # A table has no height to take a fan from: rows come as ids come. One that is not given is the
-    # width of a row.
+    # A table has no fixed height to derive a fan from. A fan that is not given is the width of a
+    # row.
     total = (settings["fan_in"] or dim) + (settings["fan_out"] or dim)
     if settings["normal"]:
         return _normal(0.0, math.sqrt(2.0 / total))

@@ -1,7 +1,7 @@
 """The fallback of the compiled row store (`_rows.c`): the same calls on NumPy's arrays.
 
-Rows lie in blocks that never move, as there. Values are added in order and random numbers computed
-by the same operations one by one, so that all results have the same bits.
+Rows are in blocks that never move, as there. Values are added in order and random numbers computed
+with the same sequence of operations, so that all results have the same bits.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class RowStore:
 
     @property
     def limit(self) -> int:
-        """There is room for this many rows."""
+        """The number of rows that fit."""
         return len(self._blocks) << self._shift
 
     def grow(self, n: int, /) -> None:
-        """Have room for n rows; new ones are zero."""
+        """Make room for n rows; new ones are zero."""
         if n < 0:
             raise OverflowError("can't convert negative int to unsigned")
         if n > _MOST_ROWS:
             raise ValueError(f"a store cannot have {n} rows.")
         with self._lock:
             while self.limit < n:
-                # Memory that was not written yet costs nothing.
+                # Untouched memory takes no physical pages.
                 self._blocks.append(np.zeros(self._record << self._shift, np.uint8))
 
     def gather(self, rows: Any, offset: int, width: int, out: Any, /) -> None:
-        """Copy a field of rows; a row of -1 gives zeros."""
+        """Copy a field of rows; row -1 gives zeros."""
         rows, values = self._take(rows, offset, width, out, writable=True)
         whole = np.dtype((np.void, width))
         values = values.view(whole)
@@ -80,7 +80,7 @@ class RowStore:
         size = values.itemsize
         if offset % size or self._record % size or width % size:
             raise ValueError("a field of numbers must consist of whole ones.")
-        # The scale has the precision of the values, and is rounded to it once.
+        # The scale is rounded once to the precision of the values.
         with np.errstate(all="ignore"):
             values = values * values.dtype.type(scale)
         columns = width // size
@@ -104,17 +104,17 @@ class RowStore:
         return rows, memory
 
     def _check(self, rows: Array, lowest: int) -> None:
-        """Refuse row numbers outside before anything is copied: all or nothing."""
+        """Reject row numbers out of range before anything is copied: all or nothing."""
         if len(rows) and (rows.min() < lowest or rows.max() >= self.limit):
             raise IndexError("a row number is outside the store.")
 
     def _field(self, block: Array, offset: int, item: np.dtype[Any], *columns: int) -> Array:
-        """Return a view of one field of all rows of a block: an item, or so many, of each row."""
+        """Return a view of a field of all rows of a block, with one or several items per row."""
         strides = (self._record, item.itemsize)[: 1 + len(columns)]
         return np.ndarray((1 << self._shift, *columns), item, block, offset, strides)
 
     def _by_block(self, rows: Array) -> Iterator[tuple[Array, Array, Array]]:
-        """Go through the blocks: the block, the rows inside of it, and their places, in order."""
+        """Yield each block, the rows inside it, and their positions, in order."""
         numbers = rows >> self._shift
         order = np.argsort(numbers, kind="stable")
         starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
@@ -124,7 +124,7 @@ class RowStore:
 
 
 def _add(into: Array, rows: Array, values: Array) -> None:
-    """Add rows of values to those with these numbers, one after the other."""
+    """Add rows of values to the rows with these indices, one after the other."""
     with np.errstate(all="ignore"):
         if len(np.unique(rows)) == len(rows):
             into[rows] += values
@@ -133,7 +133,7 @@ def _add(into: Array, rows: Array, values: Array) -> None:
 
 
 def add_rows(rows: Any, values: Any, out: Any, /) -> None:
-    """Add rows of numbers to those of `out` with these numbers."""
+    """Add rows of numbers to the rows of `out` with these indices."""
     rows = take_ids(rows, "rows")
     values, out = take_numbers(values, "values"), take_numbers(out, "out", writable=True)
     width = len(values) // len(rows) if len(rows) else 0
@@ -153,7 +153,7 @@ def add_rows(rows: Any, values: Any, out: Any, /) -> None:
 
 
 def uniform(seed: int, ids: Any, out: Any, /) -> None:
-    """Write numbers between 0 and 1 that depend on seed, id and column only."""
+    """Write numbers between 0 and 1 that depend only on seed, id and column."""
     ids, out = take_ids(ids, "ids"), take_doubles(out, "out", writable=True)
     if len(out) % len(ids) if len(ids) else len(out):
         raise ValueError(f"{len(ids)} ids do not share {len(out)} numbers.")
@@ -162,15 +162,15 @@ def uniform(seed: int, ids: Any, out: Any, /) -> None:
     key = mix(np.array([(seed + _GOLDEN) & _64_BITS], np.uint64))
     start = mix(ids.view(np.uint64) + key) + key
     steps = np.arange(1, len(out) // len(ids) + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
-    # 52 bits and a half: never 0, never 1.
+    # 52 bits plus one half: never 0, never 1.
     bits = mix(start[:, None] + steps) >> np.uint64(12)
     out[:] = ((bits.astype(np.float64) + 0.5) * 2.0**-52).reshape(-1)
 
 
 def normal(values: Any, /) -> None:
-    """Replace numbers between 0 and 1 by what normal variables fall below with that probability.
+    """Replace probabilities between 0 and 1 with the quantiles of the normal distribution.
 
-    By P. J. Acklam's rational approximations: relative errors are below 1.2e-9.
+    Uses P. J. Acklam's rational approximations, with relative errors below 1.2e-9.
     """
     values = take_doubles(values, "values", writable=True)
     low = 0.02425
@@ -207,7 +207,7 @@ def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
 
 
 def _tail(p: Array) -> Array:
-    # NumPy has a logarithm of its own, which may differ in the last bit.
+    # NumPy has its own logarithm, which may differ in the last bit.
     logarithms = np.fromiter((_log(each) for each in p.tolist()), np.float64, len(p))
     with np.errstate(all="ignore"):
         q = np.sqrt(-2.0 * logarithms)

@@ -1,4 +1,4 @@
-"""Update formulas by name: what each takes, what it changes, and its settings.
+"""Update formulas by name: the tensors they take and change, and their settings.
 
 A rule is registered by decorating its function::
 
@@ -7,8 +7,8 @@ A rule is registered by decorating its function::
         ...
 
 Tensors have the names of Paddle's slots, in saved tables too. `X?` may be None. The function writes
-into what it changes and returns those tensors; settings reach it by keyword. Ops of programs and
-tables of parameter servers are both made from these rules.
+to the tensors it changes and returns them; settings are keyword arguments. Ops of programs and
+tables of parameter servers are both built from these rules.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class UpdateRule:
     takes: str
     """The tensors, in the order of the function's arguments."""
     changes: Mapping[str, str]
-    """What the function returns, by name, and the argument that each is written into."""
+    """The function's results by name, each with the argument that it is written to."""
     settings: Mapping[str, Any]
-    """Settings with defaults; others that the function names have theirs there."""
+    """Settings with defaults; other keywords have theirs in the function's signature."""
     function: Callable[..., Any]
     fused: Fused | None = None
     """Several updates with the same settings in one call: fused(rows, **settings)."""
     random: bool = False
-    """Whether the result differs from call to call."""
+    """Whether the result is random."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class UpdateRule:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """What the rule keeps from update to update beside the parameter."""
+        """The state that the rule keeps between updates, besides the parameter."""
         return tuple(name for name in self.changes.values() if name != "Param")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Each registers its rules.
+# Importing each registers its rules.
 from fleetx.kernels import adam, adaptive, descent, layerwise  # noqa: F401
 from fleetx.kernels.update_rule import RULES, UpdateRule
 

@@ -1,1 +1,1 @@
-"""fleetrun: starts, watches and ends the processes of a job."""
+"""fleetrun: starts, monitors and stops the processes of a job."""

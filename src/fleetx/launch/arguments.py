@@ -1,9 +1,9 @@
 """The command line of fleetrun: the flags of Fleet 1.x, 2.0 and 2.3+, in one parser.
 
-Each flag keeps its Fleet name; names that mean the same, torchrun's among them, are aliases of one,
-dashes are as good as underscores, and the beginning of a name is enough where only one begins so.
-Some have a default from the environment, as Fleet's (PADDLE_*) and the Kubeflow trainer's (PET_*)
-launchers do. What follows the script belongs to the script and is passed on untouched.
+Each flag keeps its Fleet name. Equivalent names, including torchrun's, are aliases of one flag,
+dashes and underscores are interchangeable, and any unambiguous prefix of a name is accepted.
+Some flags take a default from the environment, as in Fleet's (PADDLE_*) and the Kubeflow trainer's
+(PET_*) launchers. Arguments after the script belong to the script and are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fleetx.launch import server_arguments
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.server_arguments import ServerOptions
 
-# Flags of elastic groups: known, so that they are refused by name.
+# Flags of elastic jobs: recognised only to be rejected by name.
 _ELASTIC_FLAGS = ("elastic_server", "np", "scale", "force")
 
-# Flags of torchrun that others here stand for.
+# Flags of torchrun that other flags replace.
 _TORCHRUN_FLAGS = ("master_addr", "master_port", "standalone")
 
 _LOG_DIR = "log"
 
-# Flag -> the variables it is taken from when it is not given, first one wins.
+# Flag -> the variables that provide its default, in order of precedence.
 _FROM_ENVIRONMENT = {
     "master": ("PADDLE_MASTER",),
     "nnodes": ("PADDLE_NNODES", "PET_NNODES"),
@@ -42,7 +42,7 @@ _FROM_ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line and the environment ask for."""
+    """The settings requested by the command line and the environment."""
 
     script: str
     script_args: tuple[str, ...]
@@ -58,7 +58,7 @@ class Options:
     job_id: str = "default"
     log_dir: str = "log"
     has_log_dir: bool = False
-    """Whether the folder was named, and not only the default one is used."""
+    """Whether the folder was given explicitly, not taken from the default."""
     log_all: bool = False
     log_overwrite: bool = False
     log_level: int = logging.INFO
@@ -69,13 +69,13 @@ class Options:
     backend: str | None = None
     with_gloo: str = "0"
     server_job: ServerOptions | None = None
-    """What is asked of parameter servers; None for collective training."""
+    """Settings of parameter servers; None for collective training."""
     shown: Mapping[str, Any] = field(default_factory=dict)
-    """Every flag under its Fleet name, for the configuration banner; empty to print none."""
+    """Every flag under its Fleet name, for the configuration banner; empty to print no banner."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argparse parser whose complaint is one sentence and an exception, not an exit."""
+    """An argparse parser that raises an exception with one sentence instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise LaunchError(f"{message[:1].upper()}{message[1:]}; see --help.")
@@ -91,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "fleetrun") -> Options:
-    """Read a command line; LaunchError says in one sentence what is wrong with it."""
+    """Parse a command line; raise LaunchError with one sentence if it is invalid."""
     parser = _parser(prog)
     given = _parse_completed(parser, list(argv))
     if given.training_script is None:
@@ -156,29 +156,27 @@ def _parser(prog: str) -> _Parser:
     )
     here.add_argument(
         "--log_dir",
-        help="folder of workerlog.N (default: log); if it is named, workers measure their steps "
-        "and write them there, see fleetx report",
+        help="folder of workerlog.N (default: log); if given, workers record their steps "
+        "there, see fleetx report",
     )
     here.add_argument("--log_all", action="store_true", help="show the output of all workers")
     here.add_argument("--log_overwrite", type=_truth, nargs="?", const=True, default=False)
     here.add_argument("--log_level", default="INFO")
     here.add_argument("--print_config", type=_truth, nargs="?", const=True, default=True)
-    here.add_argument("-m", "--module", action="store_true", help="script is a module's name")
+    here.add_argument("-m", "--module", action="store_true", help="the script is a module name")
     job = parser.add_argument_group("all machines")
     job.add_argument("--ips", "--cluster_node_ips", default="127.0.0.1", metavar="IP,IP")
     job.add_argument("--started_port", "--start_port", type=int, metavar="PORT")
-    job.add_argument(
-        "--master", "--rdzv_endpoint", metavar="HOST:PORT", help="where the machines meet"
-    )
+    job.add_argument("--master", "--rdzv_endpoint", metavar="HOST:PORT", help="rendezvous address")
     job.add_argument("--master_addr", help=argparse.SUPPRESS)
     job.add_argument("--master_port", type=int, help=argparse.SUPPRESS)
     job.add_argument("--standalone", action="store_true", help=argparse.SUPPRESS)
-    job.add_argument("--nnodes", default="1", metavar="N", help="how many machines")
+    job.add_argument("--nnodes", default="1", metavar="N", help="number of machines")
     job.add_argument(
-        "--rank", "--node_rank", type=int, default=-1, metavar="N", help="number of this machine"
+        "--rank", "--node_rank", type=int, default=-1, metavar="N", help="index of this machine"
     )
     job.add_argument("--job_id", "--rdzv_id", default="default")
-    job.add_argument("--use_paddlecloud", action="store_true", help="ask PaddleCloud's variables")
+    job.add_argument("--use_paddlecloud", action="store_true", help="use PaddleCloud's variables")
     job.add_argument("--run_mode", default="collective")
     job.add_argument("--backend", help="gloo or nccl, passed on to the workers")
     job.add_argument("--with_gloo", default="0", help=argparse.SUPPRESS)
@@ -190,7 +188,9 @@ def _parser(prog: str) -> _Parser:
     care.add_argument("--elastic_level", type=int, default=-1, help=argparse.SUPPRESS)
     care.add_argument("--elastic_timeout", type=int, default=30, help=argparse.SUPPRESS)
     care.add_argument("--rdzv_timeout", type=float, default=300.0, metavar="S")
-    care.add_argument("--hang_timeout", type=float, metavar="S", help="no step for S seconds")
+    care.add_argument(
+        "--hang_timeout", type=float, metavar="S", help="fail after S seconds without a step"
+    )
     server_arguments.add_flags(parser)
     for name in _ELASTIC_FLAGS:
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
@@ -201,9 +201,9 @@ def _parser(prog: str) -> _Parser:
 
 
 def _parse_completed(parser: _Parser, argv: list[str]) -> argparse.Namespace:
-    """Parse flags; a beginning that only one of them has stands for it.
+    """Parse flags, accepting any unambiguous prefix of a flag.
 
-    argparse's own abbreviations would also look at the arguments of the script.
+    argparse's own abbreviations would also match the arguments of the script.
     """
     for _ in argv:
         given, unknown = parser.parse_known_args(argv)
@@ -217,7 +217,7 @@ def _parse_completed(parser: _Parser, argv: list[str]) -> argparse.Namespace:
 
 
 def _complete(parser: _Parser, flag: str) -> str:
-    """Return the flag that a beginning stands for."""
+    """Return the flag that a prefix stands for."""
     shown, word = parser.flags(), flag.replace("-", "_")
     meant = [
         next(name for name in action.option_strings if name.replace("-", "_").startswith(word))
@@ -227,29 +227,31 @@ def _complete(parser: _Parser, flag: str) -> str:
     if flag.startswith("--") and len(meant) == 1:
         return meant[0]
     if flag.startswith("--") and meant:
-        raise LaunchError(f"{flag} can be {' or '.join(meant)}: write one of them in full.")
+        raise LaunchError(f"{flag} is ambiguous: write {' or '.join(meant)} in full.")
     raise LaunchError(_unknown_flag(shown, flag))
 
 
 def _unknown_flag(shown: Sequence[argparse.Action], flag: str) -> str:
-    from difflib import get_close_matches  # only a mistake pays for the import
+    from difflib import get_close_matches  # imported only on errors
 
     known = [name for action in shown for name in action.option_strings]
     close = get_close_matches(flag, known, n=1)
-    way_out = f"did you mean {close[0]}?" if close else "see --help for the flags there are."
-    return f"There is no flag {flag}: {way_out}"
+    way_out = f"did you mean {close[0]}?" if close else "see --help for the list of flags."
+    return f"Unknown flag {flag}: {way_out}"
 
 
 def _join_master(given: argparse.Namespace) -> None:
-    """Make one address of torchrun's two flags."""
+    """Combine torchrun's two flags into one address."""
     address, port = given.master_addr, given.master_port
     if given.standalone and given.nnodes != "1":
         raise LaunchError(f"--standalone is for one machine, but --nnodes is {given.nnodes}.")
     if address is None and port is None:
         return
     if given.master is not None:
-        raise LaunchError("--master and --master_addr both say where machines meet: leave one out.")
-    if given.nnodes != "1":  # torchrun's flags mean nothing on one machine
+        raise LaunchError(
+            "--master and --master_addr both set the rendezvous address: leave one out."
+        )
+    if given.nnodes != "1":  # torchrun's flags have no effect on one machine
         given.master = f"{address or '127.0.0.1'}:{29500 if port is None else port}"
 
 
@@ -261,9 +263,9 @@ def _fill_from_environment(given: argparse.Namespace, environment: Mapping[str, 
         if text is None or getattr(given, name) != defaults.get(name):
             continue
         if name == "nproc_per_node" and not text.isdecimal():
-            continue  # the Kubeflow trainer also says auto, cpu or gpu: what we do by ourselves
+            continue  # the Kubeflow trainer also sets auto, cpu or gpu, which is the default here
         if name in numbers and not text.lstrip("-").isdecimal():
-            raise LaunchError(f"The environment sets --{name} to {text!r}, which is no number.")
+            raise LaunchError(f"The environment sets --{name} to {text!r}, which is not a number.")
         setattr(given, name, int(text) if name in numbers else text)
     if given.master is None and environment.get("PET_MASTER_ADDR"):
         port = environment.get("PET_MASTER_PORT", "29500")
@@ -274,7 +276,7 @@ def _refuse_what_is_missing(given: argparse.Namespace) -> None:
     elastic = [name for name in _ELASTIC_FLAGS if getattr(given, name)]
     if elastic:
         raise LaunchError(
-            f"--{elastic[0]} asks for a job that grows and shrinks, which fleetrun cannot do: "
+            f"--{elastic[0]} requests an elastic job, which fleetrun does not support: "
             "use --nnodes N with --max_restart for restarts after failures."
         )
 
@@ -282,14 +284,14 @@ def _refuse_what_is_missing(given: argparse.Namespace) -> None:
 def _node_count(text: str) -> int:
     if not str(text).isdecimal() or int(text) < 1:
         raise LaunchError(
-            f"--nnodes must be one number from 1 on, not {text!r} (jobs that grow and shrink "
-            "are not offered)."
+            f"--nnodes must be a single number of at least 1, not {text!r} (elastic jobs "
+            "are not supported)."
         )
     return int(text)
 
 
 def _restarts(asked: int | None, elastic_level: int) -> int:
-    """Return the restarts wanted; Paddle's default of 3 takes effect only in its elastic mode."""
+    """Return the number of restarts; Paddle's default of 3 applies only in its elastic mode."""
     if asked is None:
         return 3 if elastic_level > 0 else 0
     if asked < 0:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-# The columns of Fleet's documents, and the narrowest for names; there may be less room for values.
+# Column widths of Fleet's documents; names have a minimum width, values shrink on narrow terminals.
 _KEY, _GAP, _VALUE = 40, 2, 45
 _SHORT_KEY, _SHORT_VALUE = 30, 20
 _INDENT = " " * 4
 
 
 def configuration(flags: Mapping[str, Any]) -> str:
-    """Return the block of all flags, sorted by name."""
+    """Return the configuration block: all flags, sorted by name."""
     rows = [f"{name}: {value}" for name, value in sorted(flags.items())]
     title = "-----------  Configuration Arguments -----------"
     return "\n".join([title, *rows, "-" * len(title)])
@@ -21,9 +21,9 @@ def configuration(flags: Mapping[str, Any]) -> str:
 def environment_table(
     environment: Mapping[str, str], names: Iterable[str], width: int | None = None
 ) -> str:
-    """Return the box with the variables `names`, as Fleet's documents show it.
+    """Return a table of the variables `names`, as Fleet's documents show it.
 
-    On a terminal of `width` columns that is too narrow for it, the box is as wide as the terminal.
+    On a terminal narrower than the table, the table takes the terminal's `width`.
     """
     edges = len(_INDENT) + 2 + _GAP
     key, value = _KEY, _VALUE
@@ -47,6 +47,6 @@ def endpoints_file(workers: Iterable[str], servers: Sequence[str]) -> str:
 
 
 def _row(name: str, text: str, key: int, value: int) -> str:
-    if len(text) >= value:  # the end tells endpoints apart, the beginning does not
+    if len(text) >= value:  # endpoints differ at the end, not at the beginning
         text = "... " + text[-(value - 4) :]
     return f"|{name:>{key}}{' ' * _GAP}{text:^{value}}|"

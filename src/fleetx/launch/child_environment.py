@@ -1,4 +1,4 @@
-"""The environment of one worker: Fleet's PADDLE_* variables, and torch's, as torchrun sets them."""
+"""The environment of a worker: Fleet's PADDLE_* variables, and torch's, as torchrun sets them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetx.launch.devices import Devices
 from fleetx.launch.layout import Cluster
 from fleetx.runtime import network
 
-# A worker's environment starts without these: a proxy between workers makes them wait for ever.
+# Removed from a worker's environment: a proxy between workers makes them wait forever.
 _PROXIES = ("http_proxy", "https_proxy")
 # The rows of the environment table, in the order of Fleet's documents.
 TABLE = (
@@ -26,31 +26,31 @@ TABLE = (
 
 @dataclass(frozen=True)
 class Extras:
-    """What a worker is told besides its place in the job."""
+    """Settings of a worker other than its place in the job."""
 
     run_id: str
     attempt: int
     max_restart: int
     scratch: str
-    """A folder of this job on this machine, removed at its end."""
+    """The scratch folder of this job on this machine, removed when the job ends."""
     backend: str | None = None
     with_gloo: str = "0"
     log_dir: str | None = None
-    """Where workers write what they measure; None: nowhere."""
+    """Where workers write their measurements; None to disable them."""
 
 
 def measuring(scratch: str, log_dir: str | None) -> dict[str, str]:
-    """Return the variables that tell a worker where to write what it measures."""
+    """Return the variables that tell a worker where to write its measurements."""
     if log_dir is None:
         return {}
-    # The name of the scratch folder is one of its own for every job.
+    # The name of the scratch folder is unique to the job.
     return {"FLEETX_LOG_DIR": os.path.abspath(log_dir), "FLEETX_RUN": os.path.basename(scratch)}
 
 
 def started_from(base: Mapping[str, str]) -> dict[str, str]:
-    """Return what the environment of a worker or server starts from.
+    """Return the base environment of a worker or server.
 
-    It names no proxies, and a process that ends by a fatal signal writes its Python stack.
+    It contains no proxies and makes a process that dies from a fatal signal write its Python stack.
     """
     kept = {name: value for name, value in base.items() if name not in _PROXIES}
     return {"PYTHONFAULTHANDLER": "1", **kept}
@@ -63,7 +63,7 @@ def worker_environment(
     result = started_from(base)
     result.update(_paddle(cluster, local_rank, extras))
     result.update(_torch(cluster, local_rank, extras))
-    # Two hosts that find each other by --ips must not be looked up by hostname again.
+    # Hosts that find each other by --ips must not be resolved by hostname again.
     interface = network.interface_of(cluster.here.host)
     if interface is not None:
         result.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -121,8 +121,8 @@ def _torch(cluster: Cluster, local_rank: int, extras: Extras) -> dict[str, str]:
         "ROLE_WORLD_SIZE": str(world),
         "MASTER_ADDR": cluster.master[0],
         "MASTER_PORT": str(cluster.master[1]),
-        # Frameworks that look whether torchrun started them find what they look for; that
-        # rank 0 hosts the store itself is said by the last line.
+        # Frameworks that check whether torchrun started them find its variables; the last
+        # line states that rank 0 hosts the store itself.
         "TORCHELASTIC_RUN_ID": extras.run_id,
         "TORCHELASTIC_RESTART_COUNT": str(extras.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(extras.max_restart),

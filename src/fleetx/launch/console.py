@@ -1,4 +1,4 @@
-"""How the launcher speaks: log lines in Fleet's format on stderr, blocks without a prefix.
+"""Console output of the launcher: log lines in Fleet's format on stderr, blocks without a prefix.
 
 The workers' own output goes to stdout (see `output.py`), so the two can be told apart.
 """
@@ -15,7 +15,7 @@ log = logging.getLogger("fleetx.launch")
 
 
 def set_up(level: int = logging.INFO) -> None:
-    """Send the launcher's log lines to stderr, once, whatever the root logger does."""
+    """Send the launcher's log lines to stderr exactly once, independent of the root logger."""
     log.setLevel(level)
     log.propagate = False
     if not log.handlers:
@@ -25,13 +25,13 @@ def set_up(level: int = logging.INFO) -> None:
 
 
 def width() -> int | None:
-    """Return the columns of the terminal that log lines go to; None if it is none."""
+    """Return the width of the terminal that log lines go to; None if they go elsewhere."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError):  # a file, a pipe, nothing at all
+    except (OSError, ValueError):  # a file, a pipe, or closed
         return None
 
 
 def block(text: str) -> None:
-    """Print lines as they are: tables, tracebacks."""
+    """Print text without a log prefix: tables, tracebacks."""
     print(text, file=sys.stderr, flush=True)

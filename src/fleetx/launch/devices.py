@@ -1,4 +1,4 @@
-"""Which GPUs this machine has and which worker gets which, without importing PyTorch.
+"""GPU detection and the assignment of GPUs to workers, without importing PyTorch.
 
 Workers see the chosen GPUs numbered from 0, so `cuda:LOCAL_RANK` and `FLAGS_selected_gpus`
 name the same card.
@@ -20,19 +20,19 @@ from fleetx.launch.errors import LaunchError
 
 @dataclass(frozen=True)
 class Devices:
-    """The workers of one machine: for each the devices it computes on."""
+    """The devices of each worker on one machine."""
 
     shares: tuple[tuple[str, ...], ...]
-    """Per worker the numbers of its devices, as the worker sees them."""
+    """Device indices per worker, as seen by the worker."""
     on_gpu: bool
     visible: str | None = None
-    """The CUDA_VISIBLE_DEVICES that makes those numbers true."""
+    """The CUDA_VISIBLE_DEVICES that makes those indices valid."""
     note: str | None = None
-    """What the user should hear about the choice."""
+    """A note for the user about the choice."""
 
 
 def choose(gpus: str | None, nproc: int | None, environment: Mapping[str, str]) -> Devices:
-    """Divide the GPUs that were asked for (default: all) among the workers."""
+    """Divide the requested GPUs (default: all) among the workers."""
     asked = _listed("--gpus", gpus) if gpus is not None else None
     if nproc is not None and nproc < 1:
         raise LaunchError(f"--nproc_per_node must be 1 or more, but it is {nproc}.")
@@ -44,7 +44,7 @@ def choose(gpus: str | None, nproc: int | None, environment: Mapping[str, str]) 
     if unknown:
         raise LaunchError(
             f"--gpus names GPU {', '.join(unknown)}, but this machine offers "
-            f"{', '.join(present)} (CUDA_VISIBLE_DEVICES counts)."
+            f"{', '.join(present)} (as limited by CUDA_VISIBLE_DEVICES)."
         )
     workers = len(chosen) if nproc is None else nproc
     if len(chosen) % workers:
@@ -66,7 +66,7 @@ def _on_cpu(asked: list[str] | None, nproc: int | None) -> Devices:
     if asked is None:
         return Devices(shares=tuple((str(i),) for i in range(workers)), on_gpu=False)
     return Devices(
-        # Scripts read FLAGS_selected_gpus as a number: it stays inside the given list.
+        # Scripts parse FLAGS_selected_gpus as a number, so it stays within the given list.
         shares=tuple((asked[i % len(asked)],) for i in range(workers)),
         on_gpu=False,
         note=f"This machine has no GPU for PyTorch: --gpus {','.join(asked)} starts "
@@ -77,14 +77,14 @@ def _on_cpu(asked: list[str] | None, nproc: int | None) -> Devices:
 def _listed(flag: str, text: str) -> list[str]:
     items = [item.strip() for item in text.split(",") if item.strip()]
     if not items or not all(item.isdecimal() for item in items):
-        raise LaunchError(f"{flag} must be numbers with commas between, as 0,1, not {text!r}.")
+        raise LaunchError(f"{flag} must be comma-separated numbers such as 0,1, not {text!r}.")
     if len(set(items)) < len(items):
         raise LaunchError(f"{flag} {text} names a GPU twice: each worker needs its own.")
     return items
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-    """List the GPUs PyTorch could use here, as CUDA_VISIBLE_DEVICES narrows them."""
+    """List the GPUs that PyTorch can use, restricted by CUDA_VISIBLE_DEVICES."""
     count = _gpu_count()
     if count == 0 or not _torch_has_gpu_support():
         return []
@@ -99,7 +99,7 @@ def _gpu_count(root: Path = Path("/")) -> int:
         found = len(list((root / folder).glob(pattern)))
         if found:
             return found
-    command = shutil.which("nvidia-smi")  # where the driver shows no files, as under WSL
+    command = shutil.which("nvidia-smi")  # for drivers without device files, as under WSL
     if command is None:
         return 0
     listed = subprocess.run([command, "-L"], capture_output=True, text=True)
@@ -107,9 +107,9 @@ def _gpu_count(root: Path = Path("/")) -> int:
 
 
 def _torch_has_gpu_support() -> bool:
-    """Read torch's version file: a build for CPUs sees no GPU, however many there are."""
+    """Check torch's version file: a CPU build sees no GPUs, even if the machine has some."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
-        return True  # workers may be no torch programs at all
+        return True  # workers need not use torch at all
     text = Path(os.path.dirname(spec.origin), "version.py").read_text(encoding="utf-8")
     return re.search(r"^(cuda|hip)\b[^=]*= *['\"]", text, flags=re.MULTILINE) is not None

@@ -1,8 +1,8 @@
-"""What ends a launch before or between its workers: one sentence and an exit code."""
+"""Errors that end a launch, each with one sentence and an exit code."""
 
 
 class LaunchError(Exception):
-    """A launch that cannot go on; its text is the one sentence the user reads."""
+    """An error that ends the launch; its text is the sentence shown to the user."""
 
     def __init__(self, sentence: str, code: int = 2) -> None:
         super().__init__(sentence)
@@ -10,7 +10,7 @@ class LaunchError(Exception):
 
 
 class StopRequest(Exception):
-    """Somebody asked for the end: Ctrl-C or a signal, known by its number."""
+    """A request to stop: Ctrl-C or a signal, identified by its number."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by signal {signum}")

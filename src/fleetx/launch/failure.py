@@ -1,8 +1,8 @@
-"""Why a job ended: the record that is shown on every machine, and how it is found out.
+"""Why a job ended: the record shown on every machine, and how the root cause is found.
 
-The first failing worker is the one the user wants to read about. The others usually follow within
-a moment because their connection to it broke, so among several the one that complains about
-something else than a connection, and fell silent first, is taken.
+The first failing worker is the one that matters to the user. Others usually fail a moment later
+because their connection to it broke. Of several failures, the root cause is therefore the one that
+is not a connection error and whose output stopped first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXCERPT_BYTES = 1 << 16
 _TRACEBACK_LINES = 30
 _PLAIN_LINES = 10
 _TRACEBACK = "Traceback (most recent call last):"
-# What torch, Gloo, NCCL and plain sockets say when the other side has gone.
+# Connection errors of torch, Gloo, NCCL and plain sockets when the peer is gone.
 _BROKEN_CONNECTION = re.compile(
     r"connection (was )?(closed|reset|refused|broken|lost)|broken pipe|remote process exited"
     r"|DistNetworkError|socket (has been )?(timeout|closed)|timed out waiting",
@@ -31,17 +31,17 @@ _BROKEN_CONNECTION = re.compile(
 
 @dataclass(frozen=True)
 class Failure:
-    """One reason to end a job."""
+    """A reason for ending a job."""
 
     kind: str
-    """exit: a worker ended badly; lost: a machine is gone; hang: no step; asked: a signal."""
+    """exit: a worker failed; lost: a machine is gone; hang: no step; asked: a signal."""
     host: str
     sentence: str
     code: int
     excerpt: str = ""
     log: str = ""
     when: float = 0.0
-    """The time of the worker's last output, to find the first of several."""
+    """The time of the worker's last output, which determines the first of several failures."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
@@ -53,7 +53,7 @@ class Failure:
         return cls(**record)
 
     def text(self) -> str:
-        """Return what the terminal shows."""
+        """Return the text shown on the terminal."""
         lines = [self.sentence]
         if self.excerpt:
             title = f"---- last lines of {self.log} "
@@ -64,26 +64,26 @@ class Failure:
 
 
 def first(failures: Iterable[Failure]) -> Failure:
-    """Choose the failure that the others followed from."""
+    """Return the failure that caused the others."""
     return min(failures, key=lambda f: (_is_consequence(f), f.when))
 
 
 def _is_consequence(failure: Failure) -> bool:
     if failure.kind != "exit":
         return False
-    # Before the stack of a fatal error stands what native code had to say.
+    # Messages of native code precede the stack of a fatal error.
     lines = failure.excerpt.partition(fault_dump.FATAL)[0].rstrip().splitlines()
     return bool(_BROKEN_CONNECTION.search("\n".join(_reason(lines))))
 
 
 def _reason(lines: list[str]) -> list[str]:
-    """Return the lines that say why: those of the exception, else the last ones."""
+    """Return the lines that give the reason: those of the exception, or else the last ones."""
     starts = [i for i, line in enumerate(lines) if _TRACEBACK in line]
     if not starts:
         return lines[-3:]
     block = lines[starts[-1] :]
     end = _exception_at(block)
-    # An exception's own text comes first; what is written while the process ends, later.
+    # The exception's own text comes first; output of the shutting-down process follows.
     return block[-3:] if end is None else block[end : end + 3]
 
 
@@ -104,7 +104,7 @@ def of_worker(
 
 
 def manner(returncode: int, out_of_memory: bool) -> str:
-    """Say how a process ended."""
+    """Describe how a process ended."""
     if returncode > 0:
         return f"it ended with exit code {returncode}"
     try:
@@ -120,11 +120,11 @@ def manner(returncode: int, out_of_memory: bool) -> str:
 
 
 def _meaning(signum: int) -> str:
-    """Return what usually sends a signal, as the end of a sentence; "" if that is open."""
+    """Return the usual cause of a signal, as the end of a sentence; "" if there is none."""
     match signum:
         case signal.SIGILL:
             return (
-                "an instruction that this CPU does not carry out (`fleetx info` shows the "
+                "an instruction that this CPU does not support (`fleetx info` shows the "
                 "instruction set that works here)"
             )
         case signal.SIGBUS:
@@ -132,17 +132,17 @@ def _meaning(signum: int) -> str:
         case signal.SIGSEGV:
             return "a crash in native code (an extension module or a library)"
         case signal.SIGABRT:
-            return "by native code that gave up (an uncaught C++ exception, a failed assertion)"
+            return "by native code that aborted (an uncaught C++ exception, a failed assertion)"
         case signal.SIGFPE:
             return "an arithmetic error in native code, such as an integer division by zero"
         case signal.SIGXCPU:
-            return "because its limit of CPU time was reached (ulimit -t)"
+            return "because its CPU time limit was reached (ulimit -t)"
         case _:
             return ""
 
 
 def _shared_memory(folder: str = "/dev/shm") -> str:
-    """Return the size of shared memory and what is used of it now."""
+    """Return the size of shared memory and its current usage."""
     try:
         found = os.statvfs(folder)
     except OSError as error:
@@ -152,9 +152,9 @@ def _shared_memory(folder: str = "/dev/shm") -> str:
 
 
 def excerpt(log: Path, offset: int = 0) -> str:
-    """Return the last traceback in a log, or its last lines where there is none.
+    """Return the last traceback in a log, or its last lines if there is none.
 
-    The stack that faulthandler writes at a fatal error follows what was written before it.
+    The stack that faulthandler writes on a fatal error follows the output before it.
     """
     try:
         with log.open("rb") as file:
@@ -179,7 +179,7 @@ def _last_words(lines: list[str]) -> str:
 
 
 def _stack(dump: str) -> str:
-    """Return the stack of the thread that a fatal error happened in, as a traceback."""
+    """Return the stack of the thread in which a fatal error occurred, as a traceback."""
     frames = fault_dump.current_thread(dump)
     lines = [line for frame in frames for line in fault_dump.lines_of(frame)]
     head = fault_dump.FATAL + dump.partition("\n")[0]
@@ -194,13 +194,13 @@ def _shortened(lines: list[str]) -> list[str]:
 
 
 def _whole_traceback(lines: list[str]) -> list[str]:
-    """Cut off what other threads or exit handlers wrote long after the exception."""
-    end = _exception_at(lines)  # its text may be longer than a line
+    """Drop what other threads or exit handlers wrote long after the exception."""
+    end = _exception_at(lines)  # its text may span several lines
     return lines if end is None else lines[: end + _PLAIN_LINES]
 
 
 def _exception_at(lines: list[str]) -> int | None:
-    """Return at which line of a traceback the exception itself stands; None if it is missing."""
+    """Return the line number of the exception in a traceback; None if it is missing."""
     prefix = lines[0].partition(_TRACEBACK)[0]  # torch puts "[rank1]: " before each line
     for index, line in enumerate(lines[1:], start=1):
         body = line.removeprefix(prefix)
@@ -210,13 +210,13 @@ def _exception_at(lines: list[str]) -> int | None:
 
 
 class MemoryKills:
-    """The kernel's count of processes it killed for want of memory."""
+    """The kernel's count of out-of-memory kills."""
 
     def __init__(self) -> None:
         self._before = _kill_counts()
 
     def happened(self) -> bool:
-        """Say whether the count has risen since this object was made."""
+        """Return whether the count has risen since this object was created."""
         now = _kill_counts()
         return any(count > self._before.get(file, count) for file, count in now.items())
 
@@ -227,7 +227,7 @@ def _kill_counts() -> dict[str, int]:
         try:
             text = Path(file).read_text(encoding="ascii")
         except (FileNotFoundError, PermissionError, NotADirectoryError):
-            continue  # another version of control groups, or one that is not shown to us
+            continue  # another cgroup version, or one hidden from this process
         found = re.search(r"^oom_kill (\d+)$", text, flags=re.MULTILINE)
         if found:
             counts[file] = int(found.group(1))

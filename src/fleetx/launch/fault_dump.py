@@ -1,7 +1,7 @@
-"""Reading what faulthandler writes: the Python stacks of a process, in the order of a traceback.
+"""Parser of faulthandler's output: the Python stacks of a process, in the order of a traceback.
 
-faulthandler begins with the innermost frame and has no lines of source; here the outermost comes
-first and the source is added, so that a stack reads as Python's tracebacks do.
+faulthandler starts with the innermost frame and omits the source; here the outermost frame comes
+first and the source is added, so that a stack reads like a Python traceback.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _THREAD = re.compile(r"^(?P<current>Current thread|Thread) .*$", flags=re.MULTIL
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)')
 
 Frame = tuple[str, int, str]
-"""A file, a line in it and the function."""
+"""A file, a line number and the function."""
 
 
 def threads(dump: str) -> list[list[Frame]]:
-    """Return the frames of every thread, outermost first, beginning with the main thread."""
-    return [frames for frames, _ in _parts(dump) if frames][::-1]  # it begins with the newest
+    """Return the frames of every thread, outermost first, starting with the main thread."""
+    return [frames for frames, _ in _parts(dump) if frames][::-1]  # newest first
 
 
 def current_thread(dump: str) -> list[Frame]:
-    """Return the frames of the thread in which a fatal error happened, outermost first."""
+    """Return the frames of the thread in which a fatal error occurred, outermost first."""
     return next((frames for frames, is_current in _parts(dump) if is_current), [])
 
 
@@ -50,7 +50,7 @@ def _frames(text: str) -> list[Frame]:
 
 
 def lines_of(frame: Frame) -> list[str]:
-    """Return a frame as a traceback shows it."""
+    """Return the lines of a frame in a traceback."""
     file, line, name = frame
     shown = [f'  File "{file}", line {line}, in {name}']
     source = linecache.getline(file, line).strip()

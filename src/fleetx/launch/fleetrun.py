@@ -1,7 +1,7 @@
-"""The command `fleetrun`: check everything, then start, watch and end the workers.
+"""The command `fleetrun`: validate everything, then start, monitor and stop the workers.
 
-What can be wrong in the command is said in one sentence before anything starts. PyTorch is not
-imported here: the workers do that, and the launcher must not make them wait.
+Errors in the command are reported in one sentence before anything starts. PyTorch is not imported
+here: the workers import it, and the launcher must not delay them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(
 ) -> int:
     """Run the command line `argv` (default: the process's own) and return its exit code.
 
-    `examine` returns what limit the CPU needs, given the environment of the workers.
+    `examine` returns the limit that the CPU needs, given the environment of the workers.
     """
     environment = dict(os.environ)
     try:
@@ -72,7 +72,7 @@ def main(
 
 
 def _state_folder(options: Options, stack: ExitStack) -> Path | None:
-    """Return where servers keep their state: beside the logs, as long as the job runs."""
+    """Return where servers keep their state: next to the logs, for the duration of the job."""
     servers = options.server_job
     if servers is None or (servers.max_restart == 0 and servers.state is None):
         return None
@@ -92,7 +92,7 @@ def _find_site(options: Options, environment: Mapping[str, str]) -> tuple[Site, 
 
 
 def _command(options: Options) -> list[str]:
-    """Return the command of a worker; {stacks} stands for the file of its stacks."""
+    """Return the command of a worker; {stacks} is a placeholder for the file of its stacks."""
     script = options.script
     if options.is_module:
         _check_module(script)
@@ -113,14 +113,14 @@ def _check_script(script: str) -> None:
     if path.is_file() or (path / "__main__.py").is_file():
         return
     if script.startswith("-"):
-        raise LaunchError(f"{script} stands where the script should: flags come before it.")
+        raise LaunchError(f"{script} is in the place of the script: flags come before the script.")
     if path.is_dir():
         raise LaunchError(f"{script!r} is a folder without a __main__.py: name a script in it.")
     raise LaunchError(f"There is no script {script!r} in {os.getcwd()}.")
 
 
 def _check_module(name: str) -> None:
-    # Only its first part: looking further would import it.
+    # Check only the first part: resolving the rest would import it.
     top = name.partition(".")[0]
     if PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:
         raise LaunchError(f"There is no module {name!r} to start with -m.")
@@ -143,7 +143,7 @@ def _greet(options: Options, devices: Devices) -> None:
 
 
 def _limit_cpu(environment: dict[str, str], verdict: cpu_isa.Verdict) -> None:
-    """Let workers and servers compute with instructions that work here, and say so."""
+    """Limit workers and servers to CPU instructions that work here, and log the limit."""
     match verdict.state:
         case cpu_isa.State.LIMITED:
             environment[cpu_isa.VARIABLE] = verdict.limit
@@ -158,14 +158,14 @@ def _open_link(
     rules = Rules(
         options.rdzv_timeout,
         options.hang_timeout,
-        # Processes of a server job are restarted one by one, where they run.
+        # Processes of a server job are restarted individually, in place.
         options.max_restart if options.server_job is None else 0,
         partial(new_keys, options.server_job) if options.server_job else None,
         keys,
     )
     if site.meeting is None:
         return Link(site, devices, rules)
-    # Only a job on several machines pays for loading this.
+    # Imported only for jobs on several machines.
     from fleetx.launch.meeting import ticket
     from fleetx.launch.member import Member
     from fleetx.launch.root import open_root

@@ -1,6 +1,6 @@
-"""The processes of this machine as one group: started together, watched, stopped together.
+"""The processes of this machine as one group: started, monitored and stopped together.
 
-A process that may be restarted is started again as soon as it is seen to have failed.
+A process with restarts left is started again as soon as its failure is detected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetx.launch.errors import LaunchError
 from fleetx.launch.processes import die_with_parent, end_all, reap_orphans
 from fleetx.runtime import heartbeat
 
-# A failing worker drags others down; they are given this long to show who was first.
+# A failing worker causes others to fail; wait this long to find out which one was first.
 _SETTLE = 0.3
 _LOOK_EVERY = 0.5
 _POLL = 0.05
@@ -28,7 +28,7 @@ _POLL = 0.05
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """One process to start."""
+    """A process to start."""
 
     rank: int
     command: Sequence[str]
@@ -36,15 +36,15 @@ class ProcessSpec:
     log: Path
     heartbeat: Path
     stacks: Path | None = None
-    """Where the process writes its stack on demand; None if it cannot."""
+    """Where the process writes its stack on demand; None if it does not support that."""
     role: str = "rank"
-    """What messages call it: rank, worker or server."""
+    """The process's kind in messages: rank, worker or server."""
     restarts: int = 0
-    """How often it is started again: a server that was killed, a worker that failed."""
+    """The maximum number of restarts: of a server that was killed, of a worker that failed."""
 
     @property
     def name(self) -> str:
-        """What messages call this process."""
+        """The name of this process in messages."""
         return f"{self.role} {self.rank}"
 
 
@@ -55,21 +55,21 @@ class Worker:
     spec: ProcessSpec
     process: subprocess.Popen[bytes]
     offset: int
-    """Where in its log this run begins."""
+    """The offset in its log at which this run begins."""
     restarted: int = 0
-    """How often it has been started again."""
+    """The number of restarts so far."""
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended, and badly."""
+        """Whether the process has ended with a failure."""
         return self.process.returncode not in (None, 0)
 
     @property
     def comes_back(self) -> bool:
-        """Whether it has failed in a way that a restart can mend, and may be restarted."""
+        """Whether the process failed in a way that a restart can fix, and has restarts left."""
         if not self.failed or self.restarted >= self.spec.restarts:
             return False
-        # A server that ends by an error of its own would only end so again.
+        # A server that failed with an error of its own would fail again.
         return self.process.returncode < 0 or self.spec.role != "server"
 
 
@@ -81,14 +81,14 @@ class Group:
         self._memory = failure.MemoryKills()
         self._failed_since: float | None = None
         self._stopping = False
-        # Typed input belongs to the first process that trains.
+        # Standard input goes to the first process that trains.
         self._reader = next((spec for spec in specs if spec.role != "server"), None)
         self.workers: list[Worker] = []
         for spec in specs:
             self.workers.append(_start(spec, takes_input=spec is self._reader))
 
     def poll(self) -> None:
-        """Look which processes have ended; start those again that may come back."""
+        """Check which processes have ended and restart those that may be restarted."""
         for worker in self.workers:
             worker.process.poll()
         reap_orphans(keep=[worker.process.pid for worker in self.workers])
@@ -117,21 +117,21 @@ class Group:
 
     @property
     def completed(self) -> bool:
-        """Whether all processes that train have ended well."""
+        """Whether all processes that train have succeeded."""
         return all(w.process.returncode == 0 for w in self.workers if w.spec.role != "server")
 
     @property
     def trains(self) -> bool:
-        """Whether there are processes that train on this machine."""
+        """Whether any process on this machine trains."""
         return self._reader is not None
 
     @property
     def has_servers(self) -> bool:
-        """Whether servers of this machine still run."""
+        """Whether servers on this machine are still running."""
         return any(w.spec.role == "server" and w.process.returncode is None for w in self.workers)
 
     def wait_for_servers(self, seconds: float, hurry: Callable[[], bool]) -> None:
-        """Let servers end by themselves for so long, now that the workers are done."""
+        """Wait up to `seconds` for the servers to exit, after the workers have finished."""
         self._stopping = True
         deadline = time.monotonic() + seconds
         while self.has_servers and not hurry() and time.monotonic() < deadline:
@@ -139,7 +139,7 @@ class Group:
             time.sleep(_POLL)
 
     def failure(self) -> failure.Failure | None:
-        """Return the first failure, once it is clear which one that was."""
+        """Return the first failure, once it is certain which one that was."""
         if self._failed_since is None or time.monotonic() < self._failed_since + _SETTLE:
             return None
         out_of_memory = self._memory.happened()
@@ -157,19 +157,19 @@ class Group:
         )
 
     def stop(self, signum: int, grace: float, hurry: Callable[[], bool]) -> None:
-        """End all processes and whatever they have started."""
+        """Stop all processes and their descendants."""
         self._stopping = True
         left = end_all(signum, grace, self.poll, hurry)
         if left:
             raise LaunchError(
-                f"These processes do not end, not even by SIGKILL: {', '.join(map(str, left))}.", 1
+                f"These processes survive even SIGKILL: {', '.join(map(str, left))}.", 1
             )
 
 
 def _start(spec: ProcessSpec, takes_input: bool) -> Worker:
     heartbeat.prepare(spec.heartbeat)
     with spec.log.open("ab") as file:
-        offset = file.tell()  # now: afterwards the worker's writes move it
+        offset = file.tell()  # read before the worker's writes move it
         try:
             process = subprocess.Popen(
                 spec.command,
@@ -186,7 +186,7 @@ def _start(spec: ProcessSpec, takes_input: bool) -> Worker:
 
 
 class Progress:
-    """Sees whether any worker makes steps or writes lines."""
+    """Monitor that checks whether any worker completes steps or writes output."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers

@@ -1,9 +1,9 @@
-"""Two processes for one launcher, so that ending either of them leaves nothing behind.
+"""Two processes per launcher, so that killing either of them leaves nothing behind.
 
-The process the user started only passes signals on and waits. Its child, the supervisor, starts
-and watches the workers. Killed with SIGKILL, the first takes the second with it (which then stops
-the workers in order), and the second's workers die with it; what workers had started is inherited
-by the survivor, which ends it.
+The process that the user started only forwards signals and waits. Its child, the supervisor,
+starts and monitors the workers. If the first is killed with SIGKILL, the second receives a signal
+and stops the workers in order; if the second is killed, its workers die with it. The surviving
+process inherits and ends what workers had started.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def run_guarded(supervise: Callable[[], int]) -> int:
-    """Run `supervise` in a child process and return its exit code when all is cleared away."""
+    """Run `supervise` in a child process and return its exit code once everything is cleaned up."""
     parent = os.getpid()
     become_subreaper()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Held back until both sides have their handlers.
+    # Signals are blocked until both processes have installed their handlers.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     child = os.fork()
     if child == 0:
@@ -37,12 +37,12 @@ def run_guarded(supervise: Callable[[], int]) -> int:
 def _be_supervisor(supervise: Callable[[], int], parent: int) -> None:
     code = 1
     try:
-        # Out of the terminal's foreground group: Ctrl-C arrives once, through the parent.
+        # Leave the terminal's foreground group: Ctrl-C arrives once, through the parent.
         os.setsid()
         become_subreaper()
         die_with_parent(parent, signal.SIGTERM)
         code = supervise()
-    except BaseException:  # reported here, because nothing of the caller may run in this process
+    except BaseException:  # reported here: the caller's code must not run in this process
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -59,7 +59,7 @@ def _wait(child: int) -> int:
 
     previous = {}
     for signum in STOP_SIGNALS:
-        if signal.getsignal(signum) != signal.SIG_IGN:  # nohup and `&` mean what they say
+        if signal.getsignal(signum) != signal.SIG_IGN:  # respect nohup and `&`
             previous[signum] = signal.signal(signum, forward)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     _, status = os.waitpid(child, 0)

@@ -1,4 +1,4 @@
-"""The heartbeat under the name that training loops call it by; see `fleetx.runtime.heartbeat`."""
+"""Alias of `fleetx.runtime.heartbeat` under the name that training loops use."""
 
 from fleetx.runtime.heartbeat import beat, collective
 

@@ -1,7 +1,7 @@
-"""Who takes part in a job: machines, their workers, and where they are reached.
+"""The layout of a job: its machines, their workers, and their addresses.
 
-`Site` is what one machine knows by itself, from its flags and environment; `Cluster` is the
-whole job, known on one machine at once and on several after they have met (`rendezvous.py`).
+`Site` is what one machine knows from its own flags and environment; `Cluster` is the whole job,
+known immediately on a single machine and after the rendezvous on several (`meeting.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fleetx.launch.devices import Devices
 from fleetx.launch.errors import LaunchError
 from fleetx.runtime import network
 
-# Fleet's first port when the machines must agree on ports without talking.
+# Fleet's first port if the machines must agree on ports without communicating.
 _FIRST_PORT = 6070
 _FIRST_CLOUD_PORT = 6170
-# PaddleCloud's variables; all four together mean that it started this process.
+# PaddleCloud's variables; if all four are set, it started this process.
 _CLOUD = ("PADDLE_TRAINERS", "POD_IP", "PADDLE_TRAINER_ID", "TRAINER_PORTS_NUM")
 
 
@@ -28,27 +28,27 @@ class Node:
     host: str
     endpoints: tuple[str, ...]
     devices: tuple[str, ...]
-    """Per worker its devices, with commas between."""
+    """The comma-separated devices of each worker."""
     servers: tuple[str, ...] = ()
     """The addresses of its parameter servers."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A whole job, as seen from the machine with number `this`."""
+    """A whole job, as seen from machine number `this`."""
 
     nodes: tuple[Node, ...]
     this: int
     master: tuple[str, int]
-    """Where the workers' process group meets: torch's MASTER_ADDR and MASTER_PORT."""
+    """The rendezvous of the workers' process group: torch's MASTER_ADDR and MASTER_PORT."""
     listed: tuple[str, ...] = ()
-    """All servers and workers in the order of the flags, where those name them."""
+    """All servers and workers in the order of the flags, if the flags list them."""
     keys: Mapping[str, str] | None = field(default=None, repr=False)
-    """The keys of a job with servers that other machines reach."""
+    """The keys of a job whose servers are reachable from other machines."""
 
     @property
     def here(self) -> Node:
-        """Return this machine's node."""
+        """Return the node of this machine."""
         return self.nodes[self.this]
 
     @property
@@ -69,7 +69,7 @@ class Cluster:
         return sum(len(other.endpoints) for other in self.nodes[:node])
 
     def ranks(self, node: int) -> str:
-        """Name a machine's ranks, or its servers and workers, for a message."""
+        """Return a machine's ranks, or its servers and workers, for a message."""
         if self.servers:
             here = self.nodes[node]
             return ", ".join(
@@ -82,30 +82,30 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Site:
-    """What this machine knows of the job before it has spoken to the others."""
+    """What this machine knows about the job before the rendezvous."""
 
     node_count: int
     node_rank: int
-    """This machine's number; -1 while the meeting is to give it one."""
+    """The index of this machine; -1 if the rendezvous assigns it."""
     host: str | None
-    """This machine's address; None when the connection to the others will show it."""
+    """The address of this machine; None if the connection to the others determines it."""
     hosts: tuple[str, ...] = ()
-    """The machines in order, where the flags name them."""
+    """The machines in order, if the flags list them."""
     endpoints: tuple[str, ...] = ()
-    """This machine's workers, where ports are fixed; otherwise free ports are taken."""
+    """The endpoints of this machine's workers if ports are fixed; otherwise free ports are used."""
     meeting: tuple[str, int] | None = None
-    """Where the machines meet; None on one machine."""
+    """The address of the rendezvous; None on a single machine."""
     started_port: int | None = None
     server_count: int = 0
-    """How many parameter servers this machine has."""
+    """The number of parameter servers on this machine."""
     servers: tuple[str, ...] = ()
-    """Their addresses, where ports are fixed."""
+    """Their addresses, if ports are fixed."""
     listed: tuple[str, ...] = ()
-    """All servers and workers in the order of the flags, where those name them."""
+    """All servers and workers in the order of the flags, if the flags list them."""
 
 
 def find_site(options: Options, devices: Devices, environment: Mapping[str, str]) -> Site:
-    """Work out from flags and environment which machine of which job this is."""
+    """Determine from flags and environment which machine of which job this is."""
     workers = len(devices.shares)
     cloud = all(environment.get(name) for name in _CLOUD)
     if options.use_paddlecloud and environment.get("PADDLE_TRAINERS_NUM") != "1" and not cloud:
@@ -140,7 +140,7 @@ def _hosts(text: str) -> list[str]:
 
 
 def host_of_list(hosts: list[str], named: str | None, flag: str = "--ips") -> str:
-    """Find this machine in the list of a flag; an explicit --host or POD_IP decides."""
+    """Find this machine in the list of a flag; an explicit --host or POD_IP takes precedence."""
     listed = ",".join(hosts)
     if named is not None:
         if named not in hosts:
@@ -155,8 +155,7 @@ def host_of_list(hosts: list[str], named: str | None, flag: str = "--ips") -> st
         )
     if len(local) > 1:
         raise LaunchError(
-            f"More than one of {flag} is this machine ({', '.join(local)}): say which one this "
-            "fleetrun is with --host."
+            f"More than one of {flag} is this machine ({', '.join(local)}): select one with --host."
         )
     return local[0]
 
@@ -178,14 +177,14 @@ def _site_of_list(hosts: list[str], rank: int, workers: int, port: int) -> Site:
         hosts=tuple(hosts),
         endpoints=endpoints,
         # The first worker's port: fixed, known to all, and open between the machines anyway.
-        # Nobody listens there any more when the workers start.
+        # The rendezvous no longer listens on it when the workers start.
         meeting=(hosts[0], port),
         started_port=port,
     )
 
 
 def endpoints_from(host: str, port: int, workers: int) -> tuple[str, ...]:
-    """Return the addresses of processes at consecutive ports, which must be free."""
+    """Return the addresses of processes on consecutive ports, which must be free."""
     if port + workers - 1 > 65535:
         raise LaunchError(f"--started_port {port} leaves no room for {workers} workers' ports.")
     busy = [p for p in range(port, port + workers) if network.port_in_use(host, p)]
@@ -216,7 +215,7 @@ def _cloud_number(variable: str, text: str) -> int:
 
 
 def _listed_site(hosts: list[str], host: str, workers: int, listed: str) -> Site:
-    """Return the site whose workers have the addresses that PaddleCloud lists for all machines."""
+    """Return the site whose workers use the addresses that PaddleCloud lists for all machines."""
     variable = "DISTRIBUTED_TRAINER_ENDPOINTS"
     endpoints: dict[str, list[str]] = {name: [] for name in hosts}
     for endpoint in (part.strip() for part in listed.split(",")):
@@ -225,7 +224,7 @@ def _listed_site(hosts: list[str], host: str, workers: int, listed: str) -> Site
         except ValueError as error:
             raise LaunchError(f"{variable}: {error}.") from None
         if owner not in endpoints:
-            raise LaunchError(f"{variable} lists {endpoint}, which is none of PADDLE_TRAINERS.")
+            raise LaunchError(f"{variable} lists {endpoint}, which is not one of PADDLE_TRAINERS.")
         endpoints[owner].append(endpoint)
     few = [name for name in hosts if len(endpoints[name]) < workers]
     if few:
@@ -233,7 +232,7 @@ def _listed_site(hosts: list[str], host: str, workers: int, listed: str) -> Site
             f"{variable} lists {len(endpoints[few[0]])} endpoints of {few[0]}, but every machine "
             f"starts {workers} workers: start fewer, or list more."
         )
-    # As many as there are workers; PaddleCloud reserves as many as there could be.
+    # Use one endpoint per worker; PaddleCloud reserves the maximum number.
     mine = endpoints[host][:workers]
     busy = [e for e in mine if network.port_in_use(*network.split_endpoint(e))]
     if busy:
@@ -293,7 +292,7 @@ def _single_site(options: Options, ip: str, workers: int) -> Site:
 
 
 def own_node(site: Site, host: str, devices: Devices) -> Node:
-    """Complete this machine's node once its address is known: free ports where none are fixed."""
+    """Complete this machine's node once its address is known; use free ports if none are fixed."""
     workers = 0 if site.endpoints else len(devices.shares)
     servers = 0 if site.servers else site.server_count
     if site.started_port:
@@ -319,6 +318,6 @@ def alone(site: Site, devices: Devices) -> Cluster:
 
 
 def master_port(host: str, node: Node) -> int:
-    """Return a free port of `host` that none of the node's processes will have."""
+    """Return a free port of `host` that none of the node's processes uses."""
     taken = {network.split_endpoint(endpoint)[1] for endpoint in (*node.endpoints, *node.servers)}
     return next(p for p in network.free_ports(len(taken) + 1, host) if p not in taken)

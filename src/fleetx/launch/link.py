@@ -1,7 +1,7 @@
-"""What a supervisor knows of the other machines: `Link`, here for a job on one machine only.
+"""The supervisor's link to the other machines: `Link`, here for a job on a single machine.
 
-The supervisor reports what happens to its own workers and asks for the verdict on the whole job.
-`Root` and `Member` (rendezvous) give the same answers for several machines.
+The supervisor reports the state of its own workers and polls for the verdict on the whole job.
+`Root` and `Member` (rendezvous) implement the same interface for several machines.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from fleetx.launch.devices import Devices
 from fleetx.launch.failure import Failure
 from fleetx.launch.layout import Cluster, Site, alone
 
-# Ends a wait with StopRequest when somebody asked for the end.
+# Interrupts a wait with StopRequest if a stop was requested.
 Check = Callable[[], None]
-# Makes the keys of a job whose servers have these addresses; None if it needs none.
+# Creates the keys of a job whose servers have these addresses; None if it needs none.
 MakeKeys = Callable[[Iterable[str]], Mapping[str, str] | None]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How an attempt ended: the failure, and whether the workers are started again."""
+    """How an attempt ended: the failure, and whether the workers are restarted."""
 
     failure: Failure
     again: bool = False
@@ -29,28 +29,28 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Rules:
-    """When to give up and when to try again."""
+    """The rules for giving up and for restarting."""
 
     rdzv_timeout: float = 300.0
     hang_timeout: float | None = None
     max_restart: int = 0
     make_keys: MakeKeys | None = None
-    """Makes the keys of a server job when its servers are known."""
+    """Creates the keys of a server job once its servers are known."""
     own_keys: Mapping[str, str] | None = field(default=None, repr=False)
-    """Keys that this machine has from a file."""
+    """Keys that this machine has read from a file."""
 
     def keys(self, servers: Iterable[str]) -> Mapping[str, str] | None:
-        """Return the keys of a job with these servers, None if it has none."""
+        """Return the keys of a job with these servers; None if it has none."""
         if self.own_keys is not None or self.make_keys is None:
             return self.own_keys
         return self.make_keys(servers)
 
     def allows_restart(self, failure: Failure, attempt: int) -> bool:
-        """Say whether attempt number `attempt`, which failed, is followed by another."""
+        """Return whether the failed attempt number `attempt` is followed by another."""
         return attempt < self.max_restart and failure.kind in ("exit", "hang")
 
     def hang(self, idle: float, host: str) -> Failure | None:
-        """Return the failure when nobody has made a step for too long."""
+        """Return a failure if no worker has made a step for too long."""
         if self.hang_timeout is None or idle < self.hang_timeout:
             return None
         sentence = (
@@ -61,7 +61,7 @@ class Rules:
 
 
 class Link:
-    """The link of a job that has one machine."""
+    """The link of a job on a single machine."""
 
     def __init__(self, site: Site, devices: Devices, rules: Rules) -> None:
         self.site = site
@@ -69,26 +69,26 @@ class Link:
         self.rules = rules
         self.attempt = 0
         self.finished = False
-        """Whether the whole job is done."""
+        """Whether the whole job has finished."""
         self._failures: list[Failure] = []
 
     def meet(self, attempt: int, check: Check) -> Cluster:
-        """Wait until all machines are there for this attempt, and return the job."""
+        """Wait until all machines have joined this attempt, and return the cluster."""
         self.attempt = attempt
         self._failures.clear()
         cluster = alone(self.site, self.devices)
         return replace(cluster, keys=self.rules.keys(cluster.servers))
 
     def report(self, failure: Failure) -> None:
-        """Tell everybody what happened here."""
+        """Report a failure on this machine to all machines."""
         self._failures.append(failure)
 
     def complete(self) -> None:
-        """Say that all workers of this machine ended well."""
+        """Report that all workers of this machine have succeeded."""
         self.finished = True
 
     def poll(self, idle: float) -> Verdict | None:
-        """Return the verdict, if the job is to stop; `idle`: seconds since the last step here."""
+        """Return the verdict if the job must stop; `idle`: seconds since the last step here."""
         if not self._failures:
             hang = self.rules.hang(idle, self.site.host or "")
             if hang is None:
@@ -98,8 +98,8 @@ class Link:
         return Verdict(failure, self.rules.allows_restart(failure, self.attempt))
 
     def share_stacks(self, text: str) -> list[str]:
-        """Give the stacks of this machine's ranks to the first machine; return the others'."""
+        """Send the stacks of this machine's ranks to the first machine; return the others'."""
         return []
 
     def close(self) -> None:
-        """End the link."""
+        """Close the link."""

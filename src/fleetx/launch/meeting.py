@@ -1,7 +1,7 @@
-"""What the launchers of several machines have in common when they meet.
+"""The common parts of the rendezvous of several machines' launchers.
 
-All must want the same job: the ticket says what has to agree. Everybody hears a heartbeat from
-the first machine and sends one to it; a machine that is silent for `LOST_AFTER` seconds is lost.
+All machines must request the same job: the ticket holds what has to match. The first machine
+exchanges heartbeats with every other; one that is silent for `LOST_AFTER` seconds is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ticket = dict[str, Any]
 
 
 def ticket(options: Options, site: Site, workers: int) -> Ticket:
-    """Return what all machines of the job must agree on, by the name a message gives it."""
+    """Return what all machines of the job must agree on, keyed by its name in messages."""
     script = Path(options.script)
     content = hashlib.sha256(script.read_bytes()).hexdigest()[:12] if script.is_file() else ""
     return {
@@ -51,8 +51,8 @@ def _processes(site: Site, workers: int) -> Ticket:
 
 
 def difference(own: Ticket, own_host: str, other: Ticket, other_host: str) -> str | None:
-    """Say in one sentence in what two tickets differ; None if they agree."""
-    # A list of another length already says it; its consequences need not be listed too.
+    """Describe in one sentence how two tickets differ; return None if they match."""
+    # A list of a different length is reason enough; its consequences need not be listed.
     parts = [
         f"{name} {own.get(name)!r} on {own_host} and {other.get(name)!r} on {other_host}"
         for name in own
@@ -80,7 +80,7 @@ def node_from_json(record: dict[str, Any]) -> Node:
 
 
 def cluster_from_json(record: dict[str, Any], listed: tuple[str, ...]) -> Cluster:
-    """Read the cluster of a start message; `listed` is the order that the flags give."""
+    """Read the cluster of a start message; `listed` is the order given by the flags."""
     nodes = tuple(node_from_json(node) for node in record["nodes"])
     host, port = record["master"]
     return Cluster(
@@ -94,7 +94,7 @@ def cluster_from_json(record: dict[str, Any], listed: tuple[str, ...]) -> Cluste
 
 @dataclass
 class Notices:
-    """Prints what is waited for: after a first moment, then only when it has changed."""
+    """Printer of what the rendezvous waits for: after an initial delay, then on changes only."""
 
     _QUIET = 1.0
     _BETWEEN = 3.0
@@ -104,7 +104,7 @@ class Notices:
         self._last = ""
 
     def say(self, text: str) -> None:
-        """Print the text unless it was printed before or another one was just printed."""
+        """Print the text unless it was printed before or another was printed a moment ago."""
         if text != self._last and time.monotonic() >= self._next:
             log.info(text)
             self._last = text
@@ -112,14 +112,14 @@ class Notices:
 
 
 class Pace:
-    """Says when a heartbeat is due, and notices when this process itself stood still."""
+    """Timer that schedules heartbeats and detects when this process itself was suspended."""
 
     def __init__(self) -> None:
         self._sent = 0.0
         self._seen = time.monotonic()
 
     def due(self) -> bool:
-        """Say, about once per `BEAT_EVERY` seconds, that a heartbeat is to be sent."""
+        """Return True about once per `BEAT_EVERY` seconds, when a heartbeat is due."""
         now = time.monotonic()
         if now - self._sent < BEAT_EVERY:
             return False
@@ -127,9 +127,9 @@ class Pace:
         return True
 
     def pause(self) -> float:
-        """Return how long this process stood still since the last call (0 if it did not).
+        """Return how long this process was suspended since the last call (0 if it was not).
 
-        A stopped or sleeping machine must not take its own silence for everybody else's.
+        A machine that was suspended must not mistake its own silence for that of the others.
         """
         now = time.monotonic()
         gap, self._seen = now - self._seen, now

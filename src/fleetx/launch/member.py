@@ -1,4 +1,4 @@
-"""Every other machine's side of a job on several machines: it comes, does as told, and reports."""
+"""A job on several machines, as run by every machine but the first: join, obey, report."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Member(Link):
         self._notices = Notices()
         self._last_error = "no answer"
 
-    # ---- meeting
+    # ---- rendezvous
 
     def meet(self, attempt: int, check: Check) -> Cluster:
-        """Go where the machines meet and wait for the start."""
+        """Join the rendezvous and wait for the start message."""
         self.attempt = attempt
         self._verdict = None
         if attempt > 0:
@@ -52,7 +52,7 @@ class Member(Link):
         while True:
             if self._line is None or self._line.closed:
                 if attempt > 0:
-                    raise LaunchError("The restart failed: the first machine went away.", 1)
+                    raise LaunchError("The restart failed: the first machine disconnected.", 1)
                 self._connect(deadline, check)
             check()
             cluster = self._listen_for_start()
@@ -62,14 +62,14 @@ class Member(Link):
             self._beat(0.0)
 
     def _connect(self, deadline: float, check: Check) -> None:
-        """Try until the first machine answers."""
+        """Retry until the first machine answers."""
         while True:
             check()
             if time.monotonic() >= deadline:
                 raise LaunchError(self._never_reached(), 1)
             address = network.resolve(self._meeting[0])
             if address is None:
-                self._last_error = "the name has no address"
+                self._last_error = "the name cannot be resolved"
             else:
                 try:
                     connection = socket.create_connection((address, self._meeting[1]), _TRY)
@@ -102,7 +102,7 @@ class Member(Link):
         return (
             f"The first machine was not reached at {self._where()} in "
             f"{self.rules.rdzv_timeout:g} s (--rdzv_timeout; last try: {self._last_error}). "
-            "Likely reasons: fleetrun is not running there, or ended with an error; a wrong ip in "
+            "Likely reasons: fleetrun is not running there, or failed; a wrong ip in "
             "the flags; a firewall or a proxy in between; another --started_port or --master there."
         )
 
@@ -114,7 +114,7 @@ class Member(Link):
                 raise LaunchError(message["text"], 1)
             if message["type"] == "start":
                 cluster = cluster_from_json(message, self.site.listed)
-                # A file of keys on every machine makes them known without sending them.
+                # If every machine has the key file, keys are known without being sent.
                 own = self.rules.own_keys
                 return cluster if own is None else replace(cluster, keys=own)
             if message.get("missing"):
@@ -126,15 +126,15 @@ class Member(Link):
     # ---- while the workers run
 
     def report(self, failure: Failure) -> None:
-        """Tell the first machine what happened here."""
+        """Report a failure on this machine to the first machine."""
         self._send({"type": "failed", "failure": failure.to_json()})
 
     def complete(self) -> None:
-        """Say that this machine's workers ended well."""
+        """Report that this machine's workers have succeeded."""
         self._send({"type": "done"})
 
     def poll(self, idle: float) -> Verdict | None:
-        """Hear the first machine."""
+        """Process messages from the first machine."""
         assert self._line is not None
         self._line.last_heard += self._pace.pause()
         for message in self._line.pump():
@@ -153,7 +153,7 @@ class Member(Link):
         assert self._cluster is not None
         silent = time.monotonic() - self._line.last_heard
         if self._line.closed:
-            how = "its fleetrun ended without a word (killed, or the machine restarted)"
+            how = "its fleetrun disappeared (killed, or the machine restarted)"
         elif silent > LOST_AFTER:
             how = f"silent for {silent:.0f} s: the network is cut or the machine is down"
         else:
@@ -175,7 +175,7 @@ class Member(Link):
         return []
 
     def close(self) -> None:
-        """Send the last words and close the connection."""
+        """Flush pending messages and close the connection."""
         if self._line is not None and not self._line.closed:
             self._line.flush()
             self._line.close()

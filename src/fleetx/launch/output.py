@@ -1,8 +1,7 @@
-"""The workers' output: it goes to files first, and from there to the terminal.
+"""The workers' output: written to log files first, and copied from there to the terminal.
 
-A worker writes straight into its own log, so nothing is lost whatever happens to the launcher.
-A thread copies the logs to stdout as they grow: a terminal that stands still must not stop the
-launcher from watching.
+A worker writes directly to its own log, so nothing is lost if the launcher dies. A thread copies
+the logs to stdout as they grow: a blocked terminal must not stop the launcher from monitoring.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 class Follower:
-    """Copies what is added to log files to a descriptor, line by line where lines get a prefix."""
+    """Thread that copies growing log files to a descriptor, by whole lines if they get a prefix."""
 
     def __init__(self, sources: Sequence[tuple[Path, int, str]], target: int = 1) -> None:
         """Follow (file, offset to start at, prefix) for each source."""
@@ -25,19 +24,19 @@ class Follower:
         self._target = target
         self._ending = threading.Event()
         self.broken = threading.Event()
-        """Set when the reader of the output is gone."""
+        """Set when the reader of the output has closed it."""
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
 
     def finish(self, patience: float = 5.0) -> None:
-        """Copy what is left and stop; give up on a terminal that stands still."""
+        """Copy what is left and stop; give up if the terminal is blocked."""
         self._ending.set()
         self._thread.join(patience)
 
     def _run(self) -> None:
         try:
             while True:
-                ending = self._ending.wait(_POLL)  # asked before reading: nothing is added later
+                ending = self._ending.wait(_POLL)  # checked before reading, so nothing is missed
                 for source in self._sources:
                     self._write(source.read(at_end=ending))
                 if ending:
@@ -55,7 +54,7 @@ class Follower:
 
 
 class _Source:
-    """One log file, read from where the last read stopped."""
+    """A log file, read from where the last read stopped."""
 
     def __init__(self, path: Path, offset: int, prefix: str) -> None:
         self._file = path.open("rb", buffering=0)
@@ -71,7 +70,7 @@ class _Source:
         if not self._prefix:
             return data
         lines = data.splitlines(keepends=True)
-        # Lines of different workers must not mix: an unfinished one waits for its end.
+        # Lines of different workers must not mix: hold back an incomplete line.
         self._rest = b""
         if lines and not lines[-1].endswith((b"\n", b"\r")):
             if at_end:

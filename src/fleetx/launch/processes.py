@@ -1,7 +1,7 @@
-"""Process trees: who descends from this process, and how to end all of them for certain.
+"""Process trees: find the descendants of this process and end all of them reliably.
 
-Linux tells everything through /proc and prctl. A process that is a *subreaper* inherits the
-orphans among its descendants, so that nothing a worker starts can escape by losing its parent.
+Linux provides this through /proc and prctl. A process that is a *subreaper* adopts its orphaned
+descendants, so no process started by a worker can escape by losing its parent.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _libc = ctypes.CDLL(None, use_errno=True)  # loaded here: a forked child must no
 
 
 def become_subreaper() -> None:
-    """Let orphaned descendants become children of this process."""
+    """Make this process adopt its orphaned descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
     """Send `signum` to this process when the thread of `parent` that started it ends."""
     _prctl(_PR_SET_PDEATHSIG, signum)
-    if os.getppid() != parent:  # it ended before the call
+    if os.getppid() != parent:  # the parent ended before the call
         os.kill(os.getpid(), signum)
 
 
@@ -55,10 +55,10 @@ def descendants() -> list[int]:
 
 
 def _living_parent(pid: int) -> int | None:
-    """Return the parent of a process, None for one that has ended or is a zombie."""
+    """Return the parent of a process; None if the process has ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name in parentheses may hold anything, so the fields are counted after it.
+            # The name in parentheses may contain anything, so fields are counted after it.
             state, parent = file.read().rpartition(b")")[2].split()[:2]
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -73,15 +73,15 @@ def end_all(
 ) -> list[int]:
     """Signal every descendant, wait up to `grace` seconds, kill the rest; return what remains.
 
-    `reap` takes the exit codes of ended children; `hurry` cuts the grace short. Only processes
-    in an uninterruptible system call can remain.
+    `reap` collects the exit codes of ended children; `hurry` cuts the grace period short. Only
+    processes in an uninterruptible system call can remain.
     """
     _signal(descendants(), signum)
     _wait_until_gone(time.monotonic() + grace, reap, hurry)
-    deadline = time.monotonic() + 30  # on a loaded machine even a kill takes its time
+    deadline = time.monotonic() + 30  # on a loaded machine even SIGKILL takes time
     left = descendants()
     while left and time.monotonic() < deadline:
-        _signal(left, signal.SIGKILL)  # again and again: one of them may just have forked
+        _signal(left, signal.SIGKILL)  # repeated: one of them may just have forked
         _wait_until_gone(time.monotonic() + _POLL, reap)
         left = descendants()
     reap()
@@ -90,7 +90,7 @@ def end_all(
 
 def _signal(pids: list[int], signum: int) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # it ended by itself
+        with contextlib.suppress(ProcessLookupError):  # it has already ended
             os.kill(pid, signum)
 
 
@@ -105,7 +105,7 @@ def _wait_until_gone(
 
 
 def reap_orphans(keep: Collection[int] = ()) -> None:
-    """Take the exit codes of ended children, except of those in `keep`, so no zombies stay."""
+    """Reap ended children, except those in `keep`, so that no zombies remain."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -1,8 +1,8 @@
-"""The first machine's side of a job on several machines: it gathers, starts and decides.
+"""The first machine's side of a job on several machines: rendezvous, start and verdict.
 
-It listens where the flags say, until every machine has come and wants the same job; then it
-tells all of them the whole cluster. While the workers run it collects failures and heartbeats,
-chooses the failure that came first, and tells everybody.
+It listens at the address from the flags until every machine has joined with the same job, then
+sends the whole cluster to all of them. While the workers run it collects failures and heartbeats,
+determines which failure came first, and notifies every machine.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from fleetx.launch.meeting import (
 from fleetx.launch.wire import Line, Message
 from fleetx.runtime import network
 
-# Failures of other machines arrive a moment after the first; all are heard before deciding.
+# Failures of other machines arrive a moment after the first; collect all before deciding.
 _HEARING = 0.5
-# After machines turn out to want different jobs, the late ones still get to hear it.
+# After a mismatch of jobs is found, machines that join late are still notified.
 _LATECOMERS = 3.0
 
 
 @dataclass
 class _Member:
-    """Another machine, as the first one sees it."""
+    """Another machine, as seen by the first one."""
 
     line: Line
     node: Node
@@ -72,15 +72,15 @@ class Root(Link):
     def _listen(self) -> socket.socket:
         assert self.site.meeting is not None
         host, port = self.site.meeting
-        # A name that is not known yet (Kubernetes publishes them late) is awaited in meet().
+        # A name that does not resolve yet (Kubernetes publishes them late) is awaited in meet().
         listener = network.listen(host if network.resolve(host) else "", port)
         listener.setblocking(False)
         return listener
 
-    # ---- meeting
+    # ---- rendezvous
 
     def meet(self, attempt: int, check: Check) -> Cluster:
-        """Wait for all machines, then tell each of them the cluster."""
+        """Wait for all machines, then send the cluster to each of them."""
         self.attempt = attempt
         self._failures.clear()
         self._decide_at, self._done_here, self._told_to_stop = None, False, False
@@ -104,7 +104,7 @@ class Root(Link):
             notices.say(f"Waiting at {self._where()} for {missing}.")
             if time.monotonic() >= deadline:
                 if self._problem is None:
-                    self._problem = self._nobody_came(missing)
+                    self._problem = self._timed_out(missing)
                 self._refuse()
             self._beat(missing)
             select.select([self._listener, *(self._sockets())], [], [], 0.1)
@@ -122,13 +122,15 @@ class Root(Link):
         return [line.socket for line in lines if not line.closed]
 
     def _own_host(self, deadline: float, check: Check) -> str:
-        """Return the address the others reach this machine at."""
+        """Return the address at which other machines reach this one."""
         assert self.site.meeting is not None
         host = self.site.host or network.resolve(self.site.meeting[0])
         while host is None:
             check()
             if time.monotonic() >= deadline:
-                raise LaunchError(f"The name {self.site.meeting[0]} of --master has no address.", 1)
+                raise LaunchError(
+                    f"The name {self.site.meeting[0]} of --master cannot be resolved.", 1
+                )
             select.select([], [], [], 0.5)
             host = network.resolve(self.site.meeting[0])
         return host
@@ -146,14 +148,16 @@ class Root(Link):
                     try:
                         self._admit(stranger, message)
                     except (KeyError, TypeError) as error:
-                        log.warning("%s sent no proper join: %r", stranger.peer_address, error)
+                        log.warning(
+                            "%s sent an invalid join message: %r", stranger.peer_address, error
+                        )
                         stranger.close()
             if stranger.closed and stranger in self._strangers:
                 self._strangers.remove(stranger)
         for member in list(self._members):
             member.line.pump()
-            if member.line.closed:  # it may come again until the deadline
-                log.warning("%s came and went away again.", member.node.host)
+            if member.line.closed:  # it may rejoin until the deadline
+                log.warning("%s joined and disconnected again.", member.node.host)
                 self._members.remove(member)
 
     def _admit(self, line: Line, message: Message) -> None:
@@ -172,7 +176,7 @@ class Root(Link):
             line.flush()
             line.close()
             return
-        log.debug("%s has come.", node.host)
+        log.debug("%s has joined.", node.host)
         self._members.append(_Member(line, node, rank))
 
     def _missing(self) -> str:
@@ -180,8 +184,8 @@ class Root(Link):
             here = {member.node.host for member in self._members} | {self.site.hosts[0]}
             return ", ".join(self._endpoints_of(h) for h in self.site.hosts if h not in here)
         count = self.site.node_count - 1 - len(self._members)
-        came = ", ".join(member.node.host for member in self._members) or "nobody"
-        return f"{count} of {self.site.node_count} machines (so far came: {came})"
+        came = ", ".join(member.node.host for member in self._members) or "none"
+        return f"{count} of {self.site.node_count} machines (joined so far: {came})"
 
     def _endpoints_of(self, host: str) -> str:
         if self.site.started_port is None:
@@ -193,16 +197,16 @@ class Root(Link):
         assert self.site.meeting is not None
         return network.join_endpoint(*self.site.meeting)
 
-    def _nobody_came(self, missing: str) -> str:
+    def _timed_out(self, missing: str) -> str:
         return (
-            f"After {self.rules.rdzv_timeout:g} s (--rdzv_timeout) these never came: {missing}. "
-            "Likely reasons: fleetrun is not running there, or ended with an error; a wrong ip "
+            f"After {self.rules.rdzv_timeout:g} s (--rdzv_timeout) these machines did not join: "
+            f"{missing}. Likely reasons: fleetrun is not running there, or failed; a wrong ip "
             f"in the flags; a firewall or a proxy that keeps them from {self._where()}; another "
             "number of machines, or another --started_port or --master, in their flags."
         )
 
     def _refuse(self) -> None:
-        """End the meeting for everybody, with the same sentence."""
+        """Abort the rendezvous on all machines with the same message."""
         assert self._problem is not None
         for line in [*self._strangers, *(member.line for member in self._members)]:
             line.send({"type": "refuse", "text": self._problem})
@@ -214,18 +218,18 @@ class Root(Link):
             check()
             verdict = self.poll(0.0)
             if verdict is not None or time.monotonic() >= deadline:
-                reason = verdict.failure.sentence if verdict else "Not every machine came back."
+                reason = verdict.failure.sentence if verdict else "Not every machine rejoined."
                 raise LaunchError(f"The restart failed: {reason}", 1)
             select.select(self._sockets(), [], [], 0.1)
 
     def _start(self) -> Cluster:
-        """Number the machines, choose the workers' meeting point, and send both to all."""
+        """Number the machines, choose the workers' rendezvous address, and send both to all."""
         assert self._cluster is not None
         self._number()
         ordered = sorted(self._members, key=lambda member: member.rank)
         own = self._cluster.nodes[0]
         assert self.site.meeting is not None
-        # By the name the flags use: what reaches the meeting reaches the process group.
+        # Use the name from the flags: if it reaches this machine, it reaches the process group.
         master = (self.site.meeting[0], master_port(own.host, own))
         nodes = (own, *(member.node for member in ordered))
         cluster = Cluster(nodes=nodes, this=0, master=master, listed=self.site.listed)
@@ -246,13 +250,13 @@ class Root(Link):
         return self._cluster
 
     def _keys_for(self, node: Node, keys: Mapping[str, str] | None) -> dict[str, str] | None:
-        """Return what a machine is to know: without servers there, not the servers' secret."""
+        """Return the keys for a machine: without servers there, the servers' secret is left out."""
         if keys is None or self.rules.own_keys is not None:
             return None
         return {**keys} if node.servers else {**keys, "server_secret": ""}
 
     def _number(self) -> None:
-        """Give the machines without a number the free ones, in the order they came."""
+        """Assign free indices to machines without one, in the order in which they joined."""
         taken = {member.rank for member in self._members} | {0}
         free = iter(rank for rank in range(self.site.node_count) if rank not in taken)
         for member in self._members:
@@ -262,17 +266,17 @@ class Root(Link):
     # ---- while the workers run
 
     def report(self, failure: Failure) -> None:
-        """Remember what happened here; a signal ends the job at once."""
+        """Record a failure on this machine; a signal ends the job at once."""
         super().report(failure)
         if failure.kind == "asked":
             self._tell_to_stop(Verdict(failure))
 
     def complete(self) -> None:
-        """Say that this machine's workers ended well."""
+        """Record that this machine's workers have succeeded."""
         self._done_here = True
 
     def poll(self, idle: float) -> Verdict | None:
-        """Hear everybody, and decide."""
+        """Process messages from all machines and return the verdict, if there is one."""
         pause = self._pace.pause()
         for member in self._members:
             member.line.last_heard += pause
@@ -293,7 +297,7 @@ class Root(Link):
 
     def _hear(self, member: _Member, message: dict[str, Any]) -> None:
         if message["attempt"] < self.attempt and message["type"] != "ready":
-            return  # late news of an attempt that is over
+            return  # a late message of an earlier attempt
         match message["type"]:
             case "alive":
                 member.idle = message["idle"]
@@ -311,7 +315,7 @@ class Root(Link):
         if self._told_to_stop or self.finished or self._failures:
             return
         if member.line.closed:
-            how = "its fleetrun ended without a word (killed, or the machine restarted)"
+            how = "its fleetrun disappeared (killed, or the machine restarted)"
         elif silent > LOST_AFTER:
             how = f"silent for {silent:.0f} s: the network is cut or the machine is down"
         else:
@@ -345,7 +349,7 @@ class Root(Link):
             )
 
     def share_stacks(self, text: str) -> list[str]:
-        """Wait a moment for the other machines' stacks."""
+        """Wait briefly for the other machines' stacks."""
         deadline = time.monotonic() + 4
         waiting = [member for member in self._members if not member.done]
         while time.monotonic() < deadline:
@@ -358,7 +362,7 @@ class Root(Link):
         return [text for member in waiting for text in member.stacks]
 
     def close(self) -> None:
-        """Send the last words and close every connection."""
+        """Flush pending messages and close every connection."""
         self._listener.close()
         for member in self._members:
             member.line.flush()
@@ -366,14 +370,14 @@ class Root(Link):
 
 
 def lost(host: str, ranks: str, how: str) -> Failure:
-    """Return the failure of a machine that no longer answers."""
+    """Return the failure of a machine that no longer responds."""
     return Failure(
         kind="lost", host=host, sentence=f"Machine {host} ({ranks}) was lost: {how}.", code=1
     )
 
 
 def open_root(site: Site, devices: Devices, rules: Rules, ticket: Ticket) -> Root | None:
-    """Be the first machine, or return None when another launcher here already is."""
+    """Become the first machine, or return None if another launcher on this machine already is."""
     assert site.meeting is not None
     try:
         return Root(site, devices, rules, ticket)
@@ -382,6 +386,6 @@ def open_root(site: Site, devices: Devices, rules: Rules, ticket: Ticket) -> Roo
             return None
         where = network.join_endpoint(*site.meeting)
         raise LaunchError(
-            f"The machines cannot meet at {where}: {error.strerror}; choose another port with "
+            f"Cannot listen for machines at {where}: {error.strerror}; choose another port with "
             "--started_port or --master, the same on all machines."
         ) from error

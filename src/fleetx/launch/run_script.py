@@ -1,9 +1,9 @@
-"""Run a script as `python script.py` does, after making its stack readable from outside.
+"""Run a script as `python script.py` does, with its stack readable from outside.
 
 Started as a file, not as a module, by `--hang_timeout`: python run_script.py STACKS SIGNAL
-[-m] script args. On the signal faulthandler writes the Python stack of every thread to the file
-STACKS, even while the main thread waits inside C code. Uses the standard library only, and
-nothing of it shows in the script's `sys.argv`, `sys.path`, `__main__` or tracebacks.
+[-m] script args. On the signal, faulthandler writes the Python stack of every thread to the file
+STACKS, even while the main thread waits inside C code. Uses only the standard library, and leaves
+no trace in the script's `sys.argv`, `sys.path`, `__main__` or tracebacks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 def _main() -> None:
     stacks, signum, *rest = sys.argv[1:]
-    _STACKS.append(open(stacks, "w"))  # noqa: SIM115 - open as long as the process lives
+    _STACKS.append(open(stacks, "w"))  # noqa: SIM115 - stays open for the life of the process
     faulthandler.register(int(signum), file=_STACKS[0], all_threads=True)
     sys.excepthook = _show
     if rest[0] == "-m":
@@ -43,11 +43,11 @@ def _main() -> None:
         runpy.run_path(script, run_name="__main__")
         return
     sys.path[0] = os.path.dirname(os.path.realpath(script))
-    file = os.path.abspath(script)  # as Python's own __file__ and tracebacks have it
+    file = os.path.abspath(script)  # as in Python's own __file__ and tracebacks
     module = types.ModuleType("__main__")
     module.__file__ = file
     module.__dict__["__builtins__"] = __builtins__
-    # Kept after the end too: exit handlers and pickles look the script's names up there.
+    # Kept after the script ends: exit handlers and pickles look up its names there.
     sys.modules["__main__"] = module
     with open(file, "rb") as source:
         code = compile(source.read(), file, "exec", dont_inherit=True)

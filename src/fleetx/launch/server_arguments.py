@@ -1,4 +1,4 @@
-"""The flags of jobs with parameter servers: how many, where, and how they survive."""
+"""The flags of jobs with parameter servers: their number, addresses and fault tolerance."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from fleetx.launch.errors import LaunchError
 from fleetx.runtime import network
 from fleetx.runtime.server_support import FSYNC_POLICIES
 
-# Flags of processes that compute a part of the workers' models: known, and refused by name.
+# Flags of processes that compute part of the workers' models: recognised, and rejected by name.
 _HETER_FLAGS = ("heter_workers", "heter_worker_num", "heter_devices")
-# Any of these, where it is set, makes a job one with servers.
+# A job has servers if any of these flags is set.
 _DECIDING = ("servers", "workers", "server_num", "worker_num")
 _DEFAULT_RESTARTS = 3
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What the flags say about servers and their workers."""
+    """Settings of the servers and their workers."""
 
     servers: tuple[str, ...] = ()
-    """The servers' addresses, 'host:port', on all machines."""
+    """The addresses of the servers on all machines, 'host:port'."""
     workers: tuple[str, ...] = ()
-    """The workers' addresses, with or without a port."""
+    """The addresses of the workers, with or without a port."""
     server_num: int = 0
-    """How many servers; without addresses, on each machine."""
+    """The number of servers; per machine if no addresses are given."""
     worker_num: int = 0
     http_port: int | None = None
-    """Where groups of workers and servers meet that PADDLE_WITH_GLOO asks for."""
+    """The rendezvous of the groups of workers and servers that PADDLE_WITH_GLOO enables."""
     max_restart: int = _DEFAULT_RESTARTS
-    """How often each server is started again after it was killed."""
+    """The maximum number of restarts of each server that is killed."""
     state: str | None = None
-    """A folder for the servers' state that outlives a job; None for one that does not."""
+    """A folder for server state that outlives the job; None for a temporary one."""
     fsync: str = "none"
     snapshot_seconds: float | None = None
     keys: str | None = None
-    """A file of keys that every machine has."""
+    """A key file present on every machine."""
     insecure: bool = False
     worker_wait: float | None = None
 
@@ -66,7 +66,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--server_snapshot_seconds", type=float, metavar="S")
     group.add_argument("--server_keys", metavar="FILE", help="the job's keys, on every machine")
     group.add_argument(
-        "--server_insecure", action="store_true", help="no keys, although others reach the servers"
+        "--server_insecure", action="store_true", help="no keys, even if servers are reachable"
     )
     group.add_argument(
         "--worker_wait", type=float, metavar="S", help="how long servers wait for a lost worker"
@@ -77,12 +77,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def read_flags(given: argparse.Namespace) -> ServerOptions | None:
-    """Return what was asked for; None if the job has no servers."""
+    """Return the settings of a server job; None if the job has no servers."""
     heter = [name for name in _HETER_FLAGS if getattr(given, name)]
     if heter or given.run_mode == "ps-heter":
         flag = heter[0] if heter else "run_mode ps-heter"
         raise LaunchError(
-            f"--{flag} asks for processes that compute a part of the workers' models, which "
+            f"--{flag} requests processes that compute part of the workers' models, which "
             "fleetrun cannot start: leave it out."
         )
     if given.run_mode not in ("collective", "ps"):

@@ -1,4 +1,4 @@
-"""Which keys the processes of a server job get: none on the loopback, otherwise the job's own."""
+"""The keys of a server job's processes: none on the loopback interface, otherwise unique ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetx.runtime.server_support import read_keys
 
 
 def keys_from_file(job: ServerOptions | None) -> dict[str, str] | None:
-    """Read and check the file of keys that the flags name; None if they name none."""
+    """Read and validate the key file given by the flags; return None if there is none."""
     if job is None or job.keys is None:
         return None
     from fleetx.ps.wire.security import JobKeys
@@ -22,7 +22,7 @@ def keys_from_file(job: ServerOptions | None) -> dict[str, str] | None:
 
 
 def new_keys(job: ServerOptions, servers: Iterable[str]) -> dict[str, str] | None:
-    """Make the keys of a job, if its servers can be reached from other machines."""
+    """Generate the keys of a job if its servers are reachable from other machines."""
     from fleetx.ps.wire.security import is_loopback, make_keys
 
     if job.insecure or all(is_loopback(endpoint) for endpoint in servers):

@@ -1,7 +1,7 @@
-"""Which servers and workers of a server job run on this machine.
+"""The servers and workers of a server job that run on this machine.
 
 Lists of addresses (--servers, --workers) name every process of the job; numbers (--server_num,
---worker_num) say how many of each every machine has.
+--worker_num) give the count of each per machine.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fleetx.launch.layout import Site, endpoints_from, find_site, host_of_list
 from fleetx.launch.server_arguments import ServerOptions
 from fleetx.runtime import network
 
-# Fleet's first port of workers whose list gives none, counted from here after the servers.
+# Fleet's first port for workers without a listed port, assigned after the servers' ports.
 _FIRST_WORKER_PORT = 6170
 
 
 def find_server_site(options: Options, environment: Mapping[str, str]) -> tuple[Site, Devices]:
-    """Work out which machine of which server job this is, and what its workers compute on."""
+    """Determine which machine of which server job this is, and the devices of its workers."""
     job = options.server_job
     assert job is not None
     if job.servers or job.workers:
@@ -36,7 +36,7 @@ def find_server_site(options: Options, environment: Mapping[str, str]) -> tuple[
     )
     if site.host is None or site.started_port is None:
         return site, devices
-    # Now: one of them may be where the machines meet, and that is in use from then on.
+    # Checked now: one of them may be the rendezvous address, which is in use from then on.
     found = endpoints_from(site.host, site.started_port, job.server_num + job.worker_num)
     servers, workers = found[: job.server_num], found[job.server_num :]
     return replace(site, servers=servers, endpoints=workers), devices
@@ -45,7 +45,7 @@ def find_server_site(options: Options, environment: Mapping[str, str]) -> tuple[
 def _listed_site(
     options: Options, job: ServerOptions, environment: Mapping[str, str]
 ) -> tuple[Site, Devices]:
-    servers, workers = _everybody(options, job)
+    servers, workers = _all_endpoints(options, job)
     hosts = list(dict.fromkeys(_host(endpoint) for endpoint in (*servers, *workers)))
     host = hosts[0]
     if len(hosts) > 1:
@@ -65,7 +65,7 @@ def _listed_site(
         host=host,
         hosts=tuple(hosts),
         endpoints=tuple(mine),
-        # The first server's address: known to all, and nobody listens there yet.
+        # The first server's address: known to all, and not yet in use.
         meeting=network.split_endpoint(servers[0]) if len(hosts) > 1 else None,
         server_count=len(served),
         servers=tuple(served),
@@ -74,8 +74,8 @@ def _listed_site(
     return site, _devices(len(mine), options, environment)
 
 
-def _everybody(options: Options, job: ServerOptions) -> tuple[list[str], list[str]]:
-    """Return the addresses of all servers and workers; what only a number names is added here."""
+def _all_endpoints(options: Options, job: ServerOptions) -> tuple[list[str], list[str]]:
+    """Return the addresses of all servers and workers, adding those given only by a number."""
     known = [*job.servers, *job.workers]
     hosts = {_host(item) for item in known}
     if len(hosts) > 1 and not (job.servers and job.workers):
@@ -83,7 +83,7 @@ def _everybody(options: Options, job: ServerOptions) -> tuple[list[str], list[st
         raise LaunchError(
             f"--{given} names several machines; say with --{other} where the others run, too."
         )
-    # One machine: the role that has no list runs there, too.
+    # One machine: a role without a list runs there, too.
     (only,) = hosts if len(hosts) == 1 else {""}
     if only and not network.is_local(only):
         raise LaunchError(
@@ -112,7 +112,7 @@ def _host(item: str) -> str:
 
 
 def _devices(workers: int, options: Options, environment: Mapping[str, str]) -> Devices:
-    """Give every worker one GPU in turn, which it sees as number 0; servers need none."""
+    """Assign GPUs to workers round-robin, each visible as device 0; servers need none."""
     present = visible_gpus(environment)
     chosen = [item.strip() for item in (options.gpus or "").split(",") if item.strip()] or present
     unknown = [gpu for gpu in chosen if gpu not in present]

@@ -1,4 +1,4 @@
-"""The processes of a server job on this machine, with the environment Fleet gives each role."""
+"""The processes of a server job on this machine, with Fleet's environment for each role."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TABLE = (
 
 @dataclass(frozen=True)
 class ServerProcesses:
-    """Makes the specifications of all servers and workers of this machine."""
+    """Factory of the specifications of all servers and workers of this machine."""
 
     options: Options
     devices: Devices
@@ -37,10 +37,10 @@ class ServerProcesses:
     command: list[str]
     scratch: Path
     state: Path | None
-    """Where servers keep their state; None for in memory only."""
+    """Where servers keep their state; None to keep it in memory only."""
 
     def specs(self, cluster: Cluster) -> list[ProcessSpec]:
-        """List what to start, servers first."""
+        """List the processes to start, servers first."""
         job = self.options.server_job
         assert job is not None
         shared = self._shared(cluster, job)
@@ -133,7 +133,7 @@ class ServerProcesses:
             "PADDLE_TRAINER_ID": str(rank),
             "PADDLE_CURRENT_ENDPOINT": here.endpoints[local],
             "FLAGS_selected_gpus": self.devices.shares[local][0],
-            # Workers may form a process group of their own, which meets at the first of them.
+            # Workers may form a process group of their own, with the first worker as rendezvous.
             "RANK": str(rank),
             "WORLD_SIZE": str(len(endpoints)),
             "LOCAL_RANK": str(local),
@@ -147,7 +147,7 @@ class ServerProcesses:
         return {**variables, **self._keys(cluster, "worker")}
 
     def _keys(self, cluster: Cluster, role: str) -> dict[str, str]:
-        """Leave the job's keys in a file of this user; only servers get their own secret."""
+        """Write the job's keys to a private file of this user; only servers get their secret."""
         if cluster.keys is None:
             return {}
         path = self.scratch / f"keys.{role}"

@@ -1,7 +1,7 @@
-"""Where hanging workers hang: their Python stacks and the collective each of them is in.
+"""Diagnosis of hangs: the workers' Python stacks and the collective each of them is in.
 
-The workers run under `run_script.py`, which writes all threads' stacks on `SIGNAL`; `fault_dump`
-reads them.
+The workers run under `run_script.py`, which writes the stacks of all threads on `SIGNAL`;
+`fault_dump` parses them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL = 0.05
 
 
 def collect(workers: Sequence[Worker]) -> str:
-    """Ask every living worker for its stack and return the report of all."""
+    """Request a stack from every living worker and return the combined report."""
     asked = [w for w in workers if w.process.returncode is None and w.spec.stacks is not None]
     for worker in asked:
         os.kill(worker.process.pid, SIGNAL)
@@ -38,7 +38,7 @@ def collect(workers: Sequence[Worker]) -> str:
 
 
 def _await(files: list[Path]) -> dict[Path | None, str]:
-    """Wait until the files hold stacks and no longer grow."""
+    """Wait until the files contain stacks and stop growing."""
     deadline = time.monotonic() + _PATIENCE
     before: dict[Path | None, str] = {}
     while True:
@@ -57,9 +57,9 @@ def _describe(worker: Worker, dump: str) -> str:
     found = threads(dump)
     where = pulse.collective or (_collective(found[0]) if found else "")
     steps = f"{pulse.steps} steps done" if pulse.steps else "no step counted"
-    head = f"{worker.spec.name}: {steps}, in {where or 'no collective that is known'}"
+    head = f"{worker.spec.name}: {steps}, in {where or 'no known collective'}"
     if not found:
-        return f"{head}\n  (no Python stack: it did not answer)"
+        return f"{head}\n  (no Python stack: the process did not respond)"
     lines = [head]
     for number, thread in enumerate(found):
         lines.append("  main thread:" if number == 0 else f"  thread {number + 1}:")
@@ -68,7 +68,7 @@ def _describe(worker: Worker, dump: str) -> str:
 
 
 def _collective(frames: list[Frame]) -> str:
-    """Name the torch.distributed call, or the backward pass, at the end of a stack."""
+    """Return the torch.distributed call, or the backward pass, at the top of a stack."""
     for file, _, name in frames:
         if file.endswith("torch/distributed/distributed_c10d.py"):
             return name

@@ -1,8 +1,8 @@
-"""The process that starts this machine's workers, watches them, and ends all of them together.
+"""The process that starts this machine's workers, monitors them, and stops them together.
 
-    meet the other machines -> start the group -> watch -> stop the group -> again, or report
+    rendezvous -> start the group -> monitor -> stop the group -> restart, or report
 
-Signals only set a mark here; every wait is short and looks at it.
+Signal handlers only set a flag; every wait is short and checks it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from fleetx.launch.server_processes import ServerProcesses
 from fleetx.runtime.server_support import STATE
 
 _POLL = 0.05
-# After a failure the rest is to be gone within 5 s; somebody who asks for the end lets workers
-# save what they have.
+# After a failure the other processes must be gone within 5 s; on a requested stop, workers get
+# time to save their state.
 _GRACE_AFTER_FAILURE = 3.0
 _GRACE_WHEN_ASKED = 8.0
 _GRACE_FOR_LEFTOVERS = 1.0
-# Servers that were told of the end need about a second to make sure that all workers know.
+# Servers need about a second after the end to make sure that all workers know.
 _GRACE_FOR_SERVERS = 3.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that is settled before the first process starts."""
+    """The settings of a job, fixed before the first process starts."""
 
     options: Options
     devices: Devices
@@ -55,9 +55,9 @@ class Job:
     command: list[str]
     scratch: Path
     open_link: Callable[[], Link]
-    """Makes the link in the supervisor's process, where its sockets belong."""
+    """Creates the link in the supervisor's process, which owns its sockets."""
     state: Path | None = None
-    """Where parameter servers keep their state for a restart; None for in memory only."""
+    """Where parameter servers keep their state for a restart; None to keep it in memory only."""
 
 
 class Supervisor:
@@ -69,7 +69,7 @@ class Supervisor:
         self._link: Link | None = None
 
     def run(self) -> int:
-        """Run the job to its end and return the exit code."""
+        """Run the job until it ends and return the exit code."""
         self._take_signals()
         try:
             self._link = self._job.open_link()
@@ -112,7 +112,7 @@ class Supervisor:
 
     def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
         specs = self._specs(cluster, attempt)
-        # Fleet begins the logs of server jobs anew.
+        # Fleet truncates the logs of server jobs at the start.
         if attempt == 0 and (self._job.options.log_overwrite or cluster.servers):
             for spec in specs:
                 spec.log.write_bytes(b"")
@@ -134,7 +134,7 @@ class Supervisor:
         return verdict
 
     def _stop(self, group: Group) -> None:
-        """End what still runs, in the manner that the reason calls for."""
+        """Stop the processes still running, in the way that suits the reason for the stop."""
         if self._asked:
             asked = self._asked[-1]
             signum = asked if asked in (signal.SIGINT, signal.SIGTERM) else signal.SIGTERM
@@ -151,7 +151,7 @@ class Supervisor:
         return self._link is not None and self._link.finished
 
     def _end_servers(self, group: Group) -> None:
-        """Nobody needs the servers any more: whether their workers told them or not, they end."""
+        """Stop the servers, whether or not the workers told them to shut down."""
         log.info("all workers exit, going to finish parameter server")
         group.wait_for_servers(_GRACE_FOR_SERVERS, hurry=lambda: bool(self._asked))
         group.stop(signal.SIGTERM, _GRACE_AFTER_FAILURE, hurry=lambda: bool(self._asked))
@@ -236,12 +236,12 @@ class Supervisor:
 
 
 def _first_worker(specs: list[ProcessSpec]) -> ProcessSpec:
-    """Return the process to show: the first that trains, or a server where none does."""
+    """Return the process to show: the first that trains, or a server if there is none."""
     return next((spec for spec in specs if spec.role != "server"), specs[0])
 
 
 def _forget_state(specs: list[ProcessSpec]) -> None:
-    """Remove what servers of a finished job have kept for a restart."""
+    """Remove the state that servers of a finished job have kept for a restart."""
     for spec in specs:
         folder = spec.environment.get(STATE)
         if spec.role == "server" and folder:
@@ -249,7 +249,7 @@ def _forget_state(specs: list[ProcessSpec]) -> None:
 
 
 class _Watch:
-    """Looks at the workers and at the link until the attempt has ended."""
+    """Monitor of the workers and the link until the attempt has ended."""
 
     def __init__(self, group: Group, link: Link, follower: Follower, for_hangs: bool) -> None:
         self._group = group
@@ -260,11 +260,11 @@ class _Watch:
         self._completed = False
 
     def until_end(self, asked: list[int], host: str) -> Verdict | None:
-        """Return the verdict, or None when the whole job is done."""
+        """Return the verdict, or None once the whole job has finished."""
         while True:
             self._group.poll()
             if self._follower.broken.is_set() and not asked:
-                asked.append(signal.SIGPIPE)  # as any program whose reader has gone
+                asked.append(signal.SIGPIPE)  # as for any program whose reader has exited
             if asked:
                 return self._stop_request(asked[0], host)
             self._report_failure()

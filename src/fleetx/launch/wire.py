@@ -1,7 +1,7 @@
 """Messages between the launchers of several machines: JSON, one object per line, over TCP.
 
-Reading and writing never block; `Line.pump()` moves what can be moved. Only plain data is read,
-and a peer that sends anything else is cut off.
+Reading and writing never block; `Line.pump()` transfers what it can. Only plain data is accepted,
+and a peer that sends anything else is disconnected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Message = dict[str, Any]
 
 
 class Line:
-    """One connection to another launcher."""
+    """A connection to another launcher."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -31,7 +31,7 @@ class Line:
 
     @property
     def own_address(self) -> str:
-        """Return this machine's address as the connection uses it."""
+        """Return this machine's address on this connection."""
         return str(self.socket.getsockname()[0])
 
     @property
@@ -45,7 +45,7 @@ class Line:
         self._write()
 
     def pump(self) -> list[Message]:
-        """Send what waits, and return the messages that have arrived."""
+        """Send queued messages and return the messages that have arrived."""
         self._write()
         while not self.closed and len(self._inbox) <= _LONGEST:
             try:
@@ -72,7 +72,7 @@ class Line:
             except ValueError:
                 message = None
             if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-                self.close()  # no launcher: somebody probes the port
+                self.close()  # not a launcher: the port is being probed
                 break
             messages.append(message)
         if len(self._inbox) > _LONGEST:
@@ -91,7 +91,7 @@ class Line:
             self._outbox = self._outbox[sent:]
 
     def flush(self, patience: float = 1.0) -> None:
-        """Wait a moment until what was queued is sent: last words before closing."""
+        """Wait briefly until queued messages are sent, before closing."""
         deadline = time.monotonic() + patience
         with contextlib.suppress(OSError):
             self.socket.settimeout(patience)
@@ -99,6 +99,6 @@ class Line:
                 self._outbox = self._outbox[self.socket.send(self._outbox) :]
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.closed = True
         self.socket.close()

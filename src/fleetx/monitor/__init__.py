@@ -1,8 +1,8 @@
-"""Looking at a run: measurements of every worker, a progress line, event files, a timeline.
+"""Monitoring of a run: measurements of every worker, a progress line, event files, a timeline.
 
 `for batch in monitor.watch(loader, epochs=3): …` shows the progress of a loop. With a log folder
-(fleetrun --log_dir, or FLEETX_LOG_DIR) every worker keeps its steps, and `fleetx report` draws
-them on a page; FLEETX_TIMELINE=1 keeps a timeline. Where nobody asks, nothing is measured.
+(fleetrun --log_dir, or FLEETX_LOG_DIR) every worker records its steps, and `fleetx report` plots
+them on a page; FLEETX_TIMELINE=1 records a timeline. Nothing is measured unless it is enabled.
 """
 
 import importlib
@@ -24,7 +24,7 @@ __all__ = [*_NAMES]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name on its first use."""
+    """Import a public name on first use."""
     if name in _NAMES:
         return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

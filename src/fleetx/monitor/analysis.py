@@ -1,7 +1,7 @@
-"""What the measurements of all workers say: curves, shares of time, and who holds the others up.
+"""Analysis of the measurements of all workers: curves, shares of time, and the straggler.
 
-Workers that wait for each other in every step all take equally long. Who is slow is told by how
-long a step keeps a worker busy, without the time in which it waits for others.
+Workers that wait for each other in every step all have the same step time. The straggler is found
+by its busy time: the step time without the time spent waiting for others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleetx.monitor.record import StepRecord
 from fleetx.monitor.run_folder import WorkerSteps
 
 POINTS = 160
-_SLOWER = 1.1  # by what factor a straggler is busier than the others
+_SLOWER = 1.1  # minimum ratio of a straggler's busy time to the others'
 
 Curve = list[tuple[float, float]]
 
@@ -30,7 +30,7 @@ class WorkerSummary:
     samples: int
     seconds: float
     slow_seconds: float
-    """What one step of 20 takes longer than."""
+    """The 95th percentile of the step time."""
     busy: float
     data: float
     wait: float
@@ -39,12 +39,12 @@ class WorkerSummary:
 
     @property
     def compute(self) -> float:
-        """What is left without data and communication."""
+        """The step time without data and communication."""
         return max(0.0, self.seconds - self.data - self.wait)
 
 
 def summarise(worker: WorkerSteps) -> WorkerSummary:
-    """Return the figures of a worker that made steps."""
+    """Return the figures of a worker with at least one step."""
     records = worker.records
     total = max(sum(r.seconds for r in records), 1e-9)
     per_step = sorted(r.seconds / r.steps for r in records)
@@ -68,18 +68,18 @@ def _median(records: Sequence[StepRecord], value: Callable[[StepRecord], float])
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a short time as people read it."""
+    """Format a short time for display."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{seconds * 1000:.1f} ms" if seconds < 0.1 else f"{seconds * 1000:.0f} ms"
 
 
 def straggler(workers: Sequence[WorkerSummary]) -> tuple[int | None, str]:
-    """Return who holds the others up, if anybody does, and a sentence about it."""
+    """Return the rank of the straggler, if there is one, and a sentence about it."""
     if not workers:
         return None, "No worker made a step."
     if len(workers) == 1:
-        return None, "There is one worker: nobody waits for another."
+        return None, "There is only one worker, which waits for no other."
     slowest = max(workers, key=lambda w: w.busy)
     others = [w for w in workers if w is not slowest]
     usual = statistics.median(w.busy for w in others)
@@ -104,7 +104,7 @@ def straggler(workers: Sequence[WorkerSummary]) -> tuple[int | None, str]:
 
 
 class Bins:
-    """The steps of a run, divided into at most `points` stretches that all workers share."""
+    """The steps of a run, divided into at most `points` intervals shared by all workers."""
 
     def __init__(self, workers: Iterable[WorkerSteps], points: int = POINTS) -> None:
         self.workers = [worker for worker in workers if worker.records]
@@ -120,7 +120,7 @@ class Bins:
         return bins
 
     def _curve(self, value: Callable[[list[list[StepRecord]]], float | None]) -> Curve:
-        """Return a value of the bins of all workers at each stretch, by its last step."""
+        """Return a value of all workers' bins for each interval, keyed by its last step."""
         curve = []
         for number in self.numbers:
             members = [bins[number] for bins in self._bins.values() if number in bins]
@@ -140,7 +140,7 @@ class Bins:
         return self._curve(mean)
 
     def throughput(self) -> Curve:
-        """Return samples per second of all workers together."""
+        """Return the samples per second of all workers combined."""
 
         def rate(members: list[list[StepRecord]]) -> float | None:
             rates = [
@@ -152,7 +152,7 @@ class Bins:
         return self._curve(rate)
 
     def communication(self) -> Curve:
-        """Return the share of time that workers wait for others, in percent."""
+        """Return the percentage of time that workers wait for others."""
 
         def share(members: list[list[StepRecord]]) -> float:
             every = [r for records in members for r in records]
@@ -161,11 +161,11 @@ class Bins:
         return self._curve(share)
 
     def busy(self, rank: int) -> Curve:
-        """Return for how many milliseconds a step keeps a worker busy."""
+        """Return the busy time per step of a worker in milliseconds."""
         return self._per_step(rank, lambda record: record.busy)
 
     def seconds(self, rank: int) -> Curve:
-        """Return how many milliseconds a step of a worker takes."""
+        """Return the step time of a worker in milliseconds."""
         return self._per_step(rank, lambda record: record.seconds)
 
     def _per_step(self, rank: int, value: Callable[[StepRecord], float]) -> Curve:

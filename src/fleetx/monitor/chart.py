@@ -1,7 +1,7 @@
-"""Charts as SVG text: lines over steps, and bars made of parts. Colours come from the page's style.
+"""SVG charts: lines over steps and stacked bars, with colours from the page's style.
 
-Nothing is loaded and no script runs: what is under the pointer is told by the browser's own
-tooltips, a column of the chart for each stretch of steps.
+The charts load nothing and run no scripts: values are shown by the browser's own tooltips, with
+one column of the chart per interval of steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from html import escape
 WIDTH, HEIGHT = 640, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 34
 COLOURS = 6
-"""How many series have colours of their own (classes s0, s1, …)."""
+"""The number of series with colours of their own (classes s0, s1, …)."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Series:
 
 
 def number(value: float) -> str:
-    """Return a number as it stands at an axis."""
+    """Format a number for an axis."""
     if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
         return f"{value:.3g}"
     text = f"{value:,.3f}" if abs(value) < 10 else f"{value:,.1f}"
@@ -34,7 +34,7 @@ def number(value: float) -> str:
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return round numbers that cover a range."""
+    """Return round tick values that cover a range."""
     if not high > low:
         span = abs(low) or 1.0
         low, high = low - span / 2, high + span / 2
@@ -53,14 +53,14 @@ def line_chart(
     from_zero: bool = False,
     crops: bool = False,
 ) -> str:
-    """Return a chart of curves over steps.
+    """Return a line chart over steps.
 
     Args:
-        series: the curves; values that are not finite are gaps.
-        label: what the chart shows, for those who cannot see it.
-        unit: follows the values.
-        from_zero: the axis begins at 0.
-        crops: a few values far above the others (a first step) are drawn at the upper edge.
+        series: the curves; non-finite values are gaps.
+        label: the accessible description of the chart.
+        unit: appended to the values.
+        from_zero: start the axis at 0.
+        crops: draw outliers far above the others (such as a first step) at the upper edge.
     """
     finite = [(x, y) for each in series for x, y in each.points if math.isfinite(y)]
     if not finite:
@@ -78,12 +78,12 @@ def line_chart(
 
 
 def _usual_most(values: Sequence[float]) -> float:
-    """Return what one value of 20 is above."""
+    """Return the 95th percentile."""
     return sorted(values)[int(0.95 * (len(values) - 1))]
 
 
 class _Scale:
-    """Where values are in the picture."""
+    """The mapping from values to positions in the chart."""
 
     def __init__(self, left: float, right: float, low: float, high: float) -> None:
         self._left, self._across = left, (right - left) or 1.0
@@ -136,7 +136,7 @@ def _line(series: Series, index: int, scale: _Scale) -> str:
             pieces.append([])
     drawn = []
     for piece in pieces:
-        if len(piece) == 1:  # a line of one point would not be seen
+        if len(piece) == 1:  # a line of one point is invisible
             left, top = piece[0].split(",")
             drawn.append(f'<circle class="dot {colour}" cx="{left}" cy="{top}" r="3"/>')
         elif piece:
@@ -162,8 +162,7 @@ def _tooltips(series: Sequence[Series], scale: _Scale, unit: str) -> str:
 
 
 def bars(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, label: str) -> str:
-    """Return horizontal bars of milliseconds, each made of parts; `names` are those of the
-    parts."""
+    """Return a chart of horizontal stacked bars in milliseconds; `names` are those of the parts."""
     most = max((sum(parts) for _, parts in rows), default=0.0)
     if not most > 0:
         return '<p class="empty">Nothing was measured.</p>'
@@ -196,7 +195,7 @@ def bars(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, l
 
 
 def legend(names: Sequence[str]) -> str:
-    """Return the names of series with their colours."""
+    """Return a legend with the names and colours of series."""
     items = [
         f'<li><span class="key s{i % COLOURS}"></span>{escape(name)}</li>'
         for i, name in enumerate(names)

@@ -1,8 +1,8 @@
-"""One time axis for all workers: how far the clock of each is from that of worker 0.
+"""A common time axis for all workers: the offset of each worker's clock from that of worker 0.
 
-Worker 0 and each other worker send a message back and forth some times. The fastest round tells
-most: worker 0 answered somewhere in it, so that taking the middle is wrong by half of it at most.
-Workers that have no process group (parameter servers) go by the wall clocks of their machines.
+Worker 0 and each other worker exchange a few messages. The fastest round trip is the most
+accurate: worker 0 answered during it, so its midpoint is wrong by at most half of its duration.
+Workers without a process group (parameter servers) use the wall clocks of their machines.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _ROUNDS = 12
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """How to turn this worker's `perf_counter` into that of worker 0 (nanoseconds)."""
+    """The offset from this worker's `perf_counter` to that of worker 0 (nanoseconds)."""
 
     offset: int
-    """What to add."""
+    """The value to add."""
     error: int | None
-    """By how much the offset may be wrong; None if nobody knows."""
+    """The maximum error of the offset; None if unknown."""
     way: str
     """'ping-pong', 'own clock' (worker 0) or 'wall clock'."""
 
     def facts(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the offset as plain values."""
         return asdict(self)
 
 
 def wall_clock_offset() -> ClockOffset:
-    """Return the offset to the wall clock, which machines keep alike as well as they can."""
+    """Return the offset to the wall clock, which is only as accurate as the machines keep it."""
     return ClockOffset(time.time_ns() - time.perf_counter_ns(), None, "wall clock")
 
 
 def align() -> ClockOffset:
-    """Compare clocks with worker 0, if there are others; all workers must call it together."""
+    """Compare clocks with worker 0, if there are other workers; a collective call."""
     if not world.is_connected():
         return ClockOffset(0, 0, "own clock")
     world.meet()

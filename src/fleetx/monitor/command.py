@@ -1,4 +1,4 @@
-"""The commands `fleetx report` and `fleetx timeline`: look at a run from its log folder."""
+"""The commands `fleetx report` and `fleetx timeline`, which analyse the log folder of a run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Listening to the step of a PyTorch module: hooks of torch, and stages that tell what they do.
+"""Hooks into the training step of a PyTorch module: torch's own hooks, and timed stages.
 
-Forward passes and the update have hooks of their own in torch. How long backward waits for the
-gradients of others is the time between two callbacks of autograd's engine: one that comes when all
-gradients are computed, one that comes after DDP has all sums. What techniques do after backward is
-told by the stages themselves.
+torch has hooks for forward passes and the update. The time that backward waits for the gradients of
+other workers lies between two callbacks of autograd's engine: the first runs when all gradients are
+computed, the second after DDP has reduced them. Work that techniques do after backward is reported
+by the stages themselves.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Remove = Callable[[], None]
 
 
 class EagerTarget:
-    """A step, and the model that it trains if there is one."""
+    """A training step, and its model if there is one."""
 
     def __init__(self, step: TrainStep, model: nn.Module | None) -> None:
         self._step = weakref.ref(step)
         self._model = None if model is None else weakref.ref(model)
 
     def attach(self, recorder: Recorder) -> list[Remove]:
-        """Begin to tell a recorder; return what ends it."""
+        """Attach the hooks of a recorder; return the functions that remove them."""
         step = self._step()
         if step is None:
             return []
@@ -46,7 +46,7 @@ class EagerTarget:
 
 
 def listen_to_model(model: nn.Module, recorder: Recorder) -> list[Remove]:
-    """Tell of forward passes in training mode; others are pauses of the training."""
+    """Record forward passes in training mode; others count as pauses in the training."""
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and torch.is_grad_enabled():
@@ -65,7 +65,7 @@ def listen_to_model(model: nn.Module, recorder: Recorder) -> list[Remove]:
 
 
 def _loss_in(output: Any) -> Any:
-    """Return the loss if a model returns it: a single number, or a field of that name."""
+    """Return the loss if the model returns it: a scalar, or a field of that name."""
     loss = getattr(output, "loss", output)
     is_number = isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.is_floating_point()
     return loss.detach() if is_number else None
@@ -81,7 +81,7 @@ def _listen_to_backward(
 
     def ready(_: torch.Tensor) -> None:
         nonlocal queued
-        if not queued:  # once per backward pass, by whichever parameter comes first
+        if not queued:  # once per backward pass, by the first parameter
             queued = True
             _when_backward_ends(computed)
 
@@ -95,13 +95,13 @@ def _listen_to_backward(
 
         _when_backward_ends(exchanged)
 
-    # The last parameter is usually the first to have its gradient; a batch may leave one out.
+    # The last parameter usually gets its gradient first; a batch may leave one out.
     ends = {id(p): p for p in (trained[-1], trained[0])}
     return [p.register_post_accumulate_grad_hook(ready).remove for p in ends.values()]
 
 
 def _when_backward_ends(callback: Callable[[], None]) -> None:
-    """Let autograd's engine call this after the pass that runs, in the order of asking."""
+    """Register a callback with autograd's engine for the end of the current backward pass."""
     torch_private.execution_engine.queue_callback(callback)
 
 
@@ -136,7 +136,7 @@ def _listen_to_update(step: TrainStep, recorder: Recorder) -> list[Remove]:
 def _listen_to_stages(step: TrainStep, recorder: Recorder) -> list[Remove]:
     def collected(began: float, ended: float, is_time: bool) -> None:
         recorder.stage("collect gradients", began, ended)
-        if not is_time:  # gradients are merged: nothing else comes in this step
+        if not is_time:  # gradients accumulate: the step ends here
             recorder.step_ended()
 
     def checked(began: float, ended: float, *_: Any) -> None:

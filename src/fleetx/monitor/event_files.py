@@ -1,8 +1,7 @@
 """TensorBoard event files of a worker: loss, samples per second, shares of time, step times.
 
-Every worker has a folder of its own below `tensorboard`, which TensorBoard shows as runs side by
-side: the curves `time/step_seconds` of all workers lie over each other. Values are means over about
-a second.
+Every worker has its own folder below `tensorboard`, which TensorBoard shows as separate runs: the
+curves `time/step_seconds` of all workers share one chart. Values are means over about one second.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ _EVERY = 1.0  # seconds between two points
 
 
 class EventFiles:
-    """Writes event files into a folder."""
+    """Writer of event files."""
 
     def __init__(self, folder: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
-                "FLEETX_TENSORBOARD asks for event files, but the package tensorboard is not "
+                "FLEETX_TENSORBOARD enables event files, but the package tensorboard is not "
                 "installed: pip install 'fleetx[tensorboard]'"
             ) from error
         self._writer: Any = SummaryWriter(str(folder), flush_secs=10)  # type: ignore[no-untyped-call]
@@ -58,7 +57,7 @@ class EventFiles:
                 self._writer.add_scalar(name, value, record.step, walltime=record.time)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining values and close the file."""
         if self._sum is not None:
             self._write(self._sum)
         self._writer.close()

@@ -1,4 +1,4 @@
-"""The names of what a run leaves in its log folder."""
+"""The names of the files in a run's log folder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 FACTS = "run.json"
-"""Facts of the job and the composed strategy, by worker 0."""
+"""Facts of the job and the composed strategy, written by worker 0."""
 TRACE = "timeline.json"
-"""The timelines of all workers as one trace."""
+"""The timelines of all workers, merged into one trace."""
 PAGE = "report.html"
 
 
@@ -23,17 +23,17 @@ def timeline_file(folder: Path, rank: int) -> Path:
 
 
 def event_folder(folder: Path, rank: int) -> Path:
-    """Return where the event files of a worker are."""
+    """Return the folder with the event files of a worker."""
     return folder / "tensorboard" / f"worker{rank}"
 
 
 def step_files(folder: Path) -> dict[int, Path]:
-    """Return the files with steps by worker."""
+    """Return the step files by worker."""
     return _by_worker(folder, "steps")
 
 
 def timeline_files(folder: Path) -> dict[int, Path]:
-    """Return the files with timelines by worker."""
+    """Return the timeline files by worker."""
     return _by_worker(folder, "timeline")
 
 

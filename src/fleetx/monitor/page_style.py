@@ -1,4 +1,4 @@
-"""The style of the report page: colours of curves and text, for light and for dark."""
+"""The style of the report page: colours of curves and text for light and dark mode."""
 
 STYLE = """
 :root {

@@ -1,7 +1,7 @@
-"""Listening to the runs of a training program: one run of the executor is one step.
+"""Measurement of training programs: one run of the executor is one step.
 
-What the executor has prepared is run inside an object that takes the times. The loss is fetched
-along with what the script asks for, so that it is known even if the script does not look at it.
+The executor's prepared run is wrapped in an object that measures it. The loss is fetched along
+with the script's fetch list, so that it is known even if the script does not fetch it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Prepare = Callable[[list[str]], Any]
 
 
 class MeasuredRun:
-    """A prepared program whose runs are steps."""
+    """A prepared program whose runs are recorded as steps."""
 
     def __init__(self, prepared: Any, recorder: Recorder, loss: int | None, *, hides: bool) -> None:
         self._prepared = prepared
         self._recorder = recorder
         self._loss = loss
-        self._hides = hides  # the last value was asked for here, not by the script
+        self._hides = hides  # the last fetched value is ours, not the script's
 
     def run(self, feed: Mapping[str, Any], return_numpy: bool) -> Any:
-        """Run the program, and tell."""
+        """Run the program and record a step."""
         recorder = self._recorder
         recorder.run_began(samples_in(feed))
         began = now()
@@ -40,7 +40,7 @@ class MeasuredRun:
 
 
 def _number(value: Any) -> Any:
-    """Return a fetched value as something that `float` takes."""
+    """Return a fetched value in a form that `float` accepts."""
     if hasattr(value, "numpy") and callable(value.numpy):
         value = value.numpy()
     return value.reshape(-1)[0] if getattr(value, "ndim", 0) else value
@@ -54,7 +54,7 @@ class ProgramTarget:
         self._loss = loss
 
     def attach(self, recorder: Recorder) -> list[Callable[[], None]]:
-        """Begin to tell a recorder; return what ends it."""
+        """Attach the hooks of a recorder; return the functions that remove them."""
         program = self._program()
         if program is None:
             return []
@@ -70,7 +70,7 @@ class ProgramTarget:
             return MeasuredRun(prepared, recorder, len(fetches), hides=True)
 
         program.binding.measured = measured
-        program.bump_version()  # what was prepared before is prepared again
+        program.bump_version()  # invalidates earlier preparations
 
         def end() -> None:
             left = self._program()

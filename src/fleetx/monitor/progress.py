@@ -1,7 +1,7 @@
 """The progress line of worker 0: epoch, step, loss, samples per second, shares of time, time left.
 
-On a terminal it is one line that is redrawn (with rich, from the training loop itself: no thread
-competes with the training); in a log it is a plain line now and then and one per epoch.
+On a terminal it is a single line, redrawn with rich from the training loop itself: no thread
+competes with the training. In a log it is a plain line at intervals and one per epoch.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from fleetx.monitor.record import StepRecord
 from fleetx.monitor.recorder import now
 
-_ON_TERMINAL = 0.5  # seconds between two drawings
+_ON_TERMINAL = 0.5  # seconds between redraws
 _IN_LOG = 10.0
-_SECONDS = 5.0  # seconds that rates are averaged over
+_SECONDS = 5.0  # averaging window of rates, in seconds
 _SHORTEST_BAR, _LONGEST_BAR = 6, 24
 
 
 def duration(seconds: float) -> str:
-    """Return a time as h:mm:ss, or m:ss if it is short."""
+    """Format a time as h:mm:ss, or m:ss if it is short."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -47,12 +47,12 @@ class _Window:
 
 
 class Progress:
-    """Shows how far the training is.
+    """Progress display of the training.
 
     Args:
-        workers: how many workers there are; samples per second are those of this one times them.
-        console: a rich Console; by default one on stderr, made at the first step.
-        log_seconds: how often a line is printed where there is no terminal.
+        workers: the number of workers; samples per second are this worker's times this number.
+        console: a rich Console; by default one on stderr, created at the first step.
+        log_seconds: the interval between lines if there is no terminal.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class Progress:
         self._last: StepRecord | None = None
         self.is_open = True
         self.epochs: int | None = None
-        """How many epochs there will be."""
+        """The total number of epochs."""
         self.steps_per_epoch: int | None = None
         self.done = 0
         """Steps so far."""
         self.done_in_epoch = 0
         self.loss: float | None = None
         self.values: dict[str, Any] = {}
-        """What the script wants to see beside."""
+        """Additional values that the script displays."""
 
     # -- steps ------------------------------------------------------------------------
     def take(self, record: StepRecord) -> None:
-        """Count a step, and draw if it is time."""
+        """Count a step, and redraw if it is time."""
         if not self.is_open:
             return
         self.done += 1
@@ -85,7 +85,7 @@ class Progress:
         self._last = record
         if record.loss is not None:
             self.loss = record.loss
-        if self.done == 2:  # the first step prepares much: it would spoil the rates
+        if self.done == 2:  # the first step includes warm-up and would distort the rates
             self._before, self._window = _Window(), _Window()
         self._window.add(record)
         if self._window.seconds > _SECONDS:
@@ -108,19 +108,19 @@ class Progress:
         return bool(self._console.is_terminal)
 
     def epoch_began(self, steps: int | None) -> None:
-        """An epoch begins that has so many steps, if that is known."""
+        """Start an epoch of `steps` steps, if the number is known."""
         self.done_in_epoch = 0
         if steps is not None:
             self.steps_per_epoch = steps
 
     def epoch_ended(self) -> None:
-        """An epoch is over."""
+        """End the epoch."""
         if self.done_in_epoch and self.is_open:
             self.steps_per_epoch = self.done_in_epoch
             self._draw()
 
     def note(self, values: dict[str, Any]) -> None:
-        """Show more values from now on."""
+        """Display additional values from now on."""
         self.values.update(values)
         if self._live is not None and self.is_open:
             self._draw()
@@ -128,13 +128,13 @@ class Progress:
     # -- the line ---------------------------------------------------------------------
     @property
     def total(self) -> int | None:
-        """How many steps there will be in all, if that is known."""
+        """The total number of steps, if known."""
         if self.steps_per_epoch is None:
             return None
         return self.steps_per_epoch * (self.epochs or 1)
 
     def parts(self, *, short: bool = False) -> list[str]:
-        """Return what the line says beside epoch and step."""
+        """Return the parts of the line other than epoch and step."""
         found = [] if self.loss is None else [f"loss {float(self.loss):.4f}"]
         rate = self._before.with_more(self._window)
         if rate.steps:
@@ -182,7 +182,7 @@ class Progress:
         self._live.update(line, refresh=True)
 
     def close(self) -> None:
-        """Draw the last state and let go of the terminal."""
+        """Draw the final state and release the terminal."""
         if not self.is_open:
             return
         if self._live is not None:

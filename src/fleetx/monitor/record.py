@@ -1,7 +1,7 @@
-"""What one worker measured of a step, and the line of text that it becomes.
+"""One worker's measurements of a step, and their text form.
 
-Times are seconds. `busy` is what is left of a step when the waiting for other workers is taken off:
-workers that wait for each other all take equally long, and only this tells who is slow.
+Times are in seconds. `busy` is the step time without the time spent waiting for other workers:
+workers that wait for each other all have the same step time, and only `busy` shows which is slow.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from typing import Any
 
 @dataclass(slots=True)
 class StepRecord:
-    """A step, or several neighbouring ones that were merged."""
+    """A step, or several consecutive steps merged."""
 
     step: int
-    """The number of the (last) step, from 1."""
+    """The number of the (last) step, starting at 1."""
     epoch: int
-    """Of which pass over the data it is, from 1; 0 if nobody said."""
+    """The epoch, starting at 1; 0 if unknown."""
     time: float
-    """When it ended, in seconds since 1970."""
+    """The end of the step, in seconds since 1970."""
     seconds: float
-    """How long it took, everything included."""
+    """The total duration."""
     data: float
-    """How much of that the worker waited for data."""
+    """The part of it spent waiting for data."""
     wait: float
-    """How much of that it waited for other workers or for servers."""
+    """The part of it spent waiting for other workers or for servers."""
     samples: int
     loss: float | None
-    """None: nobody said; of merged steps their mean."""
+    """The loss, or the mean of merged steps; None if unknown."""
     steps: int = 1
-    """How many steps this stands for."""
+    """The number of steps that this record represents."""
 
     @property
     def busy(self) -> float:
-        """Seconds in which the worker did not wait for others."""
+        """The seconds in which the worker did not wait for others."""
         return max(0.0, self.seconds - self.wait)
 
     def read_loss(self) -> float | None:
-        """Return the loss; one that lies on a device is fetched now, which waits for it."""
+        """Return the loss; if it is on a device, synchronize and copy it."""
         if self.loss is not None:
             self.loss = float(self.loss)
         return self.loss
 
     def line(self) -> str:
         """Return the record as a line of JSON."""
-        # Written by hand: this is done in every step, and json.dumps takes three times as long.
+        # Formatted by hand: this runs in every step, and json.dumps takes three times as long.
         more = f', "steps": {self.steps}' if self.steps > 1 else ""
         return (
             f'{{"step": {self.step}, "epoch": {self.epoch}, "time": {self.time:.6f}, '
@@ -56,14 +56,14 @@ class StepRecord:
 
 
 def _json_number(value: float | None) -> str:
-    """Return a number in JSON; infinities and NaN, which it has not, are words."""
+    """Format a number as JSON; infinities and NaN, which JSON lacks, become strings."""
     if value is None:
         return "null"
     return repr(value) if math.isfinite(value) else f'"{value}"'
 
 
 def record_from(fields: Any) -> StepRecord:
-    """Return the record of a line's fields; ValueError if they are not those of one."""
+    """Return the record for the fields of a line; raise ValueError if they are invalid."""
     try:
         loss = fields["loss"]
         return StepRecord(
@@ -78,11 +78,11 @@ def record_from(fields: Any) -> StepRecord:
             steps=int(fields.get("steps", 1)),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no measurement of a step ({error})") from error
+        raise ValueError(f"this is not the record of a step ({error})") from error
 
 
 def merged(first: StepRecord, second: StepRecord) -> StepRecord:
-    """Return two neighbouring records as one."""
+    """Merge two consecutive records into one."""
     count = first.steps + second.steps
     loss = second.loss
     if first.loss is not None and second.loss is not None:

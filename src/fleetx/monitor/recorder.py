@@ -1,10 +1,10 @@
-"""Measuring the steps of this worker: what the hooks of the training tell, put together.
+"""Measurement of this worker's steps, assembled from the events that hooks report.
 
     data -> forward -> backward -> (wait for others) -> exchange -> update -> parameters
 
-A step lasts from the end of the last one to its own end. Hooks call the methods here with times of
-`perf_counter`; a finished step goes to the takers (file, progress line, event files). Without a
-measured run none of this is in the path of a step.
+A step lasts from the end of the previous one to its own end. Hooks call the methods here with times
+of `perf_counter`; a completed step goes to the takers (file, progress line, event files). If
+monitoring is off, none of this is on the path of a step.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ now = time.perf_counter
 
 
 class Taker(Protocol):
-    """Something that wants to have every step."""
+    """A consumer of steps."""
 
     def take(self, record: StepRecord) -> None:
-        """Take one step."""
+        """Consume one step."""
 
     def close(self) -> None:
-        """Finish: there will be no more."""
+        """Finish: no more steps follow."""
 
 
 class Spans(Protocol):
-    """Something that wants to know when what happened."""
+    """A consumer of timed spans."""
 
     def span(self, name: str, kind: str, began: float, ended: float) -> None:
-        """Take one stretch of time; `kind` is 'step', 'compute', 'communication' or 'data'."""
+        """Consume one span; `kind` is 'step', 'compute', 'communication' or 'data'."""
 
     def step_ended(self) -> None:
-        """All stretches of a step have been told."""
+        """Mark the end of a step: all of its spans have been reported."""
 
 
 class Recorder:
-    """Turns what hooks tell into steps."""
+    """Recorder that turns the events of hooks into steps."""
 
     def __init__(self, takers: Sequence[Taker], spans: Spans | None = None) -> None:
         self._takers = list(takers)
@@ -50,40 +50,40 @@ class Recorder:
         self.epoch = 0
         self.steps = 0
         self.has_watched_data = False
-        """Whether somebody tells how long data took; otherwise the gap before a forward pass is
-        taken for it."""
-        self._began: float | None = None  # the end of the last step, if training goes on from there
+        """Whether data waits are reported; otherwise the gap before a forward pass counts as
+        one."""
+        self._began: float | None = None  # end of the last step, if training continued
         self._forward_began: float | None = None
-        self._marked: float | None = None  # where the stage under way began
+        self._marked: float | None = None  # start of the current stage
         self._data = self._wait = 0.0
         self._samples = 0
         self._loss: Any = None
         self._has_warned = False
 
     def add(self, taker: Taker) -> None:
-        """Give the following steps to one more."""
+        """Add a consumer of the following steps."""
         self._takers.append(taker)
 
-    # -- what hooks tell --------------------------------------------------------------
+    # -- events from hooks ------------------------------------------------------------
     def data_was_waited_for(self, began: float, ended: float) -> None:
-        """The loop has waited for a batch."""
+        """Record that the loop waited for a batch."""
         if self._began is None:
             self._began, self._wait = began, 0.0
         self._data += ended - began
         self._mark("waiting for data", "data", began, ended)
 
     def paused(self) -> None:
-        """Something else than training goes on: it belongs to no step."""
+        """Record a pause: work other than training, which belongs to no step."""
         if self._forward_began is None:
             self._began = None
             self._data = self._wait = 0.0
 
     def forward_began(self, samples: int) -> None:
-        """A forward pass of the training begins."""
+        """Record the start of a forward pass in training."""
         self._start(now(), samples)
 
     def forward_ended(self, loss: Any = None) -> None:
-        """It has ended; `loss` if the model returned one."""
+        """Record the end of the forward pass, with `loss` if the model returned one."""
         ended = now()
         if loss is not None:
             self.note_loss(loss)
@@ -92,7 +92,7 @@ class Recorder:
         self._marked = ended
 
     def backward_waited(self, began: float, ended: float) -> None:
-        """Backward was done at `began` and had all gradients of the others at `ended`."""
+        """Record that backward finished at `began` and all gradients were reduced at `ended`."""
         if self._marked is not None:
             self._mark("backward", "compute", self._marked, began)
         if ended > began:
@@ -100,16 +100,16 @@ class Recorder:
         self._marked = ended
 
     def waited(self, name: str, began: float, ended: float) -> None:
-        """This worker waited for others."""
+        """Record a wait for other workers."""
         self._wait += ended - began
         self._mark(name, "communication", began, ended)
 
     def stage(self, name: str, began: float, ended: float) -> None:
-        """A stage after backward took this long; waits inside are told on their own."""
+        """Record a stage after backward; waits inside it are recorded separately."""
         self._mark(name, "compute", began, ended)
 
     def note_loss(self, loss: Any) -> None:
-        """The loss of the step under way; read now, unless it lies on a device that works on."""
+        """Record the loss of the current step; read it now unless it is on another device."""
         is_elsewhere = getattr(getattr(loss, "device", None), "type", "cpu") != "cpu"
         if is_elsewhere:
             self._loss = loss.detach()
@@ -117,13 +117,13 @@ class Recorder:
             self._loss = loss.item() if hasattr(loss, "item") else float(loss)
 
     def run_began(self, samples: int) -> None:
-        """The run of a training program begins."""
+        """Record the start of a run of a training program."""
         self._start(now(), samples)
 
     def _start(self, began: float, samples: int) -> None:
-        if self._began is None:  # waits so far belong to preparations
+        if self._began is None:  # earlier waits belong to the preparation
             self._began, self._wait = began, 0.0
-        if self._forward_began is None:  # the first of the step
+        if self._forward_began is None:  # the first one of the step
             self._forward_began = began
             gap = began - self._began - self._wait
             if not self.has_watched_data and gap > 0:
@@ -137,7 +137,7 @@ class Recorder:
             self._spans.span(name, kind, began, ended)
 
     def step_ended(self) -> None:
-        """The step is done."""
+        """Complete the current step."""
         ended = now()
         began = ended if self._began is None else self._began
         self.steps += 1
@@ -170,6 +170,6 @@ class Recorder:
             taker.take(record)
 
     def close(self) -> None:
-        """Let all takers finish."""
+        """Close all consumers."""
         for taker in self._takers:
             taker.close()

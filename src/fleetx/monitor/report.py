@@ -1,7 +1,7 @@
-"""A page about a run: one HTML file that needs nothing else, light or dark as the reader likes.
+"""The report of a run: one self-contained HTML file, in light or dark mode.
 
-Curves of loss, throughput and communication, how long a step keeps each worker busy and who holds
-the others up, the composed strategy, and facts of the job.
+It shows curves of loss, throughput and communication, the busy time of each worker and the
+straggler, the composed strategy, and facts of the job.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_BARS = 32
 
 
 def write_report(folder: Path, target: Path | None = None) -> tuple[Path, RunFolder]:
-    """Write the page of a log folder; return its file and what was read."""
+    """Write the report of a log folder; return its path and the run that was read."""
     run = read_run(folder)
     target = folder / PAGE if target is None else target
     atomic.write_bytes(target, page(run).encode())
@@ -40,7 +40,7 @@ def write_report(folder: Path, target: Path | None = None) -> tuple[Path, RunFol
 
 
 def page(run: RunFolder) -> str:
-    """Return the page of a run as text."""
+    """Return the HTML page of a run."""
     workers = [summarise(worker) for worker in run.workers if worker.records]
     bins = Bins(run.workers)
     who, sentence = straggler(workers)
@@ -69,7 +69,7 @@ def page(run: RunFolder) -> str:
 def _when(run: RunFolder) -> str:
     times = [r.time for worker in run.workers for r in worker.records]
     if not times:
-        return f"{run.path}: no step was measured."
+        return f"{run.path}: no steps were recorded."
     began = min(worker.records[0].time - worker.records[0].seconds for worker in run.workers
                 if worker.records)  # fmt: skip
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
@@ -114,7 +114,7 @@ def _typical(curve: Sequence[tuple[float, float]]) -> float:
 
 
 def _busiest(workers: Sequence[WorkerSummary], count: int = COLOURS) -> list[WorkerSummary]:
-    """Return the workers that are drawn if there are many, by number."""
+    """Return the workers to draw if there are many, sorted by rank."""
     return sorted(sorted(workers, key=lambda w: -w.busy)[:count], key=lambda w: w.rank)
 
 
@@ -130,7 +130,7 @@ def _curves(bins: Bins, shown: Sequence[WorkerSummary]) -> str:
     loss_text = (
         line_chart([Series("", loss)], label="loss over steps")
         if loss
-        else '<p class="empty">The loss was not told: call monitor.note(loss=loss), or '
+        else '<p class="empty">The loss is unknown: call monitor.note(loss=loss), or '
         "optimizer.minimize(loss).</p>"
     )
     rate = line_chart([Series("", bins.throughput())], label="samples per second", from_zero=True)
@@ -145,10 +145,10 @@ def _curves(bins: Bins, shown: Sequence[WorkerSummary]) -> str:
         '<section><h2>Throughput</h2><p class="quiet">Samples per second of all workers '
         f"together.</p>{rate}</section>"
         '<section><h2>Communication</h2><p class="quiet">Share of time in which workers wait for '
-        f"each other or for servers; what travels under a backward pass costs nothing.</p>{share}"
+        f"each other or for servers; communication that overlaps backward is free.</p>{share}"
         "</section>"
-        '<section><h2>Time per step</h2><p class="quiet">Waiting included: workers that keep step '
-        f"take equally long.</p>{_by_worker(times, 'time per step by worker')}</section>"
+        '<section><h2>Time per step</h2><p class="quiet">Including waits: workers in lockstep all '
+        f"take the same time.</p>{_by_worker(times, 'time per step by worker')}</section>"
     )
 
 
@@ -211,7 +211,7 @@ def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
 
 def _strategy(strategy: Any) -> str:
     if not isinstance(strategy, list) or not strategy:
-        text = '<p class="empty">The strategy of this run was not written down.</p>'
+        text = '<p class="empty">The strategy of this run was not recorded.</p>'
     else:
         rows = [
             _row(

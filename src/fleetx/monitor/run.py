@@ -1,7 +1,7 @@
-"""The measured run of this process: begun by what the environment asks for, or by a script.
+"""The measured run of this process, started by the environment or by a script.
 
-Measuring begins with `fleet.init()` where a log folder was named (fleetrun --log_dir, or
-FLEETX_LOG_DIR) or FLEETX_MONITOR=1, and with `monitor.watch`; FLEETX_MONITOR=0 switches it off.
+Measuring starts with `fleet.init()` if a log folder is set (fleetrun --log_dir, or
+FLEETX_LOG_DIR) or FLEETX_MONITOR=1, and with `monitor.watch`; FLEETX_MONITOR=0 disables it.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from fleetx.runtime import environment, heartbeat
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is measured and where it goes."""
+    """What to measure and where to write it."""
 
     rank: int = 0
     workers: int = 1
     log_dir: Path | None = None
-    """Where the measurements are written; None: nowhere."""
+    """Where to write the measurements; None to disable them."""
     timeline: Path | None = None
-    """Where the timeline is written; None: there is none."""
+    """Where to write the timeline; None to disable it."""
     timeline_steps: int = 100
     tensorboard: bool = False
     progress: bool = False
     """Whether worker 0 shows a progress line."""
     run: str = ""
-    """What tells this run from others in the same folder."""
+    """The identifier of this run among others in the same folder."""
     has_group: bool = True
-    """Whether workers can talk to each other, to compare their clocks."""
+    """Whether workers can communicate, to compare their clocks."""
 
     @property
     def anything(self) -> bool:
-        """Whether there is something to do."""
+        """Whether anything is enabled."""
         return self.progress or self.log_dir is not None or self.timeline is not None
 
 
 def asked_settings(**more: Any) -> Settings:
-    """Return what the environment asks for."""
+    """Return the settings from the environment."""
     switch = environment.monitor_switch()
     if switch == "0":
         return Settings(**more)
@@ -76,7 +76,7 @@ def asked_settings(**more: Any) -> Settings:
 
 
 class Run:
-    """A run that is measured."""
+    """A measured run."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -128,19 +128,19 @@ class Run:
         }
 
     def show_progress(self) -> None:
-        """Let worker 0 show a progress line from now on."""
+        """Show a progress line on worker 0 from now on."""
         wanted = environment.progress_switch() != "0" and self.settings.rank == 0
         if wanted and (self.progress is None or not self.progress.is_open):
             self.progress = Progress(self.settings.workers)
             self.recorder.add(self.progress)
 
     def describe(self) -> None:
-        """Write down the composed strategy."""
+        """Write the composed strategy to the run's facts."""
         if self.settings.log_dir is not None and self.settings.rank == 0:
             _write_facts(self.settings.log_dir, self._facts())
 
     def stop(self) -> None:
-        """End measuring: hooks go away, files are complete."""
+        """Stop measuring: remove all hooks and complete the files."""
         targets.listen(None)
         heartbeat.listen(None)
         self.recorder.close()
@@ -161,12 +161,12 @@ _described: Sequence[Mapping[str, Any]] = ()
 
 
 def current() -> Run | None:
-    """Return the run that is measured, if one is."""
+    """Return the measured run, if there is one."""
     return _current
 
 
 def start(settings: Settings) -> Run:
-    """Begin to measure; a run that is under way is ended first."""
+    """Start measuring; an active run is stopped first."""
     global _current
     stop()
     _current = Run(settings)
@@ -175,7 +175,7 @@ def start(settings: Settings) -> Run:
 
 
 def stop() -> None:
-    """End measuring, if it goes on."""
+    """Stop measuring, if a run is active."""
     global _current
     run, _current = _current, None
     if run is not None:
@@ -184,7 +184,7 @@ def stop() -> None:
 
 
 def begin_session() -> Settings | None:
-    """Called by `fleet.init`: forget what trained before; return what the environment asks for."""
+    """Forget earlier targets and return the environment's settings; called by `fleet.init`."""
     global _described
     targets.forget()
     _described = ()
@@ -193,7 +193,7 @@ def begin_session() -> Settings | None:
 
 
 def describe(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Remember the composed strategy: a row per stage and technique."""
+    """Store the composed strategy: one row per stage and technique."""
     global _described
     _described = rows
     if _current is not None:

@@ -1,7 +1,7 @@
-"""Reading back what the workers of a run wrote into their log folder.
+"""Reader of the files that the workers of a run wrote to their log folder.
 
-A run that crashed, or still goes on, is read as far as it came; what is missing or damaged is told
-in sentences.
+A run that crashed or is still in progress is read as far as it got; missing or damaged data is
+reported in sentences.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from fleetx.monitor.record import StepRecord, record_from
 
 @dataclass
 class WorkerSteps:
-    """What one worker wrote."""
+    """The file of one worker."""
 
     rank: int
     records: list[StepRecord] = field(default_factory=list)
     host: str = ""
     workers: int = 0
-    """How many workers it knew of."""
+    """The number of workers in the job, as recorded."""
     starts: int = 0
-    """How often it was started."""
+    """The number of times it was started."""
     has_ended: bool = False
     damaged: int = 0
-    """Lines that cannot be read."""
+    """The number of unreadable lines."""
 
 
 @dataclass
 class RunFolder:
-    """What is known of a run."""
+    """The data of a run."""
 
     path: Path
     facts: dict[str, Any]
@@ -42,7 +42,7 @@ class RunFolder:
 
 
 def read_run(folder: Path) -> RunFolder:
-    """Read the log folder of a run; an error says what to do where there is nothing to read."""
+    """Read the log folder of a run; raise an error with advice if there is nothing to read."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {str(folder)!r}: name the --log_dir of a run.")
     found = step_files(folder)
@@ -59,14 +59,14 @@ def read_run(folder: Path) -> RunFolder:
     strangers = [worker for worker in workers if count and worker.rank >= count]
     for worker in strangers:
         problems.append(
-            f"steps.{worker.rank}.jsonl is of another run, for this one has {count} workers; it is "
-            "left out."
+            f"steps.{worker.rank}.jsonl belongs to another run: this one has {count} workers; "
+            "it is left out."
         )
     workers = [worker for worker in workers if worker not in strangers]
     missing = sorted(set(range(count)) - {worker.rank for worker in workers})
     if missing:
         problems.append(
-            f"{_workers(missing)} left no file here: copy the steps.N.jsonl of other machines into "
+            f"{_workers(missing)} has no file here: copy the steps.N.jsonl of other machines into "
             "this folder."
         )
     for worker in workers:
@@ -107,13 +107,13 @@ def _read_facts(path: Path, problems: list[str]) -> dict[str, Any]:
         problems.append(f"{path.name} cannot be read ({error}): the strategy is not known.")
         return {}
     if not isinstance(facts, dict):
-        problems.append(f"{path.name} holds no facts of a run: the strategy is not known.")
+        problems.append(f"{path.name} does not describe a run: the strategy is not known.")
         return {}
     return facts
 
 
 def read_steps(path: Path, rank: int) -> WorkerSteps:
-    """Read one worker's file; lines that cannot be read are counted."""
+    """Read one worker's file and count unreadable lines."""
     worker = WorkerSteps(rank)
     base = 0
     for line in path.read_text(errors="replace").splitlines():
@@ -132,7 +132,7 @@ def read_steps(path: Path, rank: int) -> WorkerSteps:
             else:
                 record = record_from(fields)
                 last = worker.records[-1].step if worker.records else 0
-                if record.step + base <= last:  # who is started again counts from 1 again
+                if record.step + base <= last:  # a restarted worker counts from 1 again
                     base = last
                 record.step += base
                 worker.records.append(record)

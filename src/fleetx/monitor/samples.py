@@ -1,4 +1,4 @@
-"""How many samples are in a batch, whatever it is made of."""
+"""The number of samples in a batch of any structure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def samples_in(batch: Any) -> int:
-    """Return the first length found in a batch: of a tensor or an array, in lists and dicts too.
+    """Return the first length found in a batch: of a tensor or an array, also in lists and dicts.
 
-    A tensor of sequences (with `lod`) counts its sequences. 0 if there is nothing to count.
+    A tensor of sequences (with `lod`) counts its sequences. Return 0 if nothing can be counted.
     """
     offsets = getattr(batch, "lod", None)
     if callable(offsets) and offsets():

@@ -1,7 +1,7 @@
-"""Listening to stages: an object in the place of a stage that tells how long its methods took.
+"""Timed stages: a proxy that replaces a stage and reports how long its methods took.
 
-It is put into a step only while somebody measures; everything but the named methods is the stage's
-own.
+It is placed in a step only while monitoring is on; all attributes other than the named methods are
+those of the stage.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from fleetx.monitor.recorder import now
 
 Told = Callable[[float, float, Any], None]
-"""Callback for the beginning, the end and the result of a call."""
+"""Callback for the start, the end and the result of a call."""
 
 
 class Listened:
-    """A stage whose calls are told of."""
+    """A proxy of a stage that reports its calls."""
 
     def __init__(self, stage: Any, listeners: Mapping[str, Told]) -> None:
-        # Stages have all sorts of names themselves: what is kept here has one that none has.
+        # Stages use all sorts of attribute names; this one must not collide with any of them.
         object.__setattr__(self, "_listened", stage)
         for name, told in listeners.items():
             object.__setattr__(self, name, _timed(getattr(stage, name), told))

@@ -1,9 +1,9 @@
-"""The file in which a worker keeps its measurements: a line of JSON per step.
+"""The file in which a worker records its steps: one line of JSON per step.
 
-Lines are written whole, a few times a second at most, so that a crash costs the last moment and
-never damages what is there. A file that has grown to `MOST_LINES` is rewritten with neighbouring
-steps merged, and from then on a line stands for twice as many steps: its size is bounded, and it
-still covers the whole run.
+Whole lines are written, at most a few times a second, so that a crash loses only the last moment
+and never damages earlier lines. A file that has grown to `MOST_LINES` is rewritten with consecutive
+steps merged, and from then on each line represents twice as many steps: the size is bounded, and
+the file still covers the whole run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _EVERY = 0.25  # seconds between two writes
 
 
 class StepFile:
-    """Writes the steps of one worker.
+    """Writer of the steps of one worker.
 
     Args:
         path: the file; the steps of an earlier run are replaced.
-        head: facts of the worker, in the first line. A file whose head has the same `run` is gone
-            on with: the worker was started again.
-        most_lines: how many steps are kept before neighbours are merged.
+        head: facts of the worker, written as the first line. If the file's head has the same `run`,
+            the worker was restarted and the file is continued.
+        most_lines: the number of lines at which consecutive steps are merged.
     """
 
     def __init__(self, path: Path, head: dict[str, Any], most_lines: int = MOST_LINES) -> None:
@@ -83,7 +83,7 @@ class StepFile:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Say once that nothing more is written: a full disk must not end the training."""
+        """Warn once that writing has stopped: a full disk must not end the training."""
         print(
             f"{self._path} cannot be written ({error.strerror}): the steps from here on are not in "
             "the report.",
@@ -113,7 +113,7 @@ class StepFile:
         self._lines = len(pairs)
 
     def close(self) -> None:
-        """Write what is left, and that the run came to its end."""
+        """Write the remaining steps and a mark that the run has ended."""
         if self._is_broken:
             os.close(self._file)
             return
@@ -126,7 +126,7 @@ class StepFile:
 
 
 def _parts(path: Path) -> tuple[list[str], list[StepRecord]]:
-    """Return the lines of a file that are no steps, and the steps."""
+    """Return the lines of a file that are not steps, and the steps."""
     kept: list[str] = []
     records: list[StepRecord] = []
     for line in path.read_text(errors="replace").splitlines():
@@ -137,12 +137,12 @@ def _parts(path: Path) -> tuple[list[str], list[StepRecord]]:
             else:
                 records.append(record_from(fields))
         except (ValueError, TypeError):
-            continue  # a worker was killed while it wrote this line, and started again
+            continue  # the worker was killed while writing this line, and restarted
     return kept, records
 
 
 def _run_of(path: Path) -> str | None:
-    """Return which run a file is of; None if there is no file, or it does not say."""
+    """Return the run that a file belongs to; None if the file is missing or has no head."""
     try:
         with path.open("rb") as file:
             head = json.loads(file.readline())

@@ -1,7 +1,7 @@
-"""What this process trains, so that measuring can begin before or after it is known.
+"""The training steps and programs of this process, which monitoring attaches to.
 
-The session names its steps and programs here. They are held weakly, and nothing is attached to
-them until somebody measures.
+The session registers its steps and programs here, before or after measuring starts. They are held
+by weak references, and nothing is attached to them until monitoring is on.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from fleetx.monitor.recorder import Recorder
 
 
 class Target(Protocol):
-    """Something that trains."""
+    """A step or program that trains."""
 
     def attach(self, recorder: Recorder) -> list[Callable[[], None]]:
-        """Begin to tell a recorder; return what ends it."""
+        """Attach the hooks of a recorder; return the functions that remove them."""
 
 
 class Targets:
-    """All that trains in this process, and the recorder that listens to it, if any."""
+    """All targets of this process, and the recorder attached to them, if any."""
 
     def __init__(self) -> None:
         self._known: dict[int, Target] = {}
@@ -29,18 +29,18 @@ class Targets:
 
     @property
     def are_known(self) -> bool:
-        """Whether anything trains yet."""
+        """Whether any target is registered."""
         return bool(self._known)
 
     def add(self, key: int, target: Target) -> None:
-        """Name a target; one of the same key is replaced."""
+        """Register a target; one with the same key is replaced."""
         self._detach(key)
         self._known[key] = target
         if self._recorder is not None:
             self._removes[key] = target.attach(self._recorder)
 
     def listen(self, recorder: Recorder | None) -> None:
-        """Let a recorder listen to all targets from now on; None: nobody any more."""
+        """Attach a recorder to all targets, present and future; None detaches it."""
         for key in list(self._removes):
             self._detach(key)
         self._recorder = recorder
@@ -52,7 +52,7 @@ class Targets:
             remove()
 
     def forget(self) -> None:
-        """Forget what trained so far: a session begins anew."""
+        """Forget all targets: a new session starts."""
         for key in list(self._removes):
             self._detach(key)
         self._known.clear()

@@ -1,7 +1,7 @@
-"""The stages of the first steps of a worker, kept for a timeline.
+"""The timeline of a worker: the stages of its first steps.
 
-Every worker writes `timeline.N.jsonl`: a head with the offset of its clock, then a line per stretch
-of time, in nanoseconds. `trace.py` puts the files of all workers on one time axis.
+Every worker writes `timeline.N.jsonl`: a head with its clock offset, then one line per span, in
+nanoseconds. `trace.py` merges the files of all workers on one time axis.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEPS = 100
 
 
 class Timeline:
-    """Writes the stretches of time of a number of steps."""
+    """Writer of the spans of a number of steps."""
 
     def __init__(
         self, folder: Path, rank: int, head: dict[str, Any], clock: ClockOffset, steps: int = STEPS
@@ -30,13 +30,13 @@ class Timeline:
         self._file.flush()
 
     def span(self, name: str, kind: str, began: float, ended: float) -> None:
-        """Note one stretch of time, given in seconds of `perf_counter`."""
+        """Add a span, given in seconds of `perf_counter`."""
         if self._file is not None:
             line = [name, kind, round(began * 1e9), round(ended * 1e9)]
             self._lines.append(json.dumps(line) + "\n")
 
     def step_ended(self) -> None:
-        """A step is complete: write it."""
+        """Write the spans of a completed step."""
         if self._file is None:
             return
         self._file.write("".join(self._lines))
@@ -47,7 +47,7 @@ class Timeline:
             self.close()
 
     def close(self) -> None:
-        """End the file; a step that is not complete is left out."""
+        """Close the file; an incomplete step is left out."""
         if self._file is not None:
             self._file.write('["end"]\n')
             self._file.close()

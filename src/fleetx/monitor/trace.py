@@ -1,7 +1,7 @@
-"""Timelines of all workers in one Chrome trace, which Perfetto and chrome://tracing open.
+"""Merging of all workers' timelines into a Chrome trace for Perfetto and chrome://tracing.
 
-A worker is a process of the trace; its steps contain the stages. Times count from the earliest
-stretch, on the clock of worker 0.
+A worker is a process of the trace; its steps contain the stages. Times start at the earliest
+span, on the clock of worker 0.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fleetx.monitor.files import TRACE, timeline_files
 
 
 class TimelineError(FileNotFoundError):
-    """There is nothing to make a timeline of."""
+    """An error for a folder without a readable timeline."""
 
 
 def wait_for_ends(folder: Path, patience: float = 5.0) -> None:
-    """Wait until the files that are there are complete, for a while: a worker may have died."""
+    """Wait until the existing files are complete, but not forever: a worker may have died."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if all(p.read_bytes().endswith(b'["end"]\n') for p in timeline_files(folder).values()):
@@ -29,7 +29,7 @@ def wait_for_ends(folder: Path, patience: float = 5.0) -> None:
 
 
 def write_trace(folder: Path, target: Path | None = None) -> tuple[Path, list[str]]:
-    """Merge the timelines of a folder; return the file and what was wrong with its sources."""
+    """Merge the timelines of a folder; return the file and the problems of its sources."""
     target = folder / TRACE if target is None else target
     trace, problems = merge(folder)
     atomic.write_bytes(target, json.dumps(trace).encode())
@@ -37,7 +37,7 @@ def write_trace(folder: Path, target: Path | None = None) -> tuple[Path, list[st
 
 
 def merge(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return the trace of a folder's timelines, and what was wrong with them."""
+    """Return the merged trace of a folder, and the problems of its sources."""
     files = timeline_files(folder)
     if not files:
         raise TimelineError(
@@ -94,7 +94,7 @@ def _is_span(line: Any) -> bool:
 
 
 def _names(rank: int, head: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the events that name a worker and its lane."""
+    """Return the metadata events that name a worker and its lane."""
     name = f"worker {rank}" + (f" on {head['host']}" if head.get("host") else "")
     common = {"ph": "M", "pid": rank, "tid": 0}
     return [

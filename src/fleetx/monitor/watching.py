@@ -1,8 +1,8 @@
-"""Training loops that show their progress: `for batch in monitor.watch(loader): …`.
+"""Progress of training loops: `for batch in monitor.watch(loader): …`.
 
-`watch` measures how long the loop waits for data and tells worker 0's progress line what is to
-come; `epochs` counts passes over the data, `note` adds values. Steps are counted where the
-optimizer of fleet, or a program, trains; in a loop without either, a batch is a step.
+`watch` measures how long the loop waits for data and passes the expected length to worker 0's
+progress line; `epochs` counts passes over the data, `note` adds values. Steps are counted by the
+optimizer of fleet or by a program; in a loop without either, each batch is a step.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fleetx.runtime.worker_environment import detect
 
 Batch = TypeVar("Batch")
 
-_depth = 0  # how many of `watch` and `epochs` are around each other
+_depth = 0  # nesting depth of `watch` and `epochs`
 
 
 @contextmanager
 def _watched() -> Iterator[Run]:
-    """Have a measured run with a progress line; the outermost loop ends the line."""
+    """Ensure a measured run with a progress line; the outermost loop closes the line."""
     global _depth
     run = runs.current()
     if run is None:
@@ -42,9 +42,9 @@ def _watched() -> Iterator[Run]:
 
 
 def epochs(count: int) -> Iterator[int]:
-    """Give the numbers of epochs, from 1 on, and show which one it is."""
+    """Yield the epoch numbers, starting at 1, and show the current one."""
     if count < 0:
-        raise ValueError(f"epochs counts up to a number from 0 on, not {count}.")
+        raise ValueError(f"epochs must be 0 or more, not {count}.")
     with _watched() as run:
         if run.progress is not None:
             run.progress.epochs = count
@@ -56,13 +56,13 @@ def epochs(count: int) -> Iterator[int]:
 def watch(
     loader: Iterable[Batch], *, epochs: int | None = None, total: int | None = None
 ) -> Iterator[Batch]:
-    """Give the batches of a loader, and show the progress of what is done with them.
+    """Yield the batches of a loader and show the progress of the loop.
 
     Args:
-        loader: a DataLoader, or anything that can be iterated over.
-        epochs: pass over it so many times; `set_epoch` of its sampler, or its own, is called with
-            0, 1, … A loader that is an iterator itself has one pass only.
-        total: how many batches a pass has, if `len(loader)` does not tell.
+        loader: a DataLoader, or any iterable.
+        epochs: the number of passes; `set_epoch` of the sampler, or of the loader, is called with
+            0, 1, … A loader that is itself an iterator has only one pass.
+        total: the number of batches per pass, if `len(loader)` is not available.
     """
     if total is None and isinstance(loader, Sized):
         total = len(loader)
@@ -112,9 +112,9 @@ def _one_pass(loader: Iterable[Batch], run: Run, total: int | None) -> Iterator[
 
 
 def note(*, loss: Any = None, **values: Any) -> None:
-    """Tell the loss of the step under way, and other values for the progress line.
+    """Record the loss of the current step, and other values for the progress line.
 
-    Called before the optimizer's step, or before the next batch. Names of values may have spaces:
+    Call it before the optimizer's step, or before the next batch. Names may contain spaces:
     `note(**{"test accuracy": 0.97})`.
     """
     run = runs.current()

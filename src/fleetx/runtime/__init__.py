@@ -1,4 +1,4 @@
-"""What a process knows about itself without importing torch: its place in the job, and its machine.
+"""Facts about this process that need no torch: its place in the job, and its machine.
 
-The launcher writes what is read here; every other part may ask.
+The launcher writes what is read here; every other package may use it.
 """

@@ -1,10 +1,10 @@
-"""Which instruction set PyTorch can use on this CPU without dying of it.
+"""Detection of the instruction set that PyTorch can use on this CPU without crashing.
 
-A virtual machine may advertise AMX and not carry it: oneDNN, which computes PyTorch's bfloat16
-products, then ends the process by SIGILL. Where AMX is advertised, a probe in a process of its own
-finds out, tries lower limits until one works, and the outcome is remembered until the next boot.
-oneDNN reads ONEDNN_MAX_CPU_ISA when it first computes, not when torch is imported; afterwards the
-variable has no effect. Standard library only: the launcher must not import torch.
+A virtual machine may advertise AMX without supporting it: oneDNN, which computes PyTorch's bfloat16
+products, then dies from SIGILL. If AMX is advertised, a probe in a separate process tests it and
+tries lower limits until one works; the outcome is cached until the next boot. oneDNN reads
+ONEDNN_MAX_CPU_ISA when it first computes, not when torch is imported; later changes have no
+effect. Uses only the standard library: the launcher must not import torch.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pathlib import Path
 from fleetx.runtime.environment import heartbeat_file
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
-_OLD_NAME = "DNNL_MAX_CPU_ISA"  # oneDNN reads it, too
-# oneDNN's names, each without the newest part of the one before; "" is no limit.
+_OLD_NAME = "DNNL_MAX_CPU_ISA"  # also read by oneDNN
+# oneDNN's names, each without the newest extension of the previous one; "" means no limit.
 LIMITS = ("", "AVX512_CORE_FP16", "AVX512_CORE_BF16", "AVX512_CORE", "AVX2", "SSE41")
 _PATIENCE = 120.0
 _CRASHES = {-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGTRAP}
@@ -56,13 +56,13 @@ class State(Enum):
     """What is known about the CPU."""
 
     PLAIN = "plain"
-    """It advertises no AMX: nothing to test."""
+    """AMX is not advertised: nothing to test."""
     GIVEN = "given"
     """The user has set a limit."""
     FULL = "full"
-    """AMX is advertised, and works."""
+    """AMX is advertised and works."""
     LIMITED = "limited"
-    """It does not work; a limit helps."""
+    """AMX does not work; a limit helps."""
     BROKEN = "broken"
     """No limit helps."""
     UNKNOWN = "unknown"
@@ -71,7 +71,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found, and the limit to set."""
+    """The outcome, and the limit to set."""
 
     state: State
     limit: str = ""
@@ -79,7 +79,7 @@ class Verdict:
     detail: str = ""
 
     def sentence(self) -> str:
-        """Return what `fleetx info` and messages say."""
+        """Return the outcome as a sentence for `fleetx info` and messages."""
         match self.state:
             case State.PLAIN:
                 return "no AMX advertised: nothing to limit"
@@ -107,12 +107,12 @@ def examine(
     cpuinfo: str | None = None,
     probe: Sequence[str] = PROBE,
 ) -> Verdict:
-    """Return what limit this CPU needs; runs `probe` only where AMX is advertised.
+    """Return the limit that this CPU needs; run `probe` only if AMX is advertised.
 
     Args:
         environment: the variables of the processes that will compute (default: this one's).
         cpuinfo: the text of /proc/cpuinfo, one processor suffices (default: this machine's).
-        probe: the command that computes; it must end by a signal where workers would.
+        probe: the command that computes; it must die from a signal if workers would.
     """
     environment = os.environ if environment is None else environment
     given = environment.get(VARIABLE) or environment.get(_OLD_NAME)
@@ -139,8 +139,8 @@ def half_precision_fails(
     cpuinfo: str | None = None,
     probe: Sequence[str] = PROBE,
 ) -> str:
-    """Return how a process with this environment (default: this one's) would die of half
-    precision, "" if it would live."""
+    """Return how half precision would crash a process with this environment (default: this
+    one's); "" if it works."""
     environment = os.environ if environment is None else environment
     cpu = _read_cpuinfo() if cpuinfo is None else cpuinfo
     if not advertises_amx(cpu):
@@ -151,8 +151,8 @@ def half_precision_fails(
 
 
 def prepare_process(*, cpuinfo: str | None = None, probe: Sequence[str] = PROBE) -> Verdict:
-    """Limit oneDNN in this process where it must be, and say so; fleetrun's workers have it."""
-    if heartbeat_file():  # fleetrun started this process, and has looked already
+    """Limit oneDNN in this process if necessary, and log it; fleetrun does so for its workers."""
+    if heartbeat_file():  # fleetrun started this process and has checked already
         return Verdict(State.GIVEN, os.environ.get(VARIABLE, ""))
     verdict = examine(os.environ, cpuinfo=cpuinfo, probe=probe)
     log = logging.getLogger("fleetx.fleet")
@@ -171,7 +171,7 @@ def prepare_process(*, cpuinfo: str | None = None, probe: Sequence[str] = PROBE)
 
 
 def advertises_amx(cpuinfo: str) -> bool:
-    """Tell whether a processor of /proc/cpuinfo has an AMX flag."""
+    """Return whether a processor of /proc/cpuinfo has an AMX flag."""
     return any(flag.startswith("amx") for flag in _flags(cpuinfo))
 
 
@@ -181,7 +181,7 @@ def _flags(cpuinfo: str) -> list[str]:
 
 
 def _read_cpuinfo() -> str:
-    """Return the first processor of /proc/cpuinfo: with hundreds of them reading all takes long."""
+    """Return the first processor of /proc/cpuinfo: reading hundreds of them takes long."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             lines = []
@@ -195,10 +195,10 @@ def _read_cpuinfo() -> str:
 
 
 class _Outcomes:
-    """The exit codes of the probe by limit, remembered in a file of this machine.
+    """The exit codes of the probe by limit, cached in a file per machine.
 
-    The file is no more than a saving of time: where it cannot be read, is damaged or belongs to
-    another boot or torch, the probe runs again.
+    The file is only a cache: if it cannot be read, is damaged or belongs to another boot or torch,
+    the probe runs again.
     """
 
     def __init__(self, environment: Mapping[str, str], cpuinfo: str, probe: Sequence[str]) -> None:
@@ -209,7 +209,7 @@ class _Outcomes:
         folder = environment.get("XDG_CACHE_HOME") or os.path.join(
             environment.get("HOME") or os.path.expanduser("~"), ".cache"
         )
-        # A file for each machine: homes are often shared.
+        # One file per machine: home folders are often shared.
         host = re.sub(r"[^\w.-]", "_", platform.node())
         self._file = Path(folder, "fleetx", f"cpu-{host}.json")
         self._codes = self._load()
@@ -219,7 +219,7 @@ class _Outcomes:
         if limit not in self._codes:
             code = self._run(limit)
             if code != 0 and code not in _CRASHES:
-                return code  # says nothing about the CPU
+                return code  # not caused by the CPU
             self._codes[limit] = code
             self._save()
         return self._codes[limit]
@@ -261,18 +261,18 @@ class _Outcomes:
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self._file.parent, prefix=".cpu-")
-        except OSError:  # a home that cannot be written to: the next job tests again
+        except OSError:  # the home folder is read-only: the next job probes again
             return
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
             os.replace(name, self._file)
-        except OSError:  # a full disk: the same
+        except OSError:  # a full disk: likewise
             os.unlink(name)
 
 
 def _machine(cpuinfo: str, probe: Sequence[str]) -> dict[str, str]:
-    """Return what an outcome depends on: another boot may be on another hypervisor."""
+    """Return what an outcome depends on: another boot may run on another hypervisor."""
     model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, flags=re.MULTILINE)
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -1,6 +1,6 @@
-"""What the launcher tells a process through environment variables.
+"""The settings that a process receives from the launcher through environment variables.
 
-This is where they are read; the rest of the code asks here.
+The variables are read only here; all other code calls these functions.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from fleetx.runtime.worker_environment import detect
 
 
 def worker_index() -> int:
-    """Return the number of this worker, from 0 (0 without a launcher)."""
+    """Return the rank of this worker (0 without a launcher)."""
     if _text("PADDLE_TRAINER_ID"):
         return _count("PADDLE_TRAINER_ID", default=0, least=0)
     return detect().rank
 
 
 def worker_num() -> int:
-    """Return how many workers train together (1 without a launcher)."""
+    """Return the number of workers (1 without a launcher)."""
     if _text("PADDLE_TRAINERS_NUM"):
         return _count("PADDLE_TRAINERS_NUM", default=1, least=1)
     return detect().world_size
 
 
 def worker_endpoints() -> list[str]:
-    """Return the addresses of all workers, 'ip:port' (PADDLE_TRAINER_ENDPOINTS; none without)."""
+    """Return the addresses 'ip:port' of all workers (PADDLE_TRAINER_ENDPOINTS; empty if unset)."""
     return [part for part in _text("PADDLE_TRAINER_ENDPOINTS").split(",") if part]
 
 
@@ -35,59 +35,59 @@ def current_endpoint() -> str:
 
 
 def selected_device() -> int:
-    """Return the number of the device chosen for this worker (FLAGS_selected_gpus; 0)."""
+    """Return the index of the device selected for this worker (FLAGS_selected_gpus; 0)."""
     first = _text("FLAGS_selected_gpus").split(",")[0]
     return int(first) if first.isdecimal() else 0
 
 
 def cpu_num() -> int:
-    """Return how many batches a data-parallel program on the CPU takes per step (CPU_NUM; 1)."""
+    """Return the number of batches per step of a data-parallel CPU program (CPU_NUM; 1)."""
     return _count("CPU_NUM", default=1, least=1)
 
 
 def paddle_flag(name: str, default: str) -> str:
-    """Return the text of Paddle's flag FLAGS_<name>."""
+    """Return the value of Paddle's flag FLAGS_<name> as text."""
     return _text(f"FLAGS_{name}") or default
 
 
 def heartbeat_file() -> str:
-    """Return the file in which fleetrun looks for this worker's steps, or ''."""
+    """Return the file in which fleetrun expects this worker's heartbeat, or ''."""
     return _text("FLEETX_HEARTBEAT")
 
 
 def log_dir() -> str:
-    """Return the folder for what workers measure (FLEETX_LOG_DIR, by fleetrun --log_dir), or ''."""
+    """Return the folder for measurements (FLEETX_LOG_DIR, set by fleetrun --log_dir), or ''."""
     return _text("FLEETX_LOG_DIR")
 
 
 def run_name() -> str:
-    """Return what tells this job from others that used the same folder, or ''."""
+    """Return the identifier of this job among others that used the same folder, or ''."""
     return _text("FLEETX_RUN")
 
 
 def monitor_switch() -> str:
-    """Return '1' or '0' where FLEETX_MONITOR switches measuring on or off, else ''."""
+    """Return '1' or '0' if FLEETX_MONITOR switches measuring on or off, else ''."""
     return _choice("FLEETX_MONITOR", ("", "0", "1"))
 
 
 def progress_switch() -> str:
-    """Return '1' or '0' where FLEETX_PROGRESS switches the progress line on or off, else ''."""
+    """Return '1' or '0' if FLEETX_PROGRESS switches the progress line on or off, else ''."""
     return _choice("FLEETX_PROGRESS", ("", "0", "1"))
 
 
 def tensorboard_switch() -> bool:
-    """Tell whether FLEETX_TENSORBOARD asks for event files."""
+    """Return whether FLEETX_TENSORBOARD enables event files."""
     return _choice("FLEETX_TENSORBOARD", ("", "0", "1")) == "1"
 
 
 def timeline() -> str:
-    """Return '1' or the folder where FLEETX_TIMELINE asks for a timeline, else ''."""
+    """Return '1' or the folder if FLEETX_TIMELINE enables a timeline, else ''."""
     text = _text("FLEETX_TIMELINE")
     return "" if text == "0" else text
 
 
 def timeline_steps() -> int:
-    """Return how many steps a timeline shows (FLEETX_TIMELINE_STEPS; 100)."""
+    """Return the number of steps in a timeline (FLEETX_TIMELINE_STEPS; 100)."""
     return _count("FLEETX_TIMELINE_STEPS", default=100, least=1)
 
 
@@ -109,7 +109,7 @@ def _count(variable: str, default: int, least: int) -> int:
         return default
     if not text.isdecimal() or int(text) < least:
         raise ValueError(
-            f"The environment variable {variable} must be a whole number from {least} on, "
+            f"The environment variable {variable} must be a whole number of at least {least}, "
             f"but it is {text!r}."
         )
     return int(text)

@@ -1,8 +1,8 @@
-"""How a worker shows the launcher that it is alive: a counter in shared memory.
+"""The heartbeat of a worker for the launcher: a counter in shared memory.
 
 The training step calls `beat()` once per step and may name the collective it is about to wait
 in. Without a launcher both do nothing. With `--hang_timeout` the launcher reads the counters.
-Whoever measures the training asks by `listen` to be told how long each of these waits took.
+The monitor registers a callback with `listen` to measure how long each of these waits takes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SIZE = _COUNT.size + _TEXT
 
 @dataclass(frozen=True)
 class Pulse:
-    """What a worker last showed: how many steps, and the collective it is in ('' for none)."""
+    """A worker's last heartbeat: the number of steps, and its collective ('' for none)."""
 
     steps: int
     collective: str
 
 
 def prepare(path: str | Path) -> None:
-    """Create a worker's heartbeat file, before the worker starts."""
+    """Create a worker's heartbeat file before the worker starts."""
     Path(path).write_bytes(bytes(_SIZE))
 
 
@@ -44,7 +44,7 @@ def read(path: str | Path) -> Pulse:
 
 
 class _Writer:
-    """This process's own heartbeat; opened at the first beat."""
+    """This process's own heartbeat, opened at the first beat."""
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
@@ -66,11 +66,11 @@ class _Writer:
 
 
 Waited = Callable[[str, float, float], None]
-"""Callback for the name of a collective and the begin and end of waiting for it (perf_counter)."""
+"""Callback for a collective's name and the start and end of the wait for it (perf_counter)."""
 
 
 class _Listened(_Writer):
-    """A heartbeat that also tells how long this thread waited; in its place only while asked."""
+    """A heartbeat that also reports how long this thread waited; used only if monitoring is on."""
 
     def __init__(self, told: Waited) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class _Listened(_Writer):
             self._open.append(text)
         elif self._open:
             name = self._open.pop()
-            if not self._open:  # the outermost: what it contains is not counted twice
+            if not self._open:  # outermost only: nested waits are not counted twice
                 self._told(name, self._began, time.perf_counter())
 
 
@@ -104,7 +104,7 @@ def _own() -> _Writer:
 
 
 def listen(told: Waited | None) -> None:
-    """Tell `told` of every wait of this thread from now on; None: nobody any more."""
+    """Call `told` for every wait of this thread from now on; None removes the callback."""
     global _writer
     steps = _own()._steps
     _writer = _Writer() if told is None else _Listened(told)
@@ -112,13 +112,13 @@ def listen(told: Waited | None) -> None:
 
 
 def beat() -> None:
-    """Say that one training step is done."""
+    """Count a completed training step."""
     _own().beat()
 
 
 @contextmanager
 def collective(name: str) -> Iterator[None]:
-    """Say, while the block runs, which collective this worker may be waiting in."""
+    """Announce the collective that this worker may wait in while the block runs."""
     writer = _own()
     writer.name(name)
     try:

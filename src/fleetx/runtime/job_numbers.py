@@ -1,11 +1,11 @@
-"""What Slurm's and MPI's variables say in forms of their own: lists of machines, tasks, jobs."""
+"""Parsers of Slurm's and MPI's variables: lists of machines, tasks per machine, job ids."""
 
 from __future__ import annotations
 
 import re
 import zlib
 
-# Above the ports that services have, below those that the system gives to outgoing connections.
+# Above the ports of common services, below the ephemeral port range.
 _FIRST_PORT, _PORTS = 20000, 12000
 
 
@@ -29,8 +29,8 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def port_of_job(*names: str) -> int:
-    """Return a port that all workers of a job derive alike; another job has almost surely another.
+    """Return a port that all workers of a job derive independently and other jobs hardly ever use.
 
-    `names` are what the launcher calls the job, for example Slurm's numbers of job and step.
+    `names` identify the job for the launcher, for example Slurm's job id and step id.
     """
     return _FIRST_PORT + zlib.crc32("/".join(names).encode()) % _PORTS

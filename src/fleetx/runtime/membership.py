@@ -1,7 +1,7 @@
-"""This process's place in its job, for the layers below the one that knows it.
+"""This process's place in its job, for layers below `fleetx.fleet`.
 
-`fleetx.fleet` knows after `fleet.init`, by a role maker that may be the script's own. It says here
-whom to ask, so that a data set or a download need not look upwards.
+`fleetx.fleet` knows it after `fleet.init`, from a role maker that may be the script's own. It
+registers a function here, so that a data set or a download need not import upper layers.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Protocol
 
 
 class Member(Protocol):
-    """A process of a job; role makers are such."""
+    """A process of a job, such as a role maker."""
 
     def worker_index(self) -> int:
-        """Return this worker's number, from 0."""
+        """Return the rank of this worker."""
 
     def worker_num(self) -> int:
         """Return the number of workers."""
 
     def local_rank(self) -> int:
-        """Return this worker's number on its machine."""
+        """Return the rank of this worker on its machine."""
 
     def is_worker(self) -> bool:
-        """Tell whether this process trains."""
+        """Return whether this process trains."""
 
     def is_server(self) -> bool:
-        """Tell whether this process holds parameters for workers."""
+        """Return whether this process is a parameter server."""
 
 
 def _nowhere() -> Member | None:
@@ -37,11 +37,11 @@ _find: Callable[[], Member | None] = _nowhere
 
 
 def found_by(find: Callable[[], Member | None]) -> None:
-    """Let `own` ask this function, which returns None before the job is joined."""
+    """Register the function that `own` calls; it returns None before the job is joined."""
     global _find
     _find = find
 
 
 def own() -> Member | None:
-    """Return this process's place in the job it has joined; None if it has joined none."""
+    """Return this process's place in its job; None if it has not joined one."""
     return _find()

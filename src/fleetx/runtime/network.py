@@ -1,6 +1,6 @@
-"""Addresses and ports of this machine, found without asking a name server for its own name.
+"""Addresses and ports of this machine, found without resolving its own name.
 
-An address belongs to this machine when a socket can be bound to it; the answer of
+An address belongs to this machine if a socket can be bound to it; the result of
 `gethostbyname(gethostname())`, often 127.0.0.1, is never used.
 """
 
@@ -12,13 +12,12 @@ import ipaddress
 import random
 import socket
 
-# Below the range from which the system takes ports of outgoing connections, so that a chosen
-# port stays free until its worker binds it.
+# Below the ephemeral port range, so that a chosen port stays free until its worker binds it.
 _FREE_PORTS = range(10000, 32000)
 
 
 def resolve(host: str) -> str | None:
-    """Return an IP address of `host` (IPv4 if there is one), or None while it has none."""
+    """Return an IP address of `host` (IPv4 if there is one), or None if it cannot be resolved."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except socket.gaierror:
@@ -28,7 +27,7 @@ def resolve(host: str) -> str | None:
 
 
 def is_local(host: str) -> bool:
-    """Say whether `host`, a name or an address, is an address of this machine."""
+    """Return whether `host`, a name or an address, is an address of this machine."""
     address = resolve(host)
     if address is None:
         return False
@@ -41,7 +40,7 @@ def is_local(host: str) -> bool:
 
 
 def port_in_use(host: str, port: int) -> bool:
-    """Say whether something on this machine already listens on `host:port`."""
+    """Return whether a process on this machine already listens on `host:port`."""
     try:
         listen(host, port).close()
     except OSError as error:
@@ -56,7 +55,7 @@ def listen(host: str, port: int) -> socket.socket:
     address = resolve(host) if host else ""
     server = socket.socket(_family(address or "0.0.0.0"))
     try:
-        # Connections of a former run may linger in TIME_WAIT; they are no reason to refuse.
+        # Connections of an earlier run may linger in TIME_WAIT; they are no reason to fail.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind((address, port))
         server.listen(128)
@@ -77,12 +76,12 @@ def free_ports(count: int, host: str) -> list[int]:
 
 
 def join_endpoint(host: str, port: int) -> str:
-    """Write an endpoint; IPv6 addresses get their brackets."""
+    """Format an endpoint, with brackets around IPv6 addresses."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def split_endpoint(endpoint: str) -> tuple[str, int]:
-    """Read `host:port` or `[address]:port`; ValueError for anything else."""
+    """Parse `host:port` or `[address]:port`; raise ValueError for anything else."""
     host, colon, port = endpoint.strip().rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{endpoint!r} is not of the form host:port")
@@ -90,7 +89,7 @@ def split_endpoint(endpoint: str) -> tuple[str, int]:
 
 
 def interface_of(host: str) -> str | None:
-    """Return the name of the network interface that carries the address of `host`."""
+    """Return the name of the network interface that has the address of `host`."""
     address = resolve(host)
     if address is None:
         return None
@@ -98,27 +97,27 @@ def interface_of(host: str) -> str | None:
     if address in found:
         return found[address]
     wanted = ipaddress.ip_address(address)
-    # All of 127.0.0.0/8 is the loopback interface although only one address is listed.
+    # All of 127.0.0.0/8 is on the loopback interface, although only one address is listed.
     return next(
         (name for ip, name in found.items() if wanted.is_loopback and _is_loopback(ip)), None
     )
 
 
 def interface_towards(host: str) -> str | None:
-    """Return the name of the interface through which `host` is reached; None if that is unclear."""
+    """Return the name of the interface on the route to `host`; None if it cannot be determined."""
     own = address_towards(host)
     return None if own is None else interface_of(own)
 
 
 def address_towards(host: str) -> str | None:
-    """Return the address of this machine as `host` sees it; None if that is unclear."""
+    """Return the address of this machine as seen by `host`; None if it cannot be determined."""
     address = resolve(host)
     # Many machines resolve their own name to a loopback address, where others cannot reach them.
     if address is None or (_is_loopback(address) and address != host):
         return None
     with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((address, 9))  # sends nothing, but chooses a route
+            probe.connect((address, 9))  # sends nothing, but selects a route
         except OSError:
             return None
         return str(probe.getsockname()[0])

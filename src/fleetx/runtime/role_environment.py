@@ -1,7 +1,7 @@
-"""What the environment says about a parameter-server job, and about groups beside the workers' own.
+"""The environment of a parameter-server job, and of process groups other than the workers' own.
 
-Workers of a collective job are described by `worker_environment`; here are the variables that
-PaddleCloud sets for workers and servers, and those that ask for gloo groups among them.
+Workers of a collective job are described by `worker_environment`; this module reads the variables
+that PaddleCloud sets for workers and servers, and those that enable gloo groups among them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROLES = ("TRAINER", "PSERVER", "HETER_TRAINER")
 
 
 class MissingVariableError(ValueError):
-    """An environment variable that a role needs is not set."""
+    """The error for a role's environment variable that is not set."""
 
     def __init__(self, variable: str) -> None:
         super().__init__(f"Can not find {variable}, please check your environment.")
@@ -25,12 +25,12 @@ class MissingVariableError(ValueError):
 
 @dataclass(frozen=True)
 class ServerJob:
-    """One process's place in a parameter-server job."""
+    """The place of a process in a parameter-server job."""
 
     role: str
     """TRAINER, PSERVER or HETER_TRAINER."""
     index: int
-    """Its number among the processes of its role."""
+    """Its index among the processes of its role."""
     worker_num: int
     server_endpoints: tuple[str, ...]
     worker_endpoints: tuple[str, ...] = ()
@@ -40,22 +40,22 @@ class ServerJob:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where processes meet that form groups of workers, of servers, or of all."""
+    """The rendezvous of processes that form groups of workers, of servers, or of all."""
 
     folder: str = ""
-    """A folder that all see, or empty."""
+    """A shared folder, or empty."""
     endpoint: str = ""
-    """Otherwise the address at which the first process listens."""
+    """Otherwise, the address on which the first process listens."""
     everybody: bool = False
-    """Whether there is a group of all processes, too."""
+    """Whether there is also a group of all processes."""
     job: str = field(default="")
-    """The job's name, so that two jobs do not meet."""
+    """The job's name, which keeps the groups of two jobs apart."""
     worker_listens: bool = False
-    """Whether worker 0 listens at `endpoint` instead of server 0."""
+    """Whether worker 0 listens on `endpoint` instead of server 0."""
 
 
 def detect_server_job(environ: Mapping[str, str] | None = None) -> ServerJob | None:
-    """Read the place in a parameter-server job; None if the environment is not that of one."""
+    """Return the place in a parameter-server job; None if the environment describes none."""
     env = _environment(environ)
     servers = _list(env, "PADDLE_PSERVERS_IP_PORT_LIST")
     if not servers:
@@ -72,7 +72,7 @@ def detect_server_job(environ: Mapping[str, str] | None = None) -> ServerJob | N
         )
     if role == "TRAINER":
         index = _number(env, "PADDLE_TRAINER_ID")
-        if worker_num:  # Paddle's default of 0 leaves it open
+        if worker_num:  # Paddle's default of 0 means unspecified
             check_index("PADDLE_TRAINER_ID", index, worker_num)
         current = workers[index] if index < len(workers) else ""
     else:
@@ -85,7 +85,7 @@ def detect_server_job(environ: Mapping[str, str] | None = None) -> ServerJob | N
         )
         if current not in among:
             raise ValueError(
-                f"POD_IP and PADDLE_PORT say that this is {current}, but {variable} lists "
+                f"POD_IP and PADDLE_PORT describe this process as {current}, but {variable} lists "
                 f"{', '.join(among) or 'nothing'}."
             )
         index = among.index(current)
@@ -93,9 +93,9 @@ def detect_server_job(environ: Mapping[str, str] | None = None) -> ServerJob | N
 
 
 def detect_general_job(environ: Mapping[str, str] | None = None) -> ServerJob:
-    """Read the place of a process whose workers are all listed, and whose server may be numbered.
+    """Return the place of a process whose workers are all listed and whose server may be numbered.
 
-    PADDLE_PSERVER_ID is a server's place in PADDLE_PSERVERS_IP_PORT_LIST.
+    PADDLE_PSERVER_ID is a server's index in PADDLE_PSERVERS_IP_PORT_LIST.
     """
     env = dict(_environment(environ))
     for variable in ("PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS"):
@@ -121,7 +121,7 @@ def detect_general_job(environ: Mapping[str, str] | None = None) -> ServerJob:
 def general_rendezvous(
     folder: str, endpoint: str, environ: Mapping[str, str] | None = None
 ) -> Rendezvous | None:
-    """Return where processes meet that a script names a folder or an address; None for nowhere."""
+    """Return the rendezvous at a script's folder or address; None if it gives neither."""
     env = _environment(environ)
     if not (folder or endpoint) or env.get("PADDLE_IS_BARRIER_ALL_ROLE", "1") == "0":
         return None
@@ -139,9 +139,9 @@ def general_rendezvous(
 def detect_rendezvous(
     environ: Mapping[str, str] | None = None, *, first_worker: str = ""
 ) -> Rendezvous | None:
-    """Read where groups of workers and servers meet; None if PADDLE_WITH_GLOO asks for none.
+    """Return the rendezvous of worker and server groups; None unless PADDLE_WITH_GLOO enables it.
 
-    `first_worker` is the address at which collective workers meet.
+    `first_worker` is the rendezvous address of collective workers.
     """
     env = _environment(environ)
     if env.get("PADDLE_WITH_GLOO", "0") not in ("1", "2"):
@@ -163,21 +163,21 @@ def detect_rendezvous(
         )
     folder = env.get("PADDLE_GLOO_FS_PATH", "")
     if not folder:
-        raise ValueError("PADDLE_GLOO_FS_PATH must name the folder in which processes meet.")
+        raise ValueError("PADDLE_GLOO_FS_PATH must name the folder of the rendezvous.")
     if kind == "1":
         _check_hdfs(env)
     return Rendezvous(folder=folder, everybody=everybody, job=job)
 
 
 def _check_hdfs(env: Mapping[str, str]) -> None:
-    """Refuse a real HDFS; the name NULL stands for an ordinary folder."""
+    """Reject a real HDFS; the name NULL means an ordinary folder."""
     for variable in ("PADDLE_GLOO_FS_NAME", "PADDLE_GLOO_FS_UGI"):
         if not env.get(variable):
             raise MissingVariableError(variable)
     name = env["PADDLE_GLOO_FS_NAME"]
     if name != "NULL" and not name.startswith("file:"):
         raise ValueError(
-            f"PADDLE_GLOO_FS_NAME is {name!r}, but processes cannot meet in an HDFS here: set "
+            f"PADDLE_GLOO_FS_NAME is {name!r}, but a rendezvous in HDFS is not supported: set "
             "PADDLE_GLOO_RENDEZVOUS to 2 with a folder that all machines mount, or to 3 with an "
             "address."
         )

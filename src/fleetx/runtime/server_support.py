@@ -1,11 +1,11 @@
-"""What a process of a server job gets from whoever started it, besides its place in the job.
+"""Settings that a process of a server job receives from its launcher, besides its place in the job.
 
-    FLEETX_SERVER_KEYS              a file with the job's keys (needed off the loopback)
+    FLEETX_SERVER_KEYS              a file with the job's keys (required off the loopback)
     FLEETX_SERVER_INSECURE          1: servers may listen without keys on any address
     FLEETX_SERVER_STATE             the folder in which this server keeps its state for a restart
-    FLEETX_SERVER_FSYNC             none, interval or always: when its log is forced to the disk
+    FLEETX_SERVER_FSYNC             none, interval or always: when its log is flushed to disk
     FLEETX_SERVER_SNAPSHOT_SECONDS  the time between two snapshots
-    FLEETX_WORKER_WAIT              how many seconds servers wait for a worker that is missing
+    FLEETX_WORKER_WAIT              how many seconds servers wait for a missing worker
 
 fleetrun sets them from its flags; a cluster that starts the processes itself sets them directly.
 """
@@ -32,19 +32,19 @@ class ServerSupport:
     """The keys of a job and where a server keeps its state."""
 
     keys: Mapping[str, str] | None = None
-    """The job's keys as `fleetx.ps.wire.security.JobKeys.from_dict` reads them."""
+    """The job's keys in the form that `fleetx.ps.wire.security.JobKeys.from_dict` accepts."""
     allow_insecure: bool = False
-    """Whether servers may listen without keys where other machines reach them."""
+    """Whether servers may listen without keys on addresses reachable from other machines."""
     state_folder: str | None = None
-    """Where this server keeps its state; None for in memory only."""
+    """Where this server keeps its state; None to keep it in memory only."""
     fsync: str = "none"
     snapshot_seconds: float = 300.0
     worker_wait: float | None = None
-    """How long servers wait for a worker that is missing; None for their own default."""
+    """How long servers wait for a missing worker; None for their default."""
 
 
 def detect_server_support(environ: Mapping[str, str] | None = None) -> ServerSupport:
-    """Read the variables above; ValueError names the one that is wrong."""
+    """Read the variables above; raise ValueError with the name of one that is invalid."""
     env = os.environ if environ is None else environ
     fsync = env.get(FSYNC, "") or "none"
     if fsync not in FSYNC_POLICIES:
@@ -73,7 +73,7 @@ def _seconds(env: Mapping[str, str], variable: str) -> float | None:
 
 
 def read_keys(path: str | os.PathLike[str], named_by: str) -> dict[str, str]:
-    """Read a file of keys, which `named_by` (a variable or flag) names."""
+    """Read a key file given by `named_by` (a variable or flag)."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -84,18 +84,18 @@ def read_keys(path: str | os.PathLike[str], named_by: str) -> dict[str, str]:
         found = None
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise ValueError(
-            f"{named_by} names {path}, which is no file of keys: make one with `fleetx ps keys`."
+            f"{named_by} names {path}, which is not a key file: make one with `fleetx ps keys`."
         )
     return found
 
 
 def write_keys(path: str | os.PathLike[str], keys: Mapping[str, str]) -> None:
-    """Write a new file of keys that only this user can read; it must not exist yet."""
+    """Write a new key file that only this user can read; it must not exist yet."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise FileExistsError(
-            f"{os.fspath(path)!r} exists already, and keys are not overwritten: name a new file."
+            f"{os.fspath(path)!r} already exists, and keys are not overwritten: name a new file."
         ) from error
     except OSError as error:
         raise OSError(

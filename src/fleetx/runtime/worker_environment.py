@@ -1,7 +1,7 @@
-"""Who this worker is, whoever started it: fleetrun, torchrun, srun or mpirun.
+"""This worker's place in its job, for any launcher: fleetrun, torchrun, srun or mpirun.
 
-Each launcher says it in variables of its own. They are read here, once, into one small record.
-PADDLE_* come first: fleetrun sets them beside torch's, and a script may be started by fleetrun
+Each launcher sets variables of its own. They are read here, once, into one small record.
+PADDLE_* takes precedence: fleetrun sets it besides torch's variables, and fleetrun may run
 inside a Slurm or MPI job.
 """
 
@@ -20,17 +20,17 @@ DEFAULT_PORT = 6170
 
 @dataclass(frozen=True)
 class WorkerEnvironment:
-    """One worker's place among all workers of a job."""
+    """A worker's place among all workers of a job."""
 
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
     local_world_size: int = 1
     endpoints: tuple[str, ...] = ("127.0.0.1:6170",)  # "ip:port" of every worker, by rank
-    master: str = "127.0.0.1:6170"  # where the workers meet
+    master: str = "127.0.0.1:6170"  # the rendezvous address
     launcher: str = "none"
     node_count: int = 1
-    store_is_kept: bool = False  # the launcher itself listens at `master`, not worker 0
+    store_is_kept: bool = False  # the launcher listens at `master`, not worker 0
 
     @property
     def current_endpoint(self) -> str:
@@ -41,10 +41,10 @@ class WorkerEnvironment:
 def detect(
     environ: Mapping[str, str] | None = None, *, endpoints_decide: bool = False
 ) -> WorkerEnvironment:
-    """Read the environment; a worker that nobody launched is worker 0 of 1.
+    """Read the environment; without a launcher, this is worker 0 of 1.
 
-    `endpoints_decide` takes the number of addresses for the number of workers, whatever
-    PADDLE_TRAINERS_NUM says, as Paddle does; otherwise they must agree.
+    `endpoints_decide` makes the number of addresses the number of workers, regardless of
+    PADDLE_TRAINERS_NUM, as Paddle does; otherwise they must match.
     """
     env = os.environ if environ is None else environ  # noqa: TID251 - the one place for it
     if endpoints_decide and env.get("PADDLE_TRAINER_ENDPOINTS"):
@@ -57,7 +57,7 @@ def detect(
         return _from_mpi(
             env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"
         )
-    # A step of one task may be an interactive shell, in which other launchers are used.
+    # A step with one task may be an interactive shell, in which other launchers are used.
     if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env and _slurm_size(env) > 1:
         return _from_slurm(env)
     if "PMI_RANK" in env and "PMI_SIZE" in env:
@@ -66,9 +66,9 @@ def detect(
 
 
 def use_interface_towards_master(worker: WorkerEnvironment) -> None:
-    """Let Gloo and NCCL use the network through which the workers meet, unless the user chose one.
+    """Make Gloo and NCCL use the network interface of the rendezvous, unless the user chose one.
 
-    By itself Gloo takes the one to which the machine's own name resolves, often the loopback.
+    By default Gloo uses the interface that the machine's own name resolves to, often the loopback.
     """
     if worker.node_count > 1:
         interface = network.interface_towards(network.split_endpoint(worker.master)[0])
@@ -81,7 +81,7 @@ def _number(env: Mapping[str, str], name: str, default: int | None = None) -> in
     text = env.get(name, "").strip()
     if not text:
         if default is None:
-            raise ValueError(f"The environment variable {name} is needed, but it is not set.")
+            raise ValueError(f"The environment variable {name} is required, but it is not set.")
         return default
     if not re.fullmatch(r"\d+", text):
         raise ValueError(f"The environment variable {name} must be a whole number, not {text!r}.")
@@ -94,14 +94,14 @@ def _checked(worker: WorkerEnvironment, source: str) -> WorkerEnvironment:
 
 
 def check_index(variable: str, index: int, workers: int) -> None:
-    """Refuse the number of a worker that the job does not have."""
+    """Reject a worker index that the job does not have."""
     if index >= workers:
         count = f"{workers} workers (0 to {workers - 1})" if workers > 1 else "1 worker (0)"
         raise ValueError(f"{variable}: worker index {index} is out of range: the job has {count}.")
 
 
 def check_endpoints(variable: str, endpoints: Sequence[str]) -> None:
-    """Refuse a list with something that is no address."""
+    """Reject a list with an invalid address."""
     for endpoint in endpoints:
         try:
             network.split_endpoint(endpoint)
@@ -141,7 +141,7 @@ def _from_paddle(env: Mapping[str, str]) -> WorkerEnvironment:
 
 
 def _store_is_kept(env: Mapping[str, str]) -> bool:
-    """Tell whether torchrun itself listens at MASTER_ADDR and MASTER_PORT."""
+    """Return whether torchrun itself listens at MASTER_ADDR and MASTER_PORT."""
     return env.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "MASTER_ADDR" in env
 
 
@@ -172,10 +172,10 @@ def _from_mpi(env: Mapping[str, str], rank: str, size: str, local_rank: str) -> 
     host = env.get("MASTER_ADDR", "127.0.0.1")
     if local_size < count and "MASTER_ADDR" not in env:
         raise ValueError(
-            "mpirun started workers on several machines; say where they meet: "
+            "mpirun started workers on several machines; give the rendezvous address: "
             "mpirun -x MASTER_ADDR=<ip of rank 0> ..."
         )
-    # Open MPI names every job; two jobs on a machine must not meet each other.
+    # Open MPI names every job; two jobs on one machine must not mix.
     job = env.get("PMIX_NAMESPACE", "")
     port = _number(env, "MASTER_PORT", port_of_job("mpi", job) if job else DEFAULT_PORT)
     nodes = _number(env, "OMPI_MCA_orte_num_nodes", -(-count // max(1, local_size)))
@@ -198,7 +198,7 @@ def _from_slurm(env: Mapping[str, str]) -> WorkerEnvironment:
     size = _slurm_size(env)
     nodes = _number(env, "SLURM_STEP_NUM_NODES", _number(env, "SLURM_NNODES", 1))
     listed = env.get("SLURM_STEP_NODELIST", env.get("SLURM_NODELIST", "127.0.0.1"))
-    # A machine may not know the name that Slurm has for it.
+    # A machine may be unable to resolve the name that Slurm uses for it.
     found = first_host(listed) if nodes > 1 else "127.0.0.1"
     host = env.get("MASTER_ADDR") or found
     job = port_of_job("slurm", env.get("SLURM_JOB_ID", ""), env.get("SLURM_STEP_ID", ""))
@@ -235,7 +235,7 @@ def _slurm_local_size(env: Mapping[str, str], size: int, nodes: int) -> int:
 
 
 def _invented_endpoints(host: str, size: int) -> tuple[str, ...]:
-    """Return addresses to show; only fleetrun knows the real ones, and only the master's is
+    """Return placeholder addresses: only fleetrun knows the real ones, and only the master's is
     used."""
     return tuple(f"{host}:{DEFAULT_PORT + i}" for i in range(size))
 
@@ -245,7 +245,7 @@ def from_endpoints(
 ) -> WorkerEnvironment:
     """Return the place of worker `rank` among workers at the given addresses."""
     if not 0 <= rank < len(endpoints):
-        raise ValueError(f"this worker is number {rank}, but there are {len(endpoints)} addresses.")
+        raise ValueError(f"this worker has rank {rank}, but there are {len(endpoints)} addresses.")
     hosts = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints]
     return WorkerEnvironment(
         rank,

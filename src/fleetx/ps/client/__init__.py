@@ -1,1 +1,1 @@
-"""The side of a worker: connections, requests, rows, and embeddings on servers."""
+"""The worker side: connections, requests, rows, and embeddings on servers."""

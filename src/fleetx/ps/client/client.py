@@ -6,8 +6,8 @@
     client.push_sparse("embedding", ids, gradients)
     client.finish()
 
-Methods whose names begin with `start_` return at once with a `Pending`; tensors that they were
-given must not be changed until its `wait()` has returned.
+Methods whose names begin with `start_` return a `Pending` immediately; the tensors passed to them
+must not be modified until its `wait()` has returned.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class Pending(Generic[Result]):
-    """Requests under way, and how their answers become a result."""
+    """Requests in progress, and the function that turns their replies into a result."""
 
     def __init__(
         self, futures: Sequence[Future[Message]], finish: Callable[[list[Message]], Result]
@@ -49,11 +49,11 @@ class Pending(Generic[Result]):
 
     @property
     def is_done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Whether `wait` would return immediately."""
         return all(future.done() for future in self._futures)
 
     def wait(self) -> Result:
-        """Return the result once all answers are there; raises what went wrong."""
+        """Wait for all replies and return the result; raise the error of a failed request."""
         return self._finish([future.result() for future in self._futures])
 
 
@@ -75,7 +75,9 @@ class Client:
         if not endpoints:
             raise ValueError("A client needs the endpoint of at least one server (host:port).")
         if not 0 <= worker < workers:
-            raise ValueError(f"Worker {worker} of {workers} cannot be.")
+            raise ValueError(
+                f"Worker index {worker} is out of range: the job has {workers} workers."
+            )
         self.worker, self.workers = worker, workers
         self._network = Network(endpoints, worker, workers, settings or ClientSettings())
         self.servers = len(endpoints)
@@ -101,24 +103,24 @@ class Client:
 
     @property
     def life(self) -> int:
-        """A number that no other process of this worker has, before or after."""
+        """A number unique to this process among all restarts of this worker."""
         return self._network.links[0].incarnation
 
     def welcomes(self) -> list[dict[str, Any]]:
-        """Wait for all servers; return what each said about this worker's earlier life."""
+        """Wait for all servers; return what each knows about this worker's earlier process."""
         return self._network.welcomes()
 
     # -- tables ---------------------------------------------------------------------------------
 
     def create(self, specs: TableSpec | Sequence[DenseTableSpec]) -> None:
-        """Make a table on the servers, if it is not there yet.
+        """Create a table on the servers if it does not exist yet.
 
-        A sparse table has one specification for all; a dense one has one per server, each with the
-        blocks that this server holds.
+        A sparse table has one specification for all servers; a dense one has one per server, each
+        with the blocks that this server holds.
         """
         each = list(specs) if isinstance(specs, Sequence) else [specs] * self.servers
         if len(each) != self.servers:
-            raise ValueError(f"{len(each)} specifications for {self.servers} servers.")
+            raise ValueError(f"{len(each)} specifications were given for {self.servers} servers.")
         futures = [
             self._ask(server, Kind.CREATE, wire.json_body(spec.to_dict()))
             for server, spec in enumerate(each)
@@ -128,7 +130,7 @@ class Client:
 
     def _number(self, table: str, server: int) -> int:
         if table not in self._numbers:
-            raise KeyError(f"Table {table!r} was not created; there are {sorted(self._numbers)}.")
+            raise KeyError(f"Table {table!r} was not created; known: {sorted(self._numbers)}.")
         return self._numbers[table][server]
 
     # -- dense values ---------------------------------------------------------------------------
@@ -151,9 +153,9 @@ class Client:
         flags: Flag = Flag.NONE,
         out: Mapping[str, Tensor] | None = None,
     ) -> Pending[None]:
-        """Send values by block: gradients (PUSH), differences (ADD) or first values (SET).
+        """Send values by block: gradients (PUSH), deltas (ADD) or initial values (SET).
 
-        The new values of the same blocks after a push are written into the tensors of `out`.
+        The new values of the same blocks after a push are written to the tensors of `out`.
         """
         if out is not None:
             flags |= Flag.FETCH
@@ -187,7 +189,7 @@ class Client:
         step: int = NO_STEP,
         flags: Flag = Flag.NONE,
     ) -> Pending[None]:
-        """Ask for the values of blocks; they are written into the tensors of `out`."""
+        """Request the values of blocks; they are written to the tensors of `out`."""
         futures = []
         for server in range(self.servers):
             number = self._number(table, server)
@@ -206,13 +208,13 @@ class Client:
         return Pending(futures, _nothing)
 
     def set_dense(self, table: str, values: Mapping[str, Tensor]) -> None:
-        """Give a table its first values; later calls, of any worker, change nothing."""
+        """Set the initial values of a table; later calls, by any worker, have no effect."""
         self.start_dense(Kind.SET, table, values).wait()
 
     def push_dense(
         self, table: str, gradients: Mapping[str, Tensor], *, rate: float | None = None
     ) -> None:
-        """Apply gradients by block, at once."""
+        """Push gradients by block and wait until they are applied."""
         self.start_dense(Kind.PUSH, table, gradients, rate=rate).wait()
 
     def pull_dense(self, table: str) -> dict[str, Tensor]:
@@ -236,13 +238,13 @@ class Client:
         return spec
 
     def _split(self, ids: Tensor) -> list[Tensor]:
-        # With one server nothing has to be looked up or copied.
+        # With one server there is nothing to look up or copy.
         return [ids] if self.servers == 1 else split_ids(ids, self.servers)
 
     def start_pull_sparse(
         self, table: str, ids: Tensor, *, step: int = NO_STEP, flags: Flag = Flag.NONE
     ) -> Pending[Tensor]:
-        """Ask for the rows of ids (any shape, may repeat): a tensor of ids.shape + (dim,)."""
+        """Request the rows of ids (any shape, may repeat): a tensor of ids.shape + (dim,)."""
         spec = self._sparse(table)
         flat = wire.prepare(ids).reshape(-1)
         places = self._split(flat)
@@ -282,7 +284,7 @@ class Client:
         norm: float | None = None,
         flags: Flag = Flag.NONE,
     ) -> Pending[None]:
-        """Send rows by id: gradients (PUSH) or differences (ADD); rows of equal ids are added."""
+        """Send rows by id: gradients (PUSH) or deltas (ADD); rows of equal ids are added."""
         spec = self._sparse(table)
         flat = wire.prepare(ids).reshape(-1)
         values = wire.prepare(rows).reshape(len(flat), spec.dim)
@@ -304,11 +306,11 @@ class Client:
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
-        """Apply gradients of rows, at once."""
+        """Push gradients of rows and wait until they are applied."""
         self.start_sparse(Kind.PUSH, table, ids, gradients, rate=rate).wait()
 
     def changed(self, table: str) -> tuple[Tensor, Tensor]:
-        """Return ids and values of the rows that other workers' differences have changed."""
+        """Return ids and values of the rows changed by other workers' deltas."""
         self._sparse(table)
         futures = [
             self._ask(
@@ -330,21 +332,21 @@ class Client:
     # -- steps and other workers ----------------------------------------------------------------
 
     def start_commit(self, step: int) -> list[Future[Message]]:
-        """Say to all servers that all of them have this worker's gradients of a step."""
+        """Notify all servers that every server has this worker's gradients of a step."""
         return [self._ask(server, Kind.COMMIT, step=step) for server in range(self.servers)]
 
     def agree_on_norm(self, step: int) -> None:
-        """Add up the servers' parts of a step's squared norm and tell all of them the norm."""
+        """Sum the servers' parts of a step's squared norm and send the norm to all of them."""
         parts = self._ask_all(Kind.WAIT, {"squares": step})
         norm = math.sqrt(sum(part.only().item() for part in parts))
         self._ask_all(Kind.NORM, step=step, norm=norm)
 
     def wait_for_step(self, step: int) -> None:
-        """Wait until all servers have applied so many steps."""
+        """Wait until all servers have applied this many steps."""
         self._ask_all(Kind.WAIT, {"version": step})
 
     def wait_for_values(self, table: str) -> None:
-        """Wait until a dense table has its first values on all servers."""
+        """Wait until a dense table has its initial values on all servers."""
         futures = [
             self._ask(server, Kind.WAIT, wire.json_body({"values": table}))
             for server in range(self.servers)
@@ -354,19 +356,19 @@ class Client:
             future.result()
 
     def tell_clock(self, step: int) -> list[Future[Message]]:
-        """Say that all pushes up to this step have been sent."""
+        """Notify the servers that all pushes up to this step have been sent."""
         for link in self._network.links:
             link.clock = step
         return [self._ask(server, Kind.CLOCK, step=step) for server in range(self.servers)]
 
     def barrier(self) -> None:
-        """Wait for all other workers to come here too."""
+        """Wait until all other workers have reached this point."""
         self.gather({})
 
     def gather(self, note: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        """Wait for all other workers to come here too; return what each brought, by worker.
+        """Wait until all other workers have reached this point; return their notes by worker.
 
-        Notes are small and JSON-able; a worker that has finished brings none.
+        Notes are small and JSON-serializable; a worker that has finished contributes none.
         """
         if self._barrier is None:
             self._barrier = self.welcomes()[0]["barriers"]
@@ -381,7 +383,7 @@ class Client:
     def save(self, path: str | os.PathLike[str], *, step: int = NO_STEP) -> None:
         """Save all tables, on all servers after the same step if one is given.
 
-        The folder must be one that this worker and all servers see under this name.
+        The folder must be visible to this worker and all servers under this name.
         """
         folder = str(Path(path).absolute())
         token = secrets.token_hex(8)
@@ -390,11 +392,11 @@ class Client:
             finish_save(folder, table, servers=self.servers, token=token)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Replace the values of all tables by saved ones; one worker calls it, between steps."""
+        """Replace the values of all tables with saved ones; called by one worker, between steps."""
         self._ask_all(Kind.LOAD, {"path": str(Path(path).absolute())})
 
     def status(self) -> list[dict[str, Any]]:
-        """Return what every server tells about itself."""
+        """Return the status of every server."""
         return [wire.read_json(message.tensors) for message in self._ask_all(Kind.STATUS)]
 
     def finish(self) -> None:
@@ -403,12 +405,12 @@ class Client:
         self.close()
 
     def stop_servers(self) -> None:
-        """Make all servers end, whatever other workers do, and close."""
+        """Shut down all servers, regardless of other workers, and close."""
         self._ask_all(Kind.STOP)
         self.close()
 
     def close(self) -> None:
-        """Close the connections without telling the servers."""
+        """Close the connections without notifying the servers."""
         self._network.close()
 
 

@@ -3,10 +3,10 @@
     embedding = fleetx.SparseEmbedding("user", 16)
     vectors = embedding(ids)          # ids of any shape, any 64-bit numbers
 
-Rows are made when an id is first trained. A forward pass fetches the rows of the batch's unique ids
-as a leaf of autograd; backward leaves their merged gradients here, and the step of the optimizer
-that `fleet.distributed_optimizer` returned hands them to the table. In a job without servers the
-table is this process's own, so that the same script runs alone.
+Rows are created when an id is first trained. A forward pass fetches the rows of the batch's unique
+ids as a leaf of autograd; backward collects their merged gradients here, and the step of the
+optimizer returned by `fleet.distributed_optimizer` pushes them to the table. In a job without
+servers the table is local to this process, so that the same script runs standalone.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from fleetx.ps.tables.table_spec import (
     SparseTableSpec,
 )
 
-# Gradients of so many forward passes that nobody has taken are a mistake of the script.
+# More forward passes than this without an optimizer step are an error of the script.
 _MOST_PENDING = 1024
 
 
 class RowSource(Protocol):
-    """Where rows come from and where their gradients go."""
+    """The source of rows and the destination of their gradients."""
 
     def expect(self, ids: Tensor) -> None:
-        """Begin to fetch the rows of the next step's ids (flat), if that makes sense here."""
+        """Prefetch the rows of the next step's ids (flat), if the source supports it."""
 
     def pull(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the unique ids, the place of each id among them, and their rows."""
+        """Return the unique ids, the index of each id among them, and their rows."""
 
     def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
-        """Take gradients of rows."""
+        """Push gradients of rows."""
 
 
 class LocalTable:
@@ -53,10 +53,10 @@ class LocalTable:
         self.table = SparseTable(spec)
 
     def expect(self, ids: Tensor) -> None:
-        """Do nothing: all rows are here."""
+        """Do nothing: all rows are local."""
 
     def pull(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the unique ids, the place of each id among them, and their rows."""
+        """Return the unique ids, the index of each id among them, and their rows."""
         keys, places = unique_ids(ids)
         return keys, places, self.table.pull(keys)
 
@@ -66,7 +66,7 @@ class LocalTable:
 
 
 class RowModule(nn.Module):
-    """A module with rows in a table; subclasses say which."""
+    """A module with rows in a table, which subclasses specify."""
 
     padding_reads_zero = True
 
@@ -90,11 +90,11 @@ class RowModule(nn.Module):
 
     @property
     def own_rate(self) -> float | None:
-        """The learning rate of these rows, if it is not that of the other parameters."""
+        """The learning rate of these rows, if it differs from that of the other parameters."""
         return None
 
     def attach(self, source: RowSource) -> None:
-        """Take rows from here."""
+        """Use `source` for rows from now on."""
         self._source = source
 
     @property
@@ -108,10 +108,10 @@ class RowModule(nn.Module):
         return self._source
 
     def prefetch(self, ids: Tensor) -> None:
-        """Begin to fetch the rows of the next step's ids while this step is under way.
+        """Prefetch the rows of the next step's ids during the current step.
 
-        To be called before the step of the optimizer; the forward pass of the next step with the
-        same ids then need not wait. It changes no result in synchronous training.
+        Call it before the optimizer's step; the next forward pass with the same ids then need not
+        wait. It does not change results in synchronous training.
         """
         self._rows().expect(self._checked(ids))
 
@@ -128,7 +128,7 @@ class RowModule(nn.Module):
         return out
 
     def _checked(self, ids: Tensor) -> Tensor:
-        """Return ids as a flat int64 tensor; refuse what cannot be looked up."""
+        """Return ids as a flat int64 tensor; reject ids that cannot be looked up."""
         return integer_ids(ids, self.table_name)
 
     def _keeper(self, keys: Tensor) -> Callable[[Tensor], None]:
@@ -162,7 +162,7 @@ class RowModule(nn.Module):
         self._gradients = []
 
     def apply_gradients(self, rate: float | None = None) -> None:
-        """Hand the gradients since the last time over to the table; fleet's optimizer does it."""
+        """Push the gradients collected since the last call; called by fleet's optimizer."""
         gradients, self._gradients = self._gradients, []
         if not gradients:
             return
@@ -176,16 +176,16 @@ class SparseEmbedding(RowModule):
     """An embedding for any number of 64-bit ids.
 
     Args:
-        name: the table's name; embeddings of one name share rows.
-        dim: the length of a row.
-        initializer: how rows begin: an InitializerSpec, or the name of one with its defaults.
-        optimizer: how rows are updated, "sgd", "adagrad", "adam", "ftrl" or an OptimizerSpec with
-            a learning rate of its own; by default as the other parameters.
-        entry: which ids get rows: CountFilterEntry or ProbabilityEntry.
-        eviction: which rows are given up again.
-        padding_idx: an id that reads as zeros and is not trained.
-        dtype: float32 or float64.
-        seed: decides first values, with the id; by default made from the name.
+            name: the table's name; embeddings with the same name share rows.
+            dim: the length of a row.
+            initializer: the initial values of rows: an InitializerSpec, or the name of one.
+            optimizer: the update rule of rows, "sgd", "adagrad", "adam", "ftrl" or an OptimizerSpec
+                with a learning rate of its own; by default that of the other parameters.
+            entry: the admission rule of new ids: CountFilterEntry or ProbabilityEntry.
+            eviction: the eviction rule of rows.
+            padding_idx: an id that reads as zeros and is not trained.
+            dtype: float32 or float64.
+            seed: determines initial values together with the id; derived from the name by default.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class SparseEmbedding(RowModule):
             eviction=eviction,
             seed=seed,
         )
-        self.make_spec(None)  # refuses a wrong optimizer at once
+        self.make_spec(None)  # rejects an invalid optimizer early
 
     def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
         """Return the table's specification; `default` is the optimizer of the other parameters."""
@@ -235,7 +235,7 @@ class SparseEmbedding(RowModule):
 
     @property
     def own_rate(self) -> float | None:
-        """The learning rate of these rows, if it is not that of the other parameters."""
+        """The learning rate of these rows, if it differs from that of the other parameters."""
         return self._optimizer.rate if isinstance(self._optimizer, OptimizerSpec) else None
 
     def extra_repr(self) -> str:
@@ -244,10 +244,10 @@ class SparseEmbedding(RowModule):
 
 
 class ServedEmbedding(RowModule):
-    """What an `nn.Embedding(sparse=True)` becomes in a job with servers; its weight gives the first
-    rows."""
+    """The replacement of an `nn.Embedding(sparse=True)` in a job with servers; its weight provides
+    the initial rows."""
 
-    padding_reads_zero = False  # as in nn.Embedding: it only is not trained
+    padding_reads_zero = False  # as in nn.Embedding, which only does not train it
 
     def __init__(self, name: str, module: nn.Embedding, optimizer: OptimizerSpec) -> None:
         super().__init__(name, module.embedding_dim, module.padding_idx)
@@ -263,8 +263,8 @@ class ServedEmbedding(RowModule):
         )
 
     def _checked(self, ids: Tensor) -> Tensor:
-        """Return ids as a flat int64 tensor; an id outside the table is an error, as in
-        nn.Embedding."""
+        """Return ids as a flat int64 tensor; raise an error for an id outside the table, as
+        nn.Embedding does."""
         flat = super()._checked(ids)
         check_range(flat, self.table_name, self.num_embeddings)
         return flat

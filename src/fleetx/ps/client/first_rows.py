@@ -1,8 +1,8 @@
-"""First rows that a worker gives to sparse tables, instead of rows that make themselves.
+"""Initial rows that a worker writes to sparse tables, instead of rows initialised on first use.
 
 Worker 0 writes them before any dense table gets its values, and the others wait for those; a table
-of one number is there for jobs without dense parameters. A worker 0 that was started again while
-it wrote writes the same once more; one that finds values, of a save or of training, writes nothing.
+of one element serves this purpose in jobs without dense parameters. If worker 0 is restarted while
+writing, it writes the same rows again; if it finds saved or trained values, it writes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHUNK = 1 << 16
 
 
 def marker_table(servers: int) -> list[DenseTableSpec]:
-    """Return the table that has a value once all first rows are there."""
+    """Return the table that has a value once all initial rows are written."""
     block = BlockSpec(name=MARKER, parameter=MARKER, shape=(1,))
     return [
         DenseTableSpec(name=MARKER, blocks=(block,) if server == 0 else ())
@@ -32,7 +32,7 @@ def marker_table(servers: int) -> list[DenseTableSpec]:
 def give_rows(
     client: Client, tables: Sequence[SparseTableSpec], rows: Mapping[str, Tensor]
 ) -> None:
-    """Write the first rows 0, 1, … of tables, as worker 0; `rows` may be of some tables only."""
+    """Write the initial rows 0, 1, … of tables, as worker 0; `rows` may omit tables."""
     client.create(marker_table(client.servers))
     if client.worker != 0 or not rows or MARKER in client.status()[0]["values"]:
         return

@@ -1,4 +1,4 @@
-"""The worker's network thread: all connections to servers are used by it alone."""
+"""The worker's network thread, the only one that uses the connections to servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fleetx.ps.wire.assembly import Message
 
 _log = logging.getLogger("fleetx.ps")
 _TICK = 0.05
-# A longer pause of the network thread means that this process was stopped.
+# A longer pause of the network thread means that this process was suspended.
 _PAUSE = 2.0
 
 
@@ -39,12 +39,12 @@ class Network:
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="servers", daemon=True)
         self._thread.start()
-        # A script that ends by an error closes nothing: a thread that the interpreter stops in the
-        # middle of torch would make the process abort, in the place of its own exit code.
+        # A script that fails closes nothing: a thread stopped by the interpreter in the middle of
+        # torch would abort the process and hide its exit code.
         atexit.register(self.close)
 
     def submit(self, server: int, request: Request) -> Future[Message]:
-        """Hand over a request; its future gets the answer."""
+        """Submit a request; its future receives the reply."""
         with self._lock:
             if self._closing:
                 raise RuntimeError("This client is closed.")
@@ -56,7 +56,7 @@ class Network:
         return request.future
 
     def welcomes(self) -> list[dict[str, Any]]:
-        """Wait for all servers; return the first thing that each said."""
+        """Wait for all servers; return the first message of each."""
         return [link.welcome.result() for link in self.links]
 
     def _run(self) -> None:
@@ -98,7 +98,7 @@ class Network:
                 ticked = now
 
     def close(self) -> None:
-        """End the thread and all connections."""
+        """Stop the thread and close all connections."""
         with self._lock:
             if self._closing:
                 return

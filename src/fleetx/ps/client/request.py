@@ -1,4 +1,4 @@
-"""A worker's questions to a server, and how they are asked."""
+"""A worker's requests to a server, and their settings."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from fleetx.ps.wire.shared_memory import DEFAULT_BYTES
 
 
 class RefusedError(RuntimeError):
-    """A server refused a request; the text says which and why."""
+    """An error for a request that a server rejected; the text gives the request and the reason."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """How a worker talks to its servers."""
+    """The settings of a worker's connections to its servers."""
 
     keys: JobKeys | None = None
     incarnation: int | None = None
-    """Grows with every start of this worker; None takes the time."""
+    """Increases with every start of this worker; None uses the time."""
     shared_memory: bool = True
     """Use shared memory with servers on this machine."""
     shared_bytes: int = DEFAULT_BYTES
     resend: float = 1.0
-    """A request without an answer is sent again after so many seconds, then less and less often."""
+    """A request without a reply is resent after this many seconds, with increasing intervals."""
     lease: float = liveness.LEASE
-    """A connected server that has been silent for so many seconds counts as stopped."""
+    """A connected server that is silent for this many seconds is considered stopped."""
     server_wait: float = 120.0
-    """A server that cannot be reached has so many seconds to come (back)."""
+    """A server that cannot be reached has this many seconds to (re)appear."""
     drop: float = 0.0
-    """For tests: the share of incoming messages that is thrown away …"""
+    """For tests: the share of incoming messages to drop …"""
     drop_seed: int = 0
-    """… at random, by this seed."""
+    """… at random, with this seed."""
 
 
 @dataclasses.dataclass(eq=False)
 class Request:
-    """One question to one server, until it is answered."""
+    """A request to one server, until its reply arrives."""
 
     header: Header
     tensors: Tensors
     room: int = 0
-    """Bytes that the answer will need."""
+    """The size of the reply in bytes."""
     out: list[torch.Tensor] | None = None
-    """Where to put the tensors of the answer; None makes new ones."""
+    """Where to put the tensors of the reply; None creates new ones."""
     held: bool = False
-    """The server reads the body in shared memory until the step has been applied."""
+    """Whether the server reads the body in shared memory until the step has been applied."""
     future: Future[Message] = dataclasses.field(default_factory=Future)
     attempt: int = -1
     due: float = 0.0
     specs: list[TensorSpec] = dataclasses.field(init=False)
-    """What the body consists of."""
+    """The layout of the body."""
     body: tuple[int, int] | None = None
-    """Where the body lies in shared memory: start and size."""
+    """The position of the body in shared memory: start and size."""
     reply: tuple[int, int] | None = None
-    """Where in shared memory the answer will be."""
+    """The position of the reply in shared memory."""
 
     def __post_init__(self) -> None:
         self.specs = lay_out(self.tensors)

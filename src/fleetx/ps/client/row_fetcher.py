@@ -1,8 +1,8 @@
-"""Rows of a batch, fetched when they are needed or, if the batch is known by then, a step ahead.
+"""Fetching of a batch's rows: on demand, or prefetched one step ahead if the batch is known.
 
-`expect` asks the servers for the rows of the next step while this step is still computed; the
-`fetch` of that step then finds the answer there, or at least on its way. Rows that were expected
-are used for the very same ids in the very step they were asked for, and for nothing else.
+`expect` requests the rows of the next step while the current step computes; the `fetch` of that
+step then finds the reply, or at least a request in flight. Prefetched rows are used only for
+exactly the same ids in exactly the step they were requested for.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fleetx.ps.modes.mode import Mode
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fetch:
-    """Rows of a batch's unique ids that are on their way."""
+    """Rows of a batch's unique ids that are being fetched."""
 
     keys: Tensor
-    """The unique ids, without the padding."""
+    """The unique ids, without the padding id."""
     places: Tensor
-    """For each id of the batch the place of its row; with a padding, place 0 is the padding's."""
+    """The row index of each id of the batch; index 0 is the padding's, if there is one."""
     rows: Pending[Tensor]
 
 
@@ -37,33 +37,33 @@ class _Expected:
 
 
 class RowFetcher:
-    """Fetches the rows of batches for one worker."""
+    """Fetcher of the rows of one worker's batches."""
 
     def __init__(self, mode: Mode) -> None:
         self._mode = mode
         self._expected: dict[str, list[_Expected]] = {}
 
     def expect(self, table: str, ids: Tensor, padding: int = -1) -> None:
-        """Begin to fetch the rows of the next step's ids, in modes where that is right."""
+        """Prefetch the rows of the next step's ids, in modes that allow it."""
         if not self._mode.can_pull_ahead:
             return
-        mine = ids.clone()  # the script may change its batch before it runs it
+        mine = ids.clone()  # the script may modify its batch before it is used
         fetch = _begin(self._mode.start_pull_ahead, table, mine, padding)
         now, following = self._when(), self._when(ahead=1)
         known = [other for other in self._expected.get(table, ()) if other.when in (now, following)]
         self._expected[table] = [*known, _Expected(following, mine, fetch)]
 
     def fetch(self, table: str, ids: Tensor, padding: int = -1) -> Fetch:
-        """Begin to fetch the rows of ids (flat), unless that has been done ahead."""
+        """Start to fetch the rows of ids (flat), unless they were prefetched."""
         known = self._expected.get(table, [])
         for expected in known:
             if expected.when == self._when() and torch.equal(expected.ids, ids):
-                known.remove(expected)  # the rows are one user's, who may change them
+                known.remove(expected)  # rows have one owner, who may modify them
                 return expected.fetch
         return _begin(self._mode.start_pull_sparse, table, ids, padding)
 
     def _when(self, ahead: int = 0) -> tuple[int, int]:
-        """Return the step, and which values have been loaded: other ones make rows useless."""
+        """Return the step and the load count: loading other values invalidates fetched rows."""
         return self._mode.step + ahead, self._mode.loads
 
 
@@ -77,7 +77,7 @@ def _begin(
 
 
 def _without(keys: Tensor, places: Tensor, padding: int) -> tuple[Tensor, Tensor]:
-    """Return ids without the padding id; place 0 is its, and the others move up."""
+    """Return ids without the padding id, which gets index 0; the others move up."""
     others = keys != padding
     moved = torch.zeros(len(keys), dtype=torch.int64)
     moved[others] = torch.arange(1, int(others.sum()) + 1)

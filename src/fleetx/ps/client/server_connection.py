@@ -1,10 +1,10 @@
-"""A worker's connection to one server: sends, repeats what got lost, goes on after a restart.
+"""A worker's connection to one server: sends requests, resends lost ones, survives restarts.
 
-Everything here runs on the client's network thread; other threads only put requests into the queue
-and wait for their futures. A request stays pending until its answer comes. It is sent again when
-the answer takes too long, when the connection was lost, and when the server was started again
-(which its epoch shows); requests that change state keep their sequence number, so the server can
-tell a repetition from something new.
+Everything here runs on the client's network thread; other threads only queue requests and wait for
+their futures. A request is pending until its reply arrives. It is resent if the reply takes too
+long, if the connection was lost, and if the server was restarted (which its epoch shows); requests
+that change state keep their sequence number, so the server can tell a repetition from a new
+request.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Link:
 
     @property
     def name(self) -> str:
-        """What messages call the server."""
+        """The name of the server in messages."""
         return f"server {self.index} at {self.endpoint}"
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.socket.disable_monitor()
         self.monitor.close(linger=0)
         self.socket.close()
@@ -107,7 +107,7 @@ class Link:
         self._shared.close()
 
     def fail(self, error: Exception) -> None:
-        """Answer everything, now and later, with this error."""
+        """Fail all pending and future requests with this error."""
         self.error = self.error or error
         for request in [*self._pending.values(), *self._unsent, *self.queue]:
             if not request.future.done():
@@ -118,10 +118,10 @@ class Link:
         if not self.welcome.done():
             self.welcome.set_exception(error)
 
-    # -- what happens to the connection ---------------------------------------------------------
+    # -- connection events ----------------------------------------------------------------------
 
     def on_monitor(self) -> None:
-        """Take note of connections made and lost."""
+        """Handle connections made and lost."""
         while self.monitor.poll(0):
             event = zmq.utils.monitor.recv_monitor_message(self.monitor)
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
@@ -134,12 +134,12 @@ class Link:
                 self._is_welcome = False
 
     def excuse(self, seconds: float) -> None:
-        """Leave out a time in which this process itself stood still."""
+        """Extend deadlines by a time in which this process itself was suspended."""
         self._heard += seconds
         self._lost_since += seconds
 
     def tick(self) -> None:
-        """Do what is due: hello, heartbeat, repetitions, giving up."""
+        """Do what is due: hello, heartbeat, resends, timeouts."""
         now = time.monotonic()
         if self.error is not None:
             return
@@ -169,7 +169,7 @@ class Link:
             self._told_lost = True
             _log.warning("Waiting for %s, which cannot be reached.", self.name)
         if self.is_finishing and seconds > self._settings.lease / 2:
-            # It has shut down because the last worker disconnected; only the answer is missing.
+            # It has shut down because the last worker disconnected; only the reply is missing.
             for request in list(self._pending.values()):
                 self._settle(request, Message(Header(Kind.DONE), []))
         if seconds > self._settings.server_wait:
@@ -183,7 +183,7 @@ class Link:
     @property
     def is_finishing(self) -> bool:
         """Whether this worker has disconnected and no pending request is being waited for."""
-        # Rows of a step that never was may have been asked for ahead.
+        # Rows of a step that never ran may have been prefetched.
         rest = [r for r in self._pending.values() if r.header.kind != Kind.PULL]
         return bool(rest) and all(r.header.kind == Kind.FINISH and r.attempt >= 0 for r in rest)
 
@@ -202,7 +202,7 @@ class Link:
     # -- requests -------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what has been queued."""
+        """Send queued requests."""
         while self.queue:
             request = self.queue.popleft()
             if self.error is not None:
@@ -252,25 +252,25 @@ class Link:
             self._emit(frames)
 
     def _emit(self, frames: list[Any]) -> None:
-        # Without a connection nothing is sent now; everything pending is, after the next welcome.
+        # Without a connection nothing is sent; all pending requests follow the next welcome.
         with contextlib.suppress(zmq.Again):
             self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
 
-    # -- answers --------------------------------------------------------------------------------
+    # -- replies --------------------------------------------------------------------------------
 
     def on_readable(self) -> None:
-        """Take in what has arrived."""
+        """Receive and handle messages."""
         while int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:  # the connection went in between
+            except zmq.Again:  # the connection was lost in between
                 return
             if self._settings.drop and self._random.random() < self._settings.drop:
                 continue
             try:
                 message = self._assembler.add(self.index, [frame.buffer for frame in frames])
             except WireError as error:
-                self.fail(RefusedError(f"{self.name} sent something unreadable: {error}."))
+                self.fail(RefusedError(f"{self.name} sent an unreadable message: {error}."))
                 return
             if message is not None:
                 self._heard = time.monotonic()
@@ -283,14 +283,14 @@ class Link:
             return
         if header.kind == Kind.ERROR and not header.request and header.problem in _FATAL_TO_HELLO:
             reason = wire.read_json(message.tensors).get("reason")
-            self.fail(RefusedError(f"{self.name} refuses this worker: {reason}."))
+            self.fail(RefusedError(f"{self.name} rejected this worker: {reason}."))
             return
         if header.kind == Kind.ERROR and header.problem == Problem.NEED_HELLO:
             if self._is_welcome:
                 self._say_hello()
             return
         if header.epoch != self._epoch:
-            return  # of a server that is no more, or not greeted yet
+            return  # from an earlier server process, or before the welcome
         if header.kind == Kind.PULSE:
             self._on_pulse(message)
             return
@@ -342,17 +342,17 @@ class Link:
             self._repeat_sequenced()
         elif problem in _FATAL:
             kind = PeerLostError if problem == Problem.FAILED else RefusedError
-            self.fail(kind(f"{self.name} refuses to go on: {reason}."))
+            self.fail(kind(f"{self.name} cannot continue: {reason}."))
         elif request is not None:
-            error = RefusedError(f"{self.name} refused a {request.header.kind.name}: {reason}.")
+            error = RefusedError(f"{self.name} rejected a {request.header.kind.name}: {reason}.")
             self._forget(request, is_applied=True)
             request.future.set_exception(error)
         else:
-            _log.warning("%s refused a message: %s.", self.name, reason)
+            _log.warning("%s rejected a message: %s.", self.name, reason)
 
     def _repeat_sequenced(self) -> None:
         now = time.monotonic()
-        # One lost message makes the server complain about all that follow it.
+        # After one lost message, the server complains about all that follow it.
         if now - self._repeated_at > _REPEAT_PAUSE:
             self._repeated_at = now
             for request in list(self._pending.values()):

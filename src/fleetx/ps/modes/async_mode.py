@@ -1,11 +1,11 @@
 """Asynchronous training: gradients are queued and sent in the background, applied as they arrive.
 
-Parameters come back with the answer to a push: a step takes the newest there are and waits for
-none. The queue holds at most `send_queue_size` steps, and a step that does not fit waits: memory
-stays bounded. The sender merges up to `max_merge_var_num` steps into one push, as the sum (right
-for SGD) or the mean. `max_staleness` bounds how far parameters may lag: a pull in step s waits
-until the pushes of all living workers up to step s - 1 - max_staleness have been applied; with 0
-and one worker this is plain training.
+Parameters arrive with the reply to a push: a step uses the newest ones and waits for none. The
+queue holds at most `send_queue_size` steps, and a step that does not fit waits, so memory is
+bounded. The sender merges up to `max_merge_var_num` steps into one push, as the sum (correct for
+SGD) or the mean. `max_staleness` bounds the staleness of parameters: a pull in step s waits until
+the pushes of all living workers up to step s - 1 - max_staleness have been applied; with 0 and one
+worker this is ordinary training.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from fleetx.ps.wire.messages import Flag, Kind
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AsyncSettings:
-    """How gradients are queued and merged; the names are Paddle's."""
+    """The settings of queueing and merging; the names are Paddle's."""
 
     max_merge_var_num: int = 1
-    """At most so many steps become one push."""
+    """The maximum number of steps in one push."""
     send_queue_size: int = 16
-    """At most so many steps wait to be sent."""
+    """The maximum number of steps waiting to be sent."""
     send_wait_times: int = 1
-    """How many times 10 ms the sender waits for more to merge."""
+    """How long the sender waits for more steps to merge, in units of 10 ms."""
     independent_recv_thread: bool = False
-    """Parameters come back only …"""
+    """Fetch parameters only …"""
     min_send_grad_num_before_recv: int = 1
-    """… after more than so many pushes, not with each."""
+    """… after more than this many pushes, not with each."""
     merge: str = "sum"
     """"sum" or "mean" of merged steps."""
     max_staleness: int | None = None
-    """None: parameters may be arbitrarily old."""
+    """The maximum staleness in steps; None for no bound."""
 
     def __post_init__(self) -> None:
         for name in ("max_merge_var_num", "send_queue_size", "send_wait_times"):
@@ -55,7 +55,7 @@ class AsyncSettings:
 
 
 class AsyncMode(Mode):
-    """No step waits for another worker (unless `max_staleness` says so)."""
+    """Training in which no step waits for another worker, unless `max_staleness` is set."""
 
     def __init__(
         self, *arguments: Any, settings: AsyncSettings | None = None, **named: Any
@@ -74,7 +74,7 @@ class AsyncMode(Mode):
         for table, views in self._views.items():
             self.client.start_pull_dense(table, views).wait()
         self._sender.start()
-        # A worker that was started again goes on where the others have seen it last.
+        # A restarted worker continues after its last step that the servers know.
         return 1 + max(welcome["clock"] for welcome in self.client.welcomes())
 
     def _freshness(self, ahead: int = 0) -> dict[str, Any]:
@@ -84,9 +84,9 @@ class AsyncMode(Mode):
         return {"step": step - 1 - self._settings.max_staleness, "flags": Flag.CLOCKED}
 
     def pull_dense(self) -> None:
-        """Take the newest parameters that have come back from a push.
+        """Use the newest parameters that have arrived with replies to pushes.
 
-        With `max_staleness` they are fetched now, and are as new as it says.
+        With `max_staleness` they are fetched now, and satisfy the bound.
         """
         self._check()
         if self._settings.max_staleness is None:
@@ -95,7 +95,7 @@ class AsyncMode(Mode):
             self._fetch(**self._freshness())
 
     def refresh_dense(self) -> None:
-        """Fetch the parameters as they are now."""
+        """Fetch the current parameters."""
         self._check()
         self._fetch()
 
@@ -107,22 +107,22 @@ class AsyncMode(Mode):
             pending.wait()
 
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
-        """Begin to fetch rows as they are now."""
+        """Start to fetch the current rows."""
         self._check()
         return self.client.start_pull_sparse(table, ids, **self._freshness())
 
     @property
     def can_pull_ahead(self) -> bool:
-        """Always."""
+        """Return True: rows can always be prefetched."""
         return True
 
     def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
-        """Begin to fetch rows of the next step, as new as `max_staleness` wants them there."""
+        """Start to prefetch rows of the next step, with the staleness that it allows."""
         self._check()
         return self.client.start_pull_sparse(table, ids, **self._freshness(ahead=1))
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Keep copies of gradients for the end of the step."""
+        """Copy the gradients for the end of the step."""
         for table in self._dense:
             blocks = self._blocks(table, gradients)
             if blocks:
@@ -131,11 +131,11 @@ class AsyncMode(Mode):
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
-        """Keep copies of gradients of rows for the end of the step."""
+        """Copy the gradients of rows for the end of the step."""
         self._batch.add_sparse(table, ids, gradients, rate)
 
     def step_end(self) -> None:
-        """Queue the step's gradients; waits only while the queue is full."""
+        """Queue the step's gradients; wait only while the queue is full."""
         batch, self._batch = self._batch, Batch()
         self._enqueue((self.step, batch))
         self.step += 1
@@ -156,7 +156,7 @@ class AsyncMode(Mode):
     # -- the sender -------------------------------------------------------------------------------
     def _send_all(self) -> None:
         try:
-            # With `independent_recv_thread` parameters come back after some pushes, not after each.
+            # With `independent_recv_thread`, parameters arrive after some pushes, not each.
             pause = (
                 self._settings.min_send_grad_num_before_recv
                 if self._settings.independent_recv_thread
@@ -169,7 +169,7 @@ class AsyncMode(Mode):
                 fetches = sent > pause and self._settings.max_staleness is None
                 self._send(batch, step, fetches=fetches)
                 sent = 0 if fetches else sent
-        except Exception as error:  # raised again by the next call of the training loop
+        except Exception as error:  # re-raised by the next call of the training loop
             self._error = error
 
     def _take(self) -> tuple[int, Batch] | None:
@@ -203,7 +203,7 @@ class AsyncMode(Mode):
                 future.result()
 
     def stop(self) -> None:
-        """Send what is queued and disconnect."""
+        """Send queued steps and disconnect."""
         self._enqueue(None)
         self._sender.join()
         self._check()
@@ -214,9 +214,9 @@ class AsyncMode(Mode):
 def send_batch(
     mode: Mode, batch: Batch, out: Mapping[str, Blocks] | None = None
 ) -> list[Pending[None]]:
-    """Begin to send gradients that are applied as they arrive.
+    """Start to send gradients that are applied as they arrive.
 
-    The parameters behind them are written into the tensors of `out`, by table and block.
+    The resulting parameters are written to the tensors of `out`, by table and block.
     """
     client, norm = mode.client, mode.norm_of(batch)
     out = out or {}
@@ -236,7 +236,7 @@ def send_batch(
 
 
 class _Fetched:
-    """Parameters that have come in the background, until the training loop takes them."""
+    """Parameters received in the background, until the training loop uses them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -255,12 +255,12 @@ class _Fetched:
         }
 
     def put(self, filled: dict[str, Blocks]) -> None:
-        """Keep tensors that have been filled, instead of older ones."""
+        """Store filled tensors in place of older ones."""
         with self._lock:
             self._spare, self._ready = self._ready, filled
 
     def copy_to(self, views: dict[str, Blocks]) -> None:
-        """Write the newest values, if there are new ones."""
+        """Copy the newest values to `views`, if there are new ones."""
         with self._lock:
             ready, self._ready = self._ready, None
         if ready is None:

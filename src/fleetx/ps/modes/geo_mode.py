@@ -1,12 +1,12 @@
-"""Geo training: workers train by themselves and exchange differences every `k_steps` steps.
+"""Geo training: workers train locally and exchange deltas every `k_steps` steps.
 
-The optimizer runs on the worker. After k steps, delta = (local - old) / workers goes to servers,
-which add it, and old += delta; then, with the servers' value P, local += P - old and old = P. Of
-sparse tables only rows that this worker has touched go up, and only rows that others have changed
-come down; a row that is new to this worker is fetched when it is first needed.
+The optimizer runs on the worker. After k steps, delta = (local - old) / workers is sent to the
+servers, which add it, and old += delta; then, with the servers' value P, local += P - old and
+old = P. Of sparse tables only rows that this worker has touched are sent, and only rows that others
+have changed are received; a row that is new to this worker is fetched on first use.
 
-Training goes on while an exchange is under way: what comes down is added at the end of the first
-step that finds it there, at the latest before the next exchange.
+Training continues during an exchange: its result is added at the end of the first step after it
+has arrived, at the latest before the next exchange.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from fleetx.ps.wire.messages import Kind
 
 
 class GeoMode(Mode):
-    """Local training with an exchange of differences."""
+    """Local training with an exchange of deltas."""
 
     def __init__(self, *arguments: Any, k_steps: int = 100, **named: Any) -> None:
         super().__init__(*arguments, **named)
         if k_steps < 1:
-            raise ValueError(f"k_steps={k_steps}: geo training exchanges every 1 or more steps.")
+            raise ValueError(
+                f"k_steps={k_steps}: geo training needs at least 1 step between exchanges."
+            )
         self._k_steps = k_steps
         self._old: dict[str, Blocks] = {}
         self._learning: list[Callable[[], None]] = []
-        """Fetches of rows for the next step; each is called before anything else comes down."""
+        """Prefetches for the next step, each completed before any other result is merged."""
         self._exchange: Future[_News] | None = None
         self._rows = {name: _LocalRows(spec) for name, spec in self._sparse.items()}
 
@@ -50,19 +52,19 @@ class GeoMode(Mode):
         return 0
 
     def pull_dense(self) -> None:
-        """Do nothing: the parameters are the worker's own between exchanges."""
+        """Do nothing: parameters are local between exchanges."""
 
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
-        """Begin to look up this worker's rows; unknown ones are fetched first."""
+        """Start to look up this worker's rows; unknown ones are fetched first."""
         return self._look_up(table, ids, self._start_learning(table, ids))
 
     @property
     def can_pull_ahead(self) -> bool:
-        """Always."""
+        """Return True: rows can always be prefetched."""
         return True
 
     def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
-        """Begin to fetch rows of the next step that this worker has not."""
+        """Start to fetch rows of the next step that this worker does not have."""
         learn = self._start_learning(table, ids)
         self._learning.append(learn)
 
@@ -82,7 +84,7 @@ class GeoMode(Mode):
         return Pending([], finish)
 
     def _start_learning(self, table: str, ids: Tensor) -> Callable[[], None]:
-        """Begin to fetch rows that this worker has not; the result waits for them."""
+        """Start to fetch rows that this worker does not have; the result waits for them."""
         local = self._rows[table]
         missing = local.unknown(ids.detach().reshape(-1))
         if not len(missing):
@@ -91,12 +93,12 @@ class GeoMode(Mode):
         return lambda: local.learn(missing, fetched.wait())
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Do nothing: the worker's own optimizer updates the parameters."""
+        """Do nothing: the worker's optimizer updates the parameters."""
 
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
-        """Update this worker's rows by SGD."""
+        """Update this worker's rows with SGD."""
         flat = ids.detach().reshape(-1)
         self._start_learning(table, flat)()
         rate = self._sparse[table].optimizer.rate if rate is None else rate
@@ -104,7 +106,7 @@ class GeoMode(Mode):
         self._rows[table].update(flat, rows, rate)
 
     def step_end(self) -> None:
-        """Begin to exchange differences if it is time; take what an exchange has brought."""
+        """Start an exchange of deltas if it is due; merge the result of a completed one."""
         self.step += 1
         if self.step % self._k_steps == 0:
             self._start_exchange()
@@ -126,14 +128,14 @@ class GeoMode(Mode):
         def talk() -> None:
             try:
                 found.set_result(self._talk(dense, rows))
-            except BaseException as error:  # raised again by settle
+            except BaseException as error:  # re-raised by settle
                 found.set_exception(error)
 
         self._exchange = found
         threading.Thread(target=talk, name="geo exchange", daemon=True).start()
 
     def _talk(self, dense: dict[str, Blocks], rows: dict[str, tuple[Tensor, Tensor]]) -> _News:
-        """Send differences; return what the servers have then. Runs beside the training."""
+        """Send deltas and return the servers' new values; runs in the background."""
         client = self.client
         sent = [client.start_dense(Kind.ADD, table, deltas) for table, deltas in dense.items()]
         for table, (ids, deltas) in rows.items():
@@ -150,12 +152,12 @@ class GeoMode(Mode):
         return _News(values, {table: client.changed(table) for table in rows})
 
     def settle(self) -> None:
-        """Wait for an exchange that is under way, if any, and add what it has brought."""
+        """Wait for an exchange in progress, if any, and merge its result."""
         if self._exchange is None:
             return
         news, self._exchange = self._exchange.result(), None
-        # A row that was asked for before the servers told what had changed, and that nobody knew
-        # here when they told it, would miss those changes.
+        # A row that was requested before the servers reported their changes, and was unknown here
+        # when they did, would miss those changes.
         for learn in self._learning:
             learn()
         self._learning.clear()
@@ -167,19 +169,19 @@ class GeoMode(Mode):
             self._rows[table].merge(*changes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save all tables, with everything that this worker has sent; one worker calls it."""
+        """Save all tables, with all deltas that this worker has sent; called by one worker."""
         self.settle()
         super().save(path)
 
     def load(self, path: str | os.PathLike[str], *, asks_servers: bool) -> None:
-        """Refuse: what servers load does not reach the values that workers have of their own."""
+        """Raise an error: values that servers load do not reach the local values of workers."""
         raise RuntimeError(
-            "geo training cannot load while it trains, since every worker has values of its own: "
+            "geo training cannot load during training, since every worker has local values: "
             f"start the job again with fleet.init_server({os.path.dirname(path)!r}) in its servers."
         )
 
     def stop(self) -> None:
-        """Send what has not been sent and disconnect."""
+        """Send the remaining deltas and disconnect."""
         if self.step % self._k_steps:
             self._start_exchange()
         self.settle()
@@ -188,14 +190,14 @@ class GeoMode(Mode):
 
 @dataclasses.dataclass(frozen=True)
 class _News:
-    """What the servers have after an exchange."""
+    """The servers' values after an exchange."""
 
     dense: dict[str, Blocks]
     rows: dict[str, tuple[Tensor, Tensor]]
 
 
 class _LocalRows:
-    """A worker's copy of the rows it uses, and the servers' values as it knows them."""
+    """A worker's copy of the rows it uses, and the last known values of the servers."""
 
     def __init__(self, spec: SparseTableSpec) -> None:
         self._index = IdIndex()
@@ -204,12 +206,12 @@ class _LocalRows:
         self._touched: list[Tensor] = []
 
     def unknown(self, ids: Tensor) -> Tensor:
-        """Return the ids that have no row here, once each."""
+        """Return the unique ids that have no local row."""
         missing = self._index.lookup(ids) < 0
         return unique_ids(ids[missing])[0] if bool(missing.any()) else ids[:0]
 
     def learn(self, ids: Tensor, rows: Tensor) -> None:
-        """Take over rows of the servers, but none that is known by now and has gone on here."""
+        """Store rows of the servers, except those that are known and trained here by now."""
         new = self._index.lookup(ids) < 0
         if not bool(new.all()):
             ids, rows = ids[new], rows[new]
@@ -226,13 +228,13 @@ class _LocalRows:
         return self._local.index_select(0, self._index.lookup(ids))
 
     def update(self, ids: Tensor, gradients: Tensor, rate: float) -> None:
-        """Go a step of SGD."""
+        """Apply one step of SGD."""
         found, sums, _ = merge_rows(ids, gradients)
         self._local.index_add_(0, self._index.lookup(found), sums, alpha=-rate)
         self._touched.append(found.clone())
 
     def take_deltas(self, workers: int) -> tuple[Tensor, Tensor]:
-        """Return what to add at the servers for all rows touched since the last time."""
+        """Return the deltas of all rows touched since the last call."""
         if not self._touched:
             return torch.empty(0, dtype=torch.int64), self._local[:0]
         ids, _ = unique_ids(torch.cat(self._touched))
@@ -244,7 +246,7 @@ class _LocalRows:
         return ids, deltas
 
     def merge(self, ids: Tensor, values: Tensor) -> None:
-        """Take over what others have changed, of the rows that are used here."""
+        """Merge the changes of other workers to rows that are used here."""
         places = self._index.lookup(ids)
         known = places >= 0
         if not bool(known.all()):

@@ -1,8 +1,8 @@
-"""Half-asynchronous training: the threads of one worker keep step, workers do not.
+"""Half-asynchronous training: the threads of a worker are synchronous, workers are not.
 
 `threads` training threads share the mode. At the end of a step they wait for each other, their
-gradients are added up (as Paddle does), sent and applied, and the parameters fetched; other workers
-do the same at their own pace.
+gradients are summed (as in Paddle), sent and applied, and the parameters fetched; other workers do
+the same independently.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fleetx.ps.modes.mode import Batch, Mode
 
 
 class HalfAsyncMode(Mode):
-    """One push per step of all threads of this worker."""
+    """Training with one push per step of all threads of this worker."""
 
     def __init__(self, *arguments: Any, threads: int = 1, **named: Any) -> None:
         super().__init__(*arguments, **named)
         if threads < 1:
-            raise ValueError(f"Half-asynchronous training with {threads} threads cannot be.")
+            raise ValueError(f"Half-asynchronous training needs at least 1 thread, not {threads}.")
         self._lock = threading.Lock()
         self._batches: dict[int, Batch] = {}
         self._error: Exception | None = None
@@ -35,14 +35,14 @@ class HalfAsyncMode(Mode):
         return 0
 
     def pull_dense(self) -> None:
-        """Fetch the parameters; `step_end` has done so already."""
+        """Fetch the parameters, unless `step_end` has done so."""
         for pending in [
             self.client.start_pull_dense(table, views) for table, views in self._views.items()
         ]:
             pending.wait()
 
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
-        """Begin to fetch rows as they are now."""
+        """Start to fetch the current rows."""
         return self.client.start_pull_sparse(table, ids)
 
     def _own(self) -> Batch:
@@ -50,7 +50,7 @@ class HalfAsyncMode(Mode):
             return self._batches.setdefault(threading.get_ident(), Batch())
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Keep copies of this thread's gradients for the end of the step."""
+        """Copy this thread's gradients for the end of the step."""
         for table in self._dense:
             blocks = self._blocks(table, gradients)
             if blocks:
@@ -59,7 +59,7 @@ class HalfAsyncMode(Mode):
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
-        """Keep copies of this thread's gradients of rows for the end of the step."""
+        """Copy this thread's gradients of rows for the end of the step."""
         self._own().add_sparse(table, ids, gradients, rate)
 
     def step_end(self) -> None:
@@ -71,8 +71,8 @@ class HalfAsyncMode(Mode):
     def _exchange(self) -> None:
         # Runs in one thread while the others wait.
         batch = Batch()
-        # In the order in which threads came first, not in that of this step: the sum's bits depend
-        # on it.
+        # In the order of the threads' first steps, not of this step: the bits of the sum depend on
+        # it.
         for other in self._batches.values():
             batch.add(other)
         for own in self._batches:
@@ -81,6 +81,6 @@ class HalfAsyncMode(Mode):
             for pending in send_batch(self, batch):
                 pending.wait()
             self.pull_dense()
-        except Exception as error:  # raised again in every thread
+        except Exception as error:  # re-raised in every thread
             self._error = error
         self.step += 1

@@ -1,10 +1,10 @@
-"""What all modes of training with servers have in common, for either front end.
+"""The common interface of all modes of training with servers, for modules and programs.
 
-A mode stands between a training loop and the client. The loop calls, per step: `pull_dense()`,
-`pull_sparse(table, ids)` as often as it needs, `push_dense(gradients)`, `push_sparse(table, ids,
-gradients)`, `step_end()`; before all of it `start(parameters)`, which returns the number of the
-first step, and after all of it `stop()`. During a step it may ask for rows of the next one already.
-The modes differ in when things are sent and waited for.
+A mode connects a training loop to the client. In each step the loop calls `pull_dense()`,
+`pull_sparse(table, ids)` as often as needed, `push_dense(gradients)`, `push_sparse(table, ids,
+gradients)` and `step_end()`; before the first step `start(parameters)`, which returns the number of
+the first step, and after the last one `stop()`. During a step it may prefetch rows of the next one.
+The modes differ in when they send and when they wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Blocks = dict[str, Tensor]
 
 
 class Mode(abc.ABC):
-    """A way of training with parameter servers."""
+    """A mode of training with parameter servers."""
 
     def __init__(
         self,
@@ -35,21 +35,21 @@ class Mode(abc.ABC):
         dense: Sequence[Sequence[DenseTableSpec]] = (),
         sparse: Sequence[SparseTableSpec] = (),
     ) -> None:
-        """`dense` lists the dense tables, each as one specification per server."""
+        """Create a mode; `dense` lists the dense tables, each as one specification per server."""
         self.client = client
         self.step = 0
-        """The step that is being worked on."""
+        """The current step."""
         self.loads = 0
-        """How often other values have been loaded."""
+        """The number of times that other values have been loaded."""
         self._dense = {specs[0].name: list(specs) for specs in dense}
         self._sparse = {spec.name: spec for spec in sparse}
         self._parameters: dict[str, Tensor] = {}
         self._views: dict[str, Blocks] = {}
 
     def start(self, parameters: Mapping[str, Tensor]) -> int:
-        """Make the tables, agree on the first values (worker 0's), and return the first step.
+        """Create the tables, agree on the initial values (worker 0's), and return the first step.
 
-        `parameters` are this worker's tensors, by name; pulls write into them.
+        `parameters` are this worker's tensors by name; pulls write to them.
         """
         self.bind(parameters)
         for specs in self._dense.values():
@@ -64,17 +64,17 @@ class Mode(abc.ABC):
         return self.step
 
     def bind(self, parameters: Mapping[str, Tensor]) -> None:
-        """Let pulls write into these tensors from now on."""
+        """Make pulls write to these tensors from now on."""
         self._parameters = {name: value.detach() for name, value in parameters.items()}
         for table in self._dense:
             self._views[table] = self._blocks(table, self._parameters)
 
     def leave_out(self, table: str) -> None:
-        """Fetch and send a dense table no more: it does not change."""
+        """Stop fetching and sending a dense table, because it does not change."""
         del self._dense[table], self._views[table]
 
     def _blocks(self, table: str, values: Mapping[str, Tensor]) -> Blocks:
-        """Return the blocks of a table as views of whole tensors, for those that are given."""
+        """Return the blocks of a table as views of the given whole tensors."""
         found = {}
         for spec in self._dense[table]:
             dtype = getattr(torch, spec.dtype)
@@ -105,28 +105,28 @@ class Mode(abc.ABC):
 
     @abc.abstractmethod
     def _first_step(self) -> int:
-        """Return where to begin, which is not 0 for a worker that was started again."""
+        """Return the first step, which is not 0 for a restarted worker."""
 
     @abc.abstractmethod
     def pull_dense(self) -> None:
-        """Bring the parameters up to date."""
+        """Update the parameters from the servers."""
 
     def refresh_dense(self) -> None:
-        """Fetch the parameters as they are now, in modes whose steps do not wait for that."""
+        """Fetch the current parameters, in modes whose steps do not wait for them."""
         self.pull_dense()
 
     @abc.abstractmethod
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
-        """Begin to fetch rows of a table: ids.shape + (dim,)."""
+        """Start to fetch rows of a table: ids.shape + (dim,)."""
 
     @property
     def can_pull_ahead(self) -> bool:
-        """Whether rows of the next step may be asked for before this step has ended."""
+        """Whether rows of the next step may be prefetched during this step."""
         return False
 
     def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
-        """Begin to fetch rows for the step after this one, if `can_pull_ahead`."""
-        raise NotImplementedError(f"{type(self).__name__} fetches rows in the step they are for.")
+        """Start to prefetch rows for the next step, if `can_pull_ahead`."""
+        raise NotImplementedError(f"{type(self).__name__} cannot prefetch rows.")
 
     def pull_sparse(self, table: str, ids: Tensor) -> Tensor:
         """Return rows of a table: ids.shape + (dim,)."""
@@ -134,27 +134,27 @@ class Mode(abc.ABC):
 
     @abc.abstractmethod
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Hand over gradients by parameter."""
+        """Push gradients by parameter."""
 
     @abc.abstractmethod
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
-        """Hand over gradients of rows."""
+        """Push gradients of rows."""
 
-    def settle(self) -> None:  # noqa: B027 - most modes have nothing under way then
-        """Wait for an exchange that `step_end` has begun, in modes that train on meanwhile."""
+    def settle(self) -> None:  # noqa: B027 - most modes have nothing in progress
+        """Wait for an exchange that `step_end` has started, in modes that train during it."""
 
     @abc.abstractmethod
     def step_end(self) -> None:
         """End the step."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save all tables as they are before this step; one worker calls it."""
+        """Save all tables as they are before this step; called by one worker."""
         self.client.save(path)
 
     def load(self, path: str | os.PathLike[str], *, asks_servers: bool) -> None:
-        """Go on with saved tables, between two steps; one worker asks the servers to load them."""
+        """Continue with saved tables, between two steps; one worker makes the servers load them."""
         self.settle()
         if asks_servers:
             self.client.load(path)
@@ -162,12 +162,12 @@ class Mode(abc.ABC):
         self.refresh_dense()
 
     def stop(self) -> None:
-        """Send what is left and disconnect."""
+        """Send the remaining gradients and disconnect."""
         self.client.finish()
 
 
 class Batch:
-    """Gradients of one or several steps, by table, added up."""
+    """Gradients of one or several steps by table, summed."""
 
     def __init__(self) -> None:
         self.dense: dict[str, Blocks] = {}
@@ -181,21 +181,21 @@ class Batch:
         return not self.dense and not self.sparse
 
     def add_dense(self, table: str, blocks: Blocks, rate: float | None) -> None:
-        """Add gradients; those that are kept are copies."""
+        """Add gradients; those that are stored are copies."""
         mine = self.dense.setdefault(table, {})
         for name, gradient in blocks.items():
             mine[name] = mine[name].add_(gradient) if name in mine else gradient.clone()
         self.rates[table] = rate
 
     def add_sparse(self, table: str, ids: Tensor, rows: Tensor, rate: float | None) -> None:
-        """Add gradients of rows; copies are kept."""
+        """Add gradients of rows; copies are stored."""
         flat = ids.detach().reshape(-1)
         rows = rows.detach().reshape(len(flat), rows.shape[-1])
         self.sparse.setdefault(table, []).append((flat.clone(), rows.clone()))
         self.rates[table] = rate
 
     def add(self, other: Batch) -> None:
-        """Take over a later batch; its learning rates count."""
+        """Add a later batch, whose learning rates take precedence."""
         for table, blocks in other.dense.items():
             self.add_dense(table, blocks, other.rates[table])
         for table, rows in other.sparse.items():

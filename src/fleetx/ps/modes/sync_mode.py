@@ -1,8 +1,8 @@
 """Synchronous training: one update per step, with the mean of all workers' gradients.
 
-Gradients go to the servers as they are handed over. When all servers have all of this worker's, a
-"commit" tells every one of them; the step is applied when all workers have committed, and the next
-pull waits for that. `fleetx.ps.server.sync_steps` tells why no kill in between can change a bit.
+Gradients are sent to the servers as they are pushed. When all servers have all of this worker's, a
+"commit" notifies each of them; the step is applied when all workers have committed, and the next
+pull waits for that. `fleetx.ps.server.sync_steps` explains why no kill in between changes a bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fleetx.ps.wire.messages import Flag, Kind
 
 
 class SyncMode(Mode):
-    """Every step waits for all workers."""
+    """Training in which every step waits for all workers."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -38,7 +38,7 @@ class SyncMode(Mode):
         welcomes = self.client.welcomes()
         versions = [welcome["version"] for welcome in welcomes]
         step = min(versions)
-        # A commit at any server means that all servers have this worker's gradients of that step.
+        # A commit on any server means that all servers have this worker's gradients of that step.
         if max(versions) > step or any(
             welcome["committed"] for welcome in welcomes if welcome["version"] == step
         ):
@@ -48,13 +48,13 @@ class SyncMode(Mode):
         return step
 
     def _agree_on_norm(self) -> None:
-        # By every worker, since any of the others may be gone.
+        # Done by every worker, since any of the others may be gone.
         if self._needs_norm and self._without_norm is not None:
             self.client.agree_on_norm(self._without_norm)
             self._without_norm = None
 
     def pull_dense(self) -> None:
-        """Fetch the parameters after the last step, once it is done."""
+        """Fetch the parameters after the last step, once it has been applied."""
         self._agree_on_norm()
         for pending in [
             self.client.start_pull_dense(table, views, step=self.step)
@@ -65,21 +65,22 @@ class SyncMode(Mode):
         self._commits = []
 
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
-        """Begin to fetch rows as they are after the last step, once it is done."""
+        """Start to fetch rows after the last step, once it has been applied."""
         self._agree_on_norm()
         return self.client.start_pull_sparse(table, ids, step=self.step)
 
     @property
     def can_pull_ahead(self) -> bool:
-        """Not if workers must agree on a norm first: who waits for rows would not do so."""
+        """Whether rows can be prefetched: not if workers must first agree on a norm, which a worker
+        that waits for rows would not do."""
         return not self._needs_norm
 
     def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
-        """Begin to fetch rows as they will be after this step: servers answer when it is done."""
+        """Start to fetch rows as of the end of this step; servers reply once it is applied."""
         return self.client.start_pull_sparse(table, ids, step=self.step + 1)
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Begin to send gradients, which must stay as they are until `step_end` has returned."""
+        """Start to send gradients, which must not change until `step_end` has returned."""
         for table in self._dense:
             blocks = self._blocks(table, gradients)
             if blocks:
@@ -92,11 +93,11 @@ class SyncMode(Mode):
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
-        """Keep gradients of rows: all of a step's go together."""
+        """Store gradients of rows: those of a step are sent together."""
         self._rows.add_sparse(table, ids, gradients, rate)
 
     def step_end(self) -> None:
-        """Return when all servers have this worker's gradients; they need not be applied yet."""
+        """Return when all servers have this worker's gradients, even if not yet applied."""
         for table in self._rows.sparse:
             ids, rows = self._rows.rows(table)
             self._sent.append(
@@ -123,7 +124,7 @@ class SyncMode(Mode):
             future.result()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the tables as they are before this step, the same step on all servers."""
+        """Save the tables as they are before this step, which is the same on all servers."""
         self._agree_on_norm()
         self.client.save(path, step=self.step)
 

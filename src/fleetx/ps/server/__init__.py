@@ -1,1 +1,1 @@
-"""The process that holds tables: requests, workers, logs and snapshots."""
+"""The server process, which holds tables: requests, sessions, logs and snapshots."""

@@ -1,7 +1,7 @@
-"""Which rows other workers have changed since a worker last asked (geo mode).
+"""The rows that other workers have changed since a worker's last request (geo mode).
 
-What has been handed out stays noted until the worker's next question shows that it arrived, so a
-lost answer loses no change; a row told twice does no harm, since its current value is told.
+Changes that were sent stay recorded until the worker's next request shows that they arrived, so a
+lost reply loses no change. Sending a row twice is harmless, since its current value is sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fleetx.kernels.index import unique_ids
 
-# Lists of changes are joined when they get this long, so memory is bounded by the distinct ids.
+# Lists of changes are merged at this length, so memory is bounded by the number of distinct ids.
 _MANY = 64
 
 
@@ -35,7 +35,7 @@ class GeoChanges:
         self._inboxes: dict[tuple[int, int], _Inbox] = {}
 
     def add(self, table: int, worker: int, ids: Tensor) -> None:
-        """Note that `worker` has changed these rows."""
+        """Record that `worker` has changed these rows."""
         kept = ids.clone()
         for other in self._workers:
             if other != worker:
@@ -45,9 +45,9 @@ class GeoChanges:
         return self._inboxes.setdefault((table, worker), _Inbox())
 
     def ask(self, table: int, worker: int, cursor: int) -> tuple[Tensor, int]:
-        """Return ids to tell a worker that has received the answer `cursor`, and the next cursor.
+        """Return the ids for a worker that has received the reply `cursor`, and the next cursor.
 
-        The cursor counts the answers of this server; 0 asks for everything that is not known to
+        The cursor counts the replies of this server; 0 requests everything that is not known to
         have arrived.
         """
         inbox = self._inbox(table, worker)
@@ -58,17 +58,17 @@ class GeoChanges:
         return inbox.told, inbox.cursor
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all that is not known to have arrived."""
+        """Return all changes that are not known to have arrived."""
         return {
             f"{table}.{worker}": unique_ids(torch.cat([inbox.told, *inbox.fresh]))[0]
             for (table, worker), inbox in self._inboxes.items()
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._inboxes.clear()
         for key, ids in state.items():
             table, worker = map(int, key.split("."))
-            # A cursor of another life must not look like the receipt of this one's answers.
+            # A cursor of an earlier process must not acknowledge this one's replies.
             inbox = self._inbox(table, worker)
             inbox.fresh, inbox.cursor = [ids], 1 << 40

@@ -1,12 +1,11 @@
-"""The log of what changed a server's tables since its last snapshot.
+"""The log of changes to a server's tables since its last snapshot.
 
-Every request that changes state is written here before it is applied, so a server that is started
-again applies the same requests in the same order and arrives at the same bits. What that guarantees
-depends on the policy:
+Every request that changes state is logged before it is applied, so a restarted server applies the
+same requests in the same order and arrives at the same bits. The guarantee depends on the policy:
 
-`none`      survives the end of the process (SIGKILL, a crash); not that of the machine.
-`interval`  also survives the machine, except for the last `seconds` of acknowledged pushes.
-`always`    nothing acknowledged is lost: the disk has it before the worker hears so. Slowest.
+`none`      survives the end of the process (SIGKILL, a crash), but not of the machine.
+`interval`  also survives a crash of the machine, except for the last `seconds` of pushes.
+`always`    loses nothing that was acknowledged: it is on disk before the reply. Slowest.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ _MARK = b"FXJ1"
 _ODD = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
 _PATTERN = "journal-*.log"
-# What the system accepts in one call.
+# The maximum that the system accepts in one call.
 _PIECES_PER_WRITE = 512
 
 
 def _sum(data: memoryview) -> int:
-    # A checksum at the speed of memory: it has to find missing pages and cut records, not forgery.
+    # A checksum at memory speed: it has to detect missing pages and truncated records, not forgery.
     whole = len(data) // 8 * 8
     words = np.frombuffer(data[:whole], np.uint64)
     return (int(words.sum(dtype=np.uint64)) + int.from_bytes(data[whole:], "little")) & _WORD
@@ -60,17 +59,17 @@ def _padding(size: int) -> bytes:
 
 
 def segment_path(folder: Path, number: int) -> Path:
-    """Return the file of a part of the log."""
+    """Return the file of a segment of the log."""
     return folder / f"journal-{number:012d}.log"
 
 
 def segments(folder: Path) -> list[tuple[int, Path]]:
-    """Return the parts of the log that exist, in order."""
+    """Return the existing segments of the log, in order."""
     return sorted((int(path.stem.split("-")[1]), path) for path in folder.glob(_PATTERN))
 
 
 class Journal:
-    """The part of the log that is being written."""
+    """The segment of the log that is being written."""
 
     def __init__(self, path: Path, policy: Policy, seconds: float) -> None:
         if policy not in get_args(Policy):
@@ -88,7 +87,7 @@ class Journal:
             self._syncer.start()
 
     def append(self, header: Header, tensors: Tensors) -> None:
-        """Write one record; raises OSError and leaves no part of it if that is impossible."""
+        """Write one record; raise OSError and leave no part of it if that fails."""
         specs = wire.lay_out(tensors)
         described = wire.pack_specs(specs)
         head = header.pack() + described
@@ -126,11 +125,11 @@ class Journal:
                 try:
                     os.fdatasync(self._stream)
                 except OSError as error:
-                    _log.error("The log of pushes could not be forced to the disk: %s.", error)
+                    _log.error("The log of pushes could not be flushed to disk: %s.", error)
                 self._synced = size
 
     def close(self) -> None:
-        """End writing; the file stays."""
+        """Stop writing; the file remains."""
         self._closing.set()
         if self._syncer is not None:
             self._syncer.join()
@@ -140,10 +139,10 @@ class Journal:
 
 
 def read(path: Path, *, last: bool) -> Iterator[Message]:
-    """Return the records of a file in order.
+    """Yield the records of a file in order.
 
-    The `last` file may end within a record, when its writer was killed: that record, which nobody
-    was told about, is cut off.
+    The `last` file may end within a record if its writer was killed: that record, which was never
+    acknowledged, is truncated.
     """
     size = path.stat().st_size
     if not size:

@@ -1,8 +1,7 @@
-"""A server's socket, and the signs of life it gives while the server is busy.
+"""A server's socket, and its heartbeats while the server is busy.
 
-The main thread owns the socket, except while it works on something long (`busy`): then a second
-thread may use it to tell all workers once a second that the server is there. A stopped process
-stops both.
+The main thread owns the socket, except during long work (`busy`): then a second thread may use it
+to send a heartbeat to all workers once a second. If the process is suspended, both stop.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from fleetx.ps.wire.security import JobKeys
 
 
 class Listener:
-    """A ROUTER socket that refuses oversized frames and, with keys, strangers."""
+    """A ROUTER socket that rejects oversized frames and, with keys, unknown peers."""
 
     def __init__(self, endpoint: str, keys: JobKeys | None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -32,7 +31,7 @@ class Listener:
         self._socket.sndhwm = 0
         self._socket.linger = 1000
         self._socket.ipv6 = "[" in endpoint
-        # Held by the thread that may use the socket.
+        # Held by the thread that currently owns the socket.
         self._lock = threading.Lock()
         if keys:
             security.secure_server(self._socket, keys)
@@ -52,7 +51,7 @@ class Listener:
 
     @contextlib.contextmanager
     def open(self, tell: Callable[[], None]) -> Iterator[None]:
-        """Own the socket; `tell` is called now and then while the owner is busy."""
+        """Own the socket; `tell` is called periodically while the owner is busy."""
         ended = threading.Event()
         pulse = threading.Thread(target=self._pulse, args=(ended, tell), name="pulse", daemon=True)
         try:
@@ -74,7 +73,7 @@ class Listener:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """Give up the socket for something that may take long."""
+        """Release the socket during work that may take long."""
         self._lock.release()
         try:
             yield
@@ -82,21 +81,21 @@ class Listener:
             self._lock.acquire()
 
     def receive(self, seconds: float, most: int) -> Iterator[list[Any]]:
-        """Return the frames of messages that are there, or come within the time."""
+        """Yield the frames of messages that have arrived or arrive within the timeout."""
         if self._socket.poll(int(seconds * 1000)):
             for _ in range(most):
                 try:
                     yield self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                except zmq.Again:  # whoever sent it is gone
+                except zmq.Again:  # the sender is gone
                     return
                 if not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                     return
 
     def send(self, route: bytes, header: Header, tensors: Tensors) -> None:
-        """Send a message, in as many parts as it needs."""
+        """Send a message, in as many parts as necessary."""
         for frames in assembly.parts(header, tensors):
             self._socket.send_multipart([route, *frames], copy=False)
 
     def send_frames(self, route: bytes, frames: list[bytes]) -> None:
-        """Send a message that is ready."""
+        """Send a message that is already encoded."""
         self._socket.send_multipart([route, *frames])

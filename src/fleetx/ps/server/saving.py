@@ -1,8 +1,8 @@
-"""Saving and loading on request of a worker, without stopping the training for long.
+"""Saving and loading at a worker's request, with little interruption of the training.
 
-The state is copied between two requests, which is the marked point that a saved model stands for,
-and written by a thread. In synchronous training the request names a step: every server waits until
-it has applied it, and none can go further before the asking worker does, so all save the same step.
+The state is copied between two requests, at the point that the saved model represents, and written
+by a thread. In synchronous training the request names a step: every server waits until it has
+applied it, and none can advance before the requesting worker does, so all save the same step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tell = Callable[[WireError | None], None]
 
 
 class Saver:
-    """Writes copies of the state in the background."""
+    """Writer of copies of the state in the background."""
 
     def __init__(self, index: int, servers: int) -> None:
         self._index = index
@@ -37,7 +37,7 @@ class Saver:
         self._tell: dict[tuple[int, int, int], Tell] = {}
 
     def save(self, state: ServerState, message: Message, tell: Tell) -> None:
-        """Begin to save what a request asks for; `tell` is called when it is done."""
+        """Start to save as requested; `tell` is called when the save is done."""
         header = message.header
         key = (header.worker, header.incarnation, header.request)
         self._tell[key] = tell
@@ -61,14 +61,14 @@ class Saver:
         thread.start()
 
     def tell_finished(self) -> None:
-        """Answer the requests whose files are written."""
+        """Reply to the requests whose files are written."""
         while not self._finished.empty():
             key, error = self._finished.get()
             del self._running[key]
             self._tell.pop(key)(error)
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for pending writes."""
         for thread in self._running.values():
             thread.join()
 
@@ -81,7 +81,7 @@ def _place(request: dict[str, Any]) -> tuple[Path, str]:
 
 
 def load(state: ServerState, request: dict[str, Any], *, server: int, servers: int) -> None:
-    """Replace the values of all tables by saved ones, of any number of servers; all or none."""
+    """Replace the values of all tables with saved ones, of any number of servers; all or none."""
     folder, _ = _place(request)
     found = [
         SavedTable(inside(folder, table.spec.name)).state_for(

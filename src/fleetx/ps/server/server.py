@@ -1,9 +1,8 @@
-"""The server: answers workers over a ROUTER socket, one request at a time.
+"""The server: replies to workers over a ROUTER socket, one request at a time.
 
 One thread does everything, so requests take effect one after the other. Requests that have to wait
-(for a step, for a barrier) are set aside and looked at again whenever the state has changed.
-Nothing that a peer sends can end the server: what does not fit is refused with a reason, and logged
-once.
+(for a step, for a barrier) are set aside and re-examined whenever the state has changed. No message
+of a peer can crash the server: invalid ones are rejected with a reason, and logged once.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from fleetx.ps.wire.shared_memory import SharedReply
 
 _log = logging.getLogger("fleetx.ps")
 _TICK = 0.1
-# A longer pause between two ticks means that the server was busy or stopped.
+# A longer pause between two ticks means that the server was busy or suspended.
 _PAUSE = 2.0
-# Requests taken from the socket before timers get their turn.
+# Requests read from the socket before timers are checked.
 _MANY = 256
 _REMEMBERED = 256
 
@@ -52,7 +51,7 @@ class _Waiting:
 
 
 class Server:
-    """One parameter server. `run()` returns when all workers have finished."""
+    """A parameter server. `run()` returns when all workers have finished."""
 
     def __init__(self, endpoint: str, settings: ServerSettings) -> None:
         security.check_server_keys(endpoint, settings.keys, settings.allow_insecure)
@@ -106,7 +105,7 @@ class Server:
             )
 
     def run(self) -> None:
-        """Serve until all workers have finished; raises PeerLostError when one was lost."""
+        """Serve until all workers have finished; raise PeerLostError if one was lost."""
         try:
             with self._listener.open(self._tell_alive):
                 while not self._is_over():
@@ -123,7 +122,7 @@ class Server:
             self._listener.send(session.route, self._reply_header(Kind.PULSE), [])
 
     def stop(self) -> None:
-        """End soon; may be called by a signal handler."""
+        """Stop soon; may be called by a signal handler."""
         self._ends_at = time.monotonic()
 
     def _is_over(self) -> bool:
@@ -135,7 +134,7 @@ class Server:
         now = time.monotonic()
         if now - self._last_tick >= _TICK:
             if now - self._last_tick > _PAUSE:
-                # What workers have sent in the meantime has not been read yet.
+                # Messages that workers have sent in the meantime have not been read yet.
                 self._leases.excuse(now - self._last_tick)
             self._last_tick = now
             self._tick()
@@ -236,7 +235,7 @@ class Server:
         self._state_changed()
 
     def _acknowledge(self, message: Message, session: Session, route: bytes) -> None:
-        """Say that a request has been applied, with the new values if it asks for them."""
+        """Acknowledge an applied request, with the new values if they were requested."""
         if message.header.flags & Flag.FETCH:
             self._give(message, session, route, self.state.pushed)
         else:
@@ -249,7 +248,7 @@ class Server:
         route: bytes,
         values: Callable[[Message, Place], Tensors],
     ) -> None:
-        """Answer with values, in shared memory if there is room."""
+        """Reply with values, in shared memory if there is room."""
         with self._listener.busy():
             shared = SharedReply(message.header, session.arena)
             tensors = values(message, shared.place)
@@ -259,7 +258,7 @@ class Server:
         try:
             self.state.check(message)
         except WireError:
-            # The number is used up all the same: later ones are already on their way.
+            # The sequence number is used up anyway: later ones are already in flight.
             void = Message(dataclasses.replace(message.header, kind=Kind.VOID), [])
             self._log_request(void)
             self.state.apply(void)
@@ -281,7 +280,7 @@ class Server:
                 ) from error
 
     def _load(self, message: Message) -> None:
-        # The files may be gone at a restart: what was loaded is kept by a snapshot instead.
+        # The files may be gone at a restart, so a snapshot keeps what was loaded.
         try:
             request = wire.read_json(message.tensors)
             load(self.state, request, server=self._settings.index, servers=self._settings.servers)
@@ -412,11 +411,11 @@ class Server:
         self._ends_at = time.monotonic() + self._settings.linger
 
     def _needed(self) -> set[int]:
-        """Return the workers that somebody is waiting for."""
+        """Return the workers that others are waiting for."""
         state = self.state
         needed = state.waits_for() if self._waiting else set()
         if any(waiting.message.header.kind == Kind.WAIT for waiting in self._waiting.values()):
-            needed |= {0} - state.finished  # whose first values may be waited for
+            needed |= {0} - state.finished  # its initial values may be awaited
         if not state.active & self._leases.alive():
             needed |= state.active
         return needed
@@ -439,7 +438,7 @@ class Server:
             error = WireError(Problem.FAILED, reason)
             self._refuse(waiting.route, waiting.message.header, error)
         self._waiting.clear()
-        # Long enough for every worker's next heartbeat to bring it the news.
+        # Long enough for every worker to learn of it with its next heartbeat.
         self._ends_at = time.monotonic() + self._settings.linger + 2 * liveness.HEARTBEAT
 
     def _reply_header(self, kind: Kind, to: Header | None = None) -> Header:
@@ -471,10 +470,10 @@ class Server:
 
 
 def run_server(endpoint: str, settings: ServerSettings) -> None:
-    """Be a parameter server until the workers have finished.
+    """Run a parameter server until the workers have finished.
 
-    SIGTERM ends the process as it always does, but only after its files are in order; so whoever
-    started it sees that it was killed, and may start it again.
+    SIGTERM ends the process as usual, but only after its files are consistent; the launcher sees
+    that it was killed, and may restart it.
     """
     server = Server(endpoint, settings)
     asked = threading.Event()

@@ -1,4 +1,4 @@
-"""How a parameter server runs."""
+"""The settings of a parameter server."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from fleetx.ps.wire.security import JobKeys
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """How a server runs."""
+    """The settings of a parameter server."""
 
     workers: int = 1
-    """The number of workers of the job."""
+    """The number of workers in the job."""
     index: int = 0
-    """The number of this server."""
+    """The index of this server."""
     servers: int = 1
-    """The number of servers of the job."""
+    """The number of servers in the job."""
     specs: Sequence[TableSpec] = ()
-    """Tables to begin with; workers may add more."""
+    """Initial tables; workers may add more."""
     load_from: str | None = None
-    """The folder whose values new tables take; see `fleetx.ps.tables.first_values`."""
+    """The folder from which new tables load values; see `fleetx.ps.tables.first_values`."""
     keys: JobKeys | None = None
     allow_insecure: bool = False
-    """Listen without keys on an address that other machines can reach."""
+    """Listen without keys on an address reachable from other machines."""
     durability: Durability | None = None
-    """Where the state is kept for a restart; None keeps it in memory only."""
+    """Where the state is kept for a restart; None to keep it in memory only."""
     lease: float = liveness.LEASE
-    """A worker that has been silent for so many seconds is missing."""
+    """A worker that is silent for this many seconds is missing."""
     worker_wait: float = 120.0
-    """A missing worker that others wait for ends the job after so many seconds."""
+    """A missing worker that others wait for ends the job after this many seconds."""
     linger: float = 1.0
-    """Seconds in which a server that is done still answers repeated questions."""
+    """How many seconds a finished server still replies to repeated requests."""
     drop: float = 0.0
-    """For tests: the share of incoming messages that is thrown away …"""
+    """For tests: the share of incoming messages to drop …"""
     drop_seed: int = 0
-    """… at random, by this seed."""
+    """… at random, with this seed."""
 
     def __post_init__(self) -> None:
         if self.workers < 1 or not 0 <= self.index < self.servers:
             raise ValueError(
-                f"Server {self.index} of {self.servers} for {self.workers} workers cannot be."
+                f"Server {self.index} of {self.servers} for {self.workers} workers is invalid."
             )
         if not 0.0 <= self.drop < 1.0:
             raise ValueError(f"drop={self.drop} is not a share below 1.")

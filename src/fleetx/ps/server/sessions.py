@@ -1,4 +1,4 @@
-"""The workers that a server knows at the moment, and whom it has refused."""
+"""The workers currently connected to a server, and the log of rejected peers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_NOTED = 1000
 
 @dataclasses.dataclass
 class Session:
-    """One worker's process, since its hello."""
+    """A worker's process, since its hello."""
 
     worker: int
     incarnation: int
@@ -23,18 +23,18 @@ class Session:
     route: bytes
     arena: MappedArena | None
     clock: int = -1
-    """The last step of which all of this worker's pushes have arrived (asynchronous modes)."""
+    """The last step whose pushes from this worker have all arrived (asynchronous modes)."""
 
 
 class Sessions:
-    """Sessions by worker; a newer process of a worker takes the place of the older one."""
+    """Sessions by worker; a newer process of a worker replaces the older one."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._sessions: dict[int, Session] = {}
 
     def open(self, header: Header, hello: dict[str, Any], route: bytes) -> tuple[Session, bool]:
-        """Admit a worker; say also whether it is a process that was not known before."""
+        """Admit a worker; return its session and whether its process is new."""
         if header.worker >= self._workers or hello.get("workers") != self._workers:
             raise WireError(
                 Problem.BAD_REQUEST,
@@ -61,7 +61,7 @@ class Sessions:
         if session is not None and session.incarnation > header.incarnation:
             raise self._outdated(session)
         if session is None or session.incarnation != header.incarnation or header.epoch != epoch:
-            raise WireError(Problem.NEED_HELLO, "this server does not know the sender yet")
+            raise WireError(Problem.NEED_HELLO, "the sender has not said hello yet")
         return session
 
     def __iter__(self) -> Any:
@@ -76,19 +76,19 @@ class Sessions:
 
 
 class Refusals:
-    """Logs each kind of refusal once per peer."""
+    """Logger of rejections, each kind once per peer."""
 
     def __init__(self) -> None:
         self._noted: set[tuple[str, int]] = set()
         self.count = 0
 
     def note(self, peer: str, error: WireError) -> None:
-        """Count a refusal, and log it if it is the first of its kind from this peer."""
+        """Count a rejection, and log it if it is the first of its kind from this peer."""
         if error.problem in (Problem.NEED_HELLO, Problem.OUT_OF_ORDER):
-            return  # part of every restart and of every lost message
+            return  # normal after a restart or a lost message
         self.count += 1
         key = (peer, int(error.problem))
         if key in self._noted or len(self._noted) >= _MOST_NOTED:
             return
         self._noted.add(key)
-        _log.warning("Refused a message of %s: %s. (Further ones are not logged.)", peer, error)
+        _log.warning("Rejected a message of %s: %s. (Further ones are not logged.)", peer, error)

@@ -1,12 +1,12 @@
-"""A server's folder on the disk: snapshots of its state, and the log of what came after.
+"""A server's folder on disk: snapshots of its state, and the log of later requests.
 
     lock, epoch                    one server at a time, and how often it has been started
     snapshot-<n>/                  the state when journal-<n> began; whole once it has a manifest
     journal-<n>.log, <n+1>.log …   requests since then
 
 A snapshot is a copy of the state, taken between two requests and written in the background while
-the server goes on; older files are removed when it is complete. Starting a server loads the newest
-complete snapshot and replays the log.
+the server continues; older files are removed when it is complete. A starting server loads the
+newest complete snapshot and replays the log.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _log = logging.getLogger("fleetx.ps")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Durability:
-    """Where and how a server keeps its state for the case that it is killed."""
+    """Where and how a server keeps its state, in case it is killed."""
 
     folder: str | os.PathLike[str]
-    """A folder of its own, on a disk that the restarted server sees too."""
+    """A folder of its own, on a disk that the restarted server can access."""
     fsync: Policy = "none"
-    """See `fleetx.ps.server.journal` for what each guarantees."""
+    """See `fleetx.ps.server.journal` for the guarantees of each."""
     fsync_seconds: float = 1.0
     snapshot_seconds: float = 300.0
     """A snapshot is due after this time …"""
     snapshot_bytes: int = 256 << 20
-    """… or when the log has become this long, which bounds the time of a restart."""
+    """… or when the log has reached this size, which bounds the time of a restart."""
 
     def __post_init__(self) -> None:
         for name in ("fsync_seconds", "snapshot_seconds", "snapshot_bytes"):
@@ -68,7 +68,7 @@ class Storage:
         self._last_snapshot = time.monotonic()
 
     def recover(self, state: ServerState) -> int:
-        """Bring a new server's state to where the last one ended; return the replayed requests."""
+        """Restore the state of the last server; return the number of replayed requests."""
         start = self._load_newest(state)
         found = [(number, path) for number, path in segments(self._folder) if number >= start]
         if found and [number for number, _ in found] != list(range(start, start + len(found))):
@@ -76,7 +76,7 @@ class Storage:
         count = 0
         for number, path in found:
             for message in read(path, last=number == found[-1][0]):
-                # What failed when it came fails again, in the same way.
+                # A request that failed when it arrived fails again in the same way.
                 with contextlib.suppress(WireError):
                     state.apply(message)
                 count += 1
@@ -117,7 +117,7 @@ class Storage:
 
     @property
     def is_snapshot_due(self) -> bool:
-        """Whether the log has become long or old enough."""
+        """Whether the log is long or old enough."""
         if self._journal is None or (self._writer is not None and self._writer.is_alive()):
             return False
         old = time.monotonic() - self._last_snapshot > self._settings.snapshot_seconds
@@ -128,7 +128,7 @@ class Storage:
     def snapshot(self, state: ServerState, *, wait: bool = False) -> None:
         """Copy the state and write it in the background (or now, with `wait`).
 
-        Raises OSError where there is no room for it; the log then goes on as before.
+        Raises OSError if there is no room for it; the log then continues as before.
         """
         if self._writer is not None:
             self._writer.join()
@@ -145,7 +145,7 @@ class Storage:
             try:
                 manifest.save_state(path, tensors, meta)
             except OSError:
-                shutil.rmtree(path, ignore_errors=True)  # it takes the room that is missing
+                shutil.rmtree(path, ignore_errors=True)  # it occupies the missing space
                 raise
             self._remove_before(number)
 
@@ -163,12 +163,12 @@ class Storage:
                 path.unlink()
         for path in self._folder.glob("snapshot-*"):
             if int(path.name.split("-")[1]) < number:
-                # Without its manifest a half-removed snapshot is not taken for a whole one.
+                # Without a manifest, a partly removed snapshot is not mistaken for a complete one.
                 (path / manifest.MANIFEST).unlink(missing_ok=True)
                 shutil.rmtree(path)
 
     def close(self) -> None:
-        """Finish what is being written."""
+        """Finish pending writes."""
         if self._writer is not None:
             self._writer.join()
         if self._journal is not None:

@@ -1,7 +1,7 @@
-"""Everything a server knows: its tables, and how far every worker has come.
+"""The state of a server: its tables, and the progress of every worker.
 
-No sockets and no files here: requests come in as checked messages, so the log can be replayed
-through the very same code. `check` refuses without changing anything; `apply` is called once per
+There are no sockets and files here: requests arrive as validated messages, so the log is replayed
+through the same code. `check` rejects a request without side effects; `apply` is called once per
 sequence number of a worker, in order, after the request has been logged.
 """
 
@@ -52,13 +52,13 @@ class ServerState:
         self.sync = SyncSteps()
         self.finished: set[int] = set()
         self.has_values: set[int] = set()
-        """Numbers of the dense tables that have been given their first values."""
+        """The dense tables that have their initial values, by number."""
         self._numbers: dict[str, int] = {}
         self._changes = GeoChanges(workers)
         self._arrived: dict[int, set[int]] = {}
         self.barriers_passed = 0
         self._notes: dict[int, dict[int, Any]] = {}
-        """What workers brought to the last barrier and to the next ones."""
+        """The notes of workers at the last barrier and the following ones."""
         self._apply: dict[Kind, Callable[[Message], None]] = {
             Kind.CREATE: self._create,
             Kind.SET: self._set,
@@ -102,11 +102,11 @@ class ServerState:
         return dict(self._numbers)
 
     def names_with_values(self) -> list[str]:
-        """Return the dense tables that have their first values."""
+        """Return the names of the dense tables that have their initial values."""
         return [name for name, number in self._numbers.items() if number in self.has_values]
 
     def check(self, message: Message) -> None:
-        """Refuse a request that cannot be applied."""
+        """Reject a request that cannot be applied."""
         header = message.header
         if header.kind == Kind.CREATE:
             self._spec(message)
@@ -122,13 +122,13 @@ class ServerState:
                 )
 
     def apply(self, message: Message) -> None:
-        """Carry out a request, and count it."""
+        """Apply a request and count it."""
         header = message.header
         self.applied[header.worker] = header.sequence
         try:
             self._apply[header.kind](message)
         except (RuntimeError, ValueError, TypeError, LookupError, OSError) as error:
-            # The same happens when the log is replayed, so the state stays a function of the log.
+            # The same happens during replay, so the state remains a function of the log.
             _log.exception("A %s of worker %d failed.", header.kind.name, header.worker)
             raise WireError(Problem.BAD_REQUEST, f"it could not be applied: {error}") from error
 
@@ -170,7 +170,7 @@ class ServerState:
 
     def _set(self, message: Message) -> None:
         number = message.header.table
-        # The first worker sends first values once more when it is started again.
+        # Worker 0 sends its initial values again if it is restarted.
         if number in self.has_values:
             return
         table = self.tables[number]
@@ -228,7 +228,7 @@ class ServerState:
             self._notes = {n: notes for n, notes in self._notes.items() if n >= number}
 
     def notes(self, barrier: int) -> dict[str, Any]:
-        """Return what workers brought to a barrier, by worker."""
+        """Return the notes of workers at a barrier, by worker."""
         return {str(worker): note for worker, note in self._notes.get(barrier, {}).items()}
 
     def _finish(self, message: Message) -> None:
@@ -237,14 +237,14 @@ class ServerState:
         self._pass_barriers()
 
     def waits_for(self) -> set[int]:
-        """Return the workers that somebody may be waiting for: in a step or at a barrier."""
+        """Return the workers that others may be waiting for, in a step or at a barrier."""
         waiting = set() if self.sync.is_between_steps else self.sync.waits_for(self.active)
         for arrived in self._arrived.values():
             waiting |= self.active - arrived
         return waiting
 
     def pull(self, message: Message, place: Place = new_tensors) -> Tensors:
-        """Return the values that a request asks for, in the tensors that `place` provides."""
+        """Return the requested values, in the tensors that `place` provides."""
         return table_requests.pull(self.table(message.header.table), message, place)
 
     def pushed(self, message: Message, place: Place) -> Tensors:
@@ -252,7 +252,7 @@ class ServerState:
         return table_requests.pushed(self.table(message.header.table), message, place)
 
     def changed(self, message: Message) -> Tensors:
-        """Return ids and rows that others have changed, and the number of this answer."""
+        """Return ids and rows that other workers have changed, and the number of this reply."""
         table = self.table(message.header.table)
         if not isinstance(table, SparseTable):
             raise WireError(Problem.BAD_REQUEST, f"table {table.spec.name!r} has no rows")
@@ -262,7 +262,7 @@ class ServerState:
         return [(0, ids), (1, table.pull(ids)), (2, torch.tensor([cursor]))]
 
     def capture(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return a copy of everything: (tensors, JSON-able rest)."""
+        """Return a copy of everything: (tensors, JSON-serializable rest)."""
         tensors = {
             f"table.{number}.{name}": tensor
             for number, table in enumerate(self.tables)
@@ -284,7 +284,7 @@ class ServerState:
         return tensors, meta
 
     def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Take over what `capture` returned."""
+        """Restore what `capture` returned."""
         self.tables.clear()
         self._numbers.clear()
         for number, spec in enumerate(meta["tables"]):

@@ -1,10 +1,9 @@
-"""The server's part of synchronous training: one update per step, with the mean over workers.
+"""The server side of synchronous training: one update per step, with the mean over workers.
 
-Gradients are kept until every worker has said that its step is complete everywhere ("commit"), and
-only then added up, in the order of the workers' numbers, and divided. So neither the order of
-arrival nor a restart in the middle can change a bit: a worker commits only after all servers have
-its gradients, and until it does no server has gone on, so that a worker that is started again finds
-all parameters as they were and can do its step once more.
+Gradients are kept until every worker has committed its step, and only then summed, in the order of
+the workers' ranks, and divided. So neither the order of arrival nor a restart in between can change
+a bit: a worker commits only after all servers have its gradients, and no server advances before
+that, so a restarted worker finds all parameters unchanged and can repeat its step.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fleetx.ps.wire.assembly import Message, Tensors
 
 @dataclasses.dataclass
 class _Gradients:
-    """What one worker has sent for the step, per table; a second push of the same replaces it."""
+    """A worker's gradients of the step per table; a second push of the same replaces the first."""
 
     dense: dict[int, dict[int, Tensor]] = dataclasses.field(default_factory=dict)
     sparse: dict[int, Tensors] = dataclasses.field(default_factory=dict)
@@ -36,7 +35,7 @@ class SyncSteps:
 
     def __init__(self) -> None:
         self.version = 0
-        """How many steps have been applied."""
+        """The number of applied steps."""
         self._gradients: dict[int, _Gradients] = {}
         self._committed: set[int] = set()
         self._means: dict[int, Tensors] | None = None
@@ -47,11 +46,11 @@ class SyncSteps:
 
     @property
     def is_between_steps(self) -> bool:
-        """Whether nothing of the current step has arrived yet."""
+        """Whether no part of the current step has arrived yet."""
         return not self._gradients and not self._committed
 
     def add(self, message: Message, table: Table) -> None:
-        """Keep a gradient; one of a step that has been applied is a repetition."""
+        """Store a gradient; one of a step that has been applied is a repetition."""
         header = message.header
         if header.step < self.version:
             return
@@ -63,23 +62,23 @@ class SyncSteps:
             kept.dense.setdefault(header.table, {}).update(message.tensors)
 
     def commit(self, worker: int, step: int) -> None:
-        """Note that all servers have a worker's gradients of this step."""
+        """Record that all servers have a worker's gradients of this step."""
         if step >= self.version:
             self._committed.add(worker)
 
     def has_committed(self, worker: int) -> bool:
-        """Say whether a worker's gradients of the current step are complete everywhere."""
+        """Return whether a worker has committed the current step."""
         return worker in self._committed
 
     def waits_for(self, active: set[int]) -> set[int]:
-        """Return the workers without which the step cannot end."""
+        """Return the workers that the step waits for."""
         return active - self._committed
 
     def advance(self, active: set[int], tables: Sequence[Table], *, alone: bool) -> bool:
-        """Update the tables once all active workers have committed; say whether that was now.
+        """Update the tables if all active workers have committed; return whether they were updated.
 
-        Where gradients are clipped by the norm of all of them, a server that is not `alone` first
-        waits for that norm.
+        If gradients are clipped by their global norm, a server that is not `alone` first waits for
+        that norm.
         """
         if not self._committed or not active <= self._committed:
             return False
@@ -116,14 +115,14 @@ class SyncSteps:
         )
 
     def squares(self, step: int) -> float | None:
-        """Return this server's part of a step's squared norm; None: not known yet."""
+        """Return this server's part of a step's squared norm; None if not known yet."""
         if step == self.version:
             return self._squares
-        # A worker may ask about the last step when another one's answer has completed it.
+        # A worker may ask about the last step after another worker's reply has completed it.
         return self.last_squares if step == self.version - 1 else 0.0
 
     def set_norm(self, step: int, norm: float) -> None:
-        """Take the norm of all gradients of the current step."""
+        """Set the norm of all gradients of the current step."""
         if step == self.version and self._squares is not None:
             self._norm = norm
 

@@ -1,6 +1,6 @@
-"""What requests about tables mean: checked tensors out of a message, and the call on the table.
+"""Requests about tables: validation of a message's tensors, and the call on the table.
 
-A request that does not fit its table is refused here, before it is logged or applied.
+A request that does not fit its table is rejected here, before it is logged or applied.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Rows = tuple[Tensor, Tensor, Tensor | None]
 
 
 def known(value: float) -> float | None:
-    """Return a number of a header, None if it is not there."""
+    """Return a number of a header; None if it is not set."""
     return None if math.isnan(value) else value
 
 
 def clips_by_global_norm(spec: TableSpec) -> bool:
-    """Say whether the norm of all gradients, on all servers, matters to a table."""
+    """Return whether a table needs the norm of all gradients, on all servers."""
     clip = spec.optimizer.clip
     return clip is not None and clip.kind == "global_norm"
 
@@ -60,12 +60,12 @@ def dense_values(table: DenseTable, tensors: Tensors) -> DenseValues:
 
 
 def sparse_ids(table: SparseTable, message: Message) -> Tensor:
-    """Return the ids that a look-up asks for."""
+    """Return the ids of a look-up."""
     return _ids(table, message.only())
 
 
 def sparse_rows(table: SparseTable, tensors: Tensors) -> Rows:
-    """Return the ids and rows of a push, and how often each id came if that was told."""
+    """Return the ids and rows of a push, and the count of each id if it was sent."""
     if len(tensors) not in (2, 3):
         raise WireError(Problem.MALFORMED, f"{len(tensors)} tensors instead of ids and rows")
     ids, rows = _ids(table, tensors[0][1]), tensors[1][1]
@@ -101,9 +101,11 @@ def _require_type(table: Table, tensor: Tensor) -> None:
 
 
 def check(table: Table, message: Message) -> None:
-    """Refuse a request that does not fit the table."""
+    """Reject a request that does not fit the table."""
     if message.header.kind == Kind.SET and not isinstance(table, DenseTable):
-        raise WireError(Problem.BAD_REQUEST, f"the rows of {table.spec.name!r} make themselves")
+        raise WireError(
+            Problem.BAD_REQUEST, f"the rows of {table.spec.name!r} initialise themselves"
+        )
     if isinstance(table, DenseTable):
         dense_values(table, message.tensors)
     else:
@@ -111,7 +113,7 @@ def check(table: Table, message: Message) -> None:
 
 
 def push(table: Table, tensors: Tensors, *, rate: float | None, norm: float | None) -> None:
-    """Apply gradients; `norm` is that of all gradients for tables that clip by it."""
+    """Apply gradients; `norm` is that of all gradients, for tables that clip by it."""
     if isinstance(table, DenseTable):
         table.push(dense_values(table, tensors), rate=rate, norm=norm)
     else:
@@ -128,7 +130,7 @@ def square_norm(table: Table, tensors: Tensors) -> float:
 
 
 def add(table: Table, tensors: Tensors) -> None:
-    """Add differences to the values."""
+    """Add deltas to the values."""
     if isinstance(table, DenseTable):
         for block, delta in dense_values(table, tensors).items():
             table.add(block, delta)
@@ -143,7 +145,7 @@ def new_tensors(shapes: Shapes) -> Tensors:
 
 
 def pull(table: Table, message: Message, place: Place) -> Tensors:
-    """Return the asked blocks (all of them if none is named) or rows, as copies."""
+    """Return copies of the requested blocks (all if none is named) or rows."""
     if isinstance(table, SparseTable):
         ids = sparse_ids(table, message)
         (answer,) = place([(0, table.dtype, (len(ids), table.spec.dim))])
@@ -154,7 +156,7 @@ def pull(table: Table, message: Message, place: Place) -> Tensors:
 
 
 def pushed(table: Table, message: Message, place: Place) -> Tensors:
-    """Return the blocks that a request has brought gradients for, as copies."""
+    """Return copies of the blocks whose gradients a request has pushed."""
     if isinstance(table, SparseTable):
         raise WireError(Problem.BAD_REQUEST, f"a push to {table.spec.name!r} brings no rows back")
     return _blocks(table, [key for key, _ in message.tensors], place)

@@ -1,7 +1,7 @@
-"""Which ids get a row: those seen often enough, or admitted at random.
+"""Admission of ids to a table: those seen often enough, or admitted at random.
 
-Only pushes count, so that a log of pushes is all that is needed to come to the same decisions
-again. An id that is not admitted reads as zeros and its gradients are dropped.
+Only pushes count, so that a log of pushes suffices to reproduce the decisions. An id that is not
+admitted reads as zeros and its gradients are dropped.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from fleetx.ps.tables.table_spec import EntrySpec
 
 
 class Admission(Protocol):
-    """Decides about ids that have no row."""
+    """The admission rule of ids that have no row."""
 
     def admit(self, ids: Tensor, counts: Tensor) -> Tensor:
-        """Note that distinct ids came `counts` times; tell which may enter, as booleans."""
+        """Count each distinct id `counts` times; return which ids are admitted, as booleans."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what it remembers, as named tensors."""
+        """Return the state as named tensors."""
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Remember what `state_dict` gave; where it is missing, nothing."""
+        """Restore the state of `state_dict`; missing entries are reset."""
 
     @property
     def nbytes(self) -> int:
-        """The memory it takes."""
+        """The memory used, in bytes."""
 
 
 class CountAdmission:
-    """Lets an id in when its next look-up will be at least its n-th."""
+    """Admission of an id when its next look-up is at least its n-th."""
 
     def __init__(self, needed: int) -> None:
         self._needed = needed
@@ -46,12 +46,12 @@ class CountAdmission:
         self._counts = native.RowStore(8)
 
     def admit(self, ids: Tensor, counts: Tensor) -> Tensor:
-        """Note that distinct ids came `counts` times; tell which may enter, as booleans."""
+        """Count each distinct id `counts` times; return which ids are admitted, as booleans."""
         rows, fresh = self._index.insert(ids)
         self._counts.grow(self._index.row_limit)
         total = torch.empty_like(rows)
         self._counts.gather(rows.numpy(), 0, 8, total.numpy())
-        total[fresh] = 0  # a row may have been another id's before
+        total[fresh] = 0  # a row may have belonged to another id
         total += counts
         self._counts.scatter(rows.numpy(), 0, 8, total.numpy())
         enter = total + 1 >= self._needed
@@ -59,14 +59,14 @@ class CountAdmission:
         return enter
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the ids that wait, and how often they came."""
+        """Return the ids not yet admitted, and their counts."""
         ids, rows = self._index.items()
         counts = torch.empty_like(rows)
         self._counts.gather(rows.numpy(), 0, 8, counts.numpy())
         return {"waiting_ids": ids, "waiting_counts": counts}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace those that wait."""
+        """Replace the ids not yet admitted."""
         self._clear()
         if "waiting_ids" in state:
             rows, _ = self._index.insert(state["waiting_ids"])
@@ -75,42 +75,42 @@ class CountAdmission:
 
     @property
     def nbytes(self) -> int:
-        """The memory it takes."""
+        """The memory used, in bytes."""
         return self._index.nbytes + 8 * self._index.row_limit
 
 
 class ProbabilityAdmission:
-    """Lets an id in with a probability, each time it comes; the dice are a hash."""
+    """Admission of an id with a probability at each push, decided by a hash."""
 
     def __init__(self, probability: float, *, seed: int) -> None:
         self._probability = probability
         self._seed = seed
         self.draws = 0
-        """How many times ids were decided about; part of the dice."""
+        """The number of decisions so far, which is part of the hash."""
 
     def admit(self, ids: Tensor, counts: Tensor) -> Tensor:
-        """Note that distinct ids came `counts` times; tell which may enter, as booleans."""
+        """Count each distinct id `counts` times; return which ids are admitted, as booleans."""
         self.draws += 1
         dice = torch.empty(len(ids), 1, dtype=torch.float64)
         native.uniform((self._seed + self.draws) % 2**64, ids.contiguous().numpy(), dice.numpy())
         return dice[:, 0] < 1.0 - (1.0 - self._probability) ** counts.double()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return how often the dice were thrown; nobody is remembered."""
+        """Return the number of decisions; ids are not stored."""
         return {"draws": torch.tensor([self.draws])}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on after so many draws."""
+        """Continue after this many decisions."""
         self.draws = int(state["draws"][0]) if "draws" in state else 0
 
     @property
     def nbytes(self) -> int:
-        """The memory it takes."""
+        """The memory used, in bytes."""
         return 0
 
 
 def create_admission(spec: EntrySpec | None, *, seed: int) -> Admission | None:
-    """Return what decides, or None where everybody may enter at once."""
+    """Return the admission rule, or None if every id is admitted at once."""
     if spec is None or (spec.kind == "count" and spec.value <= 1):
         return None
     if spec.kind == "count":

@@ -1,8 +1,8 @@
-"""A table of dense blocks: one server's slices of parameters, updated as a program would do it.
+"""A table of dense blocks: one server's slices of parameters, updated as in a program.
 
 The update is a rule of `fleetx.kernels` or one of torch's optimizers, after clipping and penalties.
-Blocks of a table may differ in settings, in penalties and by a factor of the learning rate, as
-parameters of a program may. Every method holds the table's lock; a wrong push changes nothing.
+Blocks of a table may differ in settings, penalties and the factor of the learning rate, like the
+parameters of a program. Every method holds the table's lock; an invalid push changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DenseTable:
         self._updates: _RuleUpdates | _TorchUpdates = kind(spec, self._params)
 
     def _first_value(self, block: BlockSpec) -> Tensor:
-        # The parameter's name decides, not the table's: slices on other servers fit together.
+        # Seeded by the parameter's name, not the table's, so slices on other servers match.
         make = RowInitializer(
             block.initializer.kind,
             block.initializer.settings,
@@ -49,7 +49,7 @@ class DenseTable:
 
     # -- training ---------------------------------------------------------------------------------
     def pull(self, block: str, *, out: Tensor | None = None) -> Tensor:
-        """Return a copy of a block; `out` is filled and returned if given."""
+        """Return a copy of a block; if `out` is given, fill and return it."""
         with self._lock:
             param = self._param(block)
             if out is None:
@@ -60,10 +60,10 @@ class DenseTable:
     def push(
         self, grads: Mapping[str, Tensor], *, rate: float | None = None, norm: float | None = None
     ) -> None:
-        """Update blocks by their gradients.
+        """Update blocks with their gradients.
 
         `rate` is the learning rate, the optimizer's own if None. `norm` is the norm of all
-        gradients, needed for "global_norm" where some are on other servers or in other tables.
+        gradients, needed for "global_norm" if some are on other servers or in other tables.
         """
         rate = self.spec.optimizer.rate if rate is None else float(rate)
         for block, grad in grads.items():
@@ -78,23 +78,23 @@ class DenseTable:
             self._params[block].add_(delta)
 
     def assign(self, block: str, value: Tensor) -> None:
-        """Set a block, for instance to the first value a worker made."""
+        """Set a block, for example to the initial value from a worker."""
         self._check(block, value, "values")
         with self._lock:
             self._params[block].copy_(value)
 
     def square_norm(self, grads: Mapping[str, Tensor]) -> float:
-        """Return the sum of squares of the gradients that the clip is for."""
+        """Return the sum of squares of the gradients that are clipped."""
         return square_norm([grad for name, grad in grads.items() if self._blocks[name].clipped])
 
     def _prepared(self, grads: Mapping[str, Tensor], norm: float | None) -> dict[str, Tensor]:
-        """Return gradients, clipped and with those of the penalties."""
+        """Return the gradients after clipping and penalties."""
         optimizer = self.spec.optimizer
         clip = optimizer.clip
         if clip is not None and clip.kind == "global_norm" and norm is None:
             norm = self.square_norm(grads) ** 0.5
         elif clip is not None and clip.kind == "norm":
-            norm = None  # every parameter has its own, and is here as a whole
+            norm = None  # each parameter has its own, and is stored whole
         ready = {}
         for name, grad in grads.items():
             block = self._blocks[name]
@@ -121,7 +121,7 @@ class DenseTable:
     # -- everything -------------------------------------------------------------------------------
     @property
     def nbytes(self) -> int:
-        """The memory of blocks and state."""
+        """The memory of blocks and state, in bytes."""
         found = [*self._params.values()]
         for name in self._params:
             found += self._updates.state(name).values()
@@ -138,10 +138,10 @@ class DenseTable:
             return found
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Become the table that `state_dict` described; a wrong state changes nothing.
+        """Restore the table that `state_dict` returned; an invalid state changes nothing.
 
-        State of the optimizer that is missing starts anew, unknown state is left out: a saved
-        parameter goes with any optimizer.
+        Missing optimizer state is reset and unknown state is ignored: a saved parameter can be used
+        with any optimizer.
         """
         parts: dict[str, State] = {name: {} for name in self._params}
         for key, value in state.items():
@@ -161,7 +161,7 @@ class DenseTable:
 
 
 class _RuleUpdates:
-    """Updates by rules: one per set of settings, in one call for all blocks that share it."""
+    """Updates by rules: one rule per set of settings, in one call for all blocks that share it."""
 
     def __init__(self, spec: DenseTableSpec, params: Params) -> None:
         self._params = params
@@ -193,11 +193,11 @@ class _RuleUpdates:
             update(arguments)
 
     def state(self, name: str) -> State:
-        """Return the state of a block itself, not a copy."""
+        """Return the state of a block, not a copy."""
         return self._state[name]
 
     def check(self, name: str, state: State) -> None:
-        """Refuse state of the wrong shape."""
+        """Reject state of the wrong shape."""
         for slot, value in self._state[name].items():
             found = state.get(slot)
             if found is not None and (found.shape != value.shape or found.dtype != value.dtype):
@@ -234,7 +234,7 @@ class _TorchUpdates:
     def _arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         settings = dict(given)
         defaults = self._class()([torch.zeros(1)], lr=0.0).defaults
-        # JSON has no pairs, and the rules call them so too.
+        # JSON has no tuples, and the rules use these names too.
         if "betas" in defaults:
             first, second = defaults["betas"]
             betas = (settings.pop("beta1", first), settings.pop("beta2", second))
@@ -245,7 +245,7 @@ class _TorchUpdates:
         return settings
 
     def _make(self, params: Params) -> Any:
-        # Without a block there is nothing to update, and torch refuses an empty list.
+        # Without blocks there is nothing to update, and torch rejects an empty list.
         groups = [
             {"params": [param], **self._settings[name]} for name, param in params.items()
         ] or [{"params": [torch.zeros(0)]}]
@@ -263,12 +263,12 @@ class _TorchUpdates:
                 param.grad = None
 
     def state(self, name: str) -> State:
-        """Return the state of a block itself, not a copy."""
+        """Return the state of a block, not a copy."""
         found = self._optimizer.state.get(self._params[name], {})
         return {slot: value for slot, value in found.items() if isinstance(value, Tensor)}
 
     def check(self, name: str, state: State) -> None:
-        """Refuse state of the wrong shape: torch's is as large as the parameter, or one number."""
+        """Reject state of the wrong shape: torch's is as large as the parameter, or a scalar."""
         shape = self._params[name].shape
         for slot, value in state.items():
             if value.shape != shape and value.numel() != 1:
@@ -278,7 +278,7 @@ class _TorchUpdates:
                 )
 
     def load(self, states: Mapping[str, State]) -> None:
-        """Set the state of all blocks; what this optimizer does not keep is left out."""
+        """Set the state of all blocks; state that this optimizer does not use is ignored."""
         self._optimizer = self._make(self._params)
         for name, state in states.items():
             known = self._state_names(name)
@@ -287,7 +287,7 @@ class _TorchUpdates:
                 self._optimizer.state[self._params[name]] = kept
 
     def _state_names(self, name: str) -> set[str]:
-        """Return what the optimizer keeps for a block: what it keeps after a step on a scratch."""
+        """Return the state names of a block, taken from a step on a scratch parameter."""
         scratch = torch.zeros(1)
         scratch.grad = torch.zeros(1)
         optimizer = self._class()([scratch], lr=0.0, **self._settings[name])

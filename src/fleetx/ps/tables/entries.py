@@ -1,4 +1,4 @@
-"""Which ids may enter a sparse table, as scripts say it; the names are Paddle's."""
+"""Admission rules of sparse tables for scripts; the names are Paddle's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fleetx.ps.tables.table_spec import EntrySpec
 
 
 class EntryAttr:
-    """A rule for new ids."""
+    """An admission rule for new ids."""
 
     def to_attr(self) -> str:
         """Return the rule as the attribute of an op has it."""
@@ -18,12 +18,12 @@ class EntryAttr:
         return self.to_attr()
 
     def spec(self) -> EntrySpec:
-        """Return the rule as a table's specification has it."""
+        """Return the rule as part of a table's specification."""
         raise NotImplementedError("EntryAttr is a base class: use CountFilterEntry.")
 
 
 class ProbabilityEntry(EntryAttr):
-    """Every push of an unknown id lets it in with this probability, between 0 and 1."""
+    """Admission of an unknown id with this probability, between 0 and 1, at every push."""
 
     def __init__(self, probability: float) -> None:
         if not isinstance(probability, float) or not 0.0 < probability < 1.0:
@@ -35,12 +35,12 @@ class ProbabilityEntry(EntryAttr):
         return f"probability_entry:{self._probability}"
 
     def spec(self) -> EntrySpec:
-        """Return the rule as a table's specification has it."""
+        """Return the rule as part of a table's specification."""
         return EntrySpec(kind="probability", value=self._probability)
 
 
 class CountFilterEntry(EntryAttr):
-    """An id gets a row when it has come so many times."""
+    """Admission of an id after it has occurred this many times."""
 
     def __init__(self, count_filter: int) -> None:
         whole = isinstance(count_filter, int) and not isinstance(count_filter, bool)
@@ -55,12 +55,12 @@ class CountFilterEntry(EntryAttr):
         return f"count_filter_entry:{self._count_filter}"
 
     def spec(self) -> EntrySpec:
-        """Return the rule as a table's specification has it."""
+        """Return the rule as part of a table's specification."""
         return EntrySpec(kind="count", value=self._count_filter)
 
 
 def entry_spec(entry: Any) -> EntrySpec | None:
-    """Return the specification of a rule, of any of the ways to write it."""
+    """Return the specification of a rule in any of its forms."""
     if entry is None or isinstance(entry, EntrySpec):
         return entry
     if isinstance(entry, EntryAttr):

@@ -1,8 +1,8 @@
-"""Values that a new table takes from a folder: a save of FleetX's servers, or Paddle's files.
+"""Initial values of a table from a folder: a save of FleetX's servers, or Paddle's files.
 
-A save has the folder `SERVERS` with all tables, of any number of servers. Without it, a dense
-parameter is a file of its name, and a sparse table a file with all rows, or text files in
-`<table>_txt`, as Paddle writes them. A restarted server that replays its log loads them once more.
+A save has the folder `SERVERS` with all tables, from any number of servers. Without it, a dense
+parameter is a file of that name, and a sparse table is a file with all rows, or text files in
+`<table>_txt`, as Paddle writes them. A restarted server that replays its log loads them again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SERVERS = "__servers__"
 
 
 class FirstValues:
-    """Fills new tables of one of `servers` servers."""
+    """Loader of the initial values of tables on one of `servers` servers."""
 
     def __init__(
         self, folder: str | os.PathLike[str] | None, *, server: int = 0, servers: int = 1
@@ -36,7 +36,7 @@ class FirstValues:
             raise ValueError(f"There is no directory named '{folder}' to load parameters from.")
 
     def fill(self, table: Table) -> bool:
-        """Give a table its saved values; False if there is nothing to load."""
+        """Load a table's saved values; return False if there are none."""
         if self._folder is None:
             return False
         saved = self._folder / SERVERS

@@ -1,4 +1,4 @@
-"""From a specification to a table."""
+"""Creation of a table from its specification."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ Table = DenseTable | SparseTable
 
 
 def create_table(spec: TableSpec) -> Table:
-    """Return an empty sparse table, or a dense one with its first values."""
+    """Return an empty sparse table, or a dense one with its initial values."""
     return DenseTable(spec) if isinstance(spec, DenseTableSpec) else SparseTable(spec)

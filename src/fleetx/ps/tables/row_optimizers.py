@@ -1,14 +1,14 @@
-"""Optimizers of sparse tables: SGD, Adagrad, Adam and FTRL on the rows that a push brings.
+"""Optimizers of sparse tables: SGD, Adagrad, Adam and FTRL on the rows of a push.
 
 The formulas are those of programs (`fleetx.kernels`); plain SGD is an addition that the table does
 in place. Settings: adagrad has `epsilon` (1e-6) and `initial_accumulator_value` (0); ftrl `l1`,
 `l2` (0) and `lr_power` (-0.5); adam `beta1` (0.9), `beta2` (0.999), `epsilon` (1e-8),
 `scale_epsilon` (False; True multiplies epsilon by the bias correction, as Paddle 2.x and
-torch.optim.Adam do) and `shared_steps`. Adam counts the updates of every row by itself, so that a
+torch.optim.Adam do) and `shared_steps`. Adam counts the updates of every row separately, so that a
 row's values do not depend on the number of servers; with `shared_steps` every push to the table is
 a step of all its rows, as in torch.optim.SparseAdam and Paddle's lazy_mode, and workers have to
-push to all servers in every step, if need be no rows. Tables of float32 have betas in single
-precision, as Paddle does.
+push to all servers in every step, even without rows. Tables of float32 have betas in single
+precision, as in Paddle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fleetx.kernels.gradients import penalised
 from fleetx.ps.tables.table_spec import OptimizerSpec
 from fleetx.ps.tables.updates import RuleUpdate, State
 
-# Numbers of float32 in the largest vector register.
+# The number of float32 values in the largest vector register.
 _REGISTER = 16
 
 
@@ -39,15 +39,15 @@ class RowOptimizer:
             self._shared_steps = bool(settings.pop("shared_steps", False))
             scaled = bool(settings.pop("scale_epsilon", False))
             if scaled:
-                settings["use_global_beta_pow"] = False  # the setting that marks 2.x's formula
+                settings["use_global_beta_pow"] = False  # the setting that selects 2.x's formula
             for slot, name, start in (
                 ("Beta1Tensor", "beta1", 0.9),
                 ("Beta2Tensor", "beta2", 0.999),
             ):
                 beta = torch.tensor(float(settings.get(name, start)), dtype=dtype)
                 self._constants[slot] = beta.double()
-            # The kernel rounds the last elements of an array, those that fill no vector register,
-            # in another way: rows of whole registers do not feel what else a push brings.
+            # The kernel rounds the last elements of an array, which do not fill a vector register,
+            # differently: rows of whole registers do not depend on the rest of the push.
             whole = dim % _REGISTER == 0
             self._fused_adam = dtype is torch.float32 and whole and not scaled
         self._update = RuleUpdate(spec.kind, settings)
@@ -59,11 +59,11 @@ class RowOptimizer:
             for slot in self._update.slots
             if not (self._shared_steps and slot in one_for_all)
         }
-        """The state of a row: numbers per piece, by name."""
+        """The state of a row: numbers per slot, by name."""
         self.table_state: State = {
             slot: self._start(slot, (1,)) for slot in one_for_all if self._shared_steps
         }
-        """State that all rows share."""
+        """The state shared by all rows."""
 
     def _start(self, slot: str, shape: tuple[int, ...]) -> Tensor:
         return torch.full(shape, self._update.start_of(slot), dtype=self._dtype)
@@ -73,7 +73,7 @@ class RowOptimizer:
         return {slot: self._start(slot, (count, width)) for slot, width in self.columns.items()}
 
     def scale(self, rate: float) -> float | None:
-        """Return the factor where an update just adds scaled gradients to rows (SGD)."""
+        """Return the factor if an update only adds scaled gradients to rows (SGD)."""
         plain = self._spec.kind == "sgd" and not self._spec.l1 and not self._spec.l2
         return -rate if plain else None
 
@@ -94,10 +94,10 @@ class RowOptimizer:
             self._update([self._update.arguments(values)])
 
     def _adam(self, values: State) -> None:
-        """Adam in one pass of the rule's fused kernel and one more.
+        """Apply Adam in one pass of the rule's fused kernel and a second pass.
 
-        The kernel knows one bias correction per call, and each row has its own. So the rule updates
-        zeros, at a rate of one and without correction, and the result is scaled row by row.
+        The kernel supports one bias correction per call, but each row has its own. So the rule
+        updates zeros, at a rate of one and without correction, and the result is scaled row by row.
         """
         direction = torch.zeros_like(values["Param"])
         plain = {

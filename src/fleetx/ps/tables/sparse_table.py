@@ -1,9 +1,9 @@
-"""A table of rows by 64-bit ids: one server's share of an embedding that nobody has to size.
+"""A table of rows by 64-bit ids: one server's shard of an embedding without a fixed size.
 
-A row lies with its optimizer's state in one record, in blocks of memory that never move. A pull
-changes nothing: an id without a row reads as its first value, which depends on seed and id alone.
-Only pushes make rows, count and evict, so a snapshot and a log of pushes give the same table again.
-Every method holds the table's lock: a table may be used by several threads.
+A row and its optimizer state form one record, in blocks of memory that never move. A pull changes
+nothing: an id without a row reads as its initial value, which depends only on the seed and the id.
+Only pushes create rows, count and evict, so a snapshot and a log of pushes reproduce the table.
+Every method holds the table's lock, so a table can be used by several threads.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from fleetx.ps.tables.table_spec import SparseTableSpec
 from fleetx.ps.tables.updates import clipped
 from fleetx.ps.tables.usage import LATEST, Usage
 
-# What an id costs in the index at most; used to turn a memory limit into a number of rows.
+# The maximum index memory per id, used to convert a memory limit to a number of rows.
 _INDEX_BYTES = 24
 _ROWS_PER_PIECE = 1 << 16
 
 Columns = dict[str, Tensor]
-# Changes rows, told by their numbers, by values for them.
+# Changes rows, given by their numbers and values for them.
 Apply = Callable[[Tensor, Tensor], None]
 
 
 class SparseTable:
-    """Rows, their optimizer and who may have one."""
+    """Rows, their optimizer and their admission rule."""
 
     def __init__(self, spec: SparseTableSpec) -> None:
         self.spec = spec
@@ -50,7 +50,7 @@ class SparseTable:
         self._clear()
 
     def _clear(self) -> None:
-        """Make everything that pushes change."""
+        """Reset everything that pushes change."""
         spec = self.spec
         self._optimizer = RowOptimizer(spec.optimizer, dim=spec.dim, dtype=self.dtype)
         self._admission = create_admission(spec.entry, seed=spec.row_seed)
@@ -66,25 +66,25 @@ class SparseTable:
 
     @property
     def nbytes(self) -> int:
-        """The memory of rows, state and index."""
+        """The memory of rows, state and index, in bytes."""
         per_row = self._record + (0 if self._usage is None else Usage.bytes_per_row)
         waiting = 0 if self._admission is None else self._admission.nbytes
         return per_row * self._index.row_limit + self._index.nbytes + waiting
 
     @property
     def clock(self) -> int:
-        """The time that pushes are stamped with, in any unit, from 0 to 2**32 - 1."""
+        """The time stamp of pushes, in any unit, from 0 to 2**32 - 1."""
         return self._clock
 
     @clock.setter
     def clock(self, value: int) -> None:
         if not isinstance(value, int) or not 0 <= value <= LATEST:
-            raise ValueError(f"the clock of a table goes from 0 to {LATEST}, not to {value!r}.")
+            raise ValueError(f"the clock of a table must be from 0 to {LATEST}, not {value!r}.")
         self._clock = value
 
     # -- training ---------------------------------------------------------------------------------
     def pull(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """Return the rows of ids, which may repeat; `out` is filled and returned if given."""
+        """Return the rows of ids, which may repeat; if `out` is given, fill and return it."""
         ids = check_ids(ids)
         if out is None:
             out = torch.empty(len(ids), self.spec.dim, dtype=self.dtype)
@@ -107,11 +107,11 @@ class SparseTable:
         norm: float | None = None,
         counts: Tensor | None = None,
     ) -> None:
-        """Update rows by their gradients; gradients of equal ids are added first.
+        """Update rows with their gradients; gradients of equal ids are added first.
 
         `rate` is the learning rate, the optimizer's own if None. `norm` is the norm to clip by
-        where the gradient is spread over several servers or tables. `counts` tells how often each
-        id came before the caller merged it, for admission and scores.
+        if the gradient is distributed over several servers or tables. `counts` gives how often each
+        id occurred before the caller merged it, for admission and scores.
         """
         rate = self.spec.optimizer.rate if rate is None else float(rate)
         clip, scale = self.spec.optimizer.clip, self._optimizer.scale(rate)
@@ -137,13 +137,13 @@ class SparseTable:
 
     @property
     def _counts_nothing(self) -> bool:
-        """Whether it does not matter how often an id comes."""
+        """Whether the number of occurrences of an id is irrelevant."""
         return self._admission is None and self._usage is None
 
     def _add_in_order(
         self, ids: Tensor, values: Tensor, counts: Tensor | None, scale: float
     ) -> None:
-        """Add scaled values to rows; equal ids need no merging for it."""
+        """Add scaled values to rows; equal ids need not be merged."""
         ids = self._checked(ids, values, counts)[0]
         with self._lock:
             self._adding(scale)(self._make_rows(ids), values.contiguous())
@@ -165,7 +165,7 @@ class SparseTable:
         return apply
 
     def square_norm(self, ids: Tensor, grads: Tensor) -> float:
-        """Return the sum of squares of a gradient, equal ids added first."""
+        """Return the sum of squares of a gradient, after adding equal ids."""
         return square_norm([self._merged(ids, grads, None)[1]])
 
     def _merged(
@@ -180,7 +180,7 @@ class SparseTable:
     def _checked(
         self, ids: Tensor, values: Tensor, counts: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return ids and counts as the compiled code takes them; refuse what does not fit."""
+        """Return ids and counts in the form that the compiled code accepts; reject invalid ones."""
         ids = check_ids(ids)
         self._check_rows(values, len(ids), "gradients")
         if counts is None:
@@ -206,7 +206,7 @@ class SparseTable:
         counts: Tensor,
         apply: Apply,
     ) -> None:
-        """Let `apply` change the rows of distinct ids."""
+        """Call `apply` on the rows of distinct ids."""
         if self._admission is None:
             rows = self._make_rows(ids)
         else:
@@ -218,7 +218,7 @@ class SparseTable:
                 made = self._make_rows(ids[enter])
                 if self._usage is not None:
                     self._usage.touch(made, counts[enter], self._clock)
-                # Whoever computed these gradients saw zeros: a new row begins with its first value.
+                # These gradients were computed for zeros: a new row starts at its initial value.
                 rows, values, counts = rows[known], values[known], counts[known]
         apply(rows, values)
         if self._usage is not None:
@@ -226,7 +226,7 @@ class SparseTable:
             self._keep_within_memory()
 
     def _make_rows(self, ids: Tensor) -> Tensor:
-        """Return the rows of distinct ids; those that had none get one with its first value."""
+        """Return the rows of distinct ids, creating missing ones with their initial values."""
         room = self._index.row_limit + len(ids)  # first of all: memory may be short
         self._store.grow(room)
         if self._usage is not None:
@@ -243,7 +243,7 @@ class SparseTable:
 
     # -- eviction ---------------------------------------------------------------------------------
     def evict(self, *, clock: int | None = None) -> int:
-        """Let scores fade, give up rows that have expired, and return how many those were."""
+        """Decay scores, evict expired rows, and return their number."""
         with self._lock:
             if clock is not None:
                 self.clock = clock
@@ -265,19 +265,19 @@ class SparseTable:
 
     # -- all rows ---------------------------------------------------------------------------------
     def rows(self, *, names: tuple[str, ...] = ("Param",)) -> Iterator[tuple[Tensor, Columns]]:
-        """Go through the rows there are now, sorted by id, in pieces: ids, and named columns."""
+        """Yield the current rows, sorted by id, in pieces: ids, and named columns."""
         with self._lock:
             ids = self._index.items()[0].sort().values
         for part in ids.split(_ROWS_PER_PIECE):
             with self._lock:
                 rows = self._index.lookup(part)
-                known = rows >= 0  # others were given up meanwhile
+                known = rows >= 0  # others have been evicted meanwhile
                 piece = part[known], self._gather(rows[known], list(names))
             yield piece
 
     @property
     def columns(self) -> dict[str, int]:
-        """What a row consists of: "Param" and the optimizer's state, with their widths."""
+        """The columns of a row: "Param" and the optimizer's state, with their widths."""
         return dict(self._columns)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -295,9 +295,9 @@ class SparseTable:
             return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Become the table that `state_dict` described; a wrong state changes nothing.
+        """Restore the table that `state_dict` returned; an invalid state changes nothing.
 
-        State that is missing starts anew: a saved parameter goes with any optimizer.
+        Missing state is reset: a saved parameter can be used with any optimizer.
         """
         ids, clock = self._check_state(state)
         with self._lock:
@@ -316,7 +316,7 @@ class SparseTable:
                 self._admission.load_state_dict(state)
 
     def _check_state(self, state: Mapping[str, Tensor]) -> tuple[Tensor, int]:
-        """Refuse a state that is not one of such a table; return its ids and time."""
+        """Reject a state that does not fit this table; return its ids and time."""
         name = self.spec.name
         if "ids" not in state or "Param" not in state:
             raise ValueError(f"the state of table {name!r} needs 'ids' and 'Param'.")
@@ -344,7 +344,9 @@ class SparseTable:
         waiting = [state[each] for each in ("waiting_ids", "waiting_counts") if each in state]
         shapes = {(each.dim(), len(each), each.dtype) for each in waiting}
         if waiting and (len(waiting) != 2 or len(shapes) != 1 or waiting[0].dtype is not whole):
-            raise ValueError(f"the state of table {name!r} needs ids and counts of who waits.")
+            raise ValueError(
+                f"the state of table {name!r} needs ids and counts of ids not yet admitted."
+            )
         clock = int(state["clock"][0]) if "clock" in state else 0
         if not 0 <= clock <= LATEST:
             raise ValueError(f"the state of table {name!r} has time {clock}.")

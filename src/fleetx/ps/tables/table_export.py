@@ -1,6 +1,6 @@
-"""Saved tables for other programs: Paddle's text, Parquet, or NumPy's npz.
+"""Export of saved tables for other programs: Paddle's text, Parquet, or NumPy's npz.
 
-Parquet has a column `id` and a list of numbers per row for each named column; it needs pyarrow.
+Parquet has a column `id` and, for each named column, a list of numbers per row; it needs pyarrow.
 An npz file has `ids` and an array per column; a dense table gives an array per parameter. A file
 appears under its name when it is complete.
 """
@@ -81,7 +81,7 @@ def _write_npz(target: Path, arrays: Mapping[str, Tensor]) -> None:
 
 
 def _write_dense(saved: SavedTable, target: Path, with_state: bool) -> int:
-    """Write whole parameters: the slices of one, in their order, are its rows."""
+    """Write whole parameters, each concatenated from its slices in order."""
     slices: dict[tuple[str, str], list[tuple[int, Tensor]]] = {}
     for found, state in saved.all_parts():
         blocks = found.blocks if isinstance(found, DenseTableSpec) else ()
@@ -93,7 +93,7 @@ def _write_dense(saved: SavedTable, target: Path, with_state: bool) -> int:
     arrays = {}
     for (parameter, slot), parts in slices.items():
         values = [value for _, value in sorted(parts, key=lambda part: part[0])]
-        # A power or a count of steps is one number in every slice, and the same.
+        # A power or a count of steps is a scalar, the same in every slice.
         whole = values[0].numel() == 1 and slot != "Param"
         name = parameter if slot == "Param" else f"{parameter}/{slot}"
         arrays[name] = values[0] if len(values) == 1 or whole else torch.cat(values)

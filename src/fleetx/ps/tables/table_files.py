@@ -1,10 +1,10 @@
-"""Saved tables: a folder per table, a part per server, and a page that says which parts belong.
+"""Saved tables: a folder per table, a part per server, and an index of the parts of a save.
 
-Every server writes its part under a name that holds the token of this save; when all are there,
-`finish_save` checks them and writes `table.json`, which names them, and only then removes the parts
-of the save before. So a table on the disk is always the whole of one save, also if several workers
-save into one folder at the same time. Any number of servers can load it: each takes the ids and the
-slices that are its own.
+Every server writes its part under a name that contains the token of this save; when all exist,
+`finish_save` checks them and writes `table.json`, which lists them, and only then removes the parts
+of the previous save. So a table on disk is always one complete save, even if several workers save
+to one folder at the same time. Any number of servers can load it: each reads the ids and slices
+that belong to it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _FORMAT = "fleetx-table"
 _VERSION = 1
 _PARTS = "part-*-of-*"
 _LEFT_OVER = 600.0
-"""A part that no page names is from a save that failed, after so many seconds."""
-# State of a sparse table that has an element per row though it has one dimension only.
+"""A part that no index lists is left over from a failed save, after this many seconds."""
+# State of a sparse table with one element per row, although it is one-dimensional.
 _PER_ROW = ("ids", "score", "seen")
 _WAITING = ("waiting_ids", "waiting_counts")
 
@@ -59,9 +59,9 @@ def save_part(
     servers: int,
     token: str,
 ) -> None:
-    """Write one server's part of a table; it counts when `finish_save` has been called.
+    """Write one server's part of a table; it takes effect when `finish_save` is called.
 
-    `token` is a word that is the same for all servers and new for every save.
+    `token` is the same for all servers and new for every save.
     """
     if not re.fullmatch(r"[A-Za-z0-9_.]+", token):
         raise ValueError(f"the token of a save must be letters and digits, not {token!r}.")
@@ -72,7 +72,7 @@ def save_part(
 
 
 def finish_save(folder: PathLike, name: str, *, servers: int, token: str) -> None:
-    """Make the parts of this save the table, once every server has written its own."""
+    """Make the parts of this save the current table, once every server has written its part."""
     where = _table_folder(folder, name)
     parts = [_part_name(server, servers, token) for server in range(servers)]
     for part in parts:
@@ -87,12 +87,12 @@ def finish_save(folder: PathLike, name: str, *, servers: int, token: str) -> Non
     write_bytes(where / PAGE, json.dumps(page, indent=1).encode())
     for old in where.glob(_PARTS):
         if old.name not in parts and (old.name in before or _is_left_over(old)):
-            with contextlib.suppress(FileNotFoundError):  # another worker removes it too
+            with contextlib.suppress(FileNotFoundError):  # another worker removes it as well
                 shutil.rmtree(old)
 
 
 def _is_left_over(part: Path) -> bool:
-    """Tell whether a part is not that of a save which another worker is about to finish."""
+    """Return whether a part is left over, not part of a save that another worker will finish."""
     with contextlib.suppress(FileNotFoundError):
         return time.time() - part.stat().st_mtime > _LEFT_OVER
     return False
@@ -108,7 +108,7 @@ def _part_name(server: int, servers: int, token: str) -> str:
 
 # -- loading --------------------------------------------------------------------------------------
 class SavedTable:
-    """A table on the disk."""
+    """A table on disk."""
 
     def __init__(self, folder: PathLike) -> None:
         self.folder = Path(folder)
@@ -118,7 +118,7 @@ class SavedTable:
         self._token: str = page["token"]
 
     def part(self, number: int) -> tuple[TableSpec, State]:
-        """Read one server's part, verified: its specification and state."""
+        """Read and verify one server's part; return its specification and state."""
         where = inside(self.folder, self.parts[number])
         state, meta = load_state(where)
         if meta.get("token") != self._token:
@@ -140,7 +140,7 @@ class SavedTable:
         return self._sparse_state(server, servers)
 
     def _sparse_state(self, server: int, servers: int) -> State:
-        if len(self.parts) == servers:  # ids go to servers by a rule, so the part is the same
+        if len(self.parts) == servers:  # ids are assigned by a fixed rule, so the part is the same
             return self._sparse_part(server)
         pieces = []
         for number in range(len(self.parts)):
@@ -175,7 +175,7 @@ class SavedTable:
         return result
 
     def _cut(self, block: BlockSpec, saved: Sequence[tuple[BlockSpec, State]]) -> State:
-        """Put a block together from whatever slices were saved."""
+        """Assemble a block from the saved slices."""
         if len(saved) == 1 and saved[0][0].shape == block.shape:
             return saved[0][1]
         result: State = {}
@@ -185,7 +185,7 @@ class SavedTable:
             high = min(block.start + block.size, source.start + source.size)
             covered += max(0, high - low)
             for slot, value in state.items():
-                if value.shape != source.shape:  # one number for the whole parameter
+                if value.shape != source.shape:  # a scalar for the whole parameter
                     result.setdefault(slot, value)
                 elif low < high:
                     whole = result.setdefault(slot, value.new_empty(block.shape))
@@ -253,6 +253,6 @@ def load_table(folder: PathLike, table: Any, *, server: int = 0, servers: int = 
         except (FileNotFoundError, FormatError):
             if SavedTable(saved.folder).parts == saved.parts:
                 raise
-            continue  # a newer save has just taken its place
+            continue  # a newer save has just replaced it
         table.load_state_dict(state)
         return

@@ -1,8 +1,8 @@
-"""What a table is: name, shape, type, first values, optimizer, who may enter, who has to leave.
+"""Specifications of tables: name, shape, type, initial values, optimizer, admission, eviction.
 
-A specification is plain data. `to_dict` and `spec_from_dict` turn it into JSON types and back, for
-the handshake between worker and server and for saved tables; wrong values are refused in both
-places, so a server never acts on a specification that makes no sense.
+A specification is plain data. `to_dict` and `spec_from_dict` convert it to JSON types and back, for
+the handshake between worker and server and for saved tables; both reject invalid values, so a
+server never acts on an invalid specification.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_DIM = 1 << 16
 
 
 class SpecError(ValueError):
-    """A table's specification has a value that cannot be."""
+    """An error for an invalid value in a table's specification."""
 
 
 def _require(condition: bool, problem: str) -> None:
@@ -45,13 +45,13 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         _require(
             isinstance(name, str)
             and (value is None or isinstance(value, bool | str) or _is_number(value)),
-            f"setting {name}={value!r} of an optimizer is no number or word.",
+            f"setting {name}={value!r} of an optimizer is not a number or word.",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitializerSpec:
-    """How the first value of a row or block is made."""
+    """The initializer of a row or block."""
 
     kind: str = "zeros"
     """One of `fleetx.kernels.row_initializer.INITIALIZERS`."""
@@ -67,10 +67,10 @@ class InitializerSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ClipSpec:
-    """How gradients are clipped before the update.
+    """The clipping of gradients before the update.
 
-    "norm" and "global_norm" are about the whole gradient of a parameter, or of all: a part of it is
-    scaled by the norm that a push brings along.
+    "norm" and "global_norm" apply to the whole gradient of a parameter, or of all: a part of it is
+    scaled by the norm that is sent with a push.
     """
 
     kind: str
@@ -86,7 +86,7 @@ class ClipSpec:
         _require(self.kind in CLIPS, f"clip {self.kind!r} is not known: use {', '.join(CLIPS)}.")
         _require(_is_number(self.limit), f"the limit of a clip must be a number: {self.limit!r}.")
         _require(
-            self.kind == "value" or self.limit > 0.0, f"a norm is not clipped to {self.limit!r}."
+            self.kind == "value" or self.limit > 0.0, f"a norm cannot be clipped to {self.limit!r}."
         )
         _require(
             self.low is None
@@ -110,12 +110,12 @@ class OptimizerSpec:
 
     kind: str = "sgd"
     rate: float = 0.01
-    """The learning rate of pushes that do not bring one."""
+    """The learning rate of pushes that do not specify one."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     l1: float = 0.0
-    """Adds l1 * sign(p) to the clipped gradient."""
+    """The factor of the penalty l1 * sign(p), added to the clipped gradient."""
     l2: float = 0.0
-    """Adds l2 * p to the clipped gradient."""
+    """The factor of the penalty l2 * p, added to the clipped gradient."""
     clip: ClipSpec | None = None
 
     def __post_init__(self) -> None:
@@ -126,17 +126,17 @@ class OptimizerSpec:
 
     @property
     def needs_whole_parameters(self) -> bool:
-        """Whether a parameter must not be sliced: its norm decides about the update."""
+        """Whether a parameter must not be sliced, because the update needs its norm."""
         by_norm = self.clip is not None and self.clip.kind == "norm"
         return by_norm or self.kind in WHOLE_OPTIMIZERS
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntrySpec:
-    """Which ids may have a row of their own; until then they read as zeros and learn nothing.
+    """The admission rule of ids; until admitted, they read as zeros and are not trained.
 
     "count": the id's n-th look-up in training finds its row. "probability": every push of an id
-    lets it in with this probability.
+    admits it with this probability.
     """
 
     kind: str
@@ -161,19 +161,19 @@ class EntrySpec:
 
 @dataclass(frozen=True, kw_only=True)
 class EvictionSpec:
-    """Which rows are given up; every condition that is set counts.
+    """The eviction rule of rows; all conditions that are set apply.
 
     A row's score is the number of times its id was pushed; `SparseTable.evict` multiplies all
     scores by `score_decay`. The unit of time is that of `SparseTable.clock`.
     """
 
     max_unseen: int | None = None
-    """`evict` drops rows that were not pushed for longer than this."""
+    """`evict` drops rows that have not been pushed for longer than this."""
     min_score: float | None = None
     """`evict` drops rows whose score is lower."""
     score_decay: float = 1.0
     max_bytes: int | None = None
-    """The memory of the table; a push that exceeds it drops the least used tenth afterwards."""
+    """The memory limit of the table; a push that exceeds it then drops the least used tenth."""
 
     def __post_init__(self) -> None:
         for name in ("max_unseen", "max_bytes"):
@@ -195,21 +195,21 @@ class EvictionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSpec:
-    """A slice of a parameter that one dense table holds: whole rows, as they lie in memory."""
+    """A slice of a parameter in a dense table: whole rows, contiguous in memory."""
 
     name: str
     parameter: str
     shape: tuple[int, ...]
     start: int = 0
-    """The place of the first element in the flat parameter."""
+    """The offset of the first element in the flat parameter."""
     rate_scale: float = 1.0
     """A factor for the learning rate."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the optimizer that differ for this parameter."""
+    """Settings of the optimizer that are specific to this parameter."""
     l1: float | None = None
     l2: float | None = None
     clipped: bool = True
-    """Whether the table's clip is for this parameter too."""
+    """Whether the table's clip applies to this parameter."""
     initializer: InitializerSpec = field(default_factory=InitializerSpec)
 
     def __post_init__(self) -> None:
@@ -238,7 +238,7 @@ class BlockSpec:
 
 
 def name_seed(name: str) -> int:
-    """Return a seed that is always the same for a name."""
+    """Return a seed that depends only on the name."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
@@ -278,7 +278,7 @@ class DenseTableSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SparseTableSpec:
-    """Rows of `dim` numbers by 64-bit ids, made when an id is first used."""
+    """Rows of `dim` numbers by 64-bit ids, created when an id is first used."""
 
     name: str
     dim: int
@@ -288,7 +288,7 @@ class SparseTableSpec:
     entry: EntrySpec | None = None
     eviction: EvictionSpec | None = None
     seed: int | None = None
-    """Decides the first values, with id and column; None takes one made from the name."""
+    """Determines the initial values, with id and column; None derives it from the name."""
 
     def __post_init__(self) -> None:
         _check_table(self.name, self.dtype)
@@ -308,7 +308,7 @@ class SparseTableSpec:
 
     @property
     def row_seed(self) -> int:
-        """The number that decides first values."""
+        """The seed of the initial values."""
         return name_seed(self.name) if self.seed is None else self.seed
 
     def to_dict(self) -> dict[str, Any]:
@@ -318,7 +318,7 @@ class SparseTableSpec:
 
 TableSpec = DenseTableSpec | SparseTableSpec
 
-# The class of every field that is a specification itself.
+# The class of every field that is itself a specification.
 _PARTS: dict[str, Any] = {
     "initializer": InitializerSpec,
     "optimizer": OptimizerSpec,
@@ -355,13 +355,15 @@ def _build(kind: Any, values: Any) -> Any:
         made[name] = value
     try:
         return kind(**made)
-    except TypeError as error:  # a field is missing, or of a type that the checks cannot compare
+    except TypeError as error:  # a missing field, or one of an incomparable type
         raise SpecError(f"{kind.__name__} cannot be made from {values!r}: {error}.") from error
 
 
 def spec_from_dict(values: Mapping[str, Any]) -> TableSpec:
-    """Return the specification that `to_dict` wrote, checked like a new one."""
-    _require(isinstance(values, Mapping), f"a table's specification is no mapping: {values!r}.")
+    """Return the specification written by `to_dict`, validated like a new one."""
+    _require(
+        isinstance(values, Mapping), f"a table's specification must be a mapping, not {values!r}."
+    )
     kinds: dict[Any, Any] = {"dense": DenseTableSpec, "sparse": SparseTableSpec}
     kind = values.get("kind")
     _require(isinstance(kind, str) and kind in kinds, f"a table is dense or sparse, not {kind!r}.")

@@ -2,8 +2,8 @@
 
 A folder `<table>_txt` has `<table>.block<i>.txt` and `.meta` for server i. A line is `id`, a tab,
 and the row's numbers with a comma after each; 2.1 puts a count, the days unseen and whether the id
-was admitted between them. `.meta` names what the numbers are (`row_names=Param,Moment1,…`) and how
-many each has (`row_dims=`). Ids are unsigned there; server i has those with id % servers = i.
+was admitted between them. `.meta` gives the names (`row_names=Param,Moment1,…`) and widths
+(`row_dims=`) of the columns. Ids are unsigned; server i has those with id % servers = i.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from fleetx.checkpoint import FormatError
 from fleetx.checkpoint.atomic import atomic_files
 
-# Part of Paddle's rows, but not of a table here: every push may bring another one.
+# Part of Paddle's rows, but not of our tables: every push may send another one.
 _LEFT_OUT = "LearningRate"
 _WRAP = 1 << 64
 
@@ -38,7 +38,7 @@ def write_text(
 ) -> None:
     """Write rows for `blocks` servers of Paddle.
 
-    They come in pieces of ids and named columns; `columns` are their names and widths.
+    They are given in pieces of ids and named columns; `columns` are their names and widths.
     """
     counts = [0] * blocks
     folder = f"{name}_txt"
@@ -62,7 +62,7 @@ def _write_rows(
     streams: Sequence[BinaryIO], counts: list[int], ids: Tensor, columns: Sequence[Tensor]
 ) -> None:
     values = torch.cat(list(columns), dim=1)
-    # Enough digits to get the same numbers back.
+    # Enough digits to restore the same numbers.
     number = "%.9g," if values.dtype is torch.float32 else "%.17g,"
     line = "%d\t" + number * values.shape[1] + "\n"
     texts: list[list[str]] = [[] for _ in streams]
@@ -77,7 +77,7 @@ def _write_rows(
 def read_text(
     dirname: str | os.PathLike[str], name: str, *, dtype: torch.dtype = torch.float32
 ) -> dict[str, Tensor]:
-    """Read all blocks of a table; the result is a state for `SparseTable.load_state_dict`."""
+    """Read all blocks of a table and return a state for `SparseTable.load_state_dict`."""
     folder = Path(dirname) / f"{name}_txt"
     paths = sorted(folder.glob(f"{name}.block*.txt"))
     if not paths:
@@ -107,7 +107,7 @@ def read_text(
 
 
 class _Block:
-    """One server's file, parsed and checked."""
+    """One server's file, parsed and validated."""
 
     def __init__(self, path: Path, dtype: torch.dtype) -> None:
         self.widths, count = _read_meta(path.with_suffix(".meta"))
@@ -138,7 +138,7 @@ def _parse(line: str, width: int, dtype: torch.dtype) -> tuple[int, tuple[int, i
         raise ValueError(f"has {len(fields)} fields between tabs instead of 2 or 5")
     key = int(fields[0])
     if not -(_WRAP >> 1) <= key < _WRAP:
-        raise ValueError(f"{key} is no 64-bit id")
+        raise ValueError(f"{key} is not a 64-bit id")
     numbers = fields[-1].rstrip(",").split(",")
     if len(numbers) != width:
         raise ValueError(f"has {len(numbers)} numbers; the .meta says {width}")
@@ -161,10 +161,10 @@ def _read_meta(path: Path) -> tuple[dict[str, int], int]:
         widths = dict(zip(names, map(int, pairs["row_dims"].split(",")), strict=True))
         count = int(pairs["count"])
     except KeyError as error:
-        raise FormatError(str(path), f"does not say {error.args[0]!r}.") from error
+        raise FormatError(str(path), f"lacks {error.args[0]!r}.") from error
     except ValueError as error:
         raise FormatError(
-            str(path), f"has row_names, row_dims or count amiss ({error})."
+            str(path), f"has an invalid row_names, row_dims or count ({error})."
         ) from error
     if "Param" not in widths or min(widths.values()) < 1:
         raise FormatError(str(path), "has no 'Param' in row_names, or a width below 1.")

@@ -1,8 +1,8 @@
-"""One update of one tensor by an update rule: the same function that a program's op calls.
+"""One update of one tensor by an update rule, the same function that a program's op calls.
 
-A rule tells what state it keeps: whatever it changes beside the parameter. State is named as there
-("Moment1", "Velocity", …), in saved tables too. Clipping and penalties come first, in
-the order of `Optimizer.minimize`.
+A rule declares its state: everything it changes besides the parameter. State has the names of the
+op's slots ("Moment1", "Velocity", …), in saved tables too. Clipping and penalties are applied
+first, in the order of `Optimizer.minimize`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fleetx.kernels.gradients import clip_by_norm
 from fleetx.kernels.updates import RULES
 from fleetx.ps.tables.table_spec import ClipSpec, SpecError
 
-# A keyword of the functions that is no setting.
+# A keyword of the functions that is not a setting.
 _INTERNAL = frozenset({"rows"})
-# State that starts at something else than zero: at the value of this setting.
+# State with a nonzero initial value: the value of this setting.
 _STARTS_AT = {"Beta1Pow": "beta1", "Beta2Pow": "beta2"}
 _START = "initial_accumulator_value"
 
@@ -46,14 +46,14 @@ class RuleUpdate:
         )
 
     def start_of(self, slot: str) -> float:
-        """Return the first value of a piece of state."""
+        """Return the initial value of a state slot."""
         name = _STARTS_AT.get(slot)
         if name is not None:
             return float(self.settings[name])
         return self._start
 
     def is_shared(self, slot: str) -> bool:
-        """Tell whether the state is one number for the whole tensor."""
+        """Return whether the state is one number for the whole tensor."""
         return slot in _STARTS_AT
 
     def first_state(self, param: Tensor) -> State:
@@ -68,11 +68,11 @@ class RuleUpdate:
         }
 
     def arguments(self, values: Mapping[str, Tensor]) -> tuple[Tensor | None, ...]:
-        """Return the tensors, by name, in the order of the rule's arguments."""
+        """Return the tensors, given by name, in the order of the rule's arguments."""
         return tuple(values.get(name) for name in self._arguments)
 
     def __call__(self, calls: Sequence[tuple[Tensor | None, ...]]) -> None:
-        """Update several parameters in place, in one fused call where the rule has one."""
+        """Update several parameters in place, in one fused call if the rule has one."""
         if self._rule.fused is not None and len(calls) > 1:
             self._rule.fused(calls, **self.settings)
             return
@@ -83,8 +83,8 @@ class RuleUpdate:
 def clipped(grad: Tensor, clip: ClipSpec | None, norm: float | None = None) -> Tensor:
     """Return a clipped gradient.
 
-    `norm` is the norm to go by; without it "norm" takes the gradient's own. For "global_norm" it
-    must be given.
+    `norm` is the norm to use; without it "norm" uses the gradient's own. It is required for
+    "global_norm".
     """
     if clip is None:
         return grad

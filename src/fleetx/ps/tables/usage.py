@@ -1,7 +1,7 @@
-"""How much rows are used, and which of them are given up.
+"""Usage of rows, and the selection of those to evict.
 
-Eight bytes per row: a score that counts pushes (and may fade), and when the last push was. Tables
-without eviction keep none of it.
+Each row takes eight bytes: a score that counts pushes (and may decay), and the time of the last
+push. Tables without eviction store neither.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Usage:
         self._store = native.RowStore(_RECORD.itemsize)
 
     def grow(self, rows: int) -> None:
-        """Have room for this many rows."""
+        """Make room for this many rows."""
         self._store.grow(rows)
 
     def get(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,7 +46,7 @@ class Usage:
         self._write(rows, values)
 
     def touch(self, rows: Tensor, counts: Tensor, clock: int) -> None:
-        """Note that distinct rows were pushed."""
+        """Record a push of distinct rows."""
         found = self._read(rows)
         found["score"] += counts.numpy()
         found["seen"] = clock
@@ -60,7 +60,7 @@ class Usage:
             self._write(rows, found)
 
     def expired(self, rows: Tensor, clock: int) -> Tensor:
-        """Tell which rows have to leave, as booleans."""
+        """Return which rows have expired, as booleans."""
         found = self._read(rows)
         leave = np.zeros(len(rows), dtype=bool)
         if self._spec.max_unseen is not None:
@@ -70,7 +70,7 @@ class Usage:
         return torch.from_numpy(leave)
 
     def least_used(self, ids: Tensor, rows: Tensor, number: int) -> Tensor:
-        """Return the positions of this many rows: lowest score, then longest unseen, then id."""
+        """Return the positions of `number` rows: lowest score, then longest unseen, then id."""
         found = self._read(rows)
         order = np.lexsort((ids.numpy(), found["seen"], found["score"]))
         return torch.from_numpy(order[:number])

@@ -1,1 +1,1 @@
-"""What travels between workers and servers, and who may take part."""
+"""The protocol between workers and servers, and its access control."""

@@ -1,8 +1,8 @@
-"""Messages out of parts: collects what arrives in several pieces, within limits.
+"""Reassembly of messages from parts, with bounded memory.
 
-Parts may come twice or, when some were lost, in a second series; each piece is written at its own
-place, so a message is complete as soon as every part number has been seen. Two limits bound the
-memory that unfinished messages can hold: their bytes and their number.
+Parts may arrive twice or, if some were lost, in a second series; each part is written to its own
+position, so a message is complete once every part number has been seen. Two limits bound the memory
+of incomplete messages: their bytes and their number.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Tensors = list[tuple[int, torch.Tensor]]
 
 @dataclasses.dataclass(slots=True)
 class Message:
-    """A header with its tensors; keys and order are the sender's."""
+    """A header with its tensors; keys and order are those of the sender."""
 
     header: Header
     tensors: Tensors
     shared: list[wire.TensorSpec] = dataclasses.field(default_factory=list)
-    """What the tensors will be once they are looked up in shared memory."""
+    """The layout of the tensors, before they are looked up in shared memory."""
 
     def only(self) -> torch.Tensor:
-        """Return the one tensor of a body that must have exactly one."""
+        """Return the only tensor of a body that must have exactly one."""
         if len(self.tensors) != 1:
             raise WireError(Problem.MALFORMED, f"{len(self.tensors)} tensors instead of one")
         return self.tensors[0][1]
@@ -57,7 +57,7 @@ class _Unfinished:
 
 
 class Assembler:
-    """Turns parts into messages."""
+    """Assembler of parts into messages."""
 
     def __init__(self, max_bytes: int = wire.MAX_BODY, max_messages: int = 256) -> None:
         self._max_bytes = max_bytes
@@ -66,7 +66,7 @@ class Assembler:
         self._unfinished: OrderedDict[tuple[Hashable, int], _Unfinished] = OrderedDict()
 
     def add(self, sender: Hashable, frames: Sequence[memoryview]) -> Message | None:
-        """Take the frames of one part; return the message that it completes."""
+        """Add the frames of one part; return the message if it is complete."""
         if len(frames) != 3:
             raise WireError(Problem.MALFORMED, f"{len(frames)} frames instead of 3")
         header = wire.unpack_header(frames[0])
@@ -98,8 +98,8 @@ class Assembler:
                 Problem.TOO_LARGE,
                 f"the message has {header.total} bytes and at most {self._max_bytes} are allowed",
             )
-        # The oldest unfinished message is most likely one that its sender has given up, and in any
-        # case one that its sender will send again.
+        # The oldest incomplete message has most likely been abandoned by its sender; in any case
+        # the sender will resend it.
         while self._unfinished and (
             len(self._unfinished) >= self._max_messages
             or self._bytes + header.total > self._max_bytes

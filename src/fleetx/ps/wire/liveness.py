@@ -1,8 +1,8 @@
-"""Who is alive: leases that every message renews, and sentences that name who is not.
+"""Liveness of workers: leases that every message renews, and messages about missing workers.
 
-A process that ends closes its connection; one that is stopped, or cut off from the network, only
-falls silent. Both sides therefore send a heartbeat every second and give a peer that has been
-silent for `LEASE` seconds up, so that a stopped peer is found and named within ten seconds.
+A process that ends closes its connection; one that is suspended, or cut off from the network, only
+falls silent. Both sides therefore send a heartbeat every second and consider a peer lost after
+`LEASE` seconds of silence, so that a suspended peer is reported within ten seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LEASE = 8.0
 
 
 class PeerLostError(RuntimeError):
-    """A worker or server that is needed has ended or stands still; the text names it."""
+    """An error for a required worker or server that has ended or hangs; the text names it."""
 
 
 @dataclasses.dataclass
@@ -26,25 +26,25 @@ class _Lease:
 
 
 class Leases:
-    """When each worker was last heard of, and since when it is missing."""
+    """The time of each worker's last message, and since when it is missing."""
 
     def __init__(self, workers: int, seconds: float = LEASE) -> None:
         self._seconds = seconds
         now = time.monotonic()
         self._leases = {
-            worker: _Lease(f"worker {worker}, which has not come yet", now, lost_since=now)
+            worker: _Lease(f"worker {worker}, which has not connected yet", now, lost_since=now)
             for worker in range(workers)
         }
 
     def renew(self, worker: int, name: str) -> bool:
-        """Note a sign of life; say whether the worker was missing."""
+        """Renew a worker's lease; return whether the worker was missing."""
         lease = self._leases[worker]
         was_missing = lease.lost_since is not None
         lease.name, lease.renewed, lease.lost_since = name, time.monotonic(), None
         return was_missing
 
     def expire(self) -> list[str]:
-        """Give up leases that have run out; return what to tell about them."""
+        """Expire leases that have run out; return messages about them."""
         now = time.monotonic()
         told = []
         for lease in self._leases.values():
@@ -55,12 +55,12 @@ class Leases:
         return told
 
     def excuse(self, seconds: float) -> None:
-        """Leave out a time in which nobody could be heard."""
+        """Extend leases by a time in which no message could be received."""
         for lease in self._leases.values():
             lease.renewed += seconds
 
     def alive(self) -> set[int]:
-        """Return the workers that are there."""
+        """Return the workers that are alive."""
         return {worker for worker, lease in self._leases.items() if lease.lost_since is None}
 
     def missing(self, needed: set[int]) -> dict[str, float]:
@@ -74,7 +74,7 @@ class Leases:
 
 
 def sentence(missing: dict[str, float]) -> str:
-    """Say who is missing and since when."""
+    """Return a sentence that names the missing workers and for how long they are missing."""
     return " and ".join(
         f"{name} has been missing for {seconds:.0f} s" for name, seconds in sorted(missing.items())
     )

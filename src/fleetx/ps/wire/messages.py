@@ -1,9 +1,9 @@
-"""What travels between workers and servers: a fixed header, a list of tensors, nothing executable.
+"""The messages between workers and servers: a fixed header and a list of tensors, no code.
 
 A message is one or more parts. A part is three frames: the header, the descriptors of the tensors
-(in part 0 only), and a piece of the bytes, at most `MAX_PART` of them, with its place in the whole
-body given in the header. Everything that arrives is checked here before anything else sees it;
-what does not fit raises `WireError` with the reason that goes back to the sender.
+(in part 0 only), and at most `MAX_PART` bytes of the body, whose position is given in the header.
+Everything received is validated here before other code sees it; an invalid message raises
+`WireError` with the reason that is returned to the sender.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_JSON = 1 << 20
 MAX_DIMENSIONS = 8
 ALIGNMENT = 64
 NO_STEP = -1
-# Below this a copy into one buffer is cheaper than a frame of its own.
+# Below this size, a copy into one buffer is cheaper than a separate frame.
 _PACKED = 1 << 16
 
 _HEADER = struct.Struct("<4sHBBHHIIQQQQqddQQQQII")
@@ -47,7 +47,7 @@ _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
 
 class Kind(enum.IntEnum):
-    """What a message asks for or answers."""
+    """The request or reply that a message is."""
 
     HELLO = 1
     WELCOME = 2
@@ -70,7 +70,7 @@ class Kind(enum.IntEnum):
     STATUS = 19
     NORM = 21
     VOID = 20
-    """A sequence number whose request was refused; only in logs."""
+    """A sequence number whose request was rejected; only in logs."""
     DONE = 30
     ERROR = 31
 
@@ -82,19 +82,19 @@ class Flag(enum.IntFlag):
     JSON = 1
     """The body is one JSON object, as a tensor of bytes."""
     SYNC = 2
-    """A gradient that waits for the same step's gradients of all other workers."""
+    """A gradient that waits for all other workers' gradients of the same step."""
     SHARED = 4
-    """The body lies in the shared memory of this connection, not in the message."""
+    """The body is in the shared memory of this connection, not in the message."""
     CLOCKED = 16
-    """A look-up that waits until all workers have come as far as its step."""
+    """A look-up that waits until all workers have reached its step."""
     HELD = 8
-    """The shared memory of this push stays untouched until its step has been applied."""
+    """The shared memory of this push is not reused until its step has been applied."""
     FETCH = 32
-    """The answer to this push of dense gradients brings the new values of the same blocks."""
+    """The reply to this push of dense gradients contains the new values of the same blocks."""
 
 
 class Problem(enum.IntEnum):
-    """Why a request was refused: the code in the header of an ERROR reply."""
+    """The reason for a rejection: the code in the header of an ERROR reply."""
 
     NONE = 0
     MALFORMED = 1
@@ -127,7 +127,7 @@ SEQUENCED = frozenset(
 
 
 class WireError(ValueError):
-    """A message is refused; `problem` is the code and the text the reason for the sender."""
+    """An error for a rejected message; `problem` is the code and the text the reason."""
 
     def __init__(self, problem: Problem, reason: str) -> None:
         super().__init__(reason)
@@ -141,38 +141,38 @@ class Header:
     kind: Kind
     flags: Flag = Flag.NONE
     problem: int = 0
-    """In replies: why the request was refused (`Problem`)."""
+    """In replies: the reason for a rejection (`Problem`)."""
     attempt: int = 0
-    """How often the request has been sent before; a reply repeats it."""
+    """The number of earlier attempts of the request; repeated in the reply."""
     table: int = 0
-    """Number of the table on this server."""
+    """The number of the table on this server."""
     worker: int = 0
     incarnation: int = 0
-    """Grows whenever the worker's process is started again."""
+    """Increases with every start of the worker's process."""
     epoch: int = 0
-    """Grows whenever the server's process is started again."""
+    """Increases with every start of the server's process."""
     request: int = 0
-    """Number a reply repeats."""
+    """The number of the request, repeated in the reply."""
     sequence: int = 0
-    """Of requests that change state: 1, 2, 3 … per worker and server."""
+    """For requests that change state: 1, 2, 3 … per worker and server."""
     step: int = NO_STEP
     rate: float = math.nan
-    """Learning rate of a push; not a number: the table's own."""
+    """The learning rate of a push; NaN for the table's own."""
     norm: float = math.nan
-    """Norm of all gradients that a push is a part of, for clipping; not a number: not known."""
+    """The norm of all gradients that a push is part of, for clipping; NaN if unknown."""
     total: int = 0
-    """Bytes in the whole body."""
+    """The size of the whole body in bytes."""
     offset: int = 0
-    """Where this part's bytes belong in the body (or the body in shared memory)."""
+    """The offset of this part's bytes in the body (or of the body in shared memory)."""
     reply_offset: int = 0
-    """Where in shared memory the reply may be put …"""
+    """The offset in shared memory for the reply …"""
     reply_room: int = 0
-    """… and how many bytes there are."""
+    """… and its size in bytes."""
     part: int = 0
     parts: int = 1
 
     def pack(self) -> bytes:
-        """Return the frame."""
+        """Return the header as a frame."""
         return _HEADER.pack(
             MAGIC,
             VERSION,
@@ -199,7 +199,7 @@ class Header:
 
 
 def unpack_header(frame: bytes | memoryview) -> Header:
-    """Read and check a header."""
+    """Parse and validate a header."""
     if len(frame) != HEADER_SIZE:
         raise WireError(
             Problem.MALFORMED, f"the header has {len(frame)} bytes instead of {HEADER_SIZE}"
@@ -210,7 +210,7 @@ def unpack_header(frame: bytes | memoryview) -> Header:
     if version != VERSION:
         raise WireError(
             Problem.VERSION,
-            f"the sender speaks version {version} of the protocol, this side version {VERSION}: "
+            f"the sender uses protocol version {version}, this side version {VERSION}: "
             "install the same FleetX on all machines",
         )
     try:
@@ -228,18 +228,18 @@ def unpack_header(frame: bytes | memoryview) -> Header:
 
 
 def is_header(frame: bytes | memoryview) -> bool:
-    """Say whether a frame is long enough and marked as a header, of whatever version."""
+    """Return whether a frame is long enough and marked as a header, of any version."""
     return len(frame) == HEADER_SIZE and bytes(frame[:4]) == MAGIC
 
 
 def request_of(frame: bytes | memoryview) -> int:
-    """Return the number to answer to of a header that may not be readable otherwise."""
+    """Return the request number of a header that may be unreadable otherwise."""
     return int(_HEADER.unpack(frame)[10])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Key, type, shape and place of one tensor in a body."""
+    """The key, type, shape and position of a tensor in a body."""
 
     key: int
     dtype: torch.dtype
@@ -253,7 +253,7 @@ def _aligned(position: int) -> int:
 
 
 def place(items: Iterable[tuple[int, torch.dtype, tuple[int, ...]]]) -> list[TensorSpec]:
-    """Give every tensor, told by key, type and shape, its place in a body."""
+    """Assign each tensor, given by key, type and shape, its position in a body."""
     specs, position = [], 0
     for key, dtype, shape in items:
         size = math.prod(shape) * dtype.itemsize
@@ -263,12 +263,12 @@ def place(items: Iterable[tuple[int, torch.dtype, tuple[int, ...]]]) -> list[Ten
 
 
 def lay_out(tensors: Sequence[tuple[int, torch.Tensor]]) -> list[TensorSpec]:
-    """Give every (key, tensor) its place in a body."""
+    """Assign each (key, tensor) its position in a body."""
     return place((key, tensor.dtype, tuple(tensor.shape)) for key, tensor in tensors)
 
 
 def body_size(specs: Sequence[TensorSpec]) -> int:
-    """Return the bytes of a body with these tensors."""
+    """Return the size in bytes of a body with these tensors."""
     return specs[-1].offset + specs[-1].size if specs else 0
 
 
@@ -284,7 +284,7 @@ def pack_specs(specs: Sequence[TensorSpec]) -> bytes:
 
 
 def unpack_specs(frame: bytes | memoryview, total: int) -> list[TensorSpec]:
-    """Read the descriptors of a body of `total` bytes."""
+    """Parse the descriptors of a body of `total` bytes."""
     count, rest = divmod(len(frame), _TENSOR.size)
     if rest or count > MAX_TENSORS:
         raise WireError(Problem.MALFORMED, f"the descriptors have {len(frame)} bytes")
@@ -312,7 +312,7 @@ def as_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def prepare(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor as it can be sent: on the CPU, contiguous, of a type with a code."""
+    """Return a tensor in a form that can be sent: on the CPU, contiguous, of a supported type."""
     if tensor.dtype not in _CODES:
         raise TypeError(f"Tensors of type {tensor.dtype} cannot be sent to a parameter server.")
     if tensor.dim() > MAX_DIMENSIONS:
@@ -323,7 +323,7 @@ def prepare(tensor: torch.Tensor) -> torch.Tensor:
 def pieces(
     tensors: Sequence[tuple[int, torch.Tensor]], specs: Sequence[TensorSpec]
 ) -> list[tuple[int, memoryview]]:
-    """Cut a body into (offset, bytes) of at most MAX_PART: large tensors as views, small packed."""
+    """Split a body into (offset, bytes) up to MAX_PART: large tensors as views, small packed."""
     result: list[tuple[int, memoryview]] = []
     packed: list[tuple[TensorSpec, torch.Tensor]] = []
 
@@ -353,7 +353,7 @@ def pieces(
 
 
 def read_tensors(specs: Sequence[TensorSpec], buffer: memoryview) -> list[tuple[int, torch.Tensor]]:
-    """Return the (key, tensor) list of a body, as views of `buffer` where alignment allows."""
+    """Return the (key, tensor) list of a body, as views of `buffer` if alignment permits."""
     return [(spec.key, _view(spec, buffer)) for spec in specs]
 
 
@@ -376,7 +376,7 @@ def json_body(value: dict[str, Any]) -> list[tuple[int, torch.Tensor]]:
 
 
 def read_json(tensors: Sequence[tuple[int, torch.Tensor]]) -> dict[str, Any]:
-    """Read the body of a message with Flag.JSON."""
+    """Parse the body of a message with Flag.JSON."""
     if len(tensors) != 1 or tensors[0][1].dtype != torch.uint8 or tensors[0][1].dim() != 1:
         raise WireError(Problem.MALFORMED, "the body is not one JSON object")
     if tensors[0][1].numel() > MAX_JSON:

@@ -1,10 +1,10 @@
-"""Who holds what: slices of dense parameters, and ids of sparse tables, on several servers.
+"""Partitioning over servers: slices of dense parameters, and ids of sparse tables.
 
-Slicing follows Paddle: a parameter is cut into at most one block per server, each of at least
-`min_block_size` elements and of whole rows, called `<parameter>.block<i>`. Blocks go to servers in
-turn, or by a hash of their names (a stable one; Paddle's differs from process to process). Where
-an update needs a parameter's norm (LARS, LAMB, clipping by norm) it must not be sliced. Ids go by a
-hash of the id, so that ids with a pattern spread evenly too.
+Slicing follows Paddle: a parameter is split into at most one block per server, each of at least
+`min_block_size` elements and of whole rows, named `<parameter>.block<i>`. Blocks are assigned to
+servers round-robin, or by a hash of their names (a stable one; Paddle's differs between processes).
+If an update needs a parameter's norm (LARS, LAMB, clipping by norm), it must not be sliced. Ids are
+assigned by a hash of the id, so that ids with a pattern are also distributed evenly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Slice:
         return math.prod(self.shape)
 
     def of(self, parameter: Tensor) -> Tensor:
-        """Return this part of the whole parameter, as a view where its memory allows."""
+        """Return this part of the whole parameter, as a view if its memory permits."""
         return parameter.reshape(-1)[self.start : self.start + self.size].reshape(self.shape)
 
 
@@ -50,10 +50,10 @@ def slice_parameter(
     slice_var_up: bool = True,
     min_block_size: int = MIN_BLOCK_SIZE,
 ) -> list[Slice]:
-    """Cut a parameter into blocks; one that stays whole keeps its name."""
+    """Split a parameter into blocks; one that stays whole keeps its name."""
     if servers < 1 or min_block_size < 1:
         raise ValueError(
-            f"a parameter cannot be cut for {servers} servers into blocks of {min_block_size} "
+            f"a parameter cannot be split for {servers} servers into blocks of {min_block_size} "
             "elements: both numbers must be at least 1."
         )
     shape = tuple(shape)
@@ -75,7 +75,7 @@ def slice_parameter(
 
 
 class RoundRobin:
-    """Sends blocks to servers in turn."""
+    """Assignment of blocks to servers in turn."""
 
     def __init__(self, servers: int) -> None:
         self._servers = _at_least_one(servers)
@@ -90,12 +90,12 @@ class RoundRobin:
         return found
 
     def reset(self) -> None:
-        """Begin with the first server again."""
+        """Start with the first server again."""
         self._next = 0
 
 
 class HashName:
-    """Sends a block where the hash of its name points."""
+    """Assignment of blocks to servers by a hash of their names."""
 
     def __init__(self, servers: int) -> None:
         self._servers = _at_least_one(servers)
@@ -105,17 +105,17 @@ class HashName:
         return [name_seed(name) % self._servers for name in names]
 
     def reset(self) -> None:
-        """Do nothing: nothing is remembered."""
+        """Do nothing: there is no state."""
 
 
 def _at_least_one(servers: int) -> int:
     if servers < 1:
-        raise ValueError(f"blocks are sent to at least one server, not to {servers}.")
+        raise ValueError(f"blocks need at least one server, not {servers}.")
     return servers
 
 
 def servers_of_ids(ids: Tensor, servers: int) -> Tensor:
-    """Return the number of the server that holds each id."""
+    """Return the index of the server that holds each id."""
     ids = check_ids(ids)
     found = torch.empty_like(ids)
     native.route(ids.numpy(), servers, found.numpy())
@@ -123,7 +123,7 @@ def servers_of_ids(ids: Tensor, servers: int) -> Tensor:
 
 
 def split_ids(ids: Tensor, servers: int) -> list[Tensor]:
-    """Return, for every server, the positions of its ids, in their order."""
+    """Return the positions of each server's ids, in order."""
     ids = check_ids(ids)
     order, counts = torch.empty_like(ids), torch.empty(servers, dtype=torch.int64)
     native.split(ids.numpy(), order.numpy(), counts.numpy())

@@ -1,9 +1,9 @@
-"""Who may talk to a server: CURVE keys made per job.
+"""Access control of servers: CURVE keys generated per job.
 
-A job has one key pair for its servers and one for its workers. A server accepts only peers that
-hold the workers' secret key, and a worker talks only to a holder of the servers' secret key;
-everything between them is encrypted. On loopback keys are not needed; on any other address a server
-without keys has to be asked for explicitly (`allow_insecure`).
+A job has one key pair for its servers and one for its workers. A server accepts only peers with the
+workers' secret key, and a worker connects only to a server with the servers' secret key; all
+traffic between them is encrypted. On loopback no keys are needed; on any other address a server
+without keys must be requested explicitly (`allow_insecure`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger("fleetx.ps")
 
 @dataclasses.dataclass(frozen=True)
 class JobKeys:
-    """The keys of one job; `server_secret` is empty on workers, who do not need it."""
+    """The keys of a job; `server_secret` is empty on workers, which do not need it."""
 
     server_public: str
     server_secret: str
@@ -38,7 +38,7 @@ class JobKeys:
                 )
 
     def __repr__(self) -> str:
-        # Keys must not reach logs and tracebacks.
+        # Keys must not appear in logs and tracebacks.
         return f"JobKeys(server_public={self.server_public!r}, …)"
 
     def for_workers(self) -> JobKeys:
@@ -46,12 +46,12 @@ class JobKeys:
         return dataclasses.replace(self, server_secret="")
 
     def to_dict(self) -> dict[str, str]:
-        """Return the keys as plain text, for the launcher to hand out."""
+        """Return the keys as plain text, for the launcher to distribute."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, str]) -> JobKeys:
-        """Read what `to_dict` returned."""
+        """Restore what `to_dict` returned."""
         names = {field.name for field in dataclasses.fields(cls)}
         if set(values) != names:
             raise ValueError(f"The keys of a job are {sorted(names)}, not {sorted(values)}.")
@@ -59,7 +59,7 @@ class JobKeys:
 
 
 def make_keys() -> JobKeys:
-    """Make the keys of a new job."""
+    """Generate the keys of a new job."""
     server_public, server_secret = zmq.curve_keypair()
     worker_public, worker_secret = zmq.curve_keypair()
     return JobKeys(
@@ -68,7 +68,7 @@ def make_keys() -> JobKeys:
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Say whether an endpoint (`host:port`) can be reached from this machine only."""
+    """Return whether an endpoint (`host:port`) is reachable from this machine only."""
     host = urlsplit(f"//{endpoint}").hostname or ""
     if host == "localhost":
         return True
@@ -79,38 +79,38 @@ def is_loopback(endpoint: str) -> bool:
 
 
 def check_server_keys(endpoint: str, keys: JobKeys | None, allow_insecure: bool) -> None:
-    """Refuse a server that strangers could reach."""
+    """Reject a server without keys that other machines can reach."""
     if keys is None and not allow_insecure and not is_loopback(endpoint):
         raise ValueError(
             f"A parameter server at {endpoint} can be reached from other machines and needs keys: "
             "pass keys=make_keys() (the launcher does), or allow_insecure=True on a network where "
-            "everybody may read and change the parameters."
+            "everyone may read and change the parameters."
         )
     if keys is not None and not keys.server_secret:
         raise ValueError("These keys are a worker's: a server needs the secret key of the servers.")
 
 
 class _Members:
-    """Knows the public key of the job's workers; asked by ZeroMQ for every connection."""
+    """The check of the workers' public key, which ZeroMQ calls for every connection."""
 
     def __init__(self, public: str) -> None:
         self._public = public.encode()
         self._refused = 0
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Say whether the holder of `key` may connect."""
+        """Return whether the holder of `key` may connect."""
         if key == self._public:
             return True
         self._refused += 1
         if self._refused == 1:
-            _log.warning("A peer without the job's key was refused; more are refused in silence.")
+            _log.warning("A peer without the job's key was rejected; further ones are not logged.")
         return False
 
 
 def guard(
     context: zmq.Context[zmq.Socket[bytes]], keys: JobKeys
 ) -> zmq.auth.thread.ThreadAuthenticator:
-    """Start the check of keys for all CURVE servers of a context; stop it with `.stop()`."""
+    """Start the key check for all CURVE servers of a context; stop it with `.stop()`."""
     authenticator = zmq.auth.thread.ThreadAuthenticator(
         context, log=logging.getLogger("fleetx.ps.keys")
     )
@@ -120,14 +120,14 @@ def guard(
 
 
 def secure_server(socket: zmq.Socket[bytes], keys: JobKeys) -> None:
-    """Make a socket accept holders of the workers' key only; call before bind."""
+    """Make a socket accept only holders of the workers' key; call before bind."""
     socket.curve_server = True
     socket.curve_secretkey = keys.server_secret.encode()
     socket.curve_publickey = keys.server_public.encode()
 
 
 def secure_client(socket: zmq.Socket[bytes], keys: JobKeys) -> None:
-    """Make a socket talk to a holder of the servers' key only; call before connect."""
+    """Make a socket connect only to a holder of the servers' key; call before connect."""
     socket.curve_serverkey = keys.server_public.encode()
     socket.curve_publickey = keys.worker_public.encode()
     socket.curve_secretkey = keys.worker_secret.encode()

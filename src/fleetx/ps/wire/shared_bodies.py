@@ -1,4 +1,4 @@
-"""Which requests and answers of a connection lie where in its shared memory, and until when."""
+"""The positions and lifetimes of requests and replies in a connection's shared memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Region = tuple[int, int]
 
 
 class SharedBodies:
-    """The worker's book-keeping of an arena; without one, everything goes in messages."""
+    """The worker's book-keeping of an arena; without one, everything is sent in messages."""
 
     def __init__(self, arena: Arena | None) -> None:
         self._arena = arena
@@ -25,11 +25,11 @@ class SharedBodies:
         self._quarantined: list[Region] = []
 
     def offer(self) -> dict[str, Any] | None:
-        """Return what the server needs to map the memory."""
+        """Return the data that the server needs to map the memory."""
         return self._arena.offer() if self._arena is not None else None
 
     def close(self) -> None:
-        """Give up the memory."""
+        """Release the memory."""
         if self._arena is not None:
             self._arena.close()
 
@@ -44,9 +44,9 @@ class SharedBodies:
         self._arena.give_back(*region)
 
     def place(self, request: Request, size: int) -> bool:
-        """Put a request's body into the memory, and reserve room for its answer.
+        """Put a request's body into the memory, and reserve room for its reply.
 
-        Returns whether the body is there; otherwise it has to go in the message.
+        Return whether that succeeded; otherwise the body has to be sent in the message.
         """
         self._reserve_reply(request)
         if request.body is None:
@@ -66,12 +66,12 @@ class SharedBodies:
             if request.reply is not None:
                 header.reply_offset, header.reply_room = request.reply
         elif request.reply is not None:
-            # The server may still write the first answer there; the next one comes in a message.
+            # The server may still write the first reply there; the next one is sent in a message.
             self._quarantined.append(request.reply)
             request.reply = None
 
     def read(self, request: Request, message: Message) -> bool:
-        """Find the tensors of an answer; False: it is a late one whose room was given up."""
+        """Read the tensors of a reply; return False for a late one whose room was released."""
         if message.header.flags & Flag.SHARED:
             if request.reply is None or self._arena is None:
                 return False
@@ -80,7 +80,7 @@ class SharedBodies:
         return True
 
     def release(self, request: Request, *, is_applied: bool) -> None:
-        """End the reservations of a request that has been answered."""
+        """Release the reservations of a request that has its reply."""
         if request.reply is not None:
             self._give_back(request.reply)
             request.reply = None
@@ -92,12 +92,12 @@ class SharedBodies:
             request.body = None
 
     def applied(self, version: int) -> None:
-        """Free the bodies of gradients whose steps have been applied."""
+        """Release the bodies of gradients whose steps have been applied."""
         while self._held and self._held[0][0] < version:
             self._give_back(self._held.popleft()[1])
 
     def restart(self, pending: list[Request]) -> None:
-        """Take back what only a server that is no more could have written to."""
+        """Release what only the server's earlier process could have written to."""
         for request in pending:
             if request.reply is not None:
                 self._give_back(request.reply)

@@ -1,10 +1,10 @@
-"""Payloads between processes of one machine: memory that both have mapped.
+"""Payloads between processes of one machine, in memory that both have mapped.
 
-A worker makes an anonymous file in memory (memfd) per server and names it by process and descriptor
-in its hello; a server on the same machine opens it under /proc. It has no name that could be left
-behind: when both processes are gone, however they ended, so is the memory. The worker alone decides
-what lies where, for its requests and for the server's replies; the file is sealed, so it cannot be
-shortened under the server's feet.
+A worker creates an anonymous in-memory file (memfd) per server and sends its process id and
+descriptor with its hello; a server on the same machine opens it under /proc. It has no name that
+could be left behind: when both processes have ended, in any way, the memory is freed. The worker
+alone assigns positions, for its requests and for the server's replies; the file is sealed, so it
+cannot be truncated while the server uses it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fleetx.ps.wire.assembly import Tensors
 from fleetx.ps.wire.messages import ALIGNMENT, Flag, Header, Problem, WireError
 
 DEFAULT_BYTES = 1 << 30
-"""Room per worker and server; only what is used takes memory."""
+"""The size per worker and server; only the used part takes memory."""
 WORTHWHILE = 1 << 16
-"""Smaller bodies are quicker in the message itself."""
+"""Smaller bodies are faster in the message itself."""
 
 _NAME = "fleetx-ps"
 _SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
@@ -32,7 +32,7 @@ _TOKEN = 16
 
 
 class Arena:
-    """The worker's side: the memory, and which parts of it are in use."""
+    """The worker's side: the memory, and the parts of it that are in use."""
 
     def __init__(self, size: int = DEFAULT_BYTES) -> None:
         self._descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -45,7 +45,7 @@ class Arena:
         self._size = size
 
     def offer(self) -> dict[str, Any]:
-        """Return what a server needs to find this memory."""
+        """Return the data that a server needs to find this memory."""
         return {
             "process": os.getpid(),
             "descriptor": self._descriptor,
@@ -54,7 +54,7 @@ class Arena:
         }
 
     def take(self, size: int) -> int | None:
-        """Reserve `size` bytes and return where; None when there is no room."""
+        """Reserve `size` bytes and return their offset; None if there is no room."""
         size = _rounded(size)
         for index, (start, room) in enumerate(self._free):
             if room >= size:
@@ -66,7 +66,7 @@ class Arena:
         return None
 
     def give_back(self, start: int, size: int) -> None:
-        """End a reservation."""
+        """Release a reservation."""
         merged: list[tuple[int, int]] = []
         for at, room in sorted([*self._free, (start, _rounded(size))]):
             if merged and sum(merged[-1]) == at:
@@ -80,7 +80,7 @@ class Arena:
         return memoryview(self._map)[start : start + size]
 
     def close(self) -> None:
-        """Give up the memory; views that still exist keep it until they are gone."""
+        """Release the memory; existing views keep it alive until they are gone."""
         os.close(self._descriptor)
 
 
@@ -101,23 +101,23 @@ class MappedArena:
             if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
                 raise ValueError(f"{path} is not sealed")
             if os.fstat(descriptor).st_size != size:
-                raise ValueError(f"{path} has another size than was told")
+                raise ValueError(f"{path} does not have the announced size")
             self._map = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
-        # Another machine, or another container, may have a process of that number too.
+        # Another machine, or another container, may have a process with the same id.
         if self._map[:_TOKEN] != bytes.fromhex(offer["token"]):
             raise ValueError(f"{path} is the memory of another worker")
 
     def view(self, start: int, size: int) -> memoryview:
-        """Return the bytes from `start` on."""
+        """Return the bytes from `start`."""
         if start % ALIGNMENT or start + size > len(self._map):
             raise WireError(Problem.MALFORMED, "a body lies outside of the shared memory")
         return memoryview(self._map)[start : start + size]
 
 
 class SharedReply:
-    """An answer that is written where the worker has left room for it, if it fits there."""
+    """A reply that is written where the worker has reserved room for it, if it fits."""
 
     def __init__(self, request: Header, arena: MappedArena | None) -> None:
         self._offset, self._room = request.reply_offset, request.reply_room
@@ -126,7 +126,7 @@ class SharedReply:
         self.is_used = False
 
     def place(self, shapes: list[tuple[int, torch.dtype, tuple[int, ...]]]) -> Tensors:
-        """Return tensors to fill, in the shared memory or elsewhere."""
+        """Return tensors to fill, in shared memory or elsewhere."""
         specs = wire.place(shapes)
         size = wire.body_size(specs)
         if size > wire.MAX_BODY:
@@ -137,14 +137,14 @@ class SharedReply:
         return wire.read_tensors(specs, self._arena.view(self._offset, size))
 
     def frames(self, header: Header) -> list[bytes]:
-        """Return the message that tells the worker about it."""
+        """Return the message that announces the reply to the worker."""
         header.flags |= Flag.SHARED
         header.total, header.offset = wire.body_size(self._specs), self._offset
         return [header.pack(), wire.pack_specs(self._specs), b""]
 
 
 def attach(offer: object) -> tuple[MappedArena | None, str]:
-    """Map the memory that a worker offers: (memory or None, why not)."""
+    """Map the memory that a worker offers; return (memory or None, why not)."""
     if not isinstance(offer, dict):
         return None, "none was offered"
     try:
