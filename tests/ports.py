@@ -25,7 +25,7 @@ def consecutive_ports(count: int, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
         for _ in range(_FIRST, _LAST, count):
             if first + count > _LAST:
                 first = _FIRST
-            if _are_free(range(first, first + count), hosts):
+            if are_free(range(first, first + count), hosts):
                 file.truncate(0)
                 file.write(str(first + count))
                 return first
@@ -33,7 +33,8 @@ def consecutive_ports(count: int, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
     raise AssertionError("no free ports")
 
 
-def _are_free(ports: Sequence[int], hosts: Sequence[str]) -> bool:
+def are_free(ports: Sequence[int], hosts: Sequence[str] = ("127.0.0.1",)) -> bool:
+    """Return whether nobody listens at these ports."""
     sockets = []
     try:
         for host in hosts:
