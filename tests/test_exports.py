@@ -2,6 +2,7 @@
 
 import types
 
+from fleetx import fleet
 from fleetx.exports import export_defined, export_imported
 
 
@@ -22,3 +23,10 @@ def test_what_a_package_imports():
     module = module_of(types=types, export_imported=export_imported)
     export_imported(vars(module))
     assert module.__all__ == ["Tool", "work"]
+
+
+def test_dir_of_fleet_shows_what_scripts_use():
+    shown = set(dir(fleet))
+    assert {"init", "distributed_model", "explain", "util", "main_program"} <= shown
+    assert shown.isdisjoint({"session", "roles", "saving", "Any"})
+    assert not [name for name in shown if name.startswith("_")]

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import warnings
 from collections import namedtuple
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from running import run
+from torch import nn
 
 from fleetx import fleet
 from fleetx.kernels.loss_scale import all_finite

@@ -12,15 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from running import run
 
 from fleetx import fleet
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.runtime import cpu_isa
 from fleetx.techniques import auto
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from running import run
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
 

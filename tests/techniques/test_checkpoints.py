@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent / "workers"))
-
-import checkpoints as worker
 from running import run
+from workers import checkpoints as worker
 
 
 @pytest.fixture(scope="module")

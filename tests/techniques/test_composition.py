@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent / "workers"))
-
 from running import run
 
 # Pairs that replace the same stage, or of which one has nothing to act on.

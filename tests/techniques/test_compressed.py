@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent / "workers"))
-
-import compressed as worker
 from running import run
+from workers import compressed as worker
 
 from fleetx import fleet
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy, settings

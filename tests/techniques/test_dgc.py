@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from running import run
+from workers import dgc as worker
 
 from fleetx.kernels.compression import SparsitySchedule, entries, largest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent / "workers"))
-
-import dgc as worker
-from running import run
 
 
 @pytest.mark.parametrize("elements", [100, 2**16, 2**17 + 3])

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent / "workers"))
-
-import gradient_clip as worker
 from running import run
+from torch import nn
+from workers import gradient_clip as worker
 
 from fleetx import fleet
 from fleetx.techniques.gradient_clip import Clip

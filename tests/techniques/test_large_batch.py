@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from running import run
 from torch import nn
 
 from fleetx import static
@@ -22,10 +21,6 @@ from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job, Sizes
 from fleetx.techniques.lamb import Lamb
 from fleetx.techniques.lars import Lars
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from running import run
 
 RATES = [0.125] * 6 + [0.0625] * 6
 BETAS = (0.875, 0.9375)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from running import run
 from torch import nn
 
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
@@ -19,10 +18,6 @@ from fleetx.static.ops.local_sgd_ops import adaptive_interval
 from fleetx.step.compose import choose
 from fleetx.step.technique import Job, Sizes
 from fleetx.techniques.adaptive_local_sgd import MOST_STEPS
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from running import run
 
 RATES = [0.125] * 3 + [0.0625] * 3 + [0.03125] * 6  # exact in any precision
 STEPS = len(RATES)

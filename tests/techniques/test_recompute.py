@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from running import run
+from torch import nn
 
 from fleetx import fleet
 from fleetx.techniques.checkpointed import Checkpointed

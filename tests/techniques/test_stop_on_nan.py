@@ -9,12 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent / "workers"))
-
-import stop_on_nan as worker
 from running import WORKERS, run
+from workers import stop_on_nan as worker
 
 import leftovers
 import warm_start

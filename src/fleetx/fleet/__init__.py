@@ -77,6 +77,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'fleetx.fleet' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """List what scripts use, not the folders of this package."""
+    return sorted([*__all__, *(name for name in _SESSION_ATTRIBUTES if not name.startswith("_"))])
+
+
 __all__ = [
     "DistributedStrategy",
     "Fleet",
