@@ -1,11 +1,11 @@
-"""The command `fleetx`: look at the machine and at saved models from a terminal.
+"""The command `fleetx`: inspect the machine, saved models and runs from a terminal.
 
 `fleetx info` prints the versions, devices and thread counts that a training run would use,
-`fleetx show MODEL` a program that FleetX or Paddle saved; `fleetx ps export` writes a saved table
-of a parameter server for other programs, `fleetx ps keys` the keys of a job; `fleetx serve MODEL`
-answers requests over HTTP with a saved model, `fleetx evaluate MODEL` checks that a server does so
-rightly; `fleetx data check` looks through an ImageNet data set for mistakes; `fleetx report FOLDER`
-draws a page about a run, `fleetx timeline FOLDER` merges the timelines of its workers.
+`fleetx show MODEL` a program saved by FleetX or Paddle; `fleetx ps export` converts a saved table
+of a parameter server for other programs, `fleetx ps keys` generates the keys of a job; `fleetx
+serve MODEL` serves a saved model over HTTP, `fleetx evaluate MODEL` checks the results of such a
+server; `fleetx data check` checks an ImageNet data set for errors; `fleetx report FOLDER` writes a
+report of a run, `fleetx timeline FOLDER` merges the timelines of its workers.
 """
 
 import argparse
@@ -28,10 +28,10 @@ from fleetx.kernels import compiled
 from fleetx.monitor import command as monitor
 from fleetx.serving import command as serving
 
-# Distributions whose version decides how a program runs or which files it can read.
+# Distributions whose version affects how a program runs or which files it can read.
 _DISTRIBUTIONS = ("torch", "numpy", "protobuf", "safetensors", "pyzmq", "onnx", "onnxruntime")
 
-# Persistable in a saved program, but no values: what feeds and fetches go through.
+# Persistable in a saved program, but without values: the feed and fetch variables.
 _HOLDERS = ("feed", "fetch")
 
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command(arguments, Console())
     except (OSError, FormatError, ModuleNotFoundError) as error:
-        # a file that is missing or of another kind, an optional package that is not installed
+        # a missing or invalid file, an optional package that is not installed
         Console(stderr=True).print(f"fleetx: {error}", style="red", markup=False, soft_wrap=True)
         return 1
 
@@ -86,16 +86,16 @@ def _add_ps(commands: Any) -> None:
     )
     export.add_argument("--state", action="store_true", help="write the optimizer's state too")
     export.add_argument(
-        "--blocks", type=_positive, default=1, help="for how many servers of Paddle to write text"
+        "--blocks", type=_positive, default=1, help="number of Paddle servers to write text for"
     )
     export.set_defaults(command=_ps_export)
-    keys = actions.add_parser("keys", help="make the keys of a job, for fleetrun --server_keys")
+    keys = actions.add_parser("keys", help="generate the keys of a job, for fleetrun --server_keys")
     keys.add_argument("file", type=Path, help="the new file; copy it to every machine of the job")
     keys.set_defaults(command=_ps_keys)
 
 
 def _info(_: argparse.Namespace, console: Console) -> int:
-    import torch  # here, so that `fleetx --help` answers at once
+    import torch  # imported late, so that `fleetx --help` is fast
 
     from fleetx.comm.device import gpu_count
     from fleetx.runtime import cpu_isa
@@ -126,7 +126,7 @@ def _info(_: argparse.Namespace, console: Console) -> int:
 
 
 def _gpu_rows(cards: Sequence[Any]) -> list[tuple[str, str]]:
-    """Return a line per GPU, from what torch.cuda.get_device_properties says of each."""
+    """Return a row per GPU, from torch.cuda.get_device_properties."""
     if not cards:
         return [("GPU", "none: CUDAPlace falls back to the CPU")]
     sizes = [f"{card.name}, {card.total_memory / 2**30:.0f} GiB" for card in cards]
@@ -177,7 +177,7 @@ def _ps_export(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _program_file(model: Path) -> Path:
-    """Return the file that holds the program of what the user named."""
+    """Return the program file of the given model."""
     candidates = [model, model.with_name(model.name + ".pdmodel"), model / "__model__"]
     if model.is_dir():
         candidates += sorted(model.glob("*.pdmodel"))

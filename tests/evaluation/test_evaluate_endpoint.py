@@ -82,7 +82,7 @@ def test_answers_of_any_length_are_not_taken(faulty, pictures):
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://"])
 def test_what_is_no_address(url):
-    with pytest.raises(EvaluationError, match="is no address"):
+    with pytest.raises(EvaluationError, match="is not an address"):
         EndpointSettings(url)
 
 

@@ -84,7 +84,7 @@ def test_body_that_does_not_come_is_given_up():
     app = create_app(model_of(lambda values: values), ServeSettings(body_seconds=0.01))
     done = Exchange(never).run(app)
     assert done.status == 408
-    assert "did not come within 0.01 seconds" in done.error
+    assert "did not arrive within 0.01 seconds" in done.error
     assert done.headers[b"x-model-version"] == b"v1"
 
 

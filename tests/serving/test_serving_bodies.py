@@ -70,12 +70,12 @@ def entry(**changes):
         (raw({"x": 3}), "lacks dtype, shape or data_offsets of 'x'"),
         (raw(entry(dtype="F7"), b"12345678"), "unknown dtype 'F7'"),
         (raw(entry(dtype=[]), b"12345678"), "unknown dtype"),
-        (raw(entry(shape=[-2]), b"12345678"), "must be numbers from 0 up"),
-        (raw(entry(shape=[1.5]), b"12345678"), "must be numbers from 0 up"),
+        (raw(entry(shape=[-2]), b"12345678"), "must be numbers of at least 0"),
+        (raw(entry(shape=[1.5]), b"12345678"), "must be numbers of at least 0"),
         (raw(entry(shape=[3]), b"12345678"), "do not hold F32 of shape"),
         (raw(entry(), b"1234567"), "do not hold F32 of shape"),
         (raw(entry(shape=[1 << 62, 4]), b"12345678"), "do not hold F32 of shape"),
-        (raw(entry(), b"123456789"), "holds 9 bytes of data, but its header tells of 8"),
+        (raw(entry(), b"123456789"), "holds 9 bytes of data, but its header declares 8"),
     ],
 )
 def test_damaged_raw_bodies_are_refused(body, sentence):

@@ -1,16 +1,16 @@
-"""How samples are put into a request and vectors taken out of an answer: adapters.
+"""Adapters: how samples are encoded in a request and vectors decoded from a response.
 
-Built in are `raw` (safetensors bodies) and `json` of `fleetx serve`, and `kserve` (version 2 of the
-open inference protocol). Any other endpoint needs two functions, in a Python file or a module:
+The built-in ones are `raw` (safetensors bodies) and `json` of `fleetx serve`, and `kserve` (version
+2 of the open inference protocol). Any other endpoint needs two functions, in a file or a module:
 
     def encode(inputs):          # {input name: array}, one row per sample
         return body, headers     # bytes, {"Content-Type": ...}
 
-    def decode(body):            # the bytes of the answer
+    def decode(body):            # the bytes of the response
         return outputs           # {output name: array}, one row per sample; or one array
 
-An endpoint that takes photographs and prepares them itself gets them from `encode(inputs, files)`:
-the second argument holds the file of every sample, where samples are files, else its id.
+An endpoint that preprocesses photographs itself receives them from `encode(inputs, files)`: the
+second argument has the file of every sample if samples are files, else its id.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fleetx.serving.errors import RequestError
 
 Arrays = dict[str, np.ndarray]
 
-# Data types of the open inference protocol that have a NumPy type.
+# Data types of the open inference protocol with a NumPy equivalent.
 _KSERVE_TYPES = {
     "BOOL": "bool",
     "UINT8": "uint8",
@@ -51,12 +51,12 @@ _KSERVE_NAMES = {dtype: name for name, dtype in _KSERVE_TYPES.items()}
 
 
 class AnswerError(ValueError):
-    """An answer that does not have the form it should have; the message says what is wrong."""
+    """An error for a malformed response; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an endpoint said."""
+    """The response of an endpoint."""
 
     outputs: Arrays
     version: str | None = None
@@ -64,21 +64,21 @@ class Answer:
 
 
 class Adapter(Protocol):
-    """Translates between arrays and the bodies of one kind of endpoint."""
+    """Translation between arrays and the bodies of one kind of endpoint."""
 
     @property
     def path(self) -> str:
-        """Where requests go if the address of the endpoint names no path."""
+        """The path of requests if the endpoint's address has none."""
 
     def encode(self, inputs: Arrays, sources: Sequence[str]) -> tuple[bytes, Mapping[str, str]]:
         """Return the body and the headers of a request."""
 
     def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Return what an answer holds; AnswerError if it cannot be read."""
+        """Decode a response; raise AnswerError if it is malformed."""
 
 
 class RawAdapter:
-    """Safetensors bodies, as `fleetx serve` takes and gives them."""
+    """Safetensors bodies, as in `fleetx serve`."""
 
     path = "/v1/predict"
 
@@ -87,7 +87,7 @@ class RawAdapter:
         return encode_raw(inputs), {"Content-Type": RAW, "Accept": RAW}
 
     def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Return what an answer holds."""
+        """Decode a response."""
         try:
             outputs = decode_raw(body)
         except RequestError as error:
@@ -96,9 +96,9 @@ class RawAdapter:
 
 
 class JsonAdapter:
-    """`{"inputs": {name: lists}}` there and `{"outputs": {name: lists}}` back.
+    """Requests `{"inputs": {name: lists}}` and responses `{"outputs": {name: lists}}`.
 
-    Outputs may also be called predictions, and be a single list if there is one output.
+    Outputs may also be named predictions, and be a single list if there is one output.
     """
 
     path = "/v1/predict"
@@ -109,7 +109,7 @@ class JsonAdapter:
         return body.encode(), {"Content-Type": JSON, "Accept": JSON}
 
     def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Return what an answer holds."""
+        """Decode a response."""
         answer = _json_object(body)
         outputs = answer.get("outputs", answer.get("predictions"))
         if isinstance(outputs, list):
@@ -128,7 +128,7 @@ class JsonAdapter:
 
 
 class KServeAdapter:
-    """Requests and answers of the open inference protocol, version 2, as JSON."""
+    """Requests and responses of the open inference protocol, version 2, as JSON."""
 
     path = "/v2/models/model/infer"
 
@@ -152,7 +152,7 @@ class KServeAdapter:
         return json.dumps({"inputs": tensors}).encode(), {"Content-Type": JSON, "Accept": JSON}
 
     def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Return what an answer holds."""
+        """Decode a response."""
         answer = _json_object(body)
         outputs = {}
         try:
@@ -169,7 +169,7 @@ class KServeAdapter:
 
 @dataclass(frozen=True)
 class OwnAdapter:
-    """Two functions that a user wrote."""
+    """An adapter of two functions written by the user."""
 
     source: str
     encoder: Callable[..., Any]
@@ -178,7 +178,7 @@ class OwnAdapter:
 
     @property
     def takes_sources(self) -> bool:
-        """Whether encode() wants the samples' files, too."""
+        """Whether encode() also takes the samples' files."""
         return len(inspect.signature(self.encoder).parameters) > 1
 
     def encode(self, inputs: Arrays, sources: Sequence[str]) -> tuple[bytes, Mapping[str, str]]:
@@ -192,7 +192,7 @@ class OwnAdapter:
         return body, dict(headers)
 
     def decode(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Return what an answer holds."""
+        """Decode a response."""
         try:
             outputs = self.decoder(body)
         except Exception as error:
@@ -240,7 +240,7 @@ def _from_file(path: Path) -> Any:
         raise ImportError(f"there is no file {str(path)!r}")
     spec = importlib.util.spec_from_file_location(f"fleetx_adapter_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

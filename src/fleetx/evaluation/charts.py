@@ -1,6 +1,6 @@
-"""Drawings for the page of an evaluation: SVG as text, without scripts or other files.
+"""Charts of the evaluation report: SVG text, without scripts or other files.
 
-Colours come from the page's style sheet, by class, so that a drawing follows a dark page too.
+Colours come from the page's style sheet, by class, so that charts also support dark mode.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MOST_BARS = 215
 
 
 def difference_histogram(statistics: OutputStatistics) -> str:
-    """Draw how many numbers differ by how much; both axes are logarithmic."""
+    """Return a histogram of the differences; both axes are logarithmic."""
     counts = statistics.histogram
     used = np.flatnonzero(counts[1:])
-    # Decades that hold something, and at least some room for the tolerance.
+    # Nonempty decades, and at least some room for the tolerance.
     low = min(int(used[0]) if len(used) else 12, 12)
     high = max(int(used[-1]) if len(used) else 16, 16)
     low -= low % 2
@@ -36,7 +36,7 @@ def difference_histogram(statistics: OutputStatistics) -> str:
         shapes.append(chart.bar(i, math.log10(count + 1), kind, tip))
     shapes.append(chart.label(0, "equal"))
     for i in range(low, high + 1):
-        # The first bars' room is taken by the word under "equal".
+        # The label "equal" takes the room below the first bars.
         if i % 4 == 0 and low + 2 <= i <= len(EDGES):
             exponent = round(math.log10(EDGES[i - 1]))
             shapes.append(chart.tick(i - low + 1, f"10<tspan dy='-4'>{exponent}</tspan>"))
@@ -44,7 +44,7 @@ def difference_histogram(statistics: OutputStatistics) -> str:
 
 
 def _bar_kind(edge: int, statistics: OutputStatistics) -> str:
-    """Say whether a bar lies inside the absolute tolerance; the relative one varies by sample."""
+    """Return whether a bar is inside the absolute tolerance; the relative one varies by sample."""
     if not statistics.differing:
         return "fine"
     upper = EDGES[edge] if edge < len(EDGES) else math.inf
@@ -58,7 +58,7 @@ def _range(i: int) -> str:
 
 
 def difference_by_place(statistics: OutputStatistics) -> str:
-    """Draw the largest difference at every place of the vector; empty if there is only one."""
+    """Return a chart of the largest difference per index of the vector; empty for a scalar."""
     largest = statistics.place_max
     if largest.size < 2:
         return ""
@@ -100,7 +100,7 @@ def _counts(chart: _Chart) -> list[tuple[float, str]]:
 
 
 class _Chart:
-    """Places bars of given heights between two axes."""
+    """Layout of bars of given heights between two axes."""
 
     def __init__(self, bars: int, top: float) -> None:
         self.top = top
@@ -122,11 +122,11 @@ class _Chart:
         return f'<rect class="{kind}" {at} {size}><title>{escape(tip)}</title></rect>'
 
     def tick(self, i: float, text: str) -> str:
-        """Write under the left edge of a bar."""
+        """Write below the left edge of a bar."""
         return f'<text x="{self.x(i):.1f}" y="{_HEIGHT - 30}" text-anchor="middle">{text}</text>'
 
     def label(self, i: float, text: str) -> str:
-        """Write under the middle of a bar."""
+        """Write below the middle of a bar."""
         return self.tick(i + 0.5, escape(text))
 
     def axes(self, marks: Sequence[tuple[float, str]], left: str, below: str) -> str:

@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             write_report(arguments.report, result)
             console.print(f"Report: {arguments.report}", markup=False, soft_wrap=True)
     except (EvaluationError, FormatError, OSError, ModuleNotFoundError) as error:
-        # Status 1 would say that the endpoint differs.
+        # Status 1 would mean that the endpoint differs.
         Console(stderr=True).print(f"fleetx: {error}", style="red", markup=False, soft_wrap=True)
         return 2
     return 0 if result.same else 1

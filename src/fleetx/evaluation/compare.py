@@ -1,11 +1,11 @@
 """Streaming statistics of the differences between two sets of vectors, output by output.
 
-`Comparison.add()` takes the next rows of both sides and keeps sums, largest values, a histogram and
-one line per place of a vector; memory depends on the size of a vector, never on their number.
+`Comparison.add()` takes the next rows of both sides and keeps sums, maxima, a histogram and one
+record per index of a vector; memory depends on the size of a vector, never on their number.
 
-A number differs when |actual - expected| > atol + rtol * s, where s is the largest |expected| of
-that sample's output: rounding errors of sums are as large as their largest terms allow, so a small
-number in a vector of large ones is not held to its own size. Integers have to be equal.
+A number differs if |actual - expected| > atol + rtol * s, where s is the largest |expected| of
+that sample's output: rounding errors of sums are proportional to their largest terms, so a small
+number in a vector of large ones is not compared by its own size. Integers have to be equal.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from fleetx.evaluation.errors import EvaluationError
 
 Arrays = dict[str, np.ndarray]
 
-# Half decades from 1e-12 to 1e4; below and above everything else.
+# Half decades from 1e-12 to 1e4, plus everything below and above.
 EDGES = np.power(10.0, np.arange(-24, 9) / 2.0)
 
-# Statistics per place of a vector are kept up to this size: three numbers each, 24 MB.
+# Statistics per index of a vector are kept up to this size: three numbers each, 24 MB.
 _MOST_PLACES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a number may be off: absolutely, and relative to its sample's largest number."""
+    """The maximum error of a number: absolute, and relative to its sample's largest number."""
 
     atol: float = 1e-5
     rtol: float = 1e-5
@@ -43,14 +43,14 @@ class Tolerance:
         return f"{self.atol:g} + {self.rtol:g}×largest" if self.rtol else f"{self.atol:g}"
 
 
-# What float16 and bfloat16 can tell apart is far coarser than the usual tolerance.
+# float16 and bfloat16 are far coarser than the usual tolerance.
 _HALF = Tolerance(1e-3, 1e-2)
 _EXACT = Tolerance(0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The tolerance of every output: by its name, or one for all, or what suits its type."""
+    """The tolerance of every output: by name, one for all, or by type."""
 
     by_name: Mapping[str, Tolerance] = field(default_factory=dict)
     others: Tolerance | None = None
@@ -67,13 +67,13 @@ class Tolerances:
 
 @dataclass(frozen=True)
 class Difference:
-    """One sample whose answer is not what it should be."""
+    """A sample whose result differs."""
 
     row: int
     sample: str
     output: str
     place: tuple[int, ...]
-    """Where in the sample's output the largest difference is."""
+    """The position of the largest difference in the sample's output."""
     expected: float
     actual: float
     count: int
@@ -81,7 +81,7 @@ class Difference:
 
     @property
     def size(self) -> float:
-        """The largest difference; infinite if one of both numbers is not finite."""
+        """The largest difference; infinite if one of the two numbers is not finite."""
         return _size(self.expected, self.actual)
 
 
@@ -91,7 +91,7 @@ def _size(expected: float, actual: float) -> float:
 
 
 class OutputStatistics:
-    """What is known of the differences in one output."""
+    """Statistics of the differences in one output."""
 
     def __init__(self, name: str, shape: tuple[int, ...], tolerance: Tolerance) -> None:
         self.name = name
@@ -127,12 +127,12 @@ class OutputStatistics:
 
     @property
     def cosine_mean(self) -> float:
-        """The mean over the samples of the cosine between both vectors."""
+        """The mean cosine between both vectors over the samples."""
         return self._cosine_sum / self.rows if self.rows else 1.0
 
     @property
     def has_top(self) -> bool:
-        """Whether a vector has a largest place that could be a class."""
+        """Whether a vector has an argmax that could be a class."""
         return len(self.shape) == 1 and self.size > 1
 
     def line(self) -> tuple[float, float, float]:
@@ -148,7 +148,7 @@ class OutputStatistics:
         return covariance / math.sqrt(var_x * var_y), slope, y - slope * x
 
     def add(self, expected: np.ndarray, actual: np.ndarray) -> np.ndarray:
-        """Take the next rows, flat and as float64; return which numbers differ."""
+        """Add the next rows, flat and as float64; return which numbers differ."""
         with np.errstate(invalid="ignore", over="ignore"):
             difference = actual - expected
         same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
@@ -183,7 +183,7 @@ class OutputStatistics:
     def _relative(self, size: np.ndarray, finite: np.ndarray, scale: np.ndarray) -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = size / scale
-        relative[np.isnan(relative)] = 0.0  # nothing is off by nothing
+        relative[np.isnan(relative)] = 0.0  # 0 / 0
         usable = finite & np.isfinite(relative)
         self._sum_relative += float(relative[usable].sum())
         self.max_relative = max(self.max_relative, float(relative.max(initial=0.0)))
@@ -193,7 +193,7 @@ class OutputStatistics:
         x, y = np.where(whole, expected, 0.0), np.where(whole, actual, 0.0)
         dot, xx, yy = (np.einsum("ij,ij->i", a, b) for a, b in ((x, y), (x, x), (y, y)))
         lengths = np.sqrt(xx * yy)
-        # Two vectors of zeros point the same way; a vector of zeros and another one do not.
+        # Two zero vectors have the same direction; a zero vector and another one do not.
         alone = np.where((xx == 0) & (yy == 0), 1.0, 0.0)
         cosine = np.divide(dot, lengths, out=alone, where=lengths > 0)
         cosine[~finite.all(axis=1)] = -1.0
@@ -205,7 +205,7 @@ class OutputStatistics:
 
 
 class Comparison:
-    """Compares rows as they come; see the module's text for what counts as a difference."""
+    """Incremental comparison of rows; see the module's docstring for the rule."""
 
     def __init__(self, tolerances: Tolerances, *, show: int = 10) -> None:
         self.tolerances = tolerances
@@ -213,7 +213,7 @@ class Comparison:
         self.first: list[Difference] = []
         """The first samples that differ, at most `show` of each output."""
         self.problems: list[str] = []
-        """What is wrong with the form of the answers, a sentence each."""
+        """Problems with the form of the responses, one sentence each."""
         self.rows = self.differing_rows = 0
         self._show = show
 
@@ -223,7 +223,7 @@ class Comparison:
         return not self.differing_rows and not self.problems
 
     def add(self, ids: Sequence[str], expected: Arrays, actual: Arrays) -> np.ndarray:
-        """Take the next rows; return for each whether it differs."""
+        """Add the next rows; return which of them differ."""
         differing = np.zeros(len(ids), bool)
         for name, array in paired(expected, actual, self._note).items():
             differing |= self._output(name, ids, expected[name], array)
@@ -297,9 +297,10 @@ def _largest_place(expected: np.ndarray, actual: np.ndarray) -> int:
 
 
 def paired(expected: Arrays, actual: Arrays, note: Callable[[str], None]) -> Arrays:
-    """Return the answers that can be compared, by the names of `expected`; `note` the others.
+    """Return the comparable results by the names of `expected`; call `note` for the others.
 
-    Servers name outputs as they like: where no name is known and there are as many, order decides.
+    Servers choose names of outputs freely: if no name is known but the number matches, outputs are
+    paired in order.
     """
     if len(expected) == len(actual) and not set(expected) & set(actual):
         actual = dict(zip(expected, actual.values(), strict=True))

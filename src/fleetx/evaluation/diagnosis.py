@@ -1,8 +1,8 @@
-"""Says what a difference looks like: a shifted output, swapped channels, an old model, ...
+"""Diagnosis of a difference: a shifted output, swapped channels, an old model, ...
 
-What the endpoint says of itself counts first, then what its answers show, then what other inputs to
-the model here would give. An explanation is named only if it reproduces the answers; if none does,
-the words say that it is a guess, or that the cause is unknown.
+The endpoint's own statements come first, then the patterns in its results, then the results of the
+local model on modified inputs. An explanation is given only if it reproduces the results; otherwise
+the text says that it is a guess, or that the cause is unknown.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ from fleetx.evaluation.probe import Arrays, Finding, Probe
 VERSION = "another model version"
 UNKNOWN = "unknown"
 
-# So many samples rule most candidates out.
+# This many samples rule out most candidates.
 _SCREEN = 4
-# What takes so much of the difference away is worth naming, as a guess.
+# An explanation of this share of the difference is worth mentioning, as a guess.
 _MUCH = 0.8
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a difference looks like, and what was looked at to say so."""
+    """The diagnosis of a difference, and the facts it is based on."""
 
     kind: str
     sentence: str
     notes: list[str] = field(default_factory=list)
-    """More that was found out, a sentence each."""
+    """Further findings, one sentence each."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What is known about who answered."""
+    """The identity of the model that responded."""
 
     checksum: str
-    """The checksum of the model here."""
+    """The checksum of the local model."""
     answered: Mapping[str, int]
-    """The samples answered under each checksum that the endpoint named."""
+    """The number of samples per checksum reported by the endpoint."""
     versions: tuple[str, ...] = ()
-    """The versions that the endpoint named."""
+    """The versions reported by the endpoint."""
     previous: Mapping[str, Callable[[Arrays], Arrays]] = field(default_factory=dict)
-    """Other saved models that it might be, by their paths."""
+    """Other saved models that the endpoint might serve, by path."""
 
     @property
     def others(self) -> list[str]:
-        """The checksums in answers that are not that of the model here."""
+        """The reported checksums that differ from that of the local model."""
         return [each for each in self.answered if each != self.checksum]
 
 
 def diagnose(
     comparison: Comparison, probe: Probe | None, identity: Identity, *, seconds: float = 60.0
 ) -> Diagnosis | None:
-    """Return what the differences look like; None if there are none."""
+    """Return a diagnosis of the differences; None if there are none."""
     if comparison.same:
         return None
     if comparison.problems or probe is None:
@@ -98,7 +98,7 @@ def _search(
 def _explained(
     comparison: Comparison, probe: Probe, in_time: Callable[[], bool]
 ) -> tuple[Finding | None, Finding | None]:
-    """Return what reproduces the answers; else what comes near."""
+    """Return the finding that reproduces the results, or else the one that comes closest."""
     found, near = None, None
     for fault in OUTPUT_FAULTS:
         found = found or fault(probe, comparison)
@@ -154,7 +154,7 @@ def _other_checksum(identity: Identity) -> Finding:
 
 
 def _inputs(probe: Probe, in_time: Callable[[], bool]) -> tuple[Finding | None, Finding | None]:
-    """Return the change of the inputs that explains the answers; else the one that comes near."""
+    """Return the input change that explains the results, or else the one that comes closest."""
     few = probe.first(_SCREEN)
     best = few.before
     nearest: Candidate | None = None
@@ -178,7 +178,7 @@ def _inputs(probe: Probe, in_time: Callable[[], bool]) -> tuple[Finding | None, 
 
 
 def _prepared(probe: Probe) -> Iterator[Candidate]:
-    """Give the other ways to prepare the samples as candidates."""
+    """Yield other ways to prepare the samples as candidates."""
     for words, inputs in probe.variants():
 
         def choose(wanted: Arrays, inputs: Arrays = inputs) -> Arrays:
@@ -190,7 +190,7 @@ def _prepared(probe: Probe) -> Iterator[Candidate]:
 
 
 def _nearest(candidate: Candidate | None, gone: float) -> Finding | None:
-    """Return a candidate that explains much and not all, as another decoder of pictures would."""
+    """Return a candidate that explains much but not all, such as another image decoder."""
     if candidate is None or gone < _MUCH:
         return None
     return Finding(
@@ -209,7 +209,7 @@ def _because(candidate: Candidate) -> Finding:
 
 
 def _guess(comparison: Comparison, identity: Identity) -> Finding:
-    """Words for what nothing explains."""
+    """Return a finding for differences that nothing explains."""
     worst = min(comparison.outputs.values(), key=lambda each: each.cosine_mean)
     correlation, _, _ = worst.line()
     everywhere = comparison.differing_rows > 0.9 * comparison.rows

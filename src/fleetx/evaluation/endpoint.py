@@ -1,8 +1,8 @@
-"""A live HTTP endpoint: sends samples, gets vectors, over connections that stay open.
+"""A live HTTP endpoint: sends samples and receives vectors over persistent connections.
 
-Every thread has a connection of its own. A request has a time limit for all of it; lost connections
-and the statuses that mean "later" are tried again a limited number of times, anything else ends in
-one sentence that names the address and the samples.
+Every thread has its own connection. A request has a total time limit; lost connections and the
+statuses that mean "later" are retried a limited number of times, anything else raises an error
+that names the address and the samples.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from fleetx.evaluation.errors import EndpointError, EvaluationError
 
 Arrays = dict[str, np.ndarray]
 
-# Too many requests, and what gateways say while a server restarts.
+# Too many requests, and the statuses of gateways while a server restarts.
 _LATER = (429, 502, 503, 504)
 _LONGEST_PAUSE = 10.0
 
 
 @dataclass(frozen=True)
 class EndpointSettings:
-    """Where an endpoint is and how it is spoken to."""
+    """The address of an endpoint and the settings of its requests."""
 
     url: str
     adapter: str = "raw"
     timeout: float = 30.0
-    """Seconds for one request, from connecting to the last byte."""
+    """The time limit of a request in seconds, from connecting to the last byte."""
     retries: int = 3
     request_rows: int = 64
-    """The most samples in one request."""
+    """The maximum number of samples per request."""
     connections: int = 2
-    """Requests under way at a time, in each process."""
+    """The number of concurrent requests in each process."""
     headers: Mapping[str, str] = field(default_factory=dict)
     largest_answer: int = 1 << 30
 
@@ -47,12 +47,12 @@ class EndpointSettings:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise EvaluationError(
-                f"--against {self.url!r} is no address; give one such as http://host:8000."
+                f"--against {self.url!r} is not an address; give one such as http://host:8000."
             )
 
 
 class _Retry(Exception):
-    """The request may be sent again; `after` is what the endpoint asked for."""
+    """The signal that a request may be retried; `after` is the endpoint's Retry-After."""
 
     def __init__(self, problem: str, after: float | None = None) -> None:
         super().__init__(problem)
@@ -60,7 +60,7 @@ class _Retry(Exception):
 
 
 class Endpoint:
-    """Answers of a live endpoint; use as a context manager."""
+    """A client of a live endpoint; use it as a context manager."""
 
     def __init__(self, settings: EndpointSettings) -> None:
         self.settings = settings
@@ -85,7 +85,7 @@ class Endpoint:
     def submit(
         self, inputs: Arrays, ids: Sequence[str], sources: Sequence[str] | None = None
     ) -> list[Future[Answer]]:
-        """Send these samples; return one future answer per request, in the samples' order.
+        """Send these samples; return one future response per request, in the order of samples.
 
         `sources` are their files, for adapters that send those; their ids if None.
         """
@@ -102,7 +102,7 @@ class Endpoint:
         ]
 
     def predict(self, inputs: Arrays, ids: Sequence[str]) -> list[Answer]:
-        """Send these samples and wait; return one answer per request, in the samples' order."""
+        """Send these samples and wait; return one response per request, in the order of samples."""
         return collected(self.submit(inputs, ids))
 
     def _ask(self, inputs: Arrays, ids: Sequence[str], sources: Sequence[str]) -> Answer:
@@ -130,7 +130,7 @@ class Endpoint:
     def _send(
         self, body: bytes, headers: Mapping[str, str], which: str
     ) -> tuple[bytes, dict[str, str]]:
-        """Send one request; return the body and the headers (lower case) of the answer."""
+        """Send one request; return the body and the headers (lower case) of the response."""
         deadline = time.monotonic() + self.settings.timeout
         try:
             response, answer = self._exchange(body, headers, deadline)
@@ -160,7 +160,7 @@ class Endpoint:
             connection.request("POST", self._target, body, dict(headers))
             response = connection.getresponse()
         except (ConnectionError, http.client.BadStatusLine):
-            # The endpoint may have closed an idle connection just before the request came.
+            # The endpoint may have closed an idle connection just before the request arrived.
             if fresh:
                 raise
             self._forget()
@@ -212,7 +212,7 @@ class Endpoint:
 
 
 def collected(futures: Sequence[Future[Answer]]) -> list[Answer]:
-    """Wait for the answers; if one fails, requests that were not yet sent never are."""
+    """Wait for the responses; if one fails, cancel requests that were not yet sent."""
     try:
         return [future.result() for future in futures]
     finally:
@@ -224,4 +224,4 @@ def _seconds(text: str | None) -> float | None:
     try:
         return None if text is None else max(0.0, float(text))
     except ValueError:
-        return None  # a date: the usual pause will do
+        return None  # a date: use the default pause

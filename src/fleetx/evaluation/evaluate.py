@@ -1,6 +1,6 @@
-"""One evaluation from beginning to end: samples, vectors, the endpoint, comparison, diagnosis.
+"""The whole evaluation: samples, vectors, the endpoint, comparison, diagnosis.
 
-blocks = compute_blocks(...)         # the model here and the endpoint, in parallel
+blocks = compute_blocks(...)         # the local model and the endpoint, in parallel
 for block in blocks:
     file.add(block)                  # --out
     comparison.add(block)            # --against
@@ -31,14 +31,14 @@ from fleetx.serving.model import ServedModel, load_model
 
 Arrays = dict[str, np.ndarray]
 
-# Samples kept to find the cause of a difference, and the most bytes of their inputs.
+# Samples kept for the diagnosis, and the maximum size of their inputs in bytes.
 _PROBE_ROWS = 64
 _PROBE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be evaluated, and how."""
+    """The settings of an evaluation."""
 
     model: Path
     samples: Samples
@@ -49,12 +49,12 @@ class Request:
     batch: int = 64
     show: int = 10
     previous: Sequence[Path] = ()
-    """Other saved models that the endpoint might have."""
+    """Other saved models that the endpoint might serve."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What an evaluation found."""
+    """The result of an evaluation."""
 
     model: str
     version: str
@@ -63,19 +63,19 @@ class Result:
     seconds: float
     url: str | None = None
     versions: tuple[str, ...] = ()
-    """The versions that the endpoint named."""
+    """The versions reported by the endpoint."""
     checksums: tuple[str, ...] = ()
     comparison: Comparison | None = None
     diagnosis: Diagnosis | None = None
 
     @property
     def same(self) -> bool:
-        """Whether the endpoint answered as the model here does."""
+        """Whether the endpoint agrees with the local model."""
         return self.comparison is None or self.comparison.same
 
     @property
     def notes(self) -> list[str]:
-        """What is worth knowing although the answers agree, a sentence each."""
+        """Notes that are relevant even if the results agree, one sentence each."""
         others = [each for each in self.checksums if each != self.checksum]
         if not (self.same and others):
             return []
@@ -91,12 +91,12 @@ def evaluate(
     model: ServedModel | None = None,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> Result:
-    """Compute the vectors, write them and compare them as far as `request` asks for it.
+    """Compute, write and compare the vectors, as far as requested.
 
     Args:
-        request: what to do.
-        model: the model of the request, if it is loaded already.
-        progress: called with the number of samples of each batch that is done.
+        request: the settings.
+        model: the model of the request, if it is already loaded.
+        progress: called with the number of samples of each completed batch.
     """
     begin = time.monotonic()
     model = model or load_model(request.model)
@@ -134,14 +134,14 @@ def evaluate(
 
 
 def fixed_rows(model: ServedModel) -> int:
-    """Return how many samples a model takes at a time; not more than 0 if it takes any number."""
+    """Return the fixed batch size of a model; 0 or less if it accepts any number of samples."""
     return max(
         (spec.shape[0] for spec in model.inputs if spec.shape and spec.shape[0] > 0), default=0
     )
 
 
 def _in_steps_of(size: int, request: Request) -> Request:
-    """Return the request with batches, and requests to the endpoint, of so many samples."""
+    """Return the request with batches, and requests to the endpoint, of this size."""
     if len(request.samples) % size:
         raise EvaluationError(
             f"the model takes {size} samples at a time, and {len(request.samples)} are no multiple "
@@ -154,7 +154,7 @@ def _in_steps_of(size: int, request: Request) -> Request:
 
 
 def run_any(model: ServedModel, inputs: Arrays) -> Arrays:
-    """Run a model on any number of samples, filled up to what it takes at a time."""
+    """Run a model on any number of samples, padded to its batch size."""
     size = fixed_rows(model)
     if size <= 0:
         return model.run(inputs)
@@ -183,7 +183,7 @@ def _writer(
 
 
 class _Answers:
-    """Collects what the endpoint said."""
+    """Collector of the endpoint's responses."""
 
     def __init__(self, request: Request) -> None:
         assert request.endpoint is not None
@@ -211,7 +211,7 @@ class _Answers:
                 self._kept = (block.start + at, ids, expected, actual, differing)
 
     def identity(self, model: ServedModel, previous: Sequence[Path]) -> Identity:
-        """Return who answered."""
+        """Return the identity of the model that responded."""
         known: Mapping[str, Callable[[Arrays], Arrays]] = {
             str(path): partial(run_any, load_model(path))
             for path in previous

@@ -1,7 +1,7 @@
-"""The page about an evaluation: one HTML file that needs nothing else, neither scripts nor network.
+"""The evaluation report: one self-contained HTML file, without scripts or network access.
 
-Verdict and diagnosis come first, then the figures of every output, how the differences are
-distributed, and the first samples that differ.
+Verdict and diagnosis come first, then the figures of every output, the distribution of the
+differences, and the first samples that differ.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ footer { margin-top: 28px; font-size: 13px; }
 
 
 def write_report(path: str | os.PathLike[str], result: Result) -> None:
-    """Write the page of a comparison."""
+    """Write the report of a comparison."""
     write_bytes(path, report(result).encode())
 
 
 def report(result: Result) -> str:
-    """Return the page of a comparison as text."""
+    """Return the report of a comparison as HTML."""
     comparison = result.comparison
     if comparison is None:
         raise ValueError("there is nothing to report: no endpoint was compared.")

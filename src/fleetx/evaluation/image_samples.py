@@ -1,8 +1,8 @@
 """Samples that are photographs of an ImageNet list, prepared as for validation.
 
-The short side is resized, the middle cut out, mean and deviation are applied (fleetx.data). The
-other ways of getting a square out of a photograph are there to recognise an endpoint that takes
-one of them.
+The short side is resized, the centre cropped, and mean and standard deviation are applied
+(fleetx.data). Other ways of cropping a square from a photograph serve to recognise an endpoint that
+uses one of them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from fleetx.serving.tensor_spec import TensorSpec
 
 _LIST = "val.txt"
 _SWAP = "swap the channels (BGR for RGB) before mean and deviation are applied"
-# Labels are not used, so any that fits will do.
+# Labels are not used, so any valid one will do.
 _ANY_LABEL = 1 << 62
 
 
-# Writes the picture of a photograph, normalised.
+# Writes the normalised picture of a photograph.
 _Way = Callable[[bytes, Augment, np.ndarray], None]
 
 
 @dataclass(frozen=True)
 class ImageSamples(Samples):
-    """The photographs of a list; their ids are the paths in it."""
+    """The photographs of a list; their ids are its paths."""
 
     images: ImageList
     name: str
@@ -65,7 +65,7 @@ class ImageSamples(Samples):
         return [self.images.path(i) for i in range(start, stop)]
 
     def variants(self, start: int, stop: int) -> Iterator[tuple[str, Arrays]]:
-        """Give the pictures made in other usual ways, each also with swapped channels."""
+        """Yield the pictures prepared in other common ways, each also with swapped channels."""
         size, short = self.augment.crop_size, self.augment.resize_short_size
         ways: dict[str, _Way] = {
             f"resize the short side to {size} instead of {short}": partial(_cut, short=size),
@@ -89,7 +89,7 @@ class ImageSamples(Samples):
     def _pictures(self, start: int, stop: int, way: _Way, *, swap: bool = False) -> Arrays:
         size, augment = self.augment.crop_size, self.augment
         if swap:
-            # What blue gets is what red should get, and the other way round.
+            # Blue gets the values of red, and vice versa.
             augment = replace(augment, mean=augment.mean[::-1], std=augment.std[::-1])
         values = np.empty((stop - start, 3, size, size), np.float32)
         for i in range(start, stop):
@@ -108,7 +108,7 @@ class ImageSamples(Samples):
 
 
 def _cut(data: bytes, augment: Augment, out: np.ndarray, *, short: int | None = None) -> None:
-    """Prepare a photograph as for validation, perhaps with another short side."""
+    """Prepare a photograph as for validation, optionally with another short side."""
     if short is not None:
         augment = replace(augment, resize_short_size=short)
     Pictures(augment).validation(data, out)
@@ -117,7 +117,7 @@ def _cut(data: bytes, augment: Augment, out: np.ndarray, *, short: int | None = 
 def _by_pillow(
     data: bytes, augment: Augment, out: np.ndarray, *, short: int | None, filter: str
 ) -> None:
-    """Write the middle after resizing the short side (0: as it is; None: both sides alike)."""
+    """Write the centre after resizing the short side (0: unchanged; None: both sides)."""
     size = augment.crop_size
     image = Image.open(io.BytesIO(data)).convert("RGB")
     if short is None:
@@ -132,7 +132,7 @@ def _by_pillow(
 
 
 def _unsmoothed(data: bytes, augment: Augment, out: np.ndarray, *, short: int) -> None:
-    """Write the middle after resizing as OpenCV does it: from the nearest four pixels only."""
+    """Write the centre after resizing as in OpenCV: from the nearest four pixels only."""
     pixels = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     height, width = (round(side * short / min(pixels.shape[:2])) for side in pixels.shape[:2])
     values = torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)[None]
@@ -158,7 +158,7 @@ def image_samples(
     mean: tuple[float, float, float] | None = None,
     std: tuple[float, float, float] | None = None,
 ) -> ImageSamples:
-    """Return the samples of a list, or of the folder that holds `val.txt`."""
+    """Return the samples of a list, or of a folder with `val.txt`."""
     file = path / _LIST if path.is_dir() else path
     images = read_list(file, num_classes=_ANY_LABEL)
     spec = specs[0]
@@ -186,7 +186,7 @@ def image_samples(
         )
     size = 224 if place[0] < 0 else place[0]
     usual = Augment()
-    # As wide a margin as 256 has around 224.
+    # The same margin as 256 has around 224.
     short = resize_short_size or round(size * usual.resize_short_size / usual.crop_size)
     try:
         augment = Augment(

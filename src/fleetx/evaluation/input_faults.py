@@ -1,9 +1,9 @@
-"""What the model here answers if its inputs are prepared differently: swapped channels, another
+"""Results of the local model on inputs that are prepared differently: swapped channels, another
 normalisation, another layout.
 
-`input_changes()` gives candidates, likely ones first; the first whose vectors agree with the
-answers of the endpoint explains the difference. What no candidate explains may be a scale and an
-offset of any size: `fitted_scale()` looks for them with damped least squares.
+`input_changes()` yields candidates, likely ones first; the first whose vectors agree with the
+endpoint's results explains the difference. A difference without such a candidate may be an
+arbitrary scale and offset: `fitted_scale()` looks for them with damped least squares.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHANNELS = "channel order"
 PREPROCESSING = "preprocessing"
 LAYOUT = "layout of the input"
 
-# Red, green and blue of the pictures of ImageNet, of 1.
+# Mean of red, green and blue of ImageNet's images, relative to 1.
 _MEAN = np.array([0.485, 0.456, 0.406])
 _STD = np.array([0.229, 0.224, 0.225])
 
@@ -31,31 +31,31 @@ Change = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way in which the endpoint may prepare its inputs."""
+    """A way in which the endpoint may prepare its inputs."""
 
     kind: str
     words: str
-    """Completes the sentence "the endpoint seems to ..."."""
+    """The completion of "the endpoint seems to ..."."""
     apply: Callable[[Arrays], Arrays]
-    """Makes the inputs that the endpoint's model would get from those of the model here."""
+    """The function from the local model's inputs to those of the endpoint's model."""
 
 
 def input_changes(inputs: Arrays) -> Iterator[Candidate]:
-    """Give the candidates for such inputs: one change each, then swapped channels and a change."""
+    """Yield the candidates for such inputs: single changes, then swapped channels and a change."""
     changes = list(_changes(inputs))
     for kind, words, change in changes:
         yield Candidate(kind, words, _applied(change))
     yield from _swapped_inputs(inputs)
     if any(kind == CHANNELS for kind, _, _ in changes):
         for _, words, change in (each for each in changes if each[0] == PREPROCESSING):
-            # A change of the pixels and then a swap, or pixels that were swapped to begin with.
+            # A change of the pixels and then a swap, or pixels that were swapped before.
             yield Candidate(PREPROCESSING, f"{_SWAP}, and to {words}", _applied(change, _swap))
             first = _applied(_swapped_pixels, change)
             yield Candidate(PREPROCESSING, f"{_SWAP} first, and to {words}", first)
 
 
 def channel_axis(array: np.ndarray) -> int | None:
-    """Return which dimension holds red, green and blue, if it is a batch of pictures."""
+    """Return the dimension of red, green and blue, if the array is a batch of pictures."""
     if array.ndim != 4 or array.dtype.kind not in "fu":
         return None
     return next((axis for axis in (1, 3) if array.shape[axis] == 3), None)
@@ -152,7 +152,7 @@ def _ids(step: int) -> Change:
 
 
 def _pictures(change: Change) -> Change:
-    """Apply a change to height and width, wherever the channels are."""
+    """Apply a change to height and width, in any channel layout."""
 
     def changed(x: np.ndarray) -> np.ndarray:
         if x.ndim != 4:
@@ -190,7 +190,7 @@ _normalised = _per_channel(1 / _STD, -_MEAN / _STD)
 
 
 def _swapped_pixels(x: np.ndarray) -> np.ndarray:
-    """Swap the channels of pixels from which ImageNet's mean is subtracted afterwards."""
+    """Swap the channels of pixels before ImageNet's mean is subtracted."""
     return _normalised(_swap(_denormalised(x)))
 
 
@@ -210,7 +210,7 @@ def _exchanged(inputs: Arrays, a: str, b: str) -> Arrays:
 
 
 def fitted_scale(probe: Probe, in_time: Callable[[], bool]) -> Finding | None:
-    """Look for a scale and an offset of the inputs, then for one of each channel."""
+    """Look for a scale and an offset of the inputs, first common, then per channel."""
     floats = [name for name, array in probe.inputs.items() if array.dtype.kind == "f"]
     if len(floats) != 1 or not in_time():
         return None
@@ -250,7 +250,7 @@ def _least_squares(
     theta: np.ndarray,
     in_time: Callable[[], bool],
 ) -> np.ndarray | None:
-    """Return the parameters whose change explains the answers, by damped Gauss-Newton steps."""
+    """Return the parameters that explain the results, by damped Gauss-Newton steps."""
 
     def off(theta: np.ndarray) -> np.ndarray:
         found = probe.run(change(theta))
@@ -265,7 +265,7 @@ def _least_squares(
             return theta
         if not in_time():
             return None
-        # Steps that float32 inputs still show, large enough to rise above rounding.
+        # Steps that are representable in float32, and large enough to exceed rounding errors.
         steps = 1e-3 * np.maximum(np.abs(theta), 1e-2)
         slopes = [
             (off(theta + step * unit) - now) / step

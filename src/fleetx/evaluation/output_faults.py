@@ -1,6 +1,6 @@
-"""What the answers themselves tell: values changed, moved or rounded after the model has run.
+"""Faults visible in the results themselves: values changed, moved or rounded after the model.
 
-Every function looks for one fault and returns a finding, or None.
+Every function checks for one fault and returns a finding, or None.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_PERMUTED = 4096
 
 
 def batch_order(probe: Probe, comparison: Comparison) -> Finding | None:
-    """Answers that belong to other samples of the same request."""
+    """Check whether results belong to other samples of the same request."""
     owners = {}
     for row in probe.rows.tolist():
         owner = _owner(probe, row)
@@ -35,7 +35,7 @@ def batch_order(probe: Probe, comparison: Comparison) -> Finding | None:
 
 
 def _owner(probe: Probe, row: int) -> int | None:
-    """Return the sample whose vectors are the answer to `row`."""
+    """Return the sample whose vectors are the result of `row`."""
     fits = np.ones(len(probe.ids), bool)
     for name, expected in probe.expected.items():
         tolerance = probe.tolerances.of(name, expected.dtype)
@@ -48,7 +48,7 @@ def _owner(probe: Probe, row: int) -> int | None:
 
 
 def constant_answers(probe: Probe, comparison: Comparison) -> Finding | None:
-    """The same answer to every sample."""
+    """Check whether every sample has the same result."""
     if len(probe.rows) < 3:
         return None
     for name in probe.expected:
@@ -63,7 +63,7 @@ def constant_answers(probe: Probe, comparison: Comparison) -> Finding | None:
 
 
 def permuted_outputs(probe: Probe, comparison: Comparison) -> Finding | None:
-    """The right numbers at other places of the vector."""
+    """Check whether the correct numbers are at other indices of the vector."""
     for name, statistics in comparison.outputs.items():
         if not statistics.differing or not 2 <= statistics.size <= _MOST_PERMUTED:
             continue
@@ -78,7 +78,7 @@ def permuted_outputs(probe: Probe, comparison: Comparison) -> Finding | None:
 
 
 def _moves(x: np.ndarray, y: np.ndarray, limit: np.ndarray) -> dict[int, int]:
-    """Return where the numbers at changed places come from; empty if that is not clear."""
+    """Return the origin of the numbers at changed indices; empty if it is ambiguous."""
     moves = {}
     for place in np.flatnonzero(np.any(np.abs(x - y) > limit, axis=0)).tolist():
         sources = np.flatnonzero(np.all(np.abs(x - y[:, place : place + 1]) <= limit, axis=0))
@@ -105,13 +105,13 @@ def _permutation(name: str, statistics: OutputStatistics, moved: dict[int, int])
 
 
 def few_places(probe: Probe, comparison: Comparison) -> Finding | None:
-    """A few places of the vector that are off while all others agree."""
+    """Check whether only a few indices of the vector differ."""
     parts = []
     for name, statistics in comparison.outputs.items():
         places = np.flatnonzero(statistics.place_differing)
         if not len(places):
             if statistics.differing:
-                return None  # too large to know the places
+                return None  # too large for statistics per index
             continue
         if len(places) > min(_FEW, max(1, statistics.size // 10)):
             return None
@@ -130,7 +130,7 @@ def _place(name: str, statistics: OutputStatistics, place: int) -> str:
     largest = float(statistics.place_max[place])
     if not np.isfinite(largest):
         return f"{where} is not finite on one side in {rows} of {statistics.rows} samples"
-    # A constant shift of all samples that differ: the sum over them is rows times the largest.
+    # A constant shift of all samples that differ: the sum over them is rows times the maximum.
     mean = float(statistics.place_sum[place]) / rows
     if abs(largest - abs(mean)) <= 0.05 * largest:
         return f"{where} is shifted by {mean:+.4g} in {rows} of {statistics.rows} samples"
@@ -160,7 +160,7 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def activation(probe: Probe, comparison: Comparison) -> Finding | None:
-    """A last function that the endpoint adds or leaves out."""
+    """Check whether the endpoint adds or omits a final activation."""
     for words, function in _ACTIVATIONS.items():
         with np.errstate(all="ignore"):
             added = _mapped(probe.expected, function)
@@ -201,7 +201,7 @@ def _swapped(probe: Probe) -> Probe:
 
 
 def scaled_outputs(probe: Probe, comparison: Comparison) -> Finding | None:
-    """All numbers of an output multiplied or shifted alike."""
+    """Check whether all numbers of an output are scaled or shifted."""
     found, parts = {}, []
     for name in probe.expected:
         x, y = probe.flat(probe.expected, name), probe.flat(probe.actual, name)
@@ -222,7 +222,7 @@ def scaled_outputs(probe: Probe, comparison: Comparison) -> Finding | None:
 
 
 def rounded_outputs(probe: Probe, comparison: Comparison) -> Finding | None:
-    """Answers with fewer digits than the model's type has."""
+    """Check whether results have a lower precision than the model's type."""
     statistics = comparison.outputs.values()
     if any(each.cosine_min < 0.99 or each.not_finite for each in statistics):
         return None
@@ -253,7 +253,7 @@ def as_float16(x: np.ndarray) -> np.ndarray:
 
 def _decimals(count: int) -> Callable[[np.ndarray], np.ndarray]:
     def rounded(x: np.ndarray) -> np.ndarray:
-        # An answer may have gone through float32, which does not hold the decimals exactly.
+        # A result may have passed through float32, which does not represent the decimals exactly.
         exact = np.round(x, count)
         return np.where(np.abs(exact - x) <= 1e-7 * np.abs(x), x, exact)
 
@@ -276,4 +276,4 @@ OUTPUT_FAULTS: tuple[Callable[[Probe, Comparison], Finding | None], ...] = (
     activation,
     scaled_outputs,
 )
-"""In this order: what comes first would often look like something later, too."""
+"""The order matters: an earlier fault often looks like a later one, too."""

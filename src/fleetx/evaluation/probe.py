@@ -1,7 +1,7 @@
-"""Some samples whose answers differ, kept to find out why: `Probe`.
+"""Samples whose results differ, kept for the diagnosis: `Probe`.
 
-An explanation is tried by computing what the endpoint would have answered if it were true; it holds
-if that agrees with the real answers in every sample that differs, far better than the vectors do.
+An explanation is tested by computing what the endpoint would return if it were true; it holds if
+that agrees with the actual results in every differing sample, far better than the vectors do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetx.evaluation.compare import Tolerances, paired
 
 Arrays = dict[str, np.ndarray]
 
-# A true explanation may have rounding errors of its own, for example of another batch size.
+# A true explanation may have rounding errors, for example from another batch size.
 _SLACK = 10.0
 # ... but it explains most of the difference.
 _REST = 0.1
@@ -24,17 +24,17 @@ _REST = 0.1
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a difference looks like."""
+    """A possible explanation of a difference."""
 
     kind: str
-    """A few words, the same for all findings of this sort."""
+    """A short name, the same for all findings of this kind."""
     sentence: str
-    """What it looks like, and why."""
+    """The explanation, with its reason."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Consecutive samples, some of which differ, with everything known about them."""
+    """Consecutive samples, some of which differ, with all related data."""
 
     ids: list[str]
     inputs: Arrays
@@ -44,12 +44,12 @@ class Probe:
     """Which samples differ."""
     tolerances: Tolerances
     run: Callable[[Arrays], Arrays]
-    """The model here."""
+    """The local model."""
     variants: Callable[[], Iterator[tuple[str, Arrays]]]
-    """The same samples prepared in other ways, with words for each."""
+    """The same samples prepared in other ways, each with a description."""
 
     def first(self, count: int) -> Probe:
-        """Return a probe of the first samples that differ: enough to rule most things out."""
+        """Return a probe of the first differing samples: enough to rule out most explanations."""
         rows = np.flatnonzero(self.differing)[:count]
         return Probe(
             ids=[self.ids[row] for row in rows],
@@ -64,12 +64,12 @@ class Probe:
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """The numbers of the samples that differ."""
+        """The indices of the samples that differ."""
         return np.flatnonzero(self.differing)
 
     @cached_property
     def before(self) -> float:
-        """How far the answers are from the vectors, as `distance` measures it."""
+        """The distance between results and vectors, as measured by `distance`."""
         return self.distance(self.expected)
 
     def flat(self, arrays: Arrays, name: str) -> np.ndarray:
@@ -78,14 +78,14 @@ class Probe:
         return array.reshape(len(array), -1).astype(np.float64)
 
     def limits(self, name: str) -> np.ndarray:
-        """Return how far each sample's numbers may be off, as a column."""
+        """Return the maximum error of each sample's numbers, as a column."""
         tolerance = self.tolerances.of(name, self.expected[name].dtype)
         x = np.abs(self.flat(self.expected, name))
         scale = np.max(x, axis=1, initial=0.0, where=np.isfinite(x))
         return (tolerance.atol + tolerance.rtol * scale)[:, None]
 
     def distance(self, found: Arrays) -> float:
-        """Return the mean difference between the answers and `found`, in units of the limits."""
+        """Return the mean difference between the results and `found`, in units of the limits."""
         parts = []
         for name in self.expected:
             with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -95,7 +95,7 @@ class Probe:
         return float(np.mean(parts))
 
     def explained_by(self, found: Arrays) -> bool:
-        """Tell whether the endpoint would have answered `found`."""
+        """Return whether `found` explains the endpoint's results."""
         if paired(self.expected, found, lambda _: None).keys() != self.expected.keys():
             return False
         for name in self.expected:

@@ -1,7 +1,7 @@
-"""Where the samples of an evaluation come from: `open_samples()`.
+"""The samples of an evaluation: `open_samples()`.
 
-Samples are numbered, have an id each, and are read by range, in any order and from any process; so
-memory holds a few batches, however many samples there are.
+Samples are numbered, have an id each, and are read by range, in any order and by any process; so
+memory contains only a few batches, regardless of the number of samples.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fleetx.serving.tensor_spec import TensorSpec
 Arrays = dict[str, np.ndarray]
 
 IDS = "sample_ids"
-"""The array of a file of samples or vectors that holds the ids."""
+"""The name of the ids' array in a file of samples or vectors."""
 
 
 def ids_of(rows: np.ndarray) -> list[str]:
     """Return ids that were stored as numbers, as text, or as rows of UTF-8 bytes."""
-    if rows.ndim == 2:  # filled up with zeros
+    if rows.ndim == 2:  # padded with zeros
         return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in rows]
     return [str(value) for value in rows.tolist()]
 
@@ -38,7 +38,7 @@ class Samples(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of samples."""
 
     @abstractmethod
     def ids(self, start: int, stop: int) -> list[str]:
@@ -49,7 +49,7 @@ class Samples(ABC):
         """Return the inputs of a range, one row per sample."""
 
     def sources(self, start: int, stop: int) -> list[str]:
-        """Return what an adapter may send instead of inputs: the samples' files, else their ids."""
+        """Return what an adapter may send instead of inputs: the samples' files, or their ids."""
         return self.ids(start, stop)
 
     @property
@@ -58,9 +58,9 @@ class Samples(ABC):
         """The number of bytes of the longest id."""
 
     def variants(self, start: int, stop: int) -> Iterator[tuple[str, Arrays]]:
-        """Give the same samples prepared in other ways, each with words for it, if there are any.
+        """Yield the same samples prepared in other ways, each with a description, if there are any.
 
-        The words complete the sentence "the endpoint seems to ...".
+        The description completes the sentence "the endpoint seems to ...".
         """
         return iter(())
 
@@ -77,7 +77,7 @@ class ArraySamples(Samples):
         return next(iter(self.inputs.values())).shape[0]
 
     def ids(self, start: int, stop: int) -> list[str]:
-        """Return the ids of a range; without ids in the file, the numbers of the rows."""
+        """Return the ids of a range; the row numbers if the file has no ids."""
         if self.stored_ids is None:
             return [str(row) for row in range(start, stop)]
         return ids_of(self.stored_ids.read(start, stop))
@@ -94,7 +94,7 @@ class ArraySamples(Samples):
         return max((len(each.encode()) for block in blocks for each in block), default=1)
 
     def read(self, start: int, stop: int) -> Arrays:
-        """Return the inputs of a range, in the types that the model takes."""
+        """Return the inputs of a range, in the model's types."""
         return {
             spec.name: self.inputs[spec.name].read(start, stop).astype(spec.dtype, copy=False)
             for spec in self.specs
@@ -113,14 +113,14 @@ def open_samples(
     """Open samples for a model with these inputs.
 
     Args:
-        path: a file with one row per sample, a list of photographs, or the folder that holds one.
-        specs: the model's inputs.
-        names: which array of the file is which input, where the names differ.
-        limit: at most so many samples, the first ones.
-        pictures: how photographs are prepared; see `image_samples`.
+            path: a file with one row per sample, a list of photographs, or the folder of one.
+            specs: the model's inputs.
+            names: the array of each input, if the names differ.
+            limit: the maximum number of samples, the first ones.
+            pictures: the preprocessing of photographs; see `image_samples`.
 
-    Raises:
-        EvaluationError: they are not what the model takes.
+        Raises:
+            EvaluationError: if the samples do not fit the model.
     """
     if not path.exists():
         raise FileNotFoundError(f"there are no samples at {str(path)!r}; name them with --data.")
@@ -177,7 +177,7 @@ def _check(path: Path, stored: StoredArray, spec: TensorSpec) -> None:
             f"{path} holds {stored.dtype} for input {spec.name!r}, but the model takes {wanted}; "
             "save the samples as the model is to get them."
         )
-    # The first dimension is the samples', whatever the model says about it.
+    # The first dimension is that of the samples, regardless of the model's specification.
     if not stored.shape or not spec.fits((spec.shape[0], *stored.shape[1:])):
         raise EvaluationError(
             f"{path} holds an array of shape {list(stored.shape)} for input {spec.name!r}, but "
@@ -187,7 +187,7 @@ def _check(path: Path, stored: StoredArray, spec: TensorSpec) -> None:
 
 @dataclass(frozen=True)
 class FirstSamples(Samples):
-    """The first samples of others."""
+    """The first samples of another object."""
 
     samples: Samples
     count: int
@@ -213,5 +213,5 @@ class FirstSamples(Samples):
         return self.samples.id_width
 
     def variants(self, start: int, stop: int) -> Iterator[tuple[str, Arrays]]:
-        """Give the same samples prepared in other ways."""
+        """Yield the same samples prepared in other ways."""
         return self.samples.variants(start, stop)

@@ -1,8 +1,8 @@
 """Arrays in .npy, .npz and safetensors files, read row by row.
 
-A file is looked at once, for where its arrays begin; rows are then read by position, so that memory
-holds the rows asked for and nothing else, and a description can be sent to another process. Packed
-members of an .npz are unpacked into a temporary folder first. Pickled objects are never loaded.
+A file is scanned once for the offsets of its arrays; rows are then read by position, so memory
+contains only the requested rows, and a description can be sent to another process. Compressed
+members of an .npz are first extracted to a temporary folder. Pickled objects are never loaded.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fleetx.serving.bodies import DTYPES
 
 SUFFIXES = (".npy", ".npz", ".safetensors")
 
-_LONGEST_HEADER = 100_000_000  # what the safetensors library allows, too
+_LONGEST_HEADER = 100_000_000  # the limit of the safetensors library
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array in a file: where it begins and what it holds."""
+    """An array in a file: its offset, shape and type."""
 
     path: Path
     offset: int
@@ -37,7 +37,7 @@ class StoredArray:
     column_major: bool = False
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Return the rows from `start` to before `stop`."""
+        """Return the rows from `start` up to `stop`."""
         if self.column_major:
             whole = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
             return np.ascontiguousarray(whole[start:stop])
@@ -51,9 +51,9 @@ class StoredArray:
 
 
 def stored_arrays(path: Path, unpacked: Path) -> dict[str, StoredArray]:
-    """Return the arrays of a file by name (of an .npy: by the empty name).
+    """Return the arrays of a file by name (an empty name for .npy).
 
-    `unpacked` is a folder for what has to be unpacked; it is created if needed.
+    `unpacked` is a folder for extracted members; it is created if needed.
     """
     if path.suffix == ".npy":
         with open(path, "rb") as stream:
@@ -68,7 +68,7 @@ def stored_arrays(path: Path, unpacked: Path) -> dict[str, StoredArray]:
 
 
 def _npy(stream: BinaryIO, path: Path, name: str = "", start: int = 0) -> StoredArray:
-    """Read the header of an array; `start` is where in the file `path` the stream began."""
+    """Read the header of an array; `start` is the stream's offset in the file `path`."""
     which = f"member {name!r} " if name else "it "
     try:
         version = np.lib.format.read_magic(stream)
@@ -96,7 +96,7 @@ def _npz(path: Path, unpacked: Path) -> dict[str, StoredArray]:
                     with open(path, "rb") as stream:
                         start = _data_of(stream, member)
                         stream.seek(start)
-                        # Positions of the stream are positions in the archive already.
+                        # Positions of the stream are already positions in the archive.
                         found[name] = _npy(stream, path, name)
                 else:
                     target = unpacked / f"{number}.npy"
@@ -111,7 +111,7 @@ def _npz(path: Path, unpacked: Path) -> dict[str, StoredArray]:
 
 
 def _data_of(stream: BinaryIO, member: zipfile.ZipInfo) -> int:
-    """Return where the bytes of an unpacked member begin: after a header of its own."""
+    """Return the offset of an uncompressed member's data, after its own header."""
     stream.seek(member.header_offset)
     header = stream.read(30)
     if len(header) < 30:

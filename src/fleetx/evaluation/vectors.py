@@ -1,7 +1,7 @@
-"""Computes evaluation vectors in parallel: the model here and, if wanted, the endpoint there.
+"""Parallel computation of evaluation vectors: the local model and, if requested, the endpoint.
 
 Processes read samples by range, run the model on them and send the same arrays to the endpoint
-meanwhile; a few batches are under way at a time, results come back in the samples' order.
+meanwhile; a few batches are in progress at a time, and results are returned in order.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be computed: a model on samples, and the endpoint to ask, if any."""
+    """A computation: a model on samples, and the endpoint to query, if any."""
 
     model: Path
     samples: Samples
     endpoint: EndpointSettings | None = None
     threads: int | None = None
-    """Threads of one process; the library's choice if None."""
+    """The number of threads per process; the library's choice if None."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Block:
     ids: list[str]
     expected: Arrays
     answers: list[Answer] = field(default_factory=list)
-    """One per request; none without an endpoint."""
+    """One per request; empty without an endpoint."""
 
 
 class Worker:
-    """Computes blocks in one process; use as a context manager."""
+    """Computation of blocks in one process; use it as a context manager."""
 
     def __init__(self, task: Task, model: ServedModel | None = None) -> None:
         self._samples = task.samples
@@ -81,13 +81,13 @@ class Worker:
         return Block(start, ids, expected, collected(waiting))
 
 
-# The worker of a process of the pool: its functions get their arguments and nothing else.
+# The worker of a process of the pool, whose functions receive nothing but their arguments.
 _worker: Worker | None = None
 
 
 def _start(task: Task) -> None:
     global _worker
-    # Ctrl-C reaches all processes of a terminal; the one that waits for the others tells of it.
+    # Ctrl-C reaches all processes of a terminal; only the parent process reports it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _worker = Worker(task)
 
@@ -97,16 +97,16 @@ def _compute(start: int, stop: int) -> Block:
     try:
         return _worker.compute(start, stop)
     except FormatError as error:
-        # Such errors cannot be sent to another process as they are.
+        # Such errors cannot be pickled as they are.
         raise EvaluationError(str(error)) from error
 
 
 def compute_blocks(
     task: Task, *, jobs: int, batch: int, model: ServedModel | None = None
 ) -> Iterator[Block]:
-    """Give the blocks of all samples in order, computed by `jobs` processes.
+    """Yield the blocks of all samples in order, computed by `jobs` processes.
 
-    `model`, already loaded, is used where one process is enough: this one.
+    `model`, already loaded, is used if this process alone is enough.
     """
     count = len(task.samples)
     ranges = ((at, min(at + batch, count)) for at in range(0, count, batch))

@@ -1,8 +1,8 @@
 """The file of evaluation vectors: safetensors, one row per sample, with the samples' ids.
 
 Every output of the model is a tensor with a row per sample; `sample_ids` holds the ids as UTF-8
-bytes, filled up with zeros. The header is written as soon as the first rows tell shapes and types,
-then every row goes to its place: memory holds one batch. The file appears when it is complete.
+bytes, padded with zeros. The header is written once the first rows give shapes and types, then
+every row is written to its position: memory holds one batch. The file appears when it is complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class VectorsWriter:
-    """Takes the rows in order; see `vectors_file`."""
+    """Writer of rows in order; see `vectors_file`."""
 
     def __init__(
         self, stream: BinaryIO, count: int, id_width: int, metadata: Mapping[str, str]
@@ -76,7 +76,7 @@ class VectorsWriter:
     def _begin(self, rows: Arrays) -> None:
         header: dict[str, Any] = {"__metadata__": self._metadata}
         begin = 0
-        # Wide types first, so that every tensor begins at a multiple of its element size.
+        # Wide types first, so that every tensor is aligned to its element size.
         for name, array in sorted(rows.items(), key=lambda item: -item[1].dtype.itemsize):
             code = CODES.get(array.dtype.newbyteorder("<"))
             if code is None:
@@ -105,7 +105,7 @@ class VectorsWriter:
 def vectors_file(
     path: str | os.PathLike[str], count: int, id_width: int, metadata: Mapping[str, str]
 ) -> Iterator[VectorsWriter]:
-    """Open a file for `count` rows; it gets its name when all are written."""
+    """Open a file for `count` rows; it is renamed to its name when all are written."""
     with atomic_write(path) as stream:
         writer = VectorsWriter(stream, count, id_width, metadata)
         yield writer

@@ -1,4 +1,4 @@
-"""Words and figures of a comparison, the same on the terminal and on the page."""
+"""Texts and figures of a comparison, common to the terminal and the report."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ COLUMNS = (
 
 
 def number(value: float) -> str:
-    """Return a difference in a few digits."""
+    """Format a difference with a few digits."""
     return "0" if value == 0 else f"{value:.3g}"
 
 
 def cosine(value: float) -> str:
-    """Return a cosine with the digits that tell it from 1; never 1 if it is not."""
+    """Format a cosine with enough digits to distinguish it from 1."""
     if value >= 1 - 1e-12:
         return "1"
     if value > 0.999:
@@ -32,7 +32,7 @@ def cosine(value: float) -> str:
 
 
 def cells(statistics: OutputStatistics) -> list[str]:
-    """Return the line of an output, under `COLUMNS`."""
+    """Return the row of an output, for `COLUMNS`."""
     shape = "×".join(map(str, statistics.shape)) or "1"
     rows = max(statistics.rows, 1)
     top = f"{statistics.same_top / rows:.2%}" if statistics.has_top else "-"
@@ -50,7 +50,7 @@ def cells(statistics: OutputStatistics) -> list[str]:
 
 
 def lines(statistics: OutputStatistics) -> list[str]:
-    """Return what there is to say about an output, for a terminal of any width."""
+    """Return a description of an output, for a terminal of any width."""
     name, largest, mean, relative, least, middle, top, differ, tolerance = cells(statistics)
     at = f" ({statistics.max_sample}{place(statistics.max_place)})" if statistics.max else ""
     return [
@@ -62,12 +62,12 @@ def lines(statistics: OutputStatistics) -> list[str]:
 
 
 def place(indices: tuple[int, ...]) -> str:
-    """Return where in an output something is."""
+    """Format an index of an output."""
     return f"[{', '.join(map(str, indices))}]" if indices else ""
 
 
 def describe(difference: Difference) -> str:
-    """Return a differing sample in one line."""
+    """Describe a differing sample in one line."""
     more = f", {difference.count} numbers differ" if difference.count > 1 else ""
     return (
         f"{difference.sample}: {difference.output}{place(difference.place)} is "

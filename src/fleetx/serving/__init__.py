@@ -1,8 +1,8 @@
 """Serving saved models over HTTP: `fleetx serve MODEL_DIR`.
 
-Read `app.py` for the routes, `batching.py` for how requests are joined, `model.py` for what is
-served, `bodies.py` for the bodies of requests and answers. Names are imported on their first use:
-the command line asks this package for its options only.
+Read `app.py` for the routes, `batching.py` for dynamic batching, `model.py` for the served model,
+`bodies.py` for the bodies of requests and responses. Names are imported on first use: the command
+line needs only the options of this package.
 """
 
 import importlib
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on its first use."""
+    """Import a public name on first use."""
     if name in _PLACES:
         return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
     raise AttributeError(f"package {__name__!r} has no attribute {name!r}")

@@ -1,12 +1,12 @@
-"""The routes of a server: predictions, the model, health, metrics and a page about all of it.
+"""The routes of a server: predictions, the model, health, metrics and documentation.
 
     POST /v1/predict   outputs for inputs, JSON or raw tensors
     GET  /v1/model     inputs, outputs, version and checksum of the model
-    GET  /health       the process lives          GET /ready    requests are welcome
-    GET  /metrics      for Prometheus             GET /docs     this, for people
+    GET  /health       the process is alive       GET /ready    requests are accepted
+    GET  /metrics      for Prometheus             GET /docs     this, as a page
 
-A prediction is checked, read, joined with others (`batching.py`) and answered without pydantic:
-bodies go straight to arrays.
+A prediction is checked, read, batched with others (`batching.py`) and answered without pydantic:
+bodies are read directly into arrays.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from fleetx.serving.reading import ClientGone, body_kinds, check_key, read_body
 from fleetx.serving.settings import ServeSettings
 from fleetx.serving.tensor_spec import check_arrays
 
-_BUSY_SECONDS = 1  # after which a client may try again when the queue was full
+_BUSY_SECONDS = 1  # Retry-After if the queue is full
 
 
 class Service:
-    """One served model: who is let in, and what they are answered."""
+    """A served model: admission of requests, and their responses."""
 
     def __init__(self, model: ServedModel, settings: ServeSettings) -> None:
         self.model, self.settings = model, settings
@@ -52,16 +52,16 @@ class Service:
         self.why_not_joined: str | None = None
         self._inside = 0
         show = self.metrics.show
-        show("inside_requests", lambda: self._inside, "Predictions that are not answered yet.")
-        show("queue_requests", lambda: self.batcher.waiting, "Predictions that wait for the model.")
-        show("ready", lambda: int(self.ready), "1 when requests are welcome.")
-        show("model_info", lambda: 1, "The model that is served.", **model.identity())
+        show("inside_requests", lambda: self._inside, "Predictions in progress.")
+        show("queue_requests", lambda: self.batcher.waiting, "Predictions waiting for the model.")
+        show("ready", lambda: int(self.ready), "1 if requests are accepted.")
+        show("model_info", lambda: 1, "The served model.", **model.identity())
 
     async def warm_up(self) -> None:
-        """Run the model for the first time, and find out whether requests can be joined."""
+        """Run the model for the first time, and determine whether requests can be batched."""
         try:
             self.why_not_joined = await self.batcher.call(why_not_joined, self.model)
-        except Exception as error:  # of a trial; real requests get their own answers
+        except Exception as error:  # of a trial; real requests get their own responses
             self.why_not_joined = f"the trial of two rows failed: {error}"
         self.batcher.joins = self.why_not_joined is None
         self.ready = True
@@ -90,7 +90,7 @@ class Service:
         return Response(content, media_type=answer_kind)
 
     def description(self) -> dict[str, Any]:
-        """Return what `GET /v1/model` tells."""
+        """Return the response of `GET /v1/model`."""
         model = self.model
         return {
             **model.identity(),
@@ -111,7 +111,7 @@ def create_app(model: ServedModel, settings: ServeSettings | None = None) -> Fro
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # In the background: the process is alive, and may say so, while the model warms up.
+        # In the background: the process is alive, and reports it, while the model warms up.
         warming = asyncio.ensure_future(service.warm_up())
         yield
         service.ready = False
@@ -136,7 +136,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     described = describe_prediction(model, keyed=bool(service.settings.api_keys))
 
     async def predict(request: Request) -> Response:
-        """Outputs for inputs; the answer comes in the kind of body that `Accept` names first."""
+        """Outputs for inputs; the response has the first supported media type of `Accept`."""
         return await service.predict(request)
 
     app.post(PREDICT, response_class=Response, openapi_extra=described)(predict)
@@ -149,26 +149,26 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     app.get("/v1/model")(about_model)
 
     async def health() -> dict[str, str]:
-        """The process lives."""
+        """The process is alive."""
         return {"status": "alive"}
 
     app.get("/health")(health)
 
     async def ready() -> JSONResponse:
-        """Whether requests are welcome: the model is warm and the server is not stopping."""
+        """Whether requests are accepted: the model is warm and the server is not stopping."""
         words = {"status": "ready" if service.ready else "not ready"}
         return JSONResponse(words, 200 if service.ready else 503)
 
     app.get("/ready")(ready)
 
     async def metrics() -> PlainTextResponse:
-        """Numbers about the server, as Prometheus reads them."""
+        """Metrics of the server in Prometheus' text format."""
         return PlainTextResponse(service.metrics.text(), media_type=CONTENT_TYPE)
 
     app.get("/metrics", response_class=PlainTextResponse)(metrics)
 
     async def docs() -> HTMLResponse:
-        """Show this description as a page."""
+        """Return this description as a page."""
         return HTMLResponse(page(app.openapi(), model))
 
     app.get("/docs", include_in_schema=False)(docs)
@@ -180,19 +180,19 @@ def _add_error_answers(app: FastAPI, service: Service) -> None:
         return JSONResponse(words, status, headers)
 
     async def on_request_error(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestError)  # it is registered for nothing else
+        assert isinstance(error, RequestError)  # registered only for this type
         headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
         if error.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return answer(error.status, error.problem, headers)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # it is registered for nothing else
+        assert isinstance(error, HTTPException)  # registered only for this type
         sentence = f"{request.method} {request.url.path}: {error.detail}; see /docs."
         return answer(error.status_code, sentence, dict(error.headers or {}))
 
     async def on_client_gone(_: Request, error: Exception) -> Response:
-        return answer(400, "the request ended before its body was whole.")
+        return answer(400, "the request ended before its body was complete.")
 
     async def on_failure(_: Request, error: Exception) -> Response:
         return answer(500, f"the server failed: {type(error).__name__}.")

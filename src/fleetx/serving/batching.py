@@ -1,8 +1,9 @@
-"""Joining requests: those that wait at the same time and fit together are computed together.
+"""Dynamic batching: compatible requests that wait at the same time are computed together.
 
-One thread computes; the event loop goes on reading requests meanwhile. When the thread is free, a
-group of waiting requests goes to it as soon as it is full, or everybody is there who was there
-lately (so a lone client never waits), or its first request has waited for `max_delay`.
+One thread computes while the event loop continues to read requests. When the thread is free, a
+group of waiting requests is run as soon as it is full, or all clients that were recently active
+have sent a request (so a single client never waits), or its first request has waited for
+`max_delay`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request that waits for its outputs."""
+    """A request waiting for its outputs."""
 
     arrays: Arrays
     rows: int
@@ -44,7 +45,7 @@ class _Group:
     rows: int = 0
 
     def take(self, max_rows: int) -> list[_Waiting]:
-        """Remove and return the first requests, up to so many rows but at least one request."""
+        """Remove and return the first requests, up to `max_rows` rows but at least one request."""
         taken: list[_Waiting] = []
         rows = 0
         while self.requests and (not taken or rows + self.requests[0].rows <= max_rows):
@@ -55,13 +56,13 @@ class _Group:
 
 
 class Batcher:
-    """Computes the outputs of requests, several at a time.
+    """Computation of requests in batches.
 
     Args:
-        model: what computes them.
-        max_batch: how many rows may be computed at a time.
-        max_delay: how many seconds a request may wait for others to join it.
-        metrics: where batches are counted.
+        model: the model.
+        max_batch: the maximum number of rows in a batch.
+        max_delay: the maximum number of seconds that a request waits for others.
+        metrics: the metrics that count batches.
     """
 
     def __init__(
@@ -73,19 +74,19 @@ class Batcher:
         self._groups: dict[Hashable, _Group] = {}
         self._waiting = 0  # requests in all groups
         self._running = 0  # requests that the thread computes now
-        self._crowd = 0  # most requests that were there at a time during the last batch
-        self._alone = 0  # numbers the groups of requests that cannot be joined
+        self._crowd = 0  # maximum of concurrent requests during the last batch
+        self._alone = 0  # number of groups of requests that cannot be batched
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for the model."""
+        """The number of requests waiting for the model."""
         return self._waiting
 
     async def submit(self, arrays: Arrays) -> Arrays:
-        """Return the outputs for the arrays of one request, which have been checked."""
+        """Return the outputs for the arrays of one request, which have been validated."""
         rows = self._rows(arrays)
         loop = asyncio.get_running_loop()
         request = _Waiting(arrays, rows, loop.time(), loop.create_future())
@@ -98,15 +99,15 @@ class Batcher:
         return await request.answer
 
     async def call(self, function: Any, *args: Any) -> Any:
-        """Call a function in the thread of the model."""
+        """Call a function in the model's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     def close(self) -> None:
-        """End the thread; what it was given is finished."""
+        """Stop the thread after it has finished its work."""
         self._thread.shutdown()
 
     def _rows(self, arrays: Arrays) -> int:
-        """Return how many rows of the model's open first dimension a request has."""
+        """Return the number of rows of a request, in the model's dynamic first dimension."""
         sizes = [1]
         for spec in self._model.inputs:
             if spec.shape[:1] != (-1,):
@@ -124,7 +125,7 @@ class Batcher:
         return max(sizes)
 
     def _key(self, arrays: Arrays) -> Hashable:
-        """Return what requests must have in common to be joined."""
+        """Return the key that requests must share to be batched."""
         shapes = [arrays[spec.name].shape for spec in self._model.inputs]
         if self.joins and all(shape[0] == shapes[0][0] for shape in shapes):
             return tuple(shape[1:] for shape in shapes)  # the types are those of the model
@@ -132,11 +133,11 @@ class Batcher:
         return self._alone
 
     def _look(self) -> None:
-        """Hand a group to the thread if it is free and the group need not wait."""
+        """Run a group in the thread if it is free and the group need not wait."""
         if self._running or not self._waiting:
             return
         now = asyncio.get_running_loop().time()
-        # Groups are in the order of their first requests, so none is overtaken for ever.
+        # Groups are in the order of their first requests, so none starves.
         key, group = next(iter(self._groups.items()))
         due = group.requests[0].arrived + self._max_delay
         if due <= now or self._waiting >= self._crowd or group.rows >= self._max_batch:
@@ -151,7 +152,7 @@ class Batcher:
     def _start(self, key: Hashable, group: _Group) -> None:
         batch = group.take(self._max_batch)
         del self._groups[key]
-        if group.requests:  # what is left goes to the end of the line
+        if group.requests:  # the rest goes to the end of the queue
             self._groups[key] = group
         self._waiting -= len(batch)
         self._running = len(batch)
@@ -171,14 +172,14 @@ class Batcher:
         self._look()
         for request, result in zip(batch, results, strict=True):
             if request.answer.cancelled():
-                continue  # its client has gone
+                continue  # its client has disconnected
             if isinstance(result, Exception):
                 request.answer.set_exception(result)
             else:
                 request.answer.set_result(result)
 
     def _run(self, batch: list[Arrays]) -> tuple[list[Arrays | Exception], float]:
-        """Compute a batch, in the thread of the model."""
+        """Compute a batch, in the model's thread."""
         begin = time.perf_counter()
         results: list[Arrays | Exception]
         if len(batch) == 1:
@@ -187,7 +188,7 @@ class Batcher:
             try:
                 results = list(self._run_joined(batch))
             except Exception as error:
-                # One of them is to blame; the others are answered all the same.
+                # One of them is the cause; the others are answered anyway.
                 _log.warning("a batch of %d requests failed, computing each: %s", len(batch), error)
                 results = [self._run_alone(arrays) for arrays in batch]
         return results, time.perf_counter() - begin

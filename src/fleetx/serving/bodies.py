@@ -1,10 +1,10 @@
-"""Bodies of requests and answers: JSON, and raw tensors in the safetensors format.
+"""Bodies of requests and responses: JSON, and raw tensors in the safetensors format.
 
 JSON is `{"inputs": {name: nested lists}}` and `{"outputs": {...}, "model": {...}}`. A raw body is
 the number of bytes of the header (8 bytes, little-endian), the header `{name: {"dtype": "F32",
 "shape": [..], "data_offsets": [begin, end]}}` as JSON, then the data: what `safetensors.numpy.save`
-writes and `safetensors.numpy.load` reads. It is read here without a copy of the data, which is most
-of the work of a request with pictures.
+writes and `safetensors.numpy.load` reads. It is read without a copy of the data, which is most of
+the work of a request with pictures.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ DTYPES = {
     "F32": np.dtype("<f4"),
     "F64": np.dtype("<f8"),
 }
-"""The element types of safetensors that NumPy has, by their codes."""
+"""The element types of safetensors that NumPy supports, by their codes."""
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<Q")
 _METADATA = "__metadata__"
 
 
 def encode_raw(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return arrays, and words about them, as the bytes of a raw body."""
+    """Return arrays, and metadata, as the bytes of a raw body."""
     header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
     parts: list[bytes] = []
     begin = 0
-    # Wide types first, so that every tensor begins at a multiple of its element size.
+    # Wide types first, so that every tensor is aligned to its element size.
     rows = {name: np.asarray(value) for name, value in arrays.items()}
     for name, array in sorted(rows.items(), key=lambda item: -item[1].dtype.itemsize):
         code = CODES.get(array.dtype.newbyteorder("<"))
@@ -80,7 +80,7 @@ def decode_raw(body: bytes | bytearray) -> Arrays:
         total += end - begin
     if total != len(view):
         raise RequestError(
-            400, f"the raw body holds {len(view)} bytes of data, but its header tells of {total}."
+            400, f"the raw body holds {len(view)} bytes of data, but its header declares {total}."
         )
     return arrays
 
@@ -104,7 +104,7 @@ def _raw_header(body: bytes | bytearray) -> tuple[dict[str, Any], int]:
 
 
 def _raw_entry(name: str, entry: Any, size: int) -> tuple[np.dtype[Any], list[int], int, int]:
-    """Return type, shape, begin and end of a tensor after checking them against each other."""
+    """Return type, shape, begin and end of a tensor after validating them."""
     try:
         code, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         sizes = [*shape, begin, end]
@@ -116,7 +116,9 @@ def _raw_entry(name: str, entry: Any, size: int) -> tuple[np.dtype[Any], list[in
         known = ", ".join(DTYPES)
         raise RequestError(400, f"{name!r} has the unknown dtype {code!r}; known are {known}.")
     if any(type(number) is not int or number < 0 for number in sizes):
-        raise RequestError(400, f"shape and data_offsets of {name!r} must be numbers from 0 up.")
+        raise RequestError(
+            400, f"shape and data_offsets of {name!r} must be numbers of at least 0."
+        )
     dtype = DTYPES[code]
     if begin > end or end > size or math.prod(shape) * dtype.itemsize != end - begin:
         raise RequestError(
@@ -128,13 +130,13 @@ def _raw_entry(name: str, entry: Any, size: int) -> tuple[np.dtype[Any], list[in
 
 
 def encode_json(arrays: Mapping[str, Any], model: Mapping[str, str]) -> bytes:
-    """Return an answer as JSON; not-a-number and infinities are written as Python writes them."""
+    """Return a response as JSON; NaN and infinities are written as Python does."""
     outputs = {name: np.asarray(value).tolist() for name, value in arrays.items()}
     return json.dumps({"outputs": outputs, "model": dict(model)}, separators=(",", ":")).encode()
 
 
 def decode_json(body: bytes | bytearray, specs: Sequence[TensorSpec]) -> Arrays:
-    """Return the arrays of a JSON body, of the types that the model takes."""
+    """Return the arrays of a JSON body, in the model's types."""
     try:
         request = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -159,7 +161,7 @@ def _from_lists(spec: TensorSpec, value: Any) -> np.ndarray[Any, Any]:
     wanted = np.dtype(spec.dtype)
     if array.dtype.kind not in "biuf":
         raise RequestError(400, f"input {spec.name!r} must be nested lists of numbers.")
-    if array.size == 0:  # an empty list has no type of its own
+    if array.size == 0:  # an empty list has no type
         return array.astype(wanted)
     if array.dtype.kind == "f" and wanted.kind in "biu":
         raise RequestError(

@@ -1,4 +1,4 @@
-"""`fleetx serve MODEL`: load a saved model and serve it over HTTP until told to stop."""
+"""`fleetx serve MODEL`: load a saved model and serve it over HTTP until stopped."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def add(commands: Any) -> None:
         help="a folder with one model, a __model__, .pdmodel, .pt2 or .onnx file, or its prefix",
     )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    serve.add_argument("--port", type=_port, default=8000, help="0 takes a free one and prints it")
+    serve.add_argument("--port", type=_port, default=8000, help="0 selects and prints a free port")
     serve.add_argument("--max_batch", type=_count, default=32, help="rows computed at a time")
     serve.add_argument(
-        "--max_delay_ms", type=_milliseconds, default=2.0, help="wait so long for others to join"
+        "--max_delay_ms", type=_milliseconds, default=2.0, help="maximum wait for other requests"
     )
     serve.add_argument("--max_queue", type=_count, default=256, help="more requests get a 503")
     serve.add_argument("--max_body_mb", type=_count, default=64, help="limit of a request's body")
@@ -49,7 +49,7 @@ def _count(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return value
 
 
@@ -79,7 +79,7 @@ def _version(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Serve until SIGTERM or SIGINT; requests that were accepted are answered first."""
+    """Serve until SIGTERM or SIGINT, and then answer the accepted requests."""
     try:
         import httptools  # noqa: F401
         import uvicorn
@@ -123,8 +123,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             highlight=False,
             soft_wrap=True,
         )
-        # uvicorn answers what it has accepted, then raises the signal again for whoever ran it:
-        # that is the end we want, and not an error.
+        # uvicorn answers the accepted requests, then raises the signal again for its caller: this
+        # is the intended end, not an error.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
         uvicorn.Server(config).run(sockets=[listener])
@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address, before a large model is loaded in vain."""
+    """Return a bound socket, before a large model is loaded in vain."""
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(kind, socket.SOCK_STREAM)

@@ -1,15 +1,15 @@
-"""What is wrong with a request: a sentence for its sender, and the HTTP status to go with it."""
+"""Errors of requests: a sentence for the client, and the HTTP status."""
 
 from __future__ import annotations
 
 
 class RequestError(Exception):
-    """A request that is not answered with outputs.
+    """An error for a request that cannot be answered with outputs.
 
     Args:
-        status: the HTTP status of the answer.
-        problem: one sentence that names what was wrong.
-        retry_after: after how many seconds the same request may succeed, where it may.
+        status: the HTTP status of the response.
+        problem: one sentence that describes the problem.
+        retry_after: after how many seconds a retry may succeed, if it may.
     """
 
     def __init__(self, status: int, problem: str, *, retry_after: int | None = None) -> None:

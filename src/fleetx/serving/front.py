@@ -1,7 +1,7 @@
-"""What every answer passes: the model's version and checksum go into its head, and it is counted.
+"""Middleware for all responses: adds the model's version and checksum as headers, and counts them.
 
-It stands around the whole application, so that answers about unknown paths and failures inside
-have these headers too.
+It wraps the whole application, so that responses for unknown paths and internal errors have these
+headers too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 PREDICT = "/v1/predict"
-# Other paths are counted together: clients could invent any number of them.
+# Other paths are counted together: clients could send any number of them.
 _ROUTES = (PREDICT, "/v1/model", "/health", "/ready", "/metrics", "/docs", "/openapi.json")
 
 
 class Front:
-    """An ASGI application around another."""
+    """An ASGI application that wraps another."""
 
     def __init__(self, inner: Application, model: ServedModel, metrics: Metrics) -> None:
         self._inner, self._metrics = inner, metrics
@@ -34,7 +34,7 @@ class Front:
         ]
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Pass a request on and look at its answer."""
+        """Forward a request and inspect its response."""
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return

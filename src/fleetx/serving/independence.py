@@ -1,7 +1,8 @@
-"""Whether the rows of a batch can be computed together without changing each other's answers.
+"""Whether the rows of a batch can be computed together without affecting each other.
 
-What a model declares decides, and a trial: two made-up rows must give the same alone and together.
-A model that normalises over the batch, or gives one number for all of it, is then never batched.
+This depends on the model's declaration and on a trial: two synthetic rows must give the same
+results alone and together. A model that normalises over the batch, or returns one number for all of
+it, is therefore never batched.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ import numpy as np
 from fleetx.serving.model import ServedModel
 from fleetx.serving.tensor_spec import Arrays, TensorSpec
 
-# For dimensions of any size other than the first.
+# For dynamic dimensions other than the first.
 _STAND_IN = 2
 
 
 def why_not_joined(model: ServedModel) -> str | None:
-    """Return why requests to this model are computed one by one; None if they may be joined."""
+    """Return why requests to this model are computed one by one; None if they can be batched."""
     for word, specs in (("input", model.inputs), ("output", model.outputs)):
         for spec in specs:
             if spec.shape[:1] != (-1,):
                 return f"{word} {spec.name!r} is {spec}, whose first dimension is not open"
-    # Zeros and ones are valid for every type, for ids in a table too.
+    # Zeros and ones are valid for every type, including ids of a table.
     rows = [{spec.name: _row(spec, value) for spec in model.inputs} for value in (0, 1)]
     try:
         alone = [model.run_checked(row) for row in rows]
     except Exception:
-        # Made-up sizes may be wrong for this model: then what it declares must do.
+        # Synthetic sizes may be wrong for this model: then rely on its declaration.
         return None
     together = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     try:

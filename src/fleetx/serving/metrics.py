@@ -1,6 +1,6 @@
-"""Numbers about a running server, in the text format that Prometheus reads.
+"""Metrics of a running server in Prometheus' text format.
 
-Only the event loop changes them, so they need no locks.
+Only the event loop changes them, so no locks are needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _labels(names: Sequence[str], values: Sequence[str]) -> str:
 
 
 class Counter:
-    """Counts events, apart for every combination of labels."""
+    """A counter of events, per combination of labels."""
 
     kind = "counter"
 
@@ -32,7 +32,7 @@ class Counter:
         self._counts: dict[tuple[str, ...], int] = {} if labels else {(): 0}
 
     def add(self, *labels: str) -> None:
-        """Count one more."""
+        """Count one event."""
         self._counts[labels] = self._counts.get(labels, 0) + 1
 
     def lines(self, name: str) -> list[str]:
@@ -41,7 +41,7 @@ class Counter:
 
 
 class Histogram:
-    """Counts values by size."""
+    """A histogram of values."""
 
     kind = "histogram"
 
@@ -51,12 +51,12 @@ class Histogram:
         self._sum = 0.0
 
     def add(self, value: float) -> None:
-        """Count one more value."""
+        """Count one value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def lines(self, name: str) -> list[str]:
-        """Return the samples: how many values were at most so large, their sum and number."""
+        """Return the samples: cumulative counts per bucket, the sum and the total count."""
         found, below = [], 0
         for bound, count in zip((*map(repr, self._bounds), "+Inf"), self._counts, strict=True):
             below += count
@@ -65,7 +65,7 @@ class Histogram:
 
 
 class Gauge:
-    """A number that is asked for when somebody looks."""
+    """A number that is read when metrics are requested."""
 
     kind = "gauge"
 
@@ -79,7 +79,7 @@ class Gauge:
 
 
 class Metrics:
-    """All numbers of one server."""
+    """All metrics of a server."""
 
     def __init__(self) -> None:
         self.requests = Counter(("route", "code"))
@@ -89,20 +89,23 @@ class Metrics:
         self.batch_requests = Histogram(_SIZES)
         self.model_seconds = Histogram(_SECONDS)
         self._all: dict[str, tuple[Counter | Histogram | Gauge, str]] = {
-            "requests_total": (self.requests, "Answers, by route and HTTP status."),
-            "errors_total": (self.errors, "Answers of a prediction that were errors."),
-            "request_seconds": (self.seconds, "Time from the head of a prediction to its answer."),
-            "batch_rows": (self.batch_rows, "Rows that the model was given at a time."),
-            "batch_requests": (self.batch_requests, "Requests that were computed together."),
-            "model_seconds": (self.model_seconds, "Time the model took for a batch."),
+            "requests_total": (self.requests, "Responses, by route and HTTP status."),
+            "errors_total": (self.errors, "Predictions that failed."),
+            "request_seconds": (
+                self.seconds,
+                "Time from the headers of a prediction to its response.",
+            ),
+            "batch_rows": (self.batch_rows, "Rows per batch."),
+            "batch_requests": (self.batch_requests, "Requests per batch."),
+            "model_seconds": (self.model_seconds, "Time of the model per batch."),
         }
 
     def show(self, name: str, value: Callable[[], float], text: str, **labels: str) -> None:
-        """Add a number that is asked for when somebody looks."""
+        """Add a number that is read when metrics are requested."""
         self._all[name] = (Gauge(value, **labels), text)
 
     def text(self) -> str:
-        """Return everything as Prometheus reads it."""
+        """Return all metrics in Prometheus' text format."""
         lines = []
         for name, (metric, text) in self._all.items():
             full = f"fleetx_{name}"

@@ -1,10 +1,10 @@
-"""A saved model, ready to be run: the one object that serving and evaluation work with.
+"""A saved model that is ready to run, used by both serving and evaluation.
 
     model = load_model("output/model")
     outputs = model.run({"x": array})
 
-Its version is a word of the user's or the beginning of its checksum; the checksum covers the names
-and contents of all its files, so two models that compute different things differ in it.
+Its version is given by the user or the first digits of its checksum; the checksum covers the names
+and contents of all its files, so two models that compute different things have different ones.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fleetx.serving.engines import Engine, load_engine
 from fleetx.serving.model_files import checksum_of, find_model, kind_of
 from fleetx.serving.tensor_spec import Arrays, TensorSpec, check_arrays
 
-# The version travels in a header of HTTP.
+# The version is sent as an HTTP header.
 _VERSION = re.compile(r"[!-~]{1,128}")
 
 
 def check_version(text: str) -> str:
-    """Return a name of a version after making sure that it can travel in a header."""
+    """Return a version name after checking that it is valid in a header."""
     if not _VERSION.fullmatch(text):
         raise ValueError(f"the version {text!r} must be 1 to 128 visible ASCII characters.")
     return text
@@ -41,17 +41,17 @@ class ServedModel:
         self._call = engine.call
 
     def run(self, arrays: Arrays) -> Arrays:
-        """Return the outputs by name; raises `RequestError` where an input is not as it must be."""
+        """Return the outputs by name; raise `RequestError` if an input is invalid."""
         check_arrays(self.inputs, arrays)
         return self.run_checked(arrays)
 
     def run_checked(self, arrays: Arrays) -> Arrays:
-        """Run on arrays that `check_arrays` has accepted before."""
+        """Run the model on arrays that `check_arrays` has accepted."""
         values = self._call([arrays[spec.name] for spec in self.inputs])
         return {spec.name: value for spec, value in zip(self.outputs, values, strict=True)}
 
     def identity(self) -> dict[str, str]:
-        """Return what every answer says about the model that gave it."""
+        """Return the identity of the model, which is part of every response."""
         return {"version": self.version, "checksum": self.checksum}
 
 
@@ -62,8 +62,8 @@ def load_model(
 
     Args:
         path: the model's file, the path it was saved under, or a folder that holds one model.
-        version: how to call it; the first twelve digits of its checksum if None.
-        threads: threads that compute one batch; the library's choice if None.
+            version: its version; the first twelve digits of its checksum if None.
+            threads: the number of threads per batch; the library's choice if None.
     """
     if version is not None:
         check_version(version)

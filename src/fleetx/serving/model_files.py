@@ -1,7 +1,7 @@
-"""Which file a user means by a model: its kind is told by its name.
+"""Look-up of a model's files; the format is determined by the file name.
 
-A folder may be named where it holds one model, the path that was given to `save_inference_model`,
-or the file itself.
+The path may be a folder with a single model, the path passed to `save_inference_model`, or the file
+itself.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _BLOCK = 1 << 20
 
 
 def kind_of(path: Path) -> str | None:
-    """Return "paddle", "pt2" or "onnx" by the name of a file; None for other files."""
+    """Return "paddle", "pt2" or "onnx" for a file name; None for other files."""
     return "paddle" if path.name == PROGRAM else SUFFIXES.get(path.suffix)
 
 
 def find_model(path: Path) -> Path:
-    """Return the file that holds the program or graph of the model a user has named."""
+    """Return the file with the program or graph of the given model."""
     if path.is_file():
         if kind_of(path) is None:
             raise FormatError(
-                str(path), f"is no model: serve a {PROGRAM}, {', '.join(SUFFIXES)} file."
+                str(path), f"is not a model: serve a {PROGRAM}, {', '.join(SUFFIXES)} file."
             )
         return path
     for suffix in SUFFIXES:
@@ -48,7 +48,7 @@ def find_model(path: Path) -> Path:
 
 
 def _models_in(folder: Path) -> list[Path]:
-    """Return the models of a folder; programs saved for training count only where alone."""
+    """Return the models of a folder; training programs count only if there is no other."""
     found = sorted(each for each in folder.iterdir() if each.is_file() and kind_of(each))
     for_training = [
         each
@@ -59,7 +59,7 @@ def _models_in(folder: Path) -> list[Path]:
 
 
 def checksum_of(files: Iterable[Path]) -> str:
-    """Return the SHA-256 of the names and contents of files, the same in whichever order."""
+    """Return the SHA-256 of the names and contents of files, independent of their order."""
     total = hashlib.sha256()
     for path in sorted(set(files), key=lambda each: each.name):
         one = hashlib.sha256()

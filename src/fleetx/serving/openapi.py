@@ -1,6 +1,6 @@
-"""The description of a prediction in OpenAPI, made from the model, and a page that shows it.
+"""The OpenAPI description of a prediction, derived from the model, and a page that shows it.
 
-The page needs nothing from elsewhere, so it also works on a network of its own.
+The page is self-contained, so it also works on an isolated network.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fleetx.serving.model import ServedModel
 from fleetx.serving.tensor_spec import TensorSpec
 
 _PROBLEMS = {
-    "400": "A name, shape, type or body is wrong; the sentence says which.",
+    "400": "A name, shape, type or body is wrong; the message says which.",
     "401": "The API key is missing or wrong.",
-    "406": "No kind of answer that Accept names exists.",
-    "408": "The body took too long to come.",
+    "406": "No media type of Accept is supported.",
+    "408": "The body took too long to arrive.",
     "413": "The body is too long, or has more rows than are computed at a time.",
-    "415": "The kind of body is unknown.",
+    "415": "The media type of the body is unknown.",
     "500": "The model failed on this request.",
     "503": "Too many requests at once; Retry-After says when to try again.",
 }
@@ -54,7 +54,7 @@ def _wrapped(name: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_prediction(model: ServedModel, *, keyed: bool) -> dict[str, Any]:
-    """Return what OpenAPI says about the bodies of a prediction."""
+    """Return the OpenAPI description of the bodies of a prediction."""
     raw = {"schema": {"type": "string", "format": "binary", "description": "safetensors"}}
     text = {"type": "object", "properties": {"error": {"type": "string"}}}
     answers: dict[str, Any] = {
@@ -83,7 +83,7 @@ def describe_prediction(model: ServedModel, *, keyed: bool) -> dict[str, Any]:
 
 
 def _example(model: ServedModel) -> str:
-    """Return a body with zeros, unless it would fill the page."""
+    """Return a body with zeros, unless it is too long for the page."""
     inputs: dict[str, Any] = {}
     for spec in model.inputs:
         value: Any = 0 if spec.dtype[0] in "iu" else 0.0
@@ -105,7 +105,7 @@ def _rows(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...]) -> str:
 
 
 def page(document: dict[str, Any], model: ServedModel) -> str:
-    """Return the page about a server: its routes, what the model takes and gives, an example."""
+    """Return the page about a server: its routes, the model's inputs and outputs, an example."""
     routes = [
         (f"{method.upper()} {path}", about.get("description") or about.get("summary", ""))
         for path, methods in document["paths"].items()

@@ -1,4 +1,4 @@
-"""Reading a request: its key, the kinds of its bodies, and its body within the limits."""
+"""Reading of a request: its key, its media types, and its body within the limits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fleetx.serving.settings import ServeSettings
 
 
 class ClientGone(Exception):
-    """The client hung up before its request was whole; there is nobody to answer."""
+    """The signal that the client disconnected before its request was complete."""
 
 
 def check_key(request: Request, settings: ServeSettings) -> None:
-    """Refuse a request without a valid key, where keys are asked for."""
+    """Reject a request without a valid key, if keys are required."""
     key = request.headers.get("x-api-key")
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if key is None and scheme.lower() == "bearer":
@@ -30,7 +30,7 @@ def check_key(request: Request, settings: ServeSettings) -> None:
 
 
 def body_kinds(request: Request) -> tuple[str, str]:
-    """Return the media types of the request's body and of the answer's: JSON or RAW each."""
+    """Return the media types of the request's and the response's body: JSON or RAW each."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != JSON and given not in RAW_TYPES:
         raise RequestError(
@@ -43,7 +43,7 @@ def body_kinds(request: Request) -> tuple[str, str]:
 
 
 def _answer_kind(accept: str, kind: str) -> str:
-    """Return the first media type of an Accept header that there is; what was sent by default."""
+    """Return the first supported media type of an Accept header; by default that of the request."""
     for part in accept.lower().split(","):
         name = part.partition(";")[0].strip()
         if name in ("*/*", "application/*", ""):
@@ -56,7 +56,7 @@ def _answer_kind(accept: str, kind: str) -> str:
 
 
 async def read_body(request: Request, settings: ServeSettings) -> bytearray:
-    """Return the body, given up as soon as it is too long or takes too long."""
+    """Return the body; raise an error as soon as it is too long or takes too long."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > settings.max_body:
         raise _too_long(settings)
@@ -74,7 +74,7 @@ async def read_body(request: Request, settings: ServeSettings) -> bytearray:
                     return body
     except TimeoutError as error:
         raise RequestError(
-            408, f"the body did not come within {settings.body_seconds:g} seconds."
+            408, f"the body did not arrive within {settings.body_seconds:g} seconds."
         ) from error
 
 

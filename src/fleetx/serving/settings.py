@@ -1,4 +1,4 @@
-"""What may be set when a model is served."""
+"""The settings of a server."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class ServeSettings:
     """Limits and keys of a server."""
 
     max_batch: int = 32
-    """Rows that are computed at a time, and that one request may have."""
+    """The maximum number of rows in a batch, and in one request."""
 
     max_delay: float = 0.002
-    """Seconds that a request may wait for others to join it."""
+    """The maximum number of seconds that a request waits for others."""
 
     max_body: int = 64 << 20
-    """Bytes of a request's body."""
+    """The maximum size of a request's body in bytes."""
 
     max_queue: int = 256
-    """Requests that are being read, wait or are computed; more are asked to come back later."""
+    """The maximum number of requests being read, waiting or computed; further ones get a 503."""
 
     body_seconds: float = 30.0
-    """Seconds within which the body of a request must have come."""
+    """The time limit for receiving a request's body, in seconds."""
 
     api_keys: tuple[str, ...] = ()
-    """Keys of which a request must show one; without any, all requests are served."""
+    """Accepted keys; if empty, all requests are served."""
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "max_body", "max_queue"):
@@ -39,7 +39,7 @@ class ServeSettings:
             raise ValueError(f"max_delay is {self.max_delay}, but must not be negative.")
 
     def allows(self, key: str | None) -> bool:
-        """Tell whether a request with this key is served; takes as long for every wrong key."""
+        """Return whether a request with this key is served, in constant time for wrong keys."""
         if not self.api_keys:
             return True
         given = (key or "").encode()
@@ -48,7 +48,7 @@ class ServeSettings:
 
 
 def read_keys(path: Path) -> tuple[str, ...]:
-    """Return the keys in a file, one per line, so that a new one can be valid beside the old."""
+    """Return the keys in a file, one per line; a new key can be valid along with the old."""
     lines = [line.strip() for line in path.read_text().splitlines()]
     keys = tuple(line for line in lines if line and not line.startswith("#"))
     if not keys:

@@ -1,4 +1,4 @@
-"""What an input or output of a model looks like, and whether an array does."""
+"""The specification of a model's input or output, and the validation of arrays."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class TensorSpec:
     """Name, shape and element type of an input or output."""
 
     name: str
-    """The name in requests and answers."""
+    """The name in requests and responses."""
 
     shape: tuple[int, ...]
-    """The dimensions; -1 where any size will do."""
+    """The dimensions; -1 if dynamic."""
 
     dtype: str
-    """The element type as NumPy calls it; bfloat16 travels as float32."""
+    """The element type in NumPy's terms; bfloat16 is sent as float32."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the description that `GET /v1/model` gives."""
+        """Return the description for `GET /v1/model`."""
         return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Tell whether an array of this shape will do."""
+        """Return whether a shape matches."""
         return len(shape) == len(self.shape) and all(
             want in (-1, size) for want, size in zip(self.shape, shape, strict=True)
         )
@@ -42,7 +42,7 @@ class TensorSpec:
 
 
 def check_names(specs: Sequence[TensorSpec], given: Mapping[str, Any]) -> None:
-    """Raise a sentence about an input that is missing or that the model does not have."""
+    """Raise an error for an input that is missing or unknown."""
     names = [spec.name for spec in specs]
     for name in given:
         if name not in names:
@@ -55,7 +55,7 @@ def check_names(specs: Sequence[TensorSpec], given: Mapping[str, Any]) -> None:
 
 
 def check_arrays(specs: Sequence[TensorSpec], arrays: Arrays) -> None:
-    """Raise a sentence about the first array that is not what the model takes."""
+    """Raise an error for the first array that does not match the model."""
     check_names(specs, arrays)
     for spec in specs:
         array = arrays[spec.name]

@@ -1,4 +1,4 @@
-"""Conveniences of training scripts: `Downloader` for data sets, `is_first_worker`."""
+"""Utilities for training scripts: `Downloader` for data sets, `is_first_worker`."""
 
 from fleetx.utils.downloader import Downloader
 from fleetx.utils.machine import is_first_worker

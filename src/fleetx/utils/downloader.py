@@ -1,7 +1,7 @@
-"""`Downloader`: a data set that a YAML file describes, on every machine of a job.
+"""`Downloader`: downloads a data set described by a YAML file to every machine of a job.
 
-Of several workers on one machine the first to come downloads and the others wait for its files;
-workers that train together go on when all have theirs, and fail together if one cannot get them.
+Of several workers on one machine, the first one downloads and the others wait for its files;
+workers that train together continue when all have their files, and fail together if one fails.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fleetx.data.remote_files import RemoteFolder
 from fleetx.runtime import membership
 from fleetx.utils.hadoop import hadoop_options
 
-# Workers that wait for a long download hear of each other at least so often (in seconds), since
+# Workers that wait for a long download communicate at least this often (in seconds), since
 # collectives time out.
 _SIGN_OF_LIFE = 20.0
 
 
 class Downloader:
-    """Downloads data sets, see `download_from_bos`."""
+    """Downloader of data sets, see `download_from_bos`."""
 
     def download_from_bos(
         self,
@@ -32,14 +32,14 @@ class Downloader:
         shard_id: int = -1,
         process_num: int = 10,
     ) -> str:
-        """Download the folder that `bos_path` (or `data_path`) of a YAML file names.
+        """Download the folder given by `bos_path` (or `data_path`) of a YAML file.
 
         Args:
-            fs_yaml: path or address of the YAML file (.yml, .yaml).
-            local_path: the folder to download to, which is returned.
-            shard_num: number of shares of the files; -1 downloads all.
-            shard_id: the share of this machine, from 0.
-            process_num: files that are fetched at the same time.
+                fs_yaml: path or URL of the YAML file (.yml, .yaml).
+                local_path: the folder to download to, which is returned.
+                shard_num: the number of shards of the files; -1 downloads all.
+                shard_id: the shard of this machine, from 0.
+                process_num: the number of files fetched at the same time.
         """
         settings = read_settings(fs_yaml)
         address = settings.get("bos_path") or settings.get("data_path")
@@ -83,7 +83,7 @@ class Downloader:
 
 
 def read_settings(fs_yaml: str | None) -> dict[str, Any]:
-    """Return the content of a YAML file, local or at an address."""
+    """Return the content of a YAML file, local or remote."""
     if not fs_yaml or not str(fs_yaml).endswith((".yml", ".yaml")):
         raise ValueError(
             f"fs_yaml is the path or address of a .yml or .yaml file, not {fs_yaml!r}."
@@ -113,9 +113,10 @@ def read_settings(fs_yaml: str | None) -> dict[str, Any]:
 def together(work: Callable[[], object]) -> None:
     """Do work on this worker and return when all workers that train together have done theirs.
 
-    If one of them fails, all do: this one with its own error, the others with a note about it.
+    If one of them fails, all do: the failing one with its own error, the others with a reference
+    to it.
     """
-    from fleetx import comm  # loads torch
+    from fleetx import comm  # imports torch
 
     if not comm.is_connected():
         work()

@@ -1,4 +1,4 @@
-"""What Hadoop's client library must know before it is loaded."""
+"""Settings of Hadoop's client library, which must be made before it is loaded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def hadoop_options(settings: dict[str, Any], address: str) -> dict[str, Any]:
-    """Return fsspec's options for an address; for hdfs:// prepare this process, too.
+    """Return fsspec's options for a URL; for hdfs:// also prepare this process.
 
     Args:
         settings: the keys hadoop.job.ugi, hadoop_home and java_home.
-        address: what will be read.
+            address: the URL to read.
     """
     if not address.startswith(("hdfs://", "webhdfs://")):
         return {}
@@ -24,7 +24,7 @@ def hadoop_options(settings: dict[str, Any], address: str) -> dict[str, Any]:
 
 
 def _prepare(settings: dict[str, Any]) -> None:
-    """Say where Hadoop and Java are; libhdfs finds them in the environment and nowhere else."""
+    """Set the paths of Hadoop and Java; libhdfs finds them only in the environment."""
     environment = os.environ  # noqa: TID251 - written for libhdfs, not read
     if settings.get("java_home"):
         environment["JAVA_HOME"] = str(settings["java_home"])

@@ -1,4 +1,4 @@
-"""What a process is among those of its machine."""
+"""The role of a process among those of its machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fleetx.runtime.worker_environment import detect
 
 
 def is_first_worker() -> bool:
-    """Tell whether this is the first worker of its machine, as fleet or else the launcher says."""
+    """Return whether this is the first worker of its machine, from fleet or the launcher."""
     place = membership.own()
     if place is not None:
         return place.is_worker() and place.local_rank() == 0

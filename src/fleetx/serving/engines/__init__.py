@@ -1,6 +1,6 @@
-"""What runs a model: FleetX's executor, torch's exported program or ONNX Runtime, behind one call.
+"""Engines that run a model: FleetX's executor, torch's exported programs or ONNX Runtime.
 
-Each loader returns an `Engine`; what it needs is imported only when a model of its kind is loaded.
+Each loader returns an `Engine`; its dependencies are imported when a model of its kind is loaded.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ __all__ = ["Engine", "load_engine"]
 
 
 def load_engine(path: Path, *, threads: int | None = None) -> Engine:
-    """Load the model in a file that `find_model` returned, to be computed by so many threads."""
+    """Load the model in a file returned by `find_model`, to run with this many threads."""
     engine: Engine = importlib.import_module(f"{__name__}.{kind_of(path)}").load(path, threads)
     return engine

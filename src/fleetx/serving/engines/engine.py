@@ -1,4 +1,4 @@
-"""A loaded model, whatever computes it."""
+"""A loaded model, independent of its engine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Engine:
     """A loaded model."""
 
     inputs: tuple[TensorSpec, ...]
-    """What the model takes."""
+    """The inputs of the model."""
 
     outputs: tuple[TensorSpec, ...]
-    """What the model gives."""
+    """The outputs of the model."""
 
     files: tuple[Path, ...]
-    """All files that decide what the model computes."""
+    """All files that determine the model's results."""
 
     call: Callable[[Sequence[Array]], list[Array]]
-    """Computes the outputs, in order, from the inputs, in order; may be called by any thread."""
+    """Computes the outputs from the inputs, both in order; may be called by any thread."""

@@ -1,4 +1,4 @@
-"""ONNX files, run by ONNX Runtime."""
+"""ONNX files, run with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 def load(path: Path, threads: int | None) -> Engine:
-    """Load an ONNX file, with the files of large weights beside it."""
+    """Load an ONNX file, with external files of large weights."""
     try:
         import onnxruntime
     except ModuleNotFoundError as error:
@@ -35,12 +35,12 @@ def load(path: Path, threads: int | None) -> Engine:
             f"{path} is run by ONNX Runtime: pip install 'fleetx[onnx]'."
         ) from error
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors only: they come as exceptions too
+    options.log_severity_level = 3  # errors only, which are also raised as exceptions
     if threads is not None:
         options.intra_op_num_threads = threads
     try:
         session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions have no common class but this
+    except Exception as error:  # its exceptions have no other common class
         raise FormatError(str(path), f"cannot be loaded by ONNX Runtime: {error}.") from error
     inputs = tuple(_spec(path, each) for each in session.get_inputs())
     outputs = tuple(_spec(path, each) for each in session.get_outputs())
@@ -50,7 +50,7 @@ def load(path: Path, threads: int | None) -> Engine:
         found: list[Array] = session.run(None, dict(zip(names, values, strict=True)))
         return found
 
-    # Weights beyond what one file can hold stand beside it, under names that begin with its own.
+    # Large weights are in external files next to it, with names that begin with its own.
     beside = sorted(each for each in path.parent.glob(f"{path.name}*") if each != path)
     return Engine(inputs, outputs, (path, *beside), call)
 

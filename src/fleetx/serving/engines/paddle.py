@@ -1,4 +1,4 @@
-"""Models that FleetX or Paddle saved: `__model__` with parameters, `.pdmodel` + `.pdiparams`."""
+"""Models saved by FleetX or Paddle: `__model__` with parameters, `.pdmodel` + `.pdiparams`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMBINED = "__params__"
 
 
 def load(path: Path, threads: int | None) -> Engine:
-    """Load a program and its variables into a scope of their own."""
+    """Load a program and its variables into a separate scope."""
     if threads is not None:
         torch.set_num_threads(threads)
     program = program_from_bytes(path.read_bytes(), source=str(path))
@@ -46,7 +46,7 @@ def load(path: Path, threads: int | None) -> Engine:
 
 
 def _parameter_files(path: Path, names: list[str]) -> tuple[list[Path], str | None]:
-    """Return the files of the variables; where one holds them all, its name too."""
+    """Return the files of the variables, and the name of the combined file if there is one."""
     if not names:
         return [], None
     folder = path.parent
@@ -79,7 +79,7 @@ def _spec(path: Path, var: Variable) -> TensorSpec:
 
 
 class _Runner:
-    """Runs the program on arrays."""
+    """Runner of the program on arrays."""
 
     def __init__(
         self,
@@ -109,5 +109,5 @@ class _Runner:
 
 
 def _widened(bits: Array) -> Array:
-    """Return bfloat16 numbers, which come as uint16, as float32."""
+    """Return bfloat16 numbers, stored as uint16, as float32."""
     return (np.asarray(bits).astype(np.uint32) << 16).view(np.float32)

@@ -1,4 +1,4 @@
-"""Programs that torch.export or `fleetx.static.export` wrote: `.pt2` files."""
+"""Programs written by torch.export or `fleetx.static.export`: `.pt2` files."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _NAMES = "fleetx.json"
 
 
 def load(path: Path, threads: int | None) -> Engine:
-    """Load an exported program; its names are those FleetX wrote beside it, else torch's."""
+    """Load an exported program; use the names that FleetX stored with it, or else torch's."""
     if threads is not None:
         torch.set_num_threads(threads)
     extra = {_NAMES: ""}
     try:
         program = torch.export.load(path, extra_files=extra)
-    except Exception as error:  # torch says in many ways that a file is not its own
+    except Exception as error:  # torch raises various errors for invalid files
         raise FormatError(str(path), f"is not a file of torch.export: {error}.") from error
     nodes = {node.name: node for node in program.graph.nodes}
     taken = [nodes[name] for name in program.graph_signature.user_inputs if name in nodes]
     given = [nodes.get(str(name)) for name in program.graph_signature.user_outputs]
     tensors = [node for node in taken if isinstance(node.meta.get("val"), torch.Tensor)]
     if len(tensors) != len(program.graph_signature.user_inputs):
-        raise FormatError(str(path), "takes inputs that are no tensors, which cannot be served.")
+        raise FormatError(str(path), "takes inputs that are not tensors, which cannot be served.")
     results = [node for node in given if node is not None]
     if len(results) != len(given):
-        raise FormatError(str(path), "gives outputs that are no tensors, which cannot be served.")
+        raise FormatError(str(path), "gives outputs that are not tensors, which cannot be served.")
     known = json.loads(extra[_NAMES] or "{}")
     feeds = known.get("feeds") or [node.name for node in tensors]
     fetches = known.get("fetches") or [node.name for node in results]
@@ -52,7 +52,7 @@ def _spec(name: str, node: torch.fx.Node) -> TensorSpec:
 
 
 class _Runner:
-    """Calls the module on arrays."""
+    """Runner of the module on arrays."""
 
     def __init__(self, program: Any, inputs: Sequence[torch.fx.Node]) -> None:
         self._module = program.module()
