@@ -4,8 +4,7 @@ A package is a folder of `src/fleetx`, a module beside the folders, or `compat/p
 `cls` and `super()` may use what they inherit; imports count, and strings in `getattr`, `setattr`,
 `hasattr`, `delattr`. It goes by names, not by types: what the package defines too is not seen.
 
-`make lint` runs it. What is left to do is listed in `private_names.txt`, by file and name. The list
-may only shrink: an entry that is no longer needed is an error.
+`make lint` runs it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = "src/fleetx/", "compat/"
-ALLOWED = Path(__file__).with_suffix(".txt")
 
 # Its purpose is to use PyTorch's private names, and tests/test_torch_names.py checks it.
 EXEMPT = "src/fleetx/torch_private.py"
@@ -92,27 +90,16 @@ def foreign(files: Mapping[str, str]) -> list[tuple[str, int, str]]:
 
 
 def main() -> int:
-    """Print what is not allowed and what is allowed in vain; return how many of them there are."""
+    """Print the private names of other packages; return how many there are."""
     files = {
         str(path.relative_to(ROOT)): path.read_text()
         for folder in SOURCES
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
-    allowed = ALLOWED.read_text().splitlines()
     found = foreign(files)
-    wrong = [
-        f"{file}:{line}: {name} is a private name of another package"
-        for file, line, name in found
-        if f"{file} {name}" not in allowed
-    ]
-    needed = {f"{file} {name}" for file, _, name in found}
-    wrong += [
-        f"{ALLOWED.name}: '{entry}' is no longer needed" for entry in allowed if entry not in needed
-    ]
-    if allowed != sorted(allowed):
-        wrong.append(f"{ALLOWED.name}: sort the lines")
-    print(*wrong, sep="\n", end="\n" if wrong else "")
-    return len(wrong)
+    for file, line, name in found:
+        print(f"{file}:{line}: {name} is a private name of another package")
+    return len(found)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ class GradientClipBase:
                 stacklevel=2,
             )
         pairs = [(p, g) for p, g in params_grads if g is not None]
-        chosen = [(p, g) for p, g in pairs if self._needs_clip(p)]
+        chosen = [(p, g) for p, g in pairs if self.needs_clip(p)]
         if not chosen:
             return pairs
         with name_scope("gradient_clip"):
@@ -103,7 +103,8 @@ class GradientClipBase:
         _correct_role_vars(clipped)
         return [(p, by_name.get(p.name, g)) for p, g in pairs]
 
-    def _needs_clip(self, param: Any) -> bool:
+    def needs_clip(self, param: Any) -> bool:
+        """Return whether the gradient of a parameter is to be clipped."""
         if self._need_clip_func is not None:
             return bool(self._need_clip_func(param))
         return getattr(param, "need_clip", True) is not False

@@ -143,11 +143,16 @@ class ExecutionStrategy(_Settings):
     }
 
 
+def plain_program(program: Any) -> Any:
+    """Return the program inside a CompiledProgram; anything else as it is."""
+    return getattr(program, "_program", program)
+
+
 class CompiledProgram:
     """A program with build settings, for `Executor.run`."""
 
     def __init__(self, program_or_graph: Any, build_strategy: BuildStrategy | None = None) -> None:
-        inner = getattr(program_or_graph, "_program", program_or_graph)
+        inner = plain_program(program_or_graph)
         if not isinstance(inner, Program):
             raise TypeError(
                 "The type of program_to_graph parameter is wrong, expected Graph or Program, but "

@@ -32,7 +32,8 @@ class Program:
         self._op_role = OpRole.Forward
         self._op_role_var: list[str] = []
         self._device = ""
-        self._is_distributed = False
+        self.is_distributed = False
+        """Whether it trains with parameter servers."""
         self._is_start_up_program_ = False
         self.binding = ProgramBinding()
 
@@ -155,6 +156,11 @@ class Program:
         role = OpRole.LRSched | (OpRole.Optimize if is_with_opt else 0)
         return self._role_guard(role)
 
+    @property
+    def version(self) -> int:
+        """The number of changes so far."""
+        return self._version
+
     def bump_version(self) -> None:
         """Note a change: executors lower the program again."""
         self._version += 1
@@ -176,7 +182,7 @@ class Program:
     def _copy(self) -> Program:
         other = Program()
         other._seed = self._seed
-        other._is_distributed = self._is_distributed
+        other.is_distributed = self.is_distributed
         other.binding = self.binding.for_copy()
         other.blocks = []
         for block in self.blocks:
@@ -220,7 +226,7 @@ class Program:
     def _copy_dist_param_info_from(self, other: Program) -> None:
         """Take over what distributed training noted on the program."""
         _check_program(other, "_copy_dist_param_info_from")
-        self._is_distributed = other._is_distributed
+        self.is_distributed = other.is_distributed
 
     def _copy_data_info_from(self, other: Program) -> None:
         _check_program(other, "_copy_data_info_from")
@@ -335,6 +341,7 @@ class Program:
     _optimized_guard = optimized_guard
     _lr_schedule_guard = lr_schedule_guard
     _bump_version = bump_version
+    _is_distributed = property(lambda self: self.is_distributed)
     _prune_with_input = prune_with_input
 
 

@@ -29,8 +29,11 @@ class WeightDecayRegularizer:
         self._regularization_coeff = value
 
     @property
-    def _coeff(self) -> float:
+    def coeff(self) -> float:
+        """The factor of the penalty."""
         return self._regularization_coeff
+
+    _coeff = coeff
 
     def __call__(self, param: Parameter, grad: Variable, block: Any) -> Variable:
         """Append the ops that compute the penalty's gradient to the block."""

@@ -26,8 +26,8 @@ class FedIds:
     def of(self, program: Program) -> list[LookUp]:
         """Return the look-ups of a program's training step; none if it does not train."""
         known = self._known.get(program)
-        if known is None or known[0] != program._version:
-            known = self._known[program] = (program._version, _look_ups(program))
+        if known is None or known[0] != program.version:
+            known = self._known[program] = (program.version, _look_ups(program))
         return known[1]
 
 

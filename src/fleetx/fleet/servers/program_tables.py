@@ -117,7 +117,7 @@ def find_tables(
 
 
 def _rate_name(program: Program, optimizer: Any) -> str | None:
-    rate = optimizer._global_learning_rate(program)
+    rate = optimizer.global_learning_rate(program)
     return None if rate is None else rate.name
 
 
@@ -160,9 +160,9 @@ def _penalty(regularizer: Any, param: Any) -> dict[str, float]:
     if regularizer is None:
         return {"l1": 0.0, "l2": 0.0}
     if isinstance(regularizer, L2DecayRegularizer):
-        return {"l1": 0.0, "l2": float(regularizer._coeff)}
+        return {"l1": 0.0, "l2": float(regularizer.coeff)}
     if isinstance(regularizer, L1DecayRegularizer):
-        return {"l1": float(regularizer._coeff), "l2": 0.0}
+        return {"l1": float(regularizer.coeff), "l2": 0.0}
     raise ValueError(
         f"parameter {param.name!r} has the regularizer {type(regularizer).__name__}, which servers "
         "do not know: use L1Decay or L2Decay."
@@ -171,12 +171,12 @@ def _penalty(regularizer: Any, param: Any) -> dict[str, float]:
 
 def _clip(optimizer: Any, param: Any) -> tuple[ClipSpec | None, bool]:
     """Return how a parameter's gradient is clipped, and whether it is."""
-    clip = getattr(optimizer, "_grad_clip", None)
+    clip = getattr(optimizer, "grad_clip", None)
     if clip is None:
         clip = getattr(param, "gradient_clip_attr", None)
     if clip is None:
         return None, True
-    return _clip_spec(clip, param), clip._needs_clip(param)
+    return _clip_spec(clip, param), clip.needs_clip(param)
 
 
 def _clip_spec(clip: GradientClipBase, param: Any) -> ClipSpec:

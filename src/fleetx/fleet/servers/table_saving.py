@@ -24,6 +24,7 @@ from fleetx.fleet.servers.worker_program import KEYS, ROWS
 from fleetx.ps.tables.table_files import SavedTable
 from fleetx.ps.tables.table_spec import SparseTableSpec
 from fleetx.static import io
+from fleetx.static.compiled_program import plain_program
 from fleetx.static.dtypes import VarType
 from fleetx.static.program import Program
 from fleetx.static.scope import global_scope
@@ -49,7 +50,7 @@ def _whole(link: ServerLink, names: Sequence[str]) -> dict[str, Tensor]:
 
 def save_parameters(executor: Any, dirname: str, program: Any, link: ServerLink) -> None:
     """Write every parameter into a file of its name; tables that grow have none."""
-    program = getattr(program, "_program", program)
+    program = plain_program(program)
     link.refresh()
     tables = link.tables.sparse
     growing = {name for name, table in tables.items() if not table.given}
@@ -74,7 +75,7 @@ def save_model(
     export_for_deployment: bool,
 ) -> Any:
     """Write what inference needs, embeddings included."""
-    program = getattr(program, "_program", program).clone()
+    program = plain_program(program).clone()
     program.binding.servers = None
     link.refresh()
     tables = link.tables.sparse

@@ -44,7 +44,7 @@ def write_worker(
     _append_sends(main, tables, mode, gradients, list(endpoints))
     _write_startup(startup, tables, worker)
     for program in (main, startup):
-        program._is_distributed = True
+        program.is_distributed = True
         program.bump_version()
 
 

@@ -88,6 +88,11 @@ class Optimizer(LearningRateMixin, StateMixin):
             "name": self._name,
         }
 
+    @property
+    def grad_clip(self) -> GradientClipBase | None:
+        """How it clips the gradients."""
+        return self._grad_clip
+
     def with_grad_clip(self, grad_clip: GradientClipBase | None) -> Self:
         """Return a copy that clips the gradients in another way; it shares this one's state."""
         twin = copy.copy(self)

@@ -65,9 +65,11 @@ class LearningRateMixin:
     _learning_rate_map: dict[Program, Variable]
     _dtype: Any
 
-    def _global_learning_rate(self, program: Program | None = None) -> Any:
+    def global_learning_rate(self, program: Program | None = None) -> Any:
         """Return the learning rate variable of a program (the default main program), or None."""
         return self._learning_rate_map.get(default_main_program() if program is None else program)
+
+    _global_learning_rate = global_learning_rate
 
     def _create_global_learning_rate(self) -> None:
         """Make the learning rate variable in the default programs, unless there is one."""
@@ -102,7 +104,7 @@ class LearningRateMixin:
         factor = param_and_grad[0].optimize_attr["learning_rate"]
         if isinstance(factor, Variable):
             return factor
-        rate = self._global_learning_rate()
+        rate = self.global_learning_rate()
         if factor == 1.0:
             return rate
         guard = default_main_program().lr_schedule_guard(is_with_opt=True)
