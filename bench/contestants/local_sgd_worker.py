@@ -127,12 +127,14 @@ def batches(data, task, rank, workers):
 
 
 def train(loop, data, task, rank, workers):
-    """Train; return seconds and the mean interval. The first step is not counted."""
+    """Train; return seconds and the mean interval. The first steps, one unless the task says
+    otherwise, are not counted."""
+    untimed = task.get("untimed", 1)
     source = batches(data, task, rank, workers)
     loss_of = nn.CrossEntropyLoss()
     intervals, start = [], 0.0
-    for step in range(task["steps"] + 1):
-        if step == 1:  # buffers are there, and everybody is equal
+    for step in range(task["steps"] + untimed):
+        if step == untimed:  # buffers are there, and everybody is equal
             dist.barrier()
             start = time.perf_counter()
         for group in loop.optimizer.param_groups:

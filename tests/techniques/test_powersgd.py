@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "workers"))
@@ -148,6 +149,16 @@ def test_one_worker_keeps_its_gradients() -> None:
     stage = LowRankExchange(Config(start_powerSGD_iter=0))
     found = stage.mean(gradients, stage.first_state(gradients))
     assert all(found[name] is gradients[name] for name in gradients)
+
+
+def test_the_state_of_another_rank_is_refused() -> None:
+    parameter = torch.nn.Parameter(torch.ones(12, 9))
+    saved = LowRankExchange(Config(matrix_approximation_rank=1))
+    saved.exchange({"w": parameter})
+    stage = LowRankExchange(Config(matrix_approximation_rank=2))
+    stage.load_state_dict(saved.state_dict())
+    with pytest.raises(ValueError, match=r"w@POWERSGD_Q with the shape \(9, 1\).*\(9, 2\)"):
+        stage.exchange({"w": parameter})
 
 
 @pytest.mark.parametrize("other", ["dgc", "signsgd", "localsgd", "fp16_allreduce"])

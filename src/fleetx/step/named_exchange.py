@@ -49,8 +49,14 @@ class NamedExchange(GradientSync):
         """Make what is to be kept for gradients that were not there before."""
         new = {name: g for name, g in gradients.items() if name not in self._prepared}
         for key, first in self.first_state(new).items() if new else ():
-            loaded = self.state.get(key)
-            self.state[key] = first if loaded is None else loaded.to(first.device)
+            loaded = self.state.get(key, first)
+            if loaded.shape != first.shape:
+                raise ValueError(
+                    f"the loaded state has {key} with the shape {tuple(loaded.shape)}, but the "
+                    f"exchange of gradients keeps one with {tuple(first.shape)}: use the settings "
+                    "that the state was saved with, or start without it."
+                )
+            self.state[key] = loaded.to(first.device)
         self._prepared.update(new)
 
     def state_dict(self) -> dict[str, Any]:

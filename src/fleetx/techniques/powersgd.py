@@ -169,22 +169,34 @@ class LowRankExchange(NamedExchange):
         """Let torch's hook exchange gradients of one type, with its state going in and out."""
         bucket, memory = FlatGradients(list(gradients.values())), self._memory
         flat = bucket.buffer()
-        kept = [state[name + RESIDUAL] for name in gradients if name + RESIDUAL in state]
-        if kept:
-            memory.error_dict[0] = torch.cat([k.reshape(-1) for k in kept]).to(flat.device)
+        residuals, starts = self._kept(gradients, state)
+        if residuals:
+            memory.error_dict[0] = torch.cat([r.reshape(-1) for r in residuals]).to(flat.device)
         found = [self._factors(g) for g in gradients.values()]
         memory.p_memory_dict[0] = flat.new_empty(sum(f.rows * f.rank for f in found))
-        memory.q_memory_dict[0] = self._first_factors(gradients, state, age).to(flat.device)
+        memory.q_memory_dict[0] = self._first_factors(gradients, starts, age).to(flat.device)
         with heartbeat.collective("powersgd"):
             powerSGD_hook(memory, cast("Any", bucket)).wait()
-        _copy_parts(memory.error_dict.pop(0, flat), kept)
-        starts = [state[name + FACTOR] for name in gradients if name + FACTOR in state]
-        _copy_parts(memory.q_memory_dict.pop(0), starts)
+        if residuals:
+            _copy_parts(memory.error_dict.pop(0), residuals)
+        if starts:
+            _copy_parts(memory.q_memory_dict[0], starts)
+        memory.q_memory_dict.clear()
         memory.p_memory_dict.clear()
         parts = zip(gradients.items(), bucket.gradients(), strict=True)
         return {name: _like(gradient, part) for (name, gradient), part in parts}
 
-    def _first_factors(self, gradients: Mapping[str, Tensor], state: State, age: int) -> Tensor:
+    def _kept(
+        self, gradients: Mapping[str, Tensor], state: State
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the residuals and the last factors of gradients, as far as they are kept."""
+        config = self._config
+        residuals = [state[n + RESIDUAL] for n in gradients if config.use_error_feedback]
+        return residuals, [state[n + FACTOR] for n in gradients if config.warm_start]
+
+    def _first_factors(
+        self, gradients: Mapping[str, Tensor], starts: Sequence[Tensor], age: int
+    ) -> Tensor:
         """Return the factors to start from, one behind the other.
 
         Random columns take the place of those that are not there or 0: from zeros, which a gradient
@@ -193,15 +205,14 @@ class LowRankExchange(NamedExchange):
         self._memory.rng.seed(age)
         seed = int(self._memory.rng.randint(1_000_000_000))  # the hook's own one, if it drew it
         generator = torch.Generator().manual_seed(seed)
-        parts = []
-        for name, gradient in gradients.items():
+        found = []
+        for gradient in gradients.values():
             _, columns, rank = self._factors(gradient)
-            noise = torch.randn(columns, rank, generator=generator, dtype=gradient.dtype)
-            kept = state.get(name + FACTOR)
-            if kept is not None:
-                noise = torch.where(kept.any(0), kept, noise.to(kept.device))
-            parts.append(noise.reshape(-1))
-        return torch.cat(parts)
+            found.append(torch.randn(columns, rank, generator=generator, dtype=gradient.dtype))
+        if starts:
+            pairs = zip(starts, found, strict=True)
+            found = [torch.where(s.any(0), s, noise.to(s.device)) for s, noise in pairs]
+        return torch.cat([factor.reshape(-1) for factor in found])
 
 
 def _whole_means(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -215,9 +226,7 @@ def _whole_means(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _copy_parts(flat: Tensor, targets: Sequence[Tensor]) -> None:
-    """Copy a flat tensor into tensors, one behind the other; into none if there are none."""
-    if not targets:
-        return
+    """Copy a flat tensor into tensors, one behind the other."""
     for part, target in zip(flat.split([t.numel() for t in targets]), targets, strict=True):
         target.copy_(part.view(target.shape))
 
