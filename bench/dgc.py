@@ -2,11 +2,11 @@
 
     python bench/dgc.py [--seeds 3] [--steps 1400] [--mbit 100] [--data FILE]
 
-Four workers, each on a machine of its own (network namespaces, needs root: see namespaces.py),
-train a convolutional network with a wide layer (1.6 million parameters) on Fashion-MNIST. Speed and
-bytes are measured over links of --mbit after the warm-up of the sparsity, DDP and dgc in turns;
-accuracy is that of whole trainings over links without a limit, where DDP ends some day too. Figures
-go to bench/results/dgc.json.
+Four workers, each on its own machine (network namespaces, needs root: see namespaces.py), train a
+convolutional network with a wide layer (1.6 million parameters) on Fashion-MNIST. Speed and bytes
+are measured over links of --mbit after the warm-up of the sparsity, with DDP and dgc interleaved;
+accuracy is that of complete trainings over unlimited links, where DDP finishes in reasonable time.
+Figures go to bench/results/dgc.json.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from record import write_record
 HIDDEN = 2048
 SPARSITY = 0.999
 RAMP = [0.75, 0.9375, 0.984375, 0.996, SPARSITY]
-"""The warm-up of the authors' paper: quarters of what was sent before."""
+"""The warm-up of the paper: each stage sends a quarter of the previous one."""
 DDP: dict[str, Any] = {"kind": "ddp"}
 
 
@@ -35,7 +35,7 @@ def compressed(**schedule: Any) -> dict[str, Any]:
 
 
 def speed(data: Path, mbit: float, rounds: int) -> list[dict[str, Any]]:
-    """Let DDP and dgc take turns over slow links; return goals about steps and bytes."""
+    """Interleave DDP and dgc over slow links; return goals about steps and bytes."""
     ways = {"DDP": (DDP, 6), "dgc": (compressed(sparsity=[SPARSITY]), 60)}
     rates: dict[str, list[float]] = {name: [] for name in ways}
     sent: dict[str, list[float]] = {name: [] for name in ways}
@@ -43,7 +43,7 @@ def speed(data: Path, mbit: float, rounds: int) -> list[dict[str, Any]]:
         group = started(data, four)
         for turn in range(rounds):
             for name, (way, steps) in ways.items():
-                # The difference of a long and a short run leaves out what starting costs.
+                # The difference of a long and a short run excludes the cost of starting.
                 runs = [
                     group.ask(**way, **RECIPE, seed=turn, steps=count, hidden=HIDDEN)
                     for count in (steps // 3, steps)
@@ -77,7 +77,7 @@ def speed(data: Path, mbit: float, rounds: int) -> list[dict[str, Any]]:
 
 
 def accuracy(data: Path, seeds: int, steps: int) -> list[dict[str, Any]]:
-    """Train to the end in both ways; return the goal about accuracy."""
+    """Train completely in both ways; return the goal about accuracy."""
     ramp = compressed(rampup_begin_step=steps // 7, rampup_step=steps // 14, sparsity=RAMP)
     found: dict[str, list[float]] = {"DDP": [], "dgc": []}
     with machines(WORKERS, prefix="fxd") as four:
@@ -97,7 +97,7 @@ def accuracy(data: Path, seeds: int, steps: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure, print what was reached and write the figures."""
+    """Measure, print the goals and write the figures."""
     parser = fashion_mnist_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="turns over slow links")
     options = parsed(parser)
