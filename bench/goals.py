@@ -1,4 +1,4 @@
-"""What a benchmark was to reach and what it reached, for those whose figures are no contest."""
+"""Goals of benchmarks and their results, for figures that are not from a contest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contest import ROOT
 
 
 def goal(what: str, value: float, limit: float, *, at_least: bool) -> dict[str, Any]:
-    """Return a goal and whether it was reached, to the two decimals that can be told apart."""
+    """Return a goal and whether it was reached, rounded to two decimals."""
     reached = round(value, 2) >= limit if at_least else round(value, 2) <= limit
     return {"what": what, "value": value, "goal": limit, "at_least": at_least, "reached": reached}
 
@@ -24,7 +24,7 @@ def show(goals: list[dict[str, Any]]) -> None:
 
 
 def fashion_mnist_parser(text: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that trainings on Fashion-MNIST share."""
+    """Return a parser with the common options of trainings on Fashion-MNIST."""
     parser = argparse.ArgumentParser(description=text.splitlines()[0] if text else "")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each way")
     parser.add_argument("--steps", type=int, default=1400, help="steps of a training")
@@ -35,7 +35,7 @@ def fashion_mnist_parser(text: str | None) -> argparse.ArgumentParser:
 
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Return the options; the data must be there."""
+    """Return the options; the data file must exist."""
     options = parser.parse_args()
     if not options.data.exists():
         parser.error(

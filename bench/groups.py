@@ -1,4 +1,4 @@
-"""Contestants that are groups of workers: on this machine, or spread over namespaces."""
+"""Contestants that are groups of workers, on this machine or in network namespaces."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from namespaces import Machines
 
 @dataclass
 class GroupContestant(Contestant):
-    """A group of workers; all are told what to do, rank 0 speaks for them."""
+    """A group of workers; all receive the commands, and rank 0 reports for them."""
 
     workers: int = 2
     machines: Machines | None = None
-    """Where they run, in blocks of consecutive ranks; None for this machine."""
+    """The machines they run on, in blocks of consecutive ranks; None for this machine."""
     sent: list[int] = field(default_factory=list)
     """Bytes that left machine 0 in each window."""
 
     def start(self) -> None:
-        """Start all workers and wait until rank 0 says that they are ready."""
+        """Start all workers and wait until rank 0 reports that they are ready."""
         ports = [_free_port() for _ in range(self.workers + 1)]
         self.processes = [
             subprocess.Popen(
@@ -40,7 +40,7 @@ class GroupContestant(Contestant):
         try:
             self.facts = json.loads(self._line())
         except BaseException:
-            # The others would wait for the one that is gone.
+            # The others would wait for the missing one.
             for process in self.processes:
                 process.kill()
                 process.wait()
@@ -79,7 +79,7 @@ class GroupContestant(Contestant):
         return result
 
     def window(self, steps: int) -> None:
-        """Let all workers do some steps; note the rate and the bytes between machines."""
+        """Run some steps on all workers; record the rate and the bytes between machines."""
         before = self.machines.sent(0) if self.machines else 0
         for process in self.processes[1:]:
             process.stdin.write(f"{steps}\n")
@@ -89,7 +89,7 @@ class GroupContestant(Contestant):
             self.sent.append((self.machines.sent(0) - before) // steps)
 
     def stop(self) -> None:
-        """End the group; a worker that stays because another one is gone is killed."""
+        """Stop the group; kill a worker that hangs because another one is gone."""
         for process in self.processes[1:]:
             process.stdin.close()
         super().stop()

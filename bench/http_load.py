@@ -1,7 +1,7 @@
-"""Many clients in one thread: each sends its request again as soon as it has its answer.
+"""Many clients in one thread: each sends its request again as soon as it has a response.
 
-Requests are made once and sent as they are, answers are only cut apart, so that the clients leave
-the processor to the server.
+Requests are encoded once and responses are only split, so that the clients leave the CPU to the
+server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BLOCK = 1 << 18
 
 
 def request(path: str, body: bytes, kind: str) -> bytes:
-    """Return a POST as it goes over the wire."""
+    """Return a POST request as bytes."""
     lines = [
         f"POST {path} HTTP/1.1",
         "Host: 127.0.0.1",
@@ -28,7 +28,7 @@ def request(path: str, body: bytes, kind: str) -> bytes:
 
 
 class Client:
-    """One connection with its request."""
+    """A connection with its request."""
 
     def __init__(self, port: int, message: bytes) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -45,7 +45,7 @@ class Client:
         self.received = b""
 
     def go_on(self) -> bool:
-        """Send or receive what is possible; tell whether the answer is complete."""
+        """Send or receive what is possible; return whether the response is complete."""
         if self.unsent:
             self.unsent = self.unsent[self.socket.send(self.unsent) :]
             return False
@@ -67,13 +67,13 @@ class Client:
 
 
 class Load:
-    """Clients of one server, each with a request of its own."""
+    """Clients of a server, each with its own request."""
 
     def __init__(self, port: int, messages: list[bytes]) -> None:
         self.clients = [Client(port, message) for message in messages]
 
     def run(self, count: int) -> float:
-        """Send so many requests in all and return the seconds until the last answer."""
+        """Send `count` requests in total and return the seconds until the last response."""
         left = count
         with selectors.EpollSelector() as selector:
             begin = time.perf_counter()
@@ -102,7 +102,7 @@ class Load:
         return left
 
     def answers(self) -> list[bytes]:
-        """Return the last answer of each client."""
+        """Return the last response of each client."""
         return [client.answer for client in self.clients]
 
     def close(self) -> None:

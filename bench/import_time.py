@@ -1,4 +1,4 @@
-"""How long do the imports take? Each one in fresh processes, interleaved, median of several.
+"""Import times, each in fresh processes, interleaved, median of several.
 
 `import fleetx` alone loads nothing heavy; `import fleetx.static` is the one to compare with
 `import torch`, because it loads PyTorch and the whole engine.
@@ -21,13 +21,13 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 BASELINE = "torch"
 MODULES = (BASELINE, "fleetx", "fleetx.static", "paddle")
-# With byte code, as after any installation: a shell that forbids it would have the sources
-# compiled at every start, PyTorch's excepted.
+# With bytecode, as after any installation: if the shell disables it, all sources but PyTorch's
+# would be compiled at every start.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def seconds(module: str) -> float:
-    """Time one import in a new interpreter, without the interpreter's own start."""
+    """Time one import in a new interpreter, without the interpreter's own startup."""
     code = (
         "import time; start = time.perf_counter(); "
         f"import {module}; print(time.perf_counter() - start)"
@@ -39,7 +39,7 @@ def seconds(module: str) -> float:
 
 
 def available(module: str) -> bool:
-    """Say whether the module can be found, without importing it."""
+    """Return whether the module can be found, without importing it."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -47,9 +47,9 @@ def available(module: str) -> bool:
 
 
 def measure(rounds: int) -> dict[str, list[float]]:
-    """Import every module once per round, so that drift of the machine hits all of them alike."""
+    """Import every module once per round, so that drift of the machine affects all equally."""
     modules = [module for module in MODULES if available(module)]
-    for module in modules:  # writes byte code and fills the disk cache
+    for module in modules:  # writes bytecode and fills the disk cache
         seconds(module)
     times: dict[str, list[float]] = {module: [] for module in modules}
     for _ in range(rounds):

@@ -1,10 +1,10 @@
-"""The step of LARS and LAMB against torch's fused SGD and Adam, in one process and one run.
+"""Steps of LARS and LAMB against torch's fused SGD and Adam, in one process.
 
     python bench/large_batch_optimizers.py [--rounds 15] [--threads 1]
 
 Two lists of parameters: those of ResNet-50 (161 tensors, most of them small), and those of an MLP
-of eight layers with 2048 units. With one thread the time is that of the thread itself, which other
-programs on the machine disturb less. Figures go to bench/results/large_batch_optimizers.json.
+of eight layers with 2048 units. With one thread the CPU time of the thread is measured, which other
+load on the machine affects less. Figures go to bench/results/large_batch_optimizers.json.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MAKERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def measure(shapes: list[tuple[int, ...]], rounds: int, clock: Callable[[], float]) -> Any:
-    """Return the times of steps, one optimizer after the other in every round."""
+    """Return the times of steps, with all optimizers interleaved in every round."""
     optimizers = {name: make(parameters(shapes)) for name, make in MAKERS.items()}
     times: dict[str, list[float]] = {name: [] for name in optimizers}
     for optimizer in optimizers.values():

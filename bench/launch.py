@@ -1,9 +1,9 @@
-"""How fast does fleetrun start a job, and how fast does it end one?
+"""The time to start a job with fleetrun, and to stop one.
 
 1. From the command to the end of rank 0's first training step, against torchrun with the same
-   script, two CPU workers each, in turn.
+   script, two CPU workers each, interleaved.
 2. From `kill -9` of one worker to the end of the launcher, when every other process of the job is
-   gone: with workers that end when asked, and with workers that ignore SIGTERM.
+   gone: with workers that exit on SIGTERM, and with workers that ignore it.
 
     python bench/launch.py [--rounds 5]
 """
@@ -29,9 +29,9 @@ LAUNCHERS = {
 }
 
 LATER = 0.5
-"""So many seconds after torchrun's first step fleetrun's may come."""
+"""The maximum delay in seconds of fleetrun's first step after torchrun's."""
 LIMIT = 5.0
-"""So many seconds after the death of a worker all must be gone."""
+"""The maximum time in seconds from the death of a worker until all are gone."""
 
 STEP = """
 import sys, time
@@ -81,7 +81,7 @@ def to_first_step(launcher: str, folder: Path) -> float:
 
 
 def to_stop(folder: Path, manner: str) -> float:
-    """Kill one of four workers; return the seconds until the launcher has ended all others."""
+    """Kill one of four workers; return the seconds until the launcher has stopped all others."""
     script, mark = folder / "wait.py", folder / "pid"
     script.write_text(WAIT)
     launcher = subprocess.Popen(

@@ -2,12 +2,12 @@
 
     python bench/local_sgd.py [--seeds 3] [--steps 1400] [--rounds 7] [--mbit 100] [--data FILE]
 
-Four workers, each on a machine of its own (network namespaces, needs root: see namespaces.py),
-train a small convolutional network on Fashion-MNIST. Hand-written DDP and torch's own averager of
-parameters run in the same way in the same run. Whole trainings with the first seed give samples/s,
-bytes and accuracy; those with other seeds, which give accuracy only, go over links without a limit,
-since the arithmetic is the same. Ratios to torch come from short windows in turns. A table goes to
-bench/results/local_sgd.json, a plot beside it (with matplotlib: the extra "bench").
+Four workers, each on its own machine (network namespaces, needs root: see namespaces.py), train a
+small convolutional network on Fashion-MNIST. Hand-written DDP and torch's own parameter averager
+run in the same way in the same run. Complete trainings with the first seed give samples/s, bytes
+and accuracy; those with other seeds, which only give accuracy, use unlimited links, since the
+arithmetic is the same. Ratios to torch come from short interleaved windows. The table goes to
+bench/results/local_sgd.json, with a plot next to it (needs matplotlib: the extra "bench").
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from record import RESULTS, write_record
 WORKERS = 4
 INTERVALS = (1, 2, 4, 8, 16)
 WINDOW = 32
-"""Steps of a window: two of the longest intervals."""
+"""Steps per window: two of the longest intervals."""
 RECIPE = {"lr": 0.06, "decay": 5e-4}
-"""Chosen for k = 1, and the same for everybody."""
+"""Chosen for k = 1, and used for all."""
 ADAPTIVE = {"init_k_steps": 16}
 OUTER = {"k_steps": 16, "outer_momentum": 0.5}
 
@@ -39,7 +39,7 @@ def local(**settings: Any) -> dict[str, Any]:
 
 
 def ways() -> dict[str, dict[str, Any]]:
-    """Return all ways to train, by the names that tables show."""
+    """Return all ways to train, by their names in tables."""
     found: dict[str, dict[str, Any]] = {"DDP by hand": {"kind": "ddp"}}
     for k in INTERVALS:
         found[f"localsgd, k = {k}"] = {"kind": "fleet", "strategy": local(k_steps=k)}
@@ -52,10 +52,10 @@ def ways() -> dict[str, dict[str, Any]]:
 
 
 class Group(GroupContestant):
-    """Workers that do what they are asked, one thing after the other."""
+    """Workers that run tasks one after the other."""
 
     def ask(self, **task: Any) -> dict[str, Any]:
-        """Let all workers do a task; return rank 0's answer and the bytes that one worker sent."""
+        """Run a task on all workers; return rank 0's result and the bytes that one worker sent."""
         assert self.machines is not None
         before = self._all_sent()
         for process in self.processes:
@@ -70,7 +70,7 @@ class Group(GroupContestant):
 
 
 def started(data: Path, place: Any) -> Group:
-    """Return a group of workers that wait for tasks."""
+    """Return a group of workers waiting for tasks."""
     group = Group(
         "workers", "local_sgd_worker.py", arguments=(str(data),), workers=WORKERS, machines=place
     )
@@ -79,7 +79,7 @@ def started(data: Path, place: Any) -> Group:
 
 
 def train(group: Group, name: str, way: dict[str, Any], seed: int, steps: int) -> dict[str, Any]:
-    """Train once; return what came out of it."""
+    """Train once and return the results."""
     run = group.ask(**way, **RECIPE, seed=seed, steps=steps)
     run["accuracy"] = group.ask(kind="test")["accuracy"]
     run["rate"] = run["steps"] * group.facts["batch"] / run["seconds"]
@@ -121,7 +121,7 @@ def other_seeds(group: Group, rows: list[dict[str, Any]], seeds: int, steps: int
 
 
 def compare_with_torch(group: Group, rounds: int) -> list[dict[str, Any]]:
-    """Take turns with torch's averager at each interval; return the medians of the ratios."""
+    """Interleave with torch's averager at each interval; return the medians of the ratios."""
     rows = []
     known = ways()
     for k in INTERVALS:
@@ -133,7 +133,7 @@ def compare_with_torch(group: Group, rounds: int) -> list[dict[str, Any]]:
         for turn in range(rounds):
             first, second = sorted(pair, reverse=bool(turn % 2))
             spent = dict.fromkeys(pair, 0.0)
-            # There and back again: what the machine does slowly more or less of cancels out.
+            # Forward and backward order: a slow drift of the machine cancels out.
             for name in (first, second, second, first):
                 run = group.ask(**pair[name], **RECIPE, seed=turn, steps=WINDOW)
                 spent[name] += run["seconds"]
@@ -155,7 +155,7 @@ def compare_with_torch(group: Group, rounds: int) -> list[dict[str, Any]]:
 
 
 def check_goals(rows: list[dict[str, Any]], windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what was to be reached and what was."""
+    """Return the goals and whether they were reached."""
     by_name = {row["name"]: row for row in rows}
     base = by_name["localsgd, k = 1"]
     last, adaptive = by_name["localsgd, k = 16"], by_name["adaptive_localsgd"]
@@ -180,7 +180,7 @@ def check_goals(rows: list[dict[str, Any]], windows: list[dict[str, Any]]) -> li
 
 
 def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
-    """Draw accuracy over throughput; without matplotlib, say so."""
+    """Plot accuracy over throughput; without matplotlib, print a note."""
     try:
         import matplotlib
     except ModuleNotFoundError:

@@ -1,10 +1,10 @@
-"""What measuring costs: steps with it against the same steps without.
+"""The cost of monitoring: steps with it against the same steps without.
 
     python bench/monitor.py [--rounds 8]
 
-Two workers train, with measurements written by both and a progress line of worker 0, and without,
-window by window in the same processes. Compared is the time in which worker 0's thread computes:
-how long it waits for the other worker varies by more than what is measured here. The figures are
+Two workers train with monitoring (both write measurements, worker 0 shows a progress line) and
+without, in alternating windows of the same processes. The CPU time of worker 0's thread is
+compared: the wait for the other worker varies by more than the cost of monitoring. The figures are
 lower quartiles over rounds, and go to bench/results/monitor.json.
 """
 
@@ -24,7 +24,7 @@ from contest import HERE, OURS
 from goals import goal, show
 from record import write_record
 
-# What is trained, and how many steps a window has.
+# The trainings, and the steps per window.
 CASES = {
     "small BERT, eager": ("eager", "bert", 6),
     "MLP of 17 MB, eager": ("eager", "wide", 20),
@@ -34,7 +34,7 @@ TINY = {"tiny MLP, eager": ("eager", "mlp", 300), "tiny MLP, static": ("static",
 
 
 def measure(kind: str, net: str, steps: int, rounds: int) -> list[list[float]]:
-    """Return the seconds of computing per step without and with measuring, by round."""
+    """Return the CPU seconds per step without and with monitoring, by round."""
     script = str(HERE / "contestants" / "monitored.py")
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", "2", "--log_level"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": OURS}
@@ -49,7 +49,7 @@ def measure(kind: str, net: str, steps: int, rounds: int) -> list[list[float]]:
 
 
 def least_disturbed(seconds: Sequence[float]) -> float:
-    """Return the lower quartile: what others on the machine do only makes windows longer."""
+    """Return the lower quartile: other load on the machine only makes windows longer."""
     return statistics.quantiles(seconds, n=4)[0]
 
 

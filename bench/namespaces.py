@@ -1,12 +1,12 @@
-"""Several "machines" on one, with a limited network between them: network namespaces joined by a
+"""Several "machines" on one, with a limited network between them: network namespaces connected by a
 bridge, each behind a link of a given rate (tc's token bucket, both directions).
 
     with machines(2, mbit=200) as group:
         subprocess.run(group.command(0, ["ping", "-c1", group.addresses[1]]))
         print(group.sent(0))  # bytes that have left machine 0
 
-Processes on one machine talk over its loopback, which is not limited. Needs root and the commands
-ip and, for limits, tc.
+Processes on one machine communicate over its loopback, which is not limited. Needs root and the
+commands ip and, for limits, tc.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 LINK = "net0"
-"""What a machine's link to the others is called on the machine."""
+"""The name of a machine's link to the others."""
 
 _numbers = itertools.count()
 
 
 class NoNamespacesError(RuntimeError):
-    """Network namespaces cannot be made here."""
+    """An error for a system that cannot create network namespaces."""
 
 
 class Machines:
@@ -48,21 +48,21 @@ class Machines:
         return {"GLOO_SOCKET_IFNAME": LINK, "TP_SOCKET_IFNAME": LINK}
 
     def sent(self, machine: int) -> int:
-        """Return how many bytes have left a machine over its link so far, headers included."""
+        """Return the number of bytes sent over a machine's link so far, headers included."""
         return self._counter(machine, "tx_bytes")
 
     def received(self, machine: int) -> int:
-        """Return how many bytes have reached a machine over its link so far, headers included."""
+        """Return the number of bytes received over a machine's link so far, headers included."""
         return self._counter(machine, "rx_bytes")
 
     def _counter(self, machine: int, name: str) -> int:
-        # /sys shows the links of the namespace it was mounted in; ip netns exec mounts it anew.
+        # /sys shows the links of the namespace it was mounted in; ip netns exec remounts it.
         return int(
             _run(*self.command(machine, ["cat", f"/sys/class/net/{LINK}/statistics/{name}"]))
         )
 
     def build(self, mbit: float | None) -> None:
-        """Make namespaces, links and limits."""
+        """Create namespaces, links and limits."""
         _run("ip", "netns", "add", self._hub)
         _run("ip", "-n", self._hub, "link", "add", "bridge", "type", "bridge")
         _run("ip", "-n", self._hub, "link", "set", "bridge", "up")
@@ -78,26 +78,26 @@ class Machines:
             _run("ip", "-n", name, "address", "add", f"{address}/24", "dev", LINK)
             _run("ip", "-n", name, "link", "set", LINK, "up")
             if mbit is not None:
-                # A queue shapes what leaves a device: one at each end limits both directions.
+                # A queue shapes outgoing traffic: one at each end limits both directions.
                 _limit(name, LINK, mbit)
                 _limit(self._hub, port, mbit)
 
     def _port(self, machine: int) -> str:
-        """Return what the other end of a machine's link is called."""
+        """Return the name of the other end of a machine's link."""
         return f"port{machine}"
 
     def pull_plug(self, machine: int) -> None:
-        """Cut a machine off, without a word to the others."""
+        """Disconnect a machine from the network, without notice to the others."""
         _run("ip", "-n", self._hub, "link", "set", self._port(machine), "down")
 
     def put_plug_back(self, machine: int) -> None:
-        """Let the others reach a machine again."""
+        """Reconnect a machine to the network."""
         _run("ip", "-n", self._hub, "link", "set", self._port(machine), "up")
 
     def remove(self) -> None:
-        """End what still runs on the machines and remove them; what was not built is passed over.
+        """Kill the processes of the machines and remove the machines, skipping what was not built.
 
-        A namespace outlives its name while a process is in it, so processes go first.
+        A namespace outlives its name while a process is in it, so processes are killed first.
         """
         for name in (*self._names, self._hub):
             found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
@@ -105,12 +105,12 @@ class Machines:
                 try:
                     os.kill(int(pid), signal.SIGKILL)
                 except ProcessLookupError:
-                    continue  # it has ended by itself
+                    continue  # it has already ended
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
 def _limit(namespace: str, device: str, mbit: float) -> None:
-    # A burst of 10 ms keeps timers from being the limit; a deep queue avoids lost packets.
+    # A burst of 10 ms keeps timers from being the limit; a deep queue avoids packet loss.
     burst = max(16_000, int(mbit * 1e6 / 8 * 0.01))
     _run(
         *("tc", "-n", namespace, "qdisc", "add", "dev", device, "root"),
@@ -135,9 +135,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def machines(count: int, *, mbit: float | None = None, prefix: str = "fxb") -> Iterator[Machines]:
-    """Build `count` machines that talk over links of `mbit` Mbit/s; remove them at the end.
+    """Build `count` machines connected by links of `mbit` Mbit/s; remove them at the end.
 
-    They go away whatever ends the block: an exception, Ctrl-C or SIGTERM.
+    They are removed on any exit of the block: an exception, Ctrl-C or SIGTERM.
     """
     if os.geteuid() != 0:
         raise NoNamespacesError("machines in network namespaces need root: run this as root.")
@@ -148,7 +148,7 @@ def machines(count: int, *, mbit: float | None = None, prefix: str = "fxb") -> I
             f"machines in network namespaces need the command {missing[0]}: install iproute2."
         )
     group = Machines(f"{prefix}-{os.getpid()}-{next(_numbers)}", count)
-    # SIGTERM would end Python without running what is below; only the main thread may change that.
+    # SIGTERM would end Python without the cleanup below; only the main thread can change that.
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _stop) if main else None
     try:

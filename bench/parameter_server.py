@@ -1,18 +1,18 @@
-"""Parameter servers against those of real Paddles, against training in one process, and Gloo.
+"""Parameter servers against those of real Paddles, training in one process, and Gloo.
 
     python bench/parameter_server.py [--rounds 5] [--steps 150]
         [--only async,sync,geo,local,dense,recovery]
 
 1. A CTR model (26 slots, a million ids, rows of 16, batch 512, SGD) with 2 servers and 2 workers:
-   the same scripts run here and on Paddle 1.8.5 and 2.6.2, where PADDLE185 and PADDLE262 name a
-   Python that has them; beside them the model as a PyTorch module.
+   the same scripts run on FleetX and on Paddle 1.8.5 and 2.6.2, if PADDLE185 and PADDLE262 name a
+   Python that has them; in addition the model as a PyTorch module.
 2. The same with 1 server and 1 worker, asynchronous, against one process with a local
    nn.EmbeddingBag(sparse=True).
 3. 100 MB of dense gradients, two workers: a synchronous step against Gloo's all-reduce.
-4. How long a job stands still when a server with a million rows is killed and started again.
+4. The interruption of a job when a server with a million rows is killed and restarted.
 
-All processes share this machine; jobs take turns, those of 1. each started anew. Figures go to
-bench/results/parameter_server.json; those of parts that were not measured stay as they are there.
+All processes share this machine; jobs are interleaved, and those of 1. restarted for each round.
+Figures go to bench/results/parameter_server.json; those of parts that were not run are kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fleetx.ps.client.client import Client
 from fleetx.ps.tables.table_spec import SparseTableSpec
 
 PARTS = ("async", "sync", "geo", "local", "dense", "recovery")
-# Against whom, in which mode, and how many times as fast.
+# The peer, the mode, and the speed ratio to reach.
 GOALS = (
     ("async", "2.6.2", 2.0),
     ("async", "1.8.5", 2.0),
@@ -69,7 +69,7 @@ def ctr(mode: str, steps: int, rounds: int) -> list[dict[str, Any]]:
     ]
     programs = [program for _, _, program in pairs] or [_program("2.6.2", mode)]
     everyone = [eager, *programs, *(peer for _, peer, _ in pairs)]
-    # One job at a time: those of Paddle take processor time even when they have nothing to do.
+    # One job at a time: those of Paddle use CPU time even when idle.
     for _ in range(rounds):
         for each in everyone:
             contest([each], steps=steps, rounds=1)
@@ -104,7 +104,7 @@ def local(steps: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def dense(rounds: int) -> list[dict[str, Any]]:
-    """Compare a synchronous step of 100 MB with Gloo's all-reduce by two processes."""
+    """Compare a synchronous step of 100 MB with Gloo's all-reduce between two processes."""
     jobs = [
         ServerContestant(f"fleetx, {n} + {n}", "ps_dense.py", servers=n, workers=n) for n in (1, 2)
     ]
@@ -120,7 +120,7 @@ def dense(rounds: int) -> list[dict[str, Any]]:
 
 
 def recovery(rounds: int, rows: int = 1_000_000) -> list[dict[str, Any]]:
-    """Measure the time from the death of a server to the next step, with its start."""
+    """Measure the time from the death of a server to the next step, including its restart."""
     times = []
     with tempfile.TemporaryDirectory() as folder:
         endpoint = f"127.0.0.1:{free_ports(1)[0]}"
@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def _with_others(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the new figures in the places of the old ones, and the others as they were."""
+    """Return the old figures, with those that were measured again replaced."""
     try:
         before = json.loads((RESULTS / "parameter_server.json").read_text())["rows"]
     except FileNotFoundError:

@@ -4,8 +4,8 @@ torch.utils.checkpoint written into the model by hand.
     python bench/recompute.py [--rounds 9]
 
 24 residual blocks (128 -> 512 -> 128), batch 2048, a checkpoint per block, one thread. Time: all
-contestants take turns. Memory: each alone in a process of its own that returns freed blocks to the
-system at once; the figure is the highest resident memory above that after the imports, with
+contestants take turns. Memory: each alone in its own process, which returns freed blocks to the
+system immediately; the figure is the peak resident memory above that after the imports, including
 parameters, gradients and everything else. Figures go to bench/results/recompute.json.
 """
 
@@ -25,7 +25,7 @@ KINDS = {
     "fleetx, static": ("deep_static.py", "plain"),
     "fleetx, static, recompute": ("deep_static.py", "fleet"),
 }
-# Who is compared with whom; at most so much memory, so much time.
+# The pairs to compare, with limits of memory and time.
 PAIRS = (
     ("fleetx, eager, recompute", "eager PyTorch", 0.5, 1.4),
     ("fleetx, eager, recompute", "torch.utils.checkpoint by hand", 1.05, 1.05),
@@ -60,7 +60,7 @@ def times(rounds: int) -> dict[str, Contestant]:
 
 
 def rows(needed: dict[str, float], raced: dict[str, Contestant]) -> list[dict[str, Any]]:
-    """Return the lines of the table."""
+    """Return the rows of the table."""
     lines = []
     for name, other, memory, _ in PAIRS:
         line = figures("step, MB above imports", needed[name], other, needed[other], memory, False)

@@ -1,4 +1,4 @@
-"""Where the figures of a benchmark go: bench/results/<name>.json, with when, where and how."""
+"""The record of a benchmark: bench/results/<name>.json, with date, machine and command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def processor() -> str:
-    """Return the name of the processor; Linux tells more than Python's own function."""
+    """Return the name of the CPU; Linux provides more than Python's own function."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -27,7 +27,7 @@ def processor() -> str:
 
 
 def write_record(name: str, **figures: Any) -> None:
-    """Write the figures of one run; `python bench/report.py` puts them into bench/README.md."""
+    """Write the figures of one run; `python bench/report.py` copies them to bench/README.md."""
     record = {
         "date": time.strftime("%Y-%m-%d"),
         "command": shlex.join(["python", f"bench/{name}.py", *sys.argv[1:]]),

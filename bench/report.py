@@ -2,9 +2,9 @@
 
     python bench/report.py
 
-Between the lines `<!-- figures: NAME -->` and `<!-- end of figures -->` stands what
-bench/results/NAME.json holds; NAME `interop` is interop/results.json, `matrix` and `matrix_zh` are
-tests/matrix.json. The rest is left as it is.
+The text between the lines `<!-- figures: NAME -->` and `<!-- end of figures -->` is generated from
+bench/results/NAME.json; NAME `interop` is interop/results.json, `matrix` and `matrix_zh` are
+tests/matrix.json. The rest of the text is not changed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", r
 
 
 def table(headings: list[str], rows: list[list[str]], column: str = "--:") -> str:
-    """Return a Markdown table; columns of figures stand to the right."""
+    """Return a Markdown table; columns of figures are right-aligned."""
     lines = [headings, ["---" if i == 0 else column for i in range(len(headings))], *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def origin(record: dict[str, Any]) -> str:
-    """Say where the figures come from, as far as the run has noted it."""
+    """Return a sentence about the origin of the figures, as far as it was recorded."""
     machine = record.get("machine", {})
     known = {
         "command": f"`{record.get('command')}`",
@@ -74,7 +74,7 @@ def contest_table(record: dict[str, Any]) -> str:
 
 
 def contest_and_goals_table(record: dict[str, Any]) -> str:
-    """Return the goals of a benchmark that are no contest, and the table of its contest."""
+    """Return the goals of a benchmark outside its contest, and the table of its contest."""
     return _goals(record) + "\n" + contest_table(record)
 
 
@@ -88,7 +88,7 @@ def import_table(record: dict[str, Any]) -> str:
 
 
 def times_table(record: dict[str, Any]) -> str:
-    """Return a table of times, with a goal where there is one."""
+    """Return a table of times, with goals if there are any."""
     parts = ("median_s", "min_s", "max_s")
     rows = []
     for name, row in record["times"].items():
@@ -132,7 +132,7 @@ def goals_table(record: dict[str, Any]) -> str:
 
 
 def local_sgd_table(record: dict[str, Any]) -> str:
-    """Return the table of ways to train and, below, what was to be reached."""
+    """Return the table of ways to train, followed by the goals."""
     rows = [
         [
             row["name"],
@@ -195,17 +195,17 @@ Words = Callable[[str], str]
 
 
 def english(word: str) -> str:
-    """Return the word as it is."""
+    """Return the word unchanged."""
     return word
 
 
 def chinese(word: str) -> str:
-    """Return the word in Chinese; names and what a program printed stay as they are."""
+    """Return the word in Chinese; names and the output of programs are not translated."""
     return CHINESE.get(word, word)
 
 
 def outcome(row: dict[str, Any], say: Words = english) -> tuple[str, str]:
-    """Return what a row of the matrix came to: the commands, and the tests."""
+    """Return the outcome of a row of the matrix: the commands, and the tests."""
     for problem in ("not run", "error"):
         if problem in row:
             return f"{say(problem)}: {row[problem]}", ""
@@ -220,7 +220,7 @@ def outcome(row: dict[str, Any], say: Words = english) -> tuple[str, str]:
 
 
 def matrix_table(rows: dict[str, Any], say: Words = english) -> str:
-    """Return where FleetX has been run and where not, and the versions it was run with."""
+    """Return where FleetX has been tested and where not, and the versions used."""
     done = [row for row in rows.values() if "commands" in row]
     used = {name for row in done for name in row["tests"]["launchers"]}
     used |= {name for row in done for name, passed in row["commands"].items() if passed}
@@ -235,7 +235,7 @@ def matrix_table(rows: dict[str, Any], say: Words = english) -> str:
     lines = [[say(what), *(", ".join(map(say, cell)) for cell in cells)] for what, *cells in where]
     runs = []
     for row in rows.values():
-        # What is behind the plus is the build: cpu, cu126.
+        # The part after the plus is the build: cpu, cu126.
         torch = row.get("torch", "").split("+")[0]
         versions = [row["python"], torch, row.get("numpy", ""), say(row["versions"])]
         runs.append([*versions, *outcome(row, say), row["date"]])
@@ -276,7 +276,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
 
 
 def render(text: str, sources: Callable[[str], Path]) -> str:
-    """Return the text with new figures; `sources` says where the figures of a name are."""
+    """Return the text with new figures; `sources` maps a name to its file."""
 
     def block(match: re.Match[str]) -> str:
         begin, name, end = match.groups()
@@ -291,7 +291,7 @@ def render(text: str, sources: Callable[[str], Path]) -> str:
 
 
 def source(name: str) -> Path:
-    """Return the file that holds the figures of a name."""
+    """Return the file with the figures of a name."""
     return ELSEWHERE.get(name, HERE / "results" / f"{name}.json")
 
 

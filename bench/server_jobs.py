@@ -19,16 +19,16 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class ServerContestant(Contestant):
-    """Servers and workers with plain PADDLE_* variables; all workers do the steps of a window."""
+    """Servers and workers with plain PADDLE_* variables; all workers run the steps of a window."""
 
     servers: int = 2
     workers: int = 2
     processes: list[Any] = field(default_factory=list)
     seconds_of_cpu: list[float] = field(default_factory=list)
-    """What all processes used for a thousand samples, by window."""
+    """The CPU time of all processes per thousand samples, by window."""
 
     def start(self) -> None:
-        """Start everybody and wait until the workers are ready."""
+        """Start all processes and wait until the workers are ready."""
         self.processes = []
         ports = free_ports(self.servers + self.workers)
         for place in self._places(ports):
@@ -71,7 +71,7 @@ class ServerContestant(Contestant):
         )
 
     def window(self, steps: int) -> None:
-        """Let all workers do some steps; note samples per second of them together."""
+        """Run some steps on all workers; record their total samples per second."""
         before = self.cpu_seconds()
         times = []
         for worker in self.processes[self.servers :]:
@@ -85,7 +85,7 @@ class ServerContestant(Contestant):
         self.seconds_of_cpu.append(1000 * (self.cpu_seconds() - before) / samples)
 
     def cpu_seconds(self) -> float:
-        """Return the processor time of all processes so far."""
+        """Return the CPU time of all processes so far."""
         total = 0.0
         for process in self.processes:
             fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -93,14 +93,14 @@ class ServerContestant(Contestant):
         return total
 
     def stop(self) -> None:
-        """End the job; who has not ended half a minute after the workers were told is killed."""
+        """Stop the job; kill processes that are still running half a minute later."""
         for process in self.processes:
             process.stdin.close()
         try:
             for process in self.processes[self.servers :]:
                 process.wait(timeout=30)
         except subprocess.TimeoutExpired:
-            pass  # some versions of Paddle do not come back from stop_worker
+            pass  # some versions of Paddle hang in stop_worker
         finally:
             self._kill()
 
@@ -112,7 +112,7 @@ class ServerContestant(Contestant):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports at which nobody listens."""
+    """Return ports on which nothing listens."""
     with ExitStack() as stack:
         found = []
         for _ in range(count):

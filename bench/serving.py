@@ -3,10 +3,10 @@
     python bench/serving.py [--rounds 7] [--size 64] [--clients 16]
 
 ResNet-18 with 1000 classes, saved in Paddle's format, pictures of 3 x size x size, one per request;
-16 clients, each of which sends its next request when it has its answer. All servers run the same
-model through the same loader, take and give the same bodies (raw tensors), and use as many threads
-as they like; all stay alive and take turns. All answers are compared with a local run. Figures go
-to bench/results/serving.json.
+16 clients, each of which sends its next request when it has a response. All servers run the same
+model through the same loader, use the same bodies (raw tensors), and choose their number of
+threads; all stay alive and take turns. All responses are compared with a local run. Figures go to
+bench/results/serving.json.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Served(Contestant):
     port: int = 0
 
     def start(self) -> None:
-        """Start the server, wait until it answers, and let it warm up."""
+        """Start the server, wait until it responds, and warm it up."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.process = subprocess.Popen(
@@ -72,17 +72,17 @@ class Served(Contestant):
                 once = Load(self.port, self.messages[:1])
                 once.run(1)
             except (ConnectionError, RuntimeError):
-                time.sleep(0.2)  # not there yet, or not ready
+                time.sleep(0.2)  # not listening yet, or not ready
             else:
                 once.close()
                 return
         raise RuntimeError(f"{self.name} does not answer.")
 
     def _send(self, count: int) -> float:
-        """Send so many requests, look at the answers, and return the seconds it took."""
+        """Send `count` requests, check the responses, and return the seconds it took."""
         from fleetx.serving.bodies import decode_raw
 
-        load = Load(self.port, self.messages)  # anew: servers close connections that rest
+        load = Load(self.port, self.messages)  # new connections: servers close idle ones
         try:
             seconds = load.run(count)
             for answer, expected in zip(load.answers(), self.expected, strict=True):
@@ -93,11 +93,11 @@ class Served(Contestant):
         return seconds
 
     def window(self, steps: int) -> None:
-        """Send some requests and note their rate."""
+        """Send some requests and record their rate."""
         self.rates.append(steps / self._send(steps))
 
     def stop(self) -> None:
-        """End the server and what it has started."""
+        """Stop the server and its child processes."""
         os.killpg(self.process.pid, signal.SIGTERM)
         try:
             self.process.wait(20)
@@ -107,7 +107,7 @@ class Served(Contestant):
 
 
 def save_resnet(folder: str, size: int) -> str:
-    """Save ResNet-18 and return where."""
+    """Save ResNet-18 and return its path."""
     from fleetx import static
     from fleetx.static import io
     from fleetx.static.models.resnet import resnet18
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64, help="height and width of the pictures")
     parser.add_argument("--clients", type=int, default=16, help="requests at a time")
     options = parser.parse_args()
-    # The servers have sessions of their own: who ends this program must not leave them behind.
+    # The servers have their own sessions: terminating this program must not leave them behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as folder:
         model = save_resnet(folder, options.size)

@@ -1,12 +1,12 @@
-"""How fast is one sparse table on one core, and how much memory does it take?
+"""Speed of a sparse table on one core, and its memory.
 
 1. Looking up ids, against a Python dict.
 2. Pulling and pushing rows of 16 numbers (a CTR model's batch: 26 slots, 512 examples), against
    torch's `index_select` and `index_add_` on a tensor, which need no look-up: the bound.
-3. What a row costs, with Adagrad's state, against the raw floats; as the process grows.
+3. The memory of a row with Adagrad's state, against the raw floats, from the process's growth.
 
-A million ids; the contestants take turns, and medians count. Times are the processor's, for this
-thread alone: what else the machine does counts little.
+A million ids; the contestants take turns, and medians are reported. Times are the CPU time of this
+thread, which other load on the machine affects little.
 
     python bench/sparse_table.py [--rounds 15]
 """
@@ -30,8 +30,8 @@ from fleetx.ps.tables.table_spec import InitializerSpec, OptimizerSpec, SparseTa
 IDS = 1_000_000
 DIM = 16
 BATCH = 26 * 512
-RATE = 2e6  # the rows per second to reach
-WARM_UP = 2  # rounds that do not count
+RATE = 2e6  # the goal in rows per second
+WARM_UP = 2  # rounds that are not counted
 
 
 def resident() -> int:
@@ -47,7 +47,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def in_turn(rounds: int, ours: Callable[[], Any], peer: Callable[[], Any]) -> dict[str, float]:
-    """Return rates and their ratio, all medians over rounds; the two take turns."""
+    """Return rates and their ratio, as medians over interleaved rounds."""
     times: list[tuple[float, float]] = []
     for number in range(rounds + WARM_UP):
         spent = seconds(ours), seconds(peer)

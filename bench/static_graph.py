@@ -2,7 +2,7 @@
 
     python bench/static_graph.py [--rounds 9] [--skip-resnet]
 
-Real Paddles take part where the variables PADDLE185, PADDLE262 and PADDLE331 name a Python that has
+Real Paddles take part if the variables PADDLE185, PADDLE262 and PADDLE331 name a Python that has
 them. Figures go to bench/results/static_graph.json.
 """
 
@@ -29,7 +29,7 @@ def real_paddles(script: str, versions: tuple[str, ...]) -> list[Contestant]:
 
 
 def mlp(rounds: int) -> list[dict[str, Any]]:
-    """Steps per second of the documents' MLP, batch 128, one thread."""
+    """Measure steps per second of the documents' MLP, batch 128, one thread."""
     ours = Contestant("fleetx", "mlp_fluid.py")
     compiled = Contestant("fleetx, compiled", "mlp_fluid.py", arguments=("compile",))
     eager = Contestant("eager PyTorch", "mlp_eager.py")
@@ -42,7 +42,7 @@ def mlp(rounds: int) -> list[dict[str, Any]]:
 
 
 def resnet(rounds: int) -> list[dict[str, Any]]:
-    """Images per second, building time and memory of ResNet-50."""
+    """Measure images per second, build time and memory of ResNet-50."""
     ours = Contestant("fleetx", "resnet_static.py")
     eager = Contestant("eager PyTorch", "resnet_eager.py")
     paddles = real_paddles("resnet_static.py", ("2.6.2", "3.3.1"))
@@ -68,7 +68,7 @@ def resnet(rounds: int) -> list[dict[str, Any]]:
 def row(
     what: str, ours: Contestant, other: Contestant, goal: float, scale: int = 1
 ) -> dict[str, Any]:
-    """Return a line of the table for two rates; higher is better."""
+    """Return a row of the table for two rates; higher is better."""
     line = figures(what, ours.rate * scale, other.name, other.rate * scale, goal, True)
     line.update(ratio=ratio(ours, other), ours_name=ours.name)
     return line
@@ -77,7 +77,7 @@ def row(
 def figures(
     what: str, mine: float, name: str, theirs: float, goal: float, higher: bool
 ) -> dict[str, Any]:
-    """Return a line of the table."""
+    """Return a row of the table."""
     return {
         "what": what,
         "ours_name": "fleetx",

@@ -1,10 +1,10 @@
-"""What techniques cost that are switched off: steps with Fleet, with and without knowing of them.
+"""The cost of techniques that are switched off: steps with Fleet, with and without techniques.
 
     python bench/switched_off.py [--rounds 100]
 
-One process trains the same tiny network three ways, window by window in turns: with Fleet and every
-technique switched off, with a Fleet that knows of no techniques, and without Fleet, with torch's
-fused SGD. Time is that of the thread. Figures go to bench/results/switched_off.json.
+One process trains the same tiny network in three ways, in alternating windows: with Fleet and every
+technique switched off, with a Fleet without any techniques, and without Fleet, with torch's fused
+SGD. The CPU time of the thread is measured. Figures go to bench/results/switched_off.json.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from fleetx import fleet
 from fleetx.step import compose
 
 STEPS = 100
-"""Steps of a window."""
+"""Steps per window."""
 
 
 def network() -> nn.Module:
-    """Return a network so small that nothing hides what happens around it."""
+    """Return a network so small that it hides no overhead."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 def window(model: nn.Module, optimizer: Any) -> Callable[[], float]:
-    """Return a function that trains some steps and tells how long they took."""
+    """Return a function that trains some steps and returns the time they took."""
     x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
 
     def run() -> float:
@@ -48,7 +48,7 @@ def window(model: nn.Module, optimizer: Any) -> Callable[[], float]:
 
 
 def with_fleet() -> Callable[[], float]:
-    """Return windows of training with Fleet and nothing switched on."""
+    """Return windows of training with Fleet and all techniques off."""
     fleet.init(is_collective=True, strategy=fleet.DistributedStrategy())
     model = fleet.distributed_model(network())
     made = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -56,7 +56,7 @@ def with_fleet() -> Callable[[], float]:
 
 
 def without_techniques() -> Callable[[], float]:
-    """Return the same with a Fleet to which techniques are unknown."""
+    """Return the same with a Fleet without any techniques."""
     known = compose.known
     compose.known = tuple
     try:
@@ -72,7 +72,7 @@ def without_fleet() -> Callable[[], float]:
 
 
 def main() -> None:
-    """Measure, print what was reached and write the figures."""
+    """Measure, print the goals and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=100)
     options = parser.parse_args()
@@ -85,7 +85,7 @@ def main() -> None:
         for name in sorted(ways, reverse=bool(turn % 2)):
             times[name].append(ways[name]())
 
-    # The fastest window is the one that was disturbed least.
+    # The fastest window is the least disturbed one.
     micro = {name: min(values) / STEPS * 1e6 for name, values in times.items()}
     goals = [
         goal(

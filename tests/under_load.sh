@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Runs all tests again and again, in a new order each time, while two busy processes take their
-# share of the machine. Prints seed, time and result of every run; ends with the first failure and
-# keeps the logs.
+# Run all tests repeatedly, in a new order each time, next to two busy processes. Print seed, time
+# and result of every run; stop at the first failure and keep the logs.
 #
 #     tests/under_load.sh [runs] [first seed] [arguments of pytest...]
 set -euo pipefail
@@ -10,7 +9,7 @@ runs=${1:-10}
 seed=${2:-$RANDOM}
 shift $(($# < 2 ? $# : 2))
 logs=$(mktemp -d "${TMPDIR:-/tmp}/under-load.XXXXXX")
-echo "$runs runs from seed $seed on; logs in $logs"
+echo "$runs runs, starting with seed $seed; logs in $logs"
 
 busy=()
 trap 'kill "${busy[@]}" 2>/dev/null || true' EXIT
@@ -28,7 +27,7 @@ for ((run = 0; run < runs; run++, seed++)); do
         -p no:cacheprovider --randomly-seed="$seed" "$@" >"$logs/$seed.log" 2>&1 || result=$?
     echo "seed $seed: $((SECONDS - began)) s: $(tail -n 1 "$logs/$seed.log")"
     if ((result)); then
-        echo "failed (exit code $result), see $logs/$seed.log; again: make test ARGS=--randomly-seed=$seed"
+        echo "failed (exit code $result), see $logs/$seed.log; to reproduce: make test ARGS=--randomly-seed=$seed"
         exit "$result"
     fi
 done

@@ -1,8 +1,7 @@
-"""Models that are ready to train: each as a static program and as an ordinary `nn.Module`.
+"""Ready-to-train models, each as a static program and as an ordinary `nn.Module`.
 
-`static_model.py` says what a static model has; `weights.py` how weights move between files,
-programs and modules. A name is imported when it is first used, so that a model costs only its own
-imports.
+`static_model.py` defines the interface of a static model; `weights.py` moves weights between files,
+programs and modules. A name is imported on first use, so that a model costs only its own imports.
 """
 
 import importlib
@@ -41,7 +40,7 @@ __all__ = [*_NAMES]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a model, or the file of one, on its first use."""
+    """Import a model, or the module of one, on first use."""
     if name in _NAMES.values():
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _NAMES:
@@ -52,5 +51,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the models too, although they may not be loaded yet."""
+    """List the models too, although they may not be imported yet."""
     return sorted({*globals(), *_NAMES})

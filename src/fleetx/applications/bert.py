@@ -1,6 +1,6 @@
-"""BERT in its published sizes, and batches of text for it.
+"""BERT in its published sizes, and loaders of text for it.
 
-A folder of data has BERT's vocabulary `vocab.txt`, text for training in files `train*` and, for
+A data folder has BERT's vocabulary `vocab.txt`, training text in files `train*` and, for
 validation, `val*`: one sentence per line, an empty line between documents.
 """
 
@@ -30,7 +30,7 @@ class Bert(BertModel):
     """
 
     name = ""
-    """Which of the published sizes."""
+    """The published size."""
 
     def __init__(self, lang: str, **sizes: Any) -> None:
         super().__init__(dataclasses.replace(bert_sizes(self.name, lang), **sizes), lang)
@@ -43,14 +43,14 @@ class Bert(BertModel):
         in_tokens: bool = True,
         shuffle: bool = True,
     ) -> GeneratorLoader:
-        """Return a loader of text for training.
+        """Return a loader of training text.
 
         Args:
             data_dir: the folder.
             batch_size: tokens per batch, or samples if not `in_tokens`.
-            max_seq_len: the longest sample.
+            max_seq_len: the maximum length of a sample.
             in_tokens: whether `batch_size` counts tokens; it is then at least `max_seq_len`.
-            shuffle: mix the samples, differently in every pass.
+            shuffle: shuffle the samples, differently in every pass.
         """
         return self._loader(data_dir, "train*", (batch_size, max_seq_len, in_tokens, shuffle))
 
@@ -62,7 +62,7 @@ class Bert(BertModel):
         in_tokens: bool = True,
         shuffle: bool = False,
     ) -> GeneratorLoader:
-        """Return a loader of text for validation; see `get_train_dataloader`."""
+        """Return a loader of validation text; see `get_train_dataloader`."""
         return self._loader(data_dir, "val*", (batch_size, max_seq_len, in_tokens, shuffle))
 
     def _loader(self, folder: str, files: str, options: tuple[int, int, bool, bool]) -> Any:
@@ -80,8 +80,8 @@ class Bert(BertModel):
         )
         vocabulary = files_in(folder, "vocab.txt")[0]
         self._check_words(vocabulary)
-        # All workers make the same batches and take them in turn: each has equally many, as
-        # workers that train together must.
+        # All workers create the same batches and take them round-robin: each gets the same number,
+        # as collective training requires.
         everything = bert_text.reader(files_in(folder, files), vocabulary, config)
         index, count = worker_share()
 
@@ -127,7 +127,7 @@ class BertHuge(Bert):
 
 
 class BertGiant(Bert):
-    """60 layers of width 6144, 27.4 thousand million parameters; English only."""
+    """60 layers of width 6144, 27.4 billion parameters; English only."""
 
     name = "giant"
 

@@ -1,4 +1,4 @@
-"""BERT as an `nn.Module`: the one of `transformers`, built from sizes without a download."""
+"""BERT as an `nn.Module`: that of `transformers`, built from sizes without a download."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetx.applications.bert_sizes import BertSizes
 def bert_for_pretraining(sizes: BertSizes) -> nn.Module:
     """Return `transformers.BertForPreTraining` of these sizes, with random weights.
 
-    Called with input_ids, token_type_ids, attention_mask, labels (-100 where a token is not
+    Called with input_ids, token_type_ids, attention_mask, labels (-100 for tokens that are not
     masked) and next_sentence_label, it returns both heads' scores and the sum of both losses.
     """
     try:
@@ -38,7 +38,7 @@ def bert_for_pretraining(sizes: BertSizes) -> nn.Module:
 
 
 def module_batch(batch: dict[str, Any]) -> dict[str, Tensor]:
-    """Return a batch of the static model's inputs as keywords of the module."""
+    """Return a batch of the static model's inputs as keyword arguments of the module."""
     ids = torch.as_tensor(batch["src_ids"])
     rows, length = ids.shape[0], ids.shape[1]
     labels = torch.full((rows * length,), -100, dtype=torch.long)

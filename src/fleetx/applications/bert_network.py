@@ -1,8 +1,8 @@
-"""BERT as a static model: masked words and whether a sentence follows another.
+"""BERT as a static model: masked words and next-sentence prediction.
 
 Inputs, with B texts of T tokens: `src_ids`, `pos_ids`, `sent_ids` [B, T, 1], `input_mask` [B, T, 1]
-(1.0 where there is a token), `mask_label` [M, 1] and `mask_pos` [M, 1] (the masked words and where
-they are in the B*T tokens), `labels` [B, 1] (1 if the second text does not follow the first).
+(1.0 for tokens, 0.0 for padding), `mask_label` [M, 1] and `mask_pos` [M, 1] (the masked words and
+their indices in the B*T tokens), `labels` [B, 1] (1 if the second text does not follow the first).
 Parameters have the names of Paddle's published BERT files.
 """
 
@@ -35,7 +35,7 @@ from fleetx.static.variable import Variable
 
 _EPSILON = 1e-12
 _STD = 0.02
-# Keys of the module that are the same tensors as others.
+# Keys of the module that alias other tensors.
 _TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -44,7 +44,7 @@ _FIXED = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 class BertModel(StaticModel):
-    """A BERT of any size; `BertBase` and others are this with theirs."""
+    """A BERT of any size; `BertBase` and others are subclasses with their sizes."""
 
     def __init__(self, sizes: BertSizes, lang: str = "en") -> None:
         self.sizes, self.lang = sizes, lang
@@ -61,7 +61,7 @@ class BertModel(StaticModel):
         return module
 
     def _put(self, values: Values, leave_out: Sequence[str]) -> None:
-        # What is tied or fixed in the module has no variable of its own, but may be in files.
+        # Tied or fixed weights of the module have no variable of their own, but may be in files.
         own = {
             name: value
             for name, value in values.tensors.items()
@@ -70,7 +70,7 @@ class BertModel(StaticModel):
         super()._put(dataclasses.replace(values, tensors=own), leave_out)
 
     def other_names(self) -> dict[str, str]:
-        """Return the names of the first published files: gamma and beta of normalisations."""
+        """Return the names in the first published files: gamma and beta of normalisations."""
         old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
         names = {}
         for key in self.weights:
@@ -92,7 +92,7 @@ class BertModel(StaticModel):
             static_data(name, [None, 1], "int64") for name in ("mask_label", "mask_pos", "labels")
         )
         self.inputs = [ids, places, kinds, mask, word, word_place, follows]
-        # One row of scores per text: 0 where there is a token, -10000 where there is none.
+        # One row of scores per text: 0 for tokens, -10000 for padding.
         hidden_places = layers.scale(
             layers.transpose(layers.unsqueeze(mask, [1]), [0, 1, 3, 2]), 1e4, bias=-1e4
         )

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# How many words the published vocabularies have.
+# The sizes of the published vocabularies.
 _WORDS = {"ch": 21128, "en": 30522}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BertSizes:
-    """How large a BERT is."""
+    """The sizes of a BERT."""
 
     layers: int = 12
-    """Layers of the encoder."""
+    """The number of encoder layers."""
     hidden: int = 768
-    """Length of the vector of a token."""
+    """The length of a token's vector."""
     heads: int = 12
-    """Attention heads; `hidden` is a multiple."""
+    """The number of attention heads, which divides `hidden`."""
     inner: int = 3072
-    """Width of the feed-forward layer."""
+    """The width of the feed-forward layer."""
     words: int = 30522
-    """Size of the vocabulary."""
+    """The size of the vocabulary."""
     positions: int = 512
-    """The longest input."""
+    """The maximum length of an input."""
     kinds: int = 2
-    """Token types: first and second sentence."""
+    """The number of token types: first and second sentence."""
     dropout: float = 0.1
-    """Share of values left out in training, in attention too."""
+    """The dropout probability, also in attention."""
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
@@ -36,8 +36,8 @@ class BertSizes:
             )
 
 
-# The huge one is that of model-parallel work; the giant one has about the 27.4 billion parameters
-# that Paddle's documents give for theirs, whose shape they leave out.
+# The huge size is known from model-parallel work; the giant one has about the 27.4 billion
+# parameters of Paddle's documents, which do not give its shape.
 _SHAPES = {
     "base": {"layers": 12, "hidden": 768, "heads": 12, "inner": 3072},
     "large": {"layers": 24, "hidden": 1024, "heads": 16, "inner": 4096},

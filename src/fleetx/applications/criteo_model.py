@@ -1,8 +1,8 @@
-"""What the models of click data share: Criteo's inputs, the loss, AUC, and reading files.
+"""The common part of click-through-rate models: Criteo's inputs, the loss, AUC, and file readers.
 
-A sample has 13 numbers, 26 slots with one id each, and a label that says whether there was a click.
-As programs, models take `dense_input` [N, 13], `C1` … `C26` [N, 1] and `label` [N, 1]; as modules,
-the numbers [N, 13] and all ids [N, 26], and return scores [N], whose loss is
+A sample has 13 numbers, 26 slots with one id each, and a label: whether there was a click. As
+programs, models take `dense_input` [N, 13], `C1` … `C26` [N, 1] and `label` [N, 1]; as modules,
+they take the numbers [N, 13] and all ids [N, 26] and return scores [N], whose loss is
 `F.binary_cross_entropy_with_logits`.
 """
 
@@ -26,32 +26,32 @@ from fleetx.static.readers.generator_loader import GeneratorLoader
 from fleetx.static.variable import Variable
 
 ROW_BOUND = 0.01
-"""The largest first value of rows."""
+"""The maximum initial value of rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CriteoSizes:
-    """How large a model of click data is."""
+    """The sizes of a click-through-rate model."""
 
     ids: int = criteo.SPARSE_FEATURE_DIM
-    """Rows of the table of ids."""
+    """The number of rows of the table of ids."""
     row: int = 10
-    """Length of a row."""
+    """The length of a row."""
     dense: int = criteo.DENSE
-    """Numbers of a sample."""
+    """The number of dense features of a sample."""
     slots: int = criteo.SPARSE
-    """Slots of a sample."""
+    """The number of slots of a sample."""
     hidden: tuple[int, ...] = (400, 400, 400)
-    """Widths of the hidden layers."""
+    """The widths of the hidden layers."""
 
 
 class CriteoModel(StaticModel):
-    """A static model of click data.
+    """A static click-through-rate model.
 
     Args:
-        sizes: how large; Criteo's by default.
+        sizes: the sizes; Criteo's by default.
         is_sparse: whether only the rows of a batch get gradients.
-        is_distributed: whether rows are on parameter servers only, in a job with servers.
+        is_distributed: whether rows exist only on parameter servers, in a job with servers.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class CriteoModel(StaticModel):
         batch_size: int = 1000,
         shuffle: bool = True,
     ) -> GeneratorLoader:
-        """Return a loader of Criteo's lines: label, 13 numbers, 26 categories; by tabs.
+        """Return a loader of Criteo's lines: label, 13 numbers, 26 categories; tab-separated.
 
         Args:
             train_files_path: a file, a folder, or a list of them.
-            sparse_feature_dim: how many rows categories are hashed to; all of the model's.
+            sparse_feature_dim: the number of rows that categories are hashed to; default: all.
             batch_size: lines per batch.
-            shuffle: mix the lines, differently in every pass.
+            shuffle: shuffle the lines, differently in every pass.
         """
         sizes = self.sizes
         rows = sizes.ids if sparse_feature_dim is None else sparse_feature_dim

@@ -47,7 +47,7 @@ class DeepFMModule(nn.Module):
 
 
 class DeepFM(CriteoModel):
-    """DeepFM as a static model of click data."""
+    """DeepFM as a static click-through-rate model."""
 
     def scores(self, dense: Variable, ids: Variable) -> Variable:
         """Add the network; return its scores."""

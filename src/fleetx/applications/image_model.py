@@ -1,7 +1,7 @@
-"""The base of classifiers of images: inputs, loss, accuracies, and loaders of ImageNet folders.
+"""The base of image classifiers: inputs, loss, accuracies, and loaders of ImageNet folders.
 
-A folder has `train.txt` and `val.txt`, whose lines are "path label". Workers of a job read
-different lines of them, in an order that depends on the epoch alone.
+A folder has `train.txt` and `val.txt`, whose lines are "path label". Workers of a job read disjoint
+parts of them, in an order that depends only on the epoch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PHASES = ("train", "val")
 
 
 class ImageModel(StaticModel):
-    """A classifier of square images; subclasses say which layers it has."""
+    """A classifier of square images; subclasses define its layers."""
 
     def __init__(self, data_layout: str, *, class_dim: int, image_size: int) -> None:
         if data_layout not in LAYOUTS:
@@ -46,11 +46,11 @@ class ImageModel(StaticModel):
         super().__init__()
 
     def make_layer(self) -> Layer:
-        """Return the layers from images [N, 3, H, W] to scores; mark checkpoints."""
+        """Return the layers from images [N, 3, H, W] to scores, and mark checkpoints."""
         raise NotImplementedError(f"{type(self).__name__} does not define make_layer().")
 
     def keep_output_of(self, layer: Layer) -> None:
-        """Let recompute keep what a layer returns."""
+        """Make the output of a layer a checkpoint for recompute."""
 
         def note(_: Layer, __: Any, output: Variable) -> None:
             self.checkpoints.append(output.name)
@@ -67,7 +67,7 @@ class ImageModel(StaticModel):
         shape = [3, *size] if self.data_layout == "NCHW" else [*size, 3]
         image = data("feed_image", [None, *shape], "float32")
         label = data("feed_label", [None, 1], "int64")
-        # The transpose of NHWC is what torch calls the format channels_last: no copy is made.
+        # The transpose of NHWC is torch's channels_last format: no copy is made.
         planes = image if self.data_layout == "NCHW" else transpose(image, [0, 3, 1, 2])
         layer = self.make_layer()
         scores = layer(planes)
@@ -90,11 +90,11 @@ class ImageModel(StaticModel):
         *,
         num_workers: int = 0,
     ) -> GeneratorLoader:
-        """Return a loader of the images in `local_path/train.txt`, cut and mirrored at random.
+        """Return a loader of the images in `local_path/train.txt`, randomly cropped and flipped.
 
-        All workers make the same number of steps in an epoch: where their number does not divide
-        that of the images, some images are read twice. ``num_workers`` processes prepare images,
-        none by default: then a thread does.
+        All workers make the same number of steps per epoch: if their number does not divide that of
+        the images, some images are read twice. ``num_workers`` processes prepare images; by default
+        a thread does.
         """
         path = Path(local_path) / "train.txt"
         return self._image_loader(path, "train", batch_size, shuffle, use_dali, num_workers)
@@ -108,7 +108,7 @@ class ImageModel(StaticModel):
         *,
         num_workers: int = 0,
     ) -> GeneratorLoader:
-        """Return a loader of the images in `local_path/val.txt`: of each the middle, once."""
+        """Return a loader of the images in `local_path/val.txt`: the centre of each, once."""
         path = Path(local_path) / "val.txt"
         return self._image_loader(path, "val", batch_size, shuffle, use_dali, num_workers)
 
@@ -149,7 +149,7 @@ class ImageModel(StaticModel):
             filelist.parent,
             phase,
             batch_size=batch_size,
-            # By its usual name the reader finds the list itself, and where the images are.
+            # With the default name, the reader finds the list and the images itself.
             list_file=None if filelist.name == f"{phase}.txt" else filelist,
             shuffle=shuffle,
             sharding="paddle" if phase == "train" else "once",

@@ -1,6 +1,6 @@
-"""Static layers whose parameters have given names, and the weights of a module they correspond to.
+"""Static layers with named parameters, and the module's weights they correspond to.
 
-Used inside `StaticModel.build()`: variables are looked up in the default main program.
+For use inside `StaticModel.build()`: variables are looked up in the default main program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleetx.static.variable import Variable
 
 
 def named_fc(name: str, value: Any, size: int, *, initializer: Any = None, **more: Any) -> Variable:
-    """Return a fully connected layer with the parameters `<name>.w_0` and `<name>.b_0`."""
+    """Return the output of a linear layer with the parameters `<name>.w_0` and `<name>.b_0`."""
     return layers.fc(
         value,
         size,
@@ -26,7 +26,7 @@ def named_fc(name: str, value: Any, size: int, *, initializer: Any = None, **mor
 
 
 def named_norm(name: str, value: Any, epsilon: float) -> Variable:
-    """Return a normalisation of the last dimension with `<name>_scale` and `<name>_bias`."""
+    """Return the layer normalisation of `value`, with `<name>_scale` and `<name>_bias`."""
     return layers.layer_norm(
         value,
         begin_norm_axis=len(value.shape) - 1,
@@ -37,13 +37,13 @@ def named_norm(name: str, value: Any, epsilon: float) -> Variable:
 
 
 def weight(name: str, *, transposed: bool = False) -> Weight:
-    """Return a variable of the program being built as a weight."""
+    """Return a variable of the current program as a weight."""
     variable = default_main_program().global_block().var(name)
     return Weight(variable=variable, place=name, transposed=transposed)
 
 
 def linear_weights(name: str, module: str) -> dict[str, Weight]:
-    """Return weight and bias of `named_fc`, by the keys of an `nn.Linear`."""
+    """Return weight and bias of `named_fc`, keyed as in an `nn.Linear`."""
     return {
         f"{module}.weight": weight(f"{name}.w_0", transposed=True),
         f"{module}.bias": weight(f"{name}.b_0"),
@@ -51,5 +51,5 @@ def linear_weights(name: str, module: str) -> dict[str, Weight]:
 
 
 def norm_weights(name: str, module: str) -> dict[str, Weight]:
-    """Return scale and shift of `named_norm`, by the keys of an `nn.LayerNorm`."""
+    """Return scale and bias of `named_norm`, keyed as in an `nn.LayerNorm`."""
     return {f"{module}.weight": weight(f"{name}_scale"), f"{module}.bias": weight(f"{name}_bias")}

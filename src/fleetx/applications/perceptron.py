@@ -12,7 +12,7 @@ from fleetx.static.variable import Variable
 
 
 def perceptron(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
-    """Return linear layers with ReLU between, and one output without."""
+    """Return linear layers with ReLU in between, and a linear output of size one."""
     parts: list[nn.Module] = []
     for size in hidden:
         parts += [nn.Linear(inputs, size), nn.ReLU()]
@@ -21,7 +21,7 @@ def perceptron(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
 
 
 def static_perceptron(name: str, value: Variable, hidden: Sequence[int]) -> Variable:
-    """Return the same in layers, called `<name>_<number>`."""
+    """Return the output of the same layers, named `<name>_<number>`."""
     for number, size in enumerate(hidden):
         value = named_fc(f"{name}_{number}", value, size, act="relu")
     return named_fc(f"{name}_{len(hidden)}", value, 1)

@@ -1,4 +1,4 @@
-"""What loaders of text share: which part of the data is this worker's, and files of a folder."""
+"""The common part of text loaders: this worker's shard of the data, and the files of a folder."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from fleetx.data.imagenet_shards import place_in_job
 
 
 def worker_share() -> tuple[int, int]:
-    """Return this worker's number and how many there are; (0, 1) before `fleet.init()`."""
+    """Return the rank of this worker and the number of workers; (0, 1) before `fleet.init()`."""
     index, count = place_in_job()
-    # A server builds the same model and loaders, but reads nothing: any share will do.
+    # A server builds the same model and loaders, but reads nothing: any shard will do.
     return index % count, count
 
 
 def files_in(folder: str | Path, pattern: str) -> list[Path]:
-    """Return the files and folders of a folder that a pattern names, in the order of names."""
+    """Return the files and folders that match a pattern in a folder, sorted by name."""
     found = sorted(Path(folder).glob(pattern))
     if not found:
         raise FileNotFoundError(f"There is no file {pattern} in the folder {folder}.")

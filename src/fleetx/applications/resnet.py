@@ -1,8 +1,8 @@
 """ResNet as a static model (`Resnet50`, `Resnet50Mlperf`) and as a module (`ResNet`).
 
 He et al., "Deep Residual Learning for Image Recognition", 2015; the stride of a bottleneck is in
-its 3x3 convolution. The static network is `fleetx.static.models.ResNet`; the module's keys are
-those of torchvision, the places in the program those of Paddle 2.
+its 3x3 convolution. The static network is `fleetx.static.models.ResNet`; the module has the keys of
+torchvision, the program the names of Paddle 2.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fleetx.static.nn import Layer
 from fleetx.static.variable import Variable
 
 BLOCKS = static_resnet.BLOCKS
-"""How many blocks the four stages of a depth have."""
+"""The number of blocks in the four stages of each depth."""
 
 
 class Block(nn.Module):
-    """Convolutions around a short cut: two of 3x3, or 1x1, 3x3 and 1x1 with 4 times the width."""
+    """A residual block: two 3x3 convolutions, or 1x1, 3x3 and 1x1 with 4 times the width."""
 
     def __init__(self, inputs: int, planes: int, stride: int, is_bottleneck: bool) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Block(nn.Module):
             )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add the convolutions' result to the short cut."""
+        """Add the output of the convolutions to the shortcut."""
         out = x
         for i in range(1, self.depth + 1):
             out = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(out))
@@ -83,16 +83,16 @@ class ResNet(nn.Module):
 
 
 def check_depth(depth: int) -> None:
-    """Refuse a depth that no ResNet has."""
+    """Reject a depth that no ResNet has."""
     if depth not in BLOCKS:
         raise ValueError(f"depth of ResNet must be one of {list(BLOCKS)}, but is {depth!r}.")
 
 
 class Resnet50(ImageModel):
-    """ResNet for images, of 50 layers unless `depth` says another number.
+    """ResNet for images, with 50 layers by default.
 
     Args:
-        data_layout: "NCHW", or "NHWC" for images whose channels come last.
+            data_layout: "NCHW", or "NHWC" for channels-last images.
         class_dim: the number of classes.
         image_size: height and width of the images.
         depth: 18, 34, 50, 101 or 152.
@@ -113,7 +113,7 @@ class Resnet50(ImageModel):
         super().__init__(data_layout, class_dim=class_dim, image_size=image_size)
 
     def make_layer(self) -> Layer:
-        """Return the static network, whose blocks are checkpoints."""
+        """Return the static network, with its blocks as checkpoints."""
         block = static_resnet.BottleneckBlock if self.depth >= 50 else static_resnet.BasicBlock
         network = static_resnet.ResNet(
             block, self.depth, num_classes=self.class_dim, channels=self.width
@@ -124,11 +124,11 @@ class Resnet50(ImageModel):
         return network
 
     def make_module(self) -> ResNet:
-        """Return the network as a module, with weights of its own."""
+        """Return the network as a module, with its own weights."""
         return ResNet(self.depth, self.width, self.class_dim)
 
     def other_names(self) -> dict[str, str]:
-        """Return the names that the published weights of Paddle 1.x have."""
+        """Return the names of Paddle 1.x's published weights."""
         names = {"fc_0.w_0": "fc.weight", "fc_0.b_0": "fc.bias", "conv1_weights": "conv1.weight"}
         norms = {"bn_conv1": "bn1"}
         for stage, count in enumerate(BLOCKS[self.depth]):
@@ -155,7 +155,7 @@ class Resnet50(ImageModel):
 
 
 class Resnet50Mlperf(Resnet50):
-    """ResNet-50 with the loss of MLPerf's benchmark: labels smoothed by 0.1; images are NHWC."""
+    """ResNet-50 with the loss of MLPerf's benchmark: label smoothing of 0.1; images are NHWC."""
 
     smoothing = 0.1
 
@@ -163,7 +163,7 @@ class Resnet50Mlperf(Resnet50):
         super().__init__("NHWC", **sizes)
 
     def costs(self, scores: Variable, label: Variable) -> Variable:
-        """Return the cross entropy with smoothed labels of each image."""
+        """Return the cross entropy of each image with label smoothing."""
         from fleetx.static.layers import label_smooth, one_hot
 
         smoothed = label_smooth(one_hot(label, self.class_dim), epsilon=self.smoothing)

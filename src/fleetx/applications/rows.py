@@ -11,15 +11,15 @@ from fleetx.ps.tables.table_spec import InitializerSpec
 def embedding_rows(
     name: str, count: int, dim: int, *, on_servers: bool = False, bound: float = 0.01
 ) -> nn.Module:
-    """Return an embedding whose rows begin between -bound and bound.
+    """Return an embedding whose rows are initialised between -bound and bound.
 
     Args:
         name: the table's name on the servers.
-        count: how many ids there are; a table on servers takes any.
+        count: the number of ids; a table on servers accepts any id.
         dim: the length of a row.
-        on_servers: make a `SparseEmbedding`, whose rows appear when they are first trained, instead
-            of an `nn.Embedding(sparse=True)`, which holds all of them.
-        bound: the largest first value.
+        on_servers: create a `SparseEmbedding`, whose rows are created on first use, instead of
+            an `nn.Embedding(sparse=True)`, which stores all of them.
+        bound: the maximum initial value.
     """
     if on_servers:
         uniform = InitializerSpec(kind="uniform", settings={"low": -bound, "high": bound})

@@ -1,7 +1,7 @@
-"""SimNet: how well texts match, learnt from pairs: a text that was chosen and one that was not.
+"""SimNet: text matching, learnt from pairs of a chosen and a rejected text.
 
-A text is a bag of words: the sum of its rows through softsign and a layer; two texts match by the
-cosine of theirs. The loss is 0 when the chosen one leads by `margin`.
+A text is a bag of words: the sum of its rows through softsign and a layer; the score of two texts is
+the cosine of their vectors. The loss is 0 if the chosen text leads by `margin`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _BOUND = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class SimNetSizes:
-    """How large the network is."""
+    """The sizes of the network."""
 
     words: int = 1451594
-    """Size of the vocabulary; word 0 is padding."""
+    """The size of the vocabulary; word 0 is padding."""
     row: int = 128
-    """Length of a word's vector."""
+    """The length of a word's vector."""
     hidden: int = 128
-    """Length of a text's vector."""
+    """The length of a text's vector."""
     margin: float = 0.1
-    """By how much the chosen text must lead."""
+    """The required lead of the chosen text."""
 
 
 class TextMatch(nn.Module):
@@ -60,13 +60,13 @@ class TextMatch(nn.Module):
         self.title = nn.Linear(sizes.row, sizes.hidden)
 
     def forward(self, query: Tensor, chosen: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how well two titles match queries: word ids [N, *], padded with 0."""
+        """Return the scores of two titles for queries: word ids [N, *], padded with 0."""
         vector = self._vector(query, self.query)
         first, second = (self._vector(title, self.title) for title in (chosen, other))
         return F.cosine_similarity(vector, first), F.cosine_similarity(vector, second)
 
     def match(self, query: Tensor, title: Tensor) -> Tensor:
-        """Return how well titles match queries."""
+        """Return the scores of titles for queries."""
         return F.cosine_similarity(self._vector(query, self.query), self._vector(title, self.title))
 
     def _vector(self, ids: Tensor, layer: nn.Module) -> Tensor:
@@ -75,7 +75,7 @@ class TextMatch(nn.Module):
 
 
 def lead_loss(chosen: Tensor, other: Tensor, margin: float = 0.1) -> Tensor:
-    """Return by how much the chosen texts fail to lead by `margin`, on average."""
+    """Return the mean amount by which the chosen texts miss a lead of `margin`."""
     return torch.relu(margin - chosen + other).mean()
 
 
@@ -83,9 +83,9 @@ class SimNet(StaticModel):
     """The network as a static model; inputs are sequences of words `q`, `pt`, `nt`.
 
     Args:
-        sizes: how large.
-        is_sparse: whether only the rows of a batch get gradients.
-        is_distributed: whether rows are on parameter servers only, in a job with servers.
+            sizes: the sizes.
+            is_sparse: whether only the rows of a batch get gradients.
+            is_distributed: whether rows exist only on parameter servers, in a job with servers.
     """
 
     def __init__(
@@ -134,13 +134,13 @@ class SimNet(StaticModel):
     def load_reader_from_file(
         self, dict_path: str, file_list: Files, batch_size: int = 128, shuffle: bool = True
     ) -> GeneratorLoader:
-        """Return a loader of files of three texts per line: query, chosen, other; by tabs.
+        """Return a loader of files with three texts per line: query, chosen, other; tab-separated.
 
         Args:
-            dict_path: one word per line; its number, from 1 on, is the word's id.
+            dict_path: one word per line; the line number, from 1, is the word's id.
             file_list: files, or folders of them.
             batch_size: lines per batch.
-            shuffle: mix the lines, differently in every pass.
+            shuffle: shuffle the lines, differently in every pass.
         """
         samples = text_triples.reader(
             dict_path, file_list, words=self.sizes.words, shuffle=shuffle, shard=worker_share()

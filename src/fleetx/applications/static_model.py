@@ -1,14 +1,14 @@
-"""The base of a static application: two programs, what to feed, what to minimise, how to load.
+"""The base of static applications: programs, inputs, the loss, and weights.
 
 A subclass implements `build()`: it adds layers to the default programs and sets `inputs`, `loss`,
-`target`, `checkpoints` and `weights`. The constructor calls it in programs of its own, numbered
-from zero (so that every instance has the same names, and files fit), and leaves those programs as
-the default ones: what an optimizer adds afterwards, and `default_startup_program()`, are the
-model's.
+`target`, `checkpoints` and `weights`. The constructor calls it in new programs, with names counted
+from zero (so that every instance has the same names, and files match), and leaves those programs as
+the default ones: later additions of an optimizer, and `default_startup_program()`, belong to the
+model.
 
-The same network as a module comes from `make_module()`; `weights` is the bridge between the two:
-`weights_of(layer)` finds it for static layers that are placed like the module's, other networks
-name each weight by hand.
+`make_module()` returns the same network as a module; `weights` maps between the two:
+`weights_of(layer)` finds it for static layers with the structure of the module, other networks
+list each weight by hand.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class StaticModel:
     """A network as a pair of programs, ready for `optimizer.minimize(model.loss)`."""
 
     inputs: list[Variable]
-    """What is fed, in the order of a sample."""
+    """The inputs, in the order of a sample."""
     loss: Variable
-    """What training minimises, of shape [1]."""
+    """The loss, of shape [1]."""
     target: Targets
-    """What else is worth fetching, such as accuracies: a list that also knows their names."""
+    """Other variables worth fetching, such as accuracies: a list with names."""
     checkpoints: list[str]
-    """Names of the variables that recompute keeps: outputs of blocks."""
+    """Names of the checkpoints for recompute: outputs of blocks."""
     weights: dict[str, Weight]
     """Every weight by its key in the module."""
     main_prog: Program
     """The program of a training step, forward only until an optimizer minimises the loss."""
     startup_prog: Program
-    """The program that gives parameters their first values."""
+    """The program that initialises parameters."""
 
     def __init__(self) -> None:
         self.inputs, self.checkpoints, self.weights = [], [], {}
@@ -73,16 +73,16 @@ class StaticModel:
         raise NotImplementedError(f"{type(self).__name__} does not define build().")
 
     def make_module(self) -> torch.nn.Module:
-        """Return the same network as a module, with weights of its own."""
+        """Return the same network as a module, with its own weights."""
         raise NotImplementedError(f"{type(self).__name__} has no module.")
 
     def other_names(self) -> dict[str, str]:
-        """Return names under which files of other versions keep the weights, with their keys."""
+        """Return the names of weights in files of other versions, with their keys."""
         return {}
 
     # -- Fleet's names ---------------------------------------------------------------------------
     def get_loss(self) -> Variable:
-        """Return what training minimises."""
+        """Return the loss."""
         return self.loss
 
     def parameter_list(self) -> list[Parameter]:
@@ -90,7 +90,7 @@ class StaticModel:
         return self.main_prog.all_parameters()
 
     def startup_program(self) -> Program:
-        """Return the program that gives parameters their first values."""
+        """Return the program that initialises parameters."""
         return self.startup_prog
 
     def main_program(self) -> Program:
@@ -101,8 +101,8 @@ class StaticModel:
     def load_params(self, path: str | os.PathLike[str], leave_out: Sequence[str] = ()) -> None:
         """Load weights from a folder or file of Paddle or of safetensors; nothing is downloaded.
 
-        Run the startup program before. ``leave_out`` are beginnings of keys whose weights keep
-        their values, such as ``["fc."]`` for a new set of classes.
+        Run the startup program first. ``leave_out`` are prefixes of keys whose weights keep their
+        values, such as ``["fc."]`` for a new set of classes.
         """
         names = [weight.variable.name for weight in self.weights.values()]
         self._put(read_values(path, names, self.other_names()), leave_out)
@@ -110,7 +110,7 @@ class StaticModel:
     def save_params(self, path: str | os.PathLike[str]) -> None:
         """Save the parameters: a folder of Paddle's variables, or a file ``*.safetensors``.
 
-        A file of safetensors has a module's names and layout.
+        A safetensors file has a module's names and layout.
         """
         if os.fspath(path).endswith(".safetensors"):
             from safetensors.torch import save
@@ -122,7 +122,7 @@ class StaticModel:
         io.save_params(Executor(CPUPlace()), path, self.main_prog)
 
     def module_state(self) -> dict[str, torch.Tensor]:
-        """Return copies of the current weights as the module's `state_dict` has them."""
+        """Return copies of the current weights in the form of the module's `state_dict`."""
         state = {}
         for key, weight in self.weights.items():
             value = self._value(weight.variable.name)
@@ -131,7 +131,7 @@ class StaticModel:
         return state
 
     def load_module_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Take over the `state_dict` of the module."""
+        """Load the `state_dict` of the module."""
         tensors = {key: tensor.detach() for key, tensor in state.items()}
         self._put(Values(source="the module", tensors=tensors, is_torch=True), ())
 
@@ -139,7 +139,7 @@ class StaticModel:
         """Return the network as a module with the current weights."""
         module = self.make_module()
         state = self.module_state()
-        # The program does not count batches: the module keeps its own numbers.
+        # The program does not count batches: the module keeps its own counters.
         kept = {k: v for k, v in module.state_dict().items() if k.endswith(COUNTER)}
         module.load_state_dict(kept | state)
         return module
@@ -155,7 +155,7 @@ class StaticModel:
             leave_out=leave_out,
         )
         dtypes = {w.variable.name: to_torch(w.variable.dtype) for w in self.weights.values()}
-        # Copies: the scope takes memory over, and training must not write into others' tensors.
+        # Copies: the scope takes ownership, and training must not write to other tensors.
         records = {
             name: Record(value.to("cpu", dtypes[name], copy=True).contiguous().numpy(), [])
             for name, value in found.items()
@@ -174,15 +174,15 @@ class StaticModel:
 
     # -- data --------------------------------------------------------------------------------------
     def loader(self, capacity: int = 16) -> GeneratorLoader:
-        """Return a loader of this model's inputs; give it a source with a `set_*` method.
+        """Return a loader of this model's inputs; set its source with a `set_*` method.
 
-        Its passes give what `Executor.run(feed=...)` takes, read ahead in the background.
+        Its passes yield feeds for `Executor.run(feed=...)`, prefetched in the background.
         """
         return GeneratorLoader(feed_list=self.inputs, capacity=capacity, iterable=True)
 
 
 def _go_on_numbering(used: unique_name.UniqueNameGenerator) -> None:
-    """Let later names begin after those that ``used`` has handed out."""
+    """Make later names start after those that ``used`` has generated."""
     current = unique_name.switch()
     unique_name.switch(current)
     for key, number in used.ids.items():

@@ -1,6 +1,6 @@
-"""What a model offers besides its loss, in a list whose items have names too.
+"""The targets of a model besides its loss, in a list with names.
 
-Scripts write `[model.loss] + model.target` as well as `model.target["acc1"]`.
+Scripts can use `[model.loss] + model.target` as well as `model.target["acc1"]`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fleetx.static.variable import Variable
 
 
 class Targets(list[Variable]):
-    """Variables in order, found by number or by name."""
+    """Variables in order, accessible by index or name."""
 
     def __init__(self, named: Mapping[str, Variable]) -> None:
         super().__init__(named.values())
@@ -23,7 +23,7 @@ class Targets(list[Variable]):
         return self._names
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a target by its number or name."""
+        """Return a target by its index or name."""
         if not isinstance(key, str):
             return super().__getitem__(key)
         if key not in self._names:

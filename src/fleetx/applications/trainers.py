@@ -1,7 +1,7 @@
-"""Training loops for static models: fit, validate, measure.
+"""Training loops for static models: fit, validate, benchmark.
 
-`MultiGPUTrainer` is for collective jobs (on GPUs, or on CPUs where there are none), `CPUTrainer`
-and `CPUDatasetTrainer` for jobs with parameter servers. What they print is Fleet's.
+`MultiGPUTrainer` is for collective jobs (on GPUs, or on CPUs if there are none), `CPUTrainer` and
+`CPUDatasetTrainer` for jobs with parameter servers. Their output has Fleet's format.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _STEP = "step%d, train_loss: %f, total time cost = %f, step per second: %f, spee
 
 
 class _Timed(NamedTuple):
-    """One step of an epoch after the first ones, which do not count."""
+    """A step of an epoch after the warm-up steps."""
 
     step: int
     fetched: list[Any]
     total: float
     """Seconds of all counted steps."""
     seconds: float
-    """Seconds of this step, with the wait for its data."""
+    """Seconds of this step, including the wait for its data."""
 
 
 class Trainer:
-    """What trainers share: an executor, and a loop that takes the time."""
+    """The common part of trainers: an executor and a timed loop."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -42,7 +42,7 @@ class Trainer:
     def _timed(
         self, model: Any, dataloader: Any, fetches: list[Any], start_step: int
     ) -> Iterator[_Timed]:
-        """Run an epoch; give every step after ``start_step``, up to which nothing is timed."""
+        """Run an epoch; yield every step after ``start_step``, where timing starts."""
         total, begin = 0.0, 0.0
         for step, batch in enumerate(_batches(dataloader)):
             fetched = self.exe.run(
@@ -67,9 +67,9 @@ def _place_of_worker() -> Place:
 
 
 class MultiGPUTrainer(Trainer):
-    """Trains a model whose loss an optimizer of Fleet has minimised, with collective communication.
+    """Trainer of a model whose loss an optimizer of Fleet has minimised, for collective training.
 
-    Making one runs the startup program.
+    Creating one runs the startup program.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class MultiGPUTrainer(Trainer):
         current_epoch: int = -1,
         use_dali: bool = False,
     ) -> dict[str, float]:
-        """Print, and return, the means of targets such as "acc1" over this worker's data."""
+        """Print and return the means of targets such as "acc1" over this worker's data."""
         results, rows = self._evaluate(model, dataloader, target_list)
         _end_pass(dataloader, use_dali)
         means = {name: float(np.average(found, weights=rows)) for name, found in results.items()}
@@ -120,7 +120,7 @@ class MultiGPUTrainer(Trainer):
     ) -> float:
         """Train for ``epoch`` epochs; return the steps per second of the last one.
 
-        At most 100 steps after ``start_step`` count.
+        At most 100 steps after ``start_step`` are timed.
         """
         speed = None
         for _ in range(epoch):
@@ -146,7 +146,7 @@ class MultiGPUTrainer(Trainer):
     def _evaluate(
         self, model: Any, dataloader: Any, target_list: Sequence[str]
     ) -> tuple[dict[str, list[float]], list[int]]:
-        """Return the targets of every batch, and how many samples each batch had."""
+        """Return the targets of every batch, and the number of samples of each."""
         unknown = [name for name in target_list if name not in model.target.keys()]  # noqa: SIM118
         if unknown or not target_list:
             raise ValueError(
@@ -171,7 +171,7 @@ class MultiGPUTrainer(Trainer):
 
 
 class CPUTrainer(Trainer):
-    """Trains on CPUs with parameter servers: connects, fits, disconnects."""
+    """Trainer on CPUs with parameter servers: connects, fits, disconnects."""
 
     def __init__(self, calc_line: bool = True) -> None:
         super().__init__(CPUPlace())
@@ -187,16 +187,16 @@ class CPUTrainer(Trainer):
         fleet.stop_worker()
 
     def get_total_lines(self, file_list: Iterable[str]) -> int:
-        """Count the lines of files, printing each file's."""
+        """Count the lines of files, and print the count of each."""
         return _count(file_list, "line", "lines", lambda line: 1)
 
     def get_total_words(self, file_list: Iterable[str]) -> int:
-        """Count the words of files, printing each file's."""
+        """Count the words of files, and print the count of each."""
         return _count(file_list, "words", "words", lambda line: len(line.split()))
 
 
 class CPUDatasetTrainer(CPUTrainer):
-    """Trains on CPUs from the files of a dataset; `calc_line` counts lines, else words."""
+    """Trainer on CPUs from the files of a dataset; `calc_line` counts lines instead of words."""
 
     def fit(self, model: Any, dataset: Any, epoch: int) -> None:  # type: ignore[override]
         """Train for ``epoch`` passes over the files; print the speed of each."""
@@ -219,18 +219,18 @@ class CPUDatasetTrainer(CPUTrainer):
 
 
 def _batches(dataloader: Any) -> Iterable[Any]:
-    """Return one pass over a loader: loaders of Paddle are called, others are iterated."""
+    """Return one pass over a loader: Paddle's loaders are called, others are iterated."""
     return dataloader() if callable(dataloader) else dataloader
 
 
 def _end_pass(dataloader: Any, use_dali: bool) -> None:
-    # An iterator of DALI begins its next pass only after a reset.
+    # A DALI iterator starts its next pass only after a reset.
     if use_dali:
         dataloader.reset()
 
 
 def _rows(batch: Any) -> int:
-    """Return how many samples a feed has: one dictionary, or one per device."""
+    """Return the number of samples of a feed: one dictionary, or one per device."""
     feeds = batch if isinstance(batch, list | tuple) else [batch]
     values = [next(iter(feed.values())) for feed in feeds]
     shapes = [value.shape() if callable(value.shape) else value.shape for value in values]

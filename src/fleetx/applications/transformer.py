@@ -2,8 +2,8 @@
 
 `src_word`, `src_pos` [N, S, 1] and `src_slf_attn_bias`; `trg_word`, `trg_pos` [N, T, 1],
 `trg_slf_attn_bias` and `trg_src_attn_bias`; `lbl_word` and `lbl_weight` [N*T, 1]. Biases are added
-to the scores of attention and may have size 1 where they are the same for all heads or rows. The
-three projections of an attention are one parameter, as in `torch.nn.MultiheadAttention`.
+to the attention scores and may have size 1 if they are the same for all heads or rows. The three
+projections of an attention are one parameter, as in `torch.nn.MultiheadAttention`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WORDS, _PLACES = "word_emb", "pos_enc"
 
 
 class Transformer(StaticModel):
-    """Scores of the next word of a translation, learnt with smoothed labels."""
+    """A model of the next word of a translation, trained with label smoothing."""
 
     def __init__(self, sizes: TransformerSizes | None = None) -> None:
         self.sizes = sizes or TransformerSizes()
@@ -196,7 +196,7 @@ class Transformer(StaticModel):
         Args:
             local_path: the folder.
             batch_size: tokens per batch.
-            shuffle: mix the lines, differently in every pass.
+                shuffle: shuffle the lines, differently in every pass.
         """
         return self._loader(local_path, "train*", batch_size, shuffle)
 

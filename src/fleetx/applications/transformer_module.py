@@ -1,7 +1,7 @@
 """The Transformer for translation as a module: Vaswani et al., "Attention Is All You Need", 2017.
 
-`torch.nn.Transformer` with normalisation first; one table for the words of both languages, which is
-also the output layer.
+`torch.nn.Transformer` with pre-normalisation; one embedding for the words of both languages, which
+is also the output layer.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerSizes:
-    """How large a Transformer is."""
+    """The sizes of a Transformer."""
 
     words: int = 33712
-    """Size of the vocabulary of both languages."""
+    """The size of the vocabulary of both languages."""
     width: int = 512
-    """Length of the vector of a token."""
+    """The length of a token's vector."""
     heads: int = 8
-    """Attention heads; `width` is a multiple."""
+    """The number of attention heads, which divides `width`."""
     inner: int = 2048
-    """Width of the feed-forward layer."""
+    """The width of the feed-forward layer."""
     layers: int = 6
-    """Layers of the encoder, and of the decoder."""
+    """The number of layers of the encoder, and of the decoder."""
     longest: int = 256
-    """The longest sentence."""
+    """The maximum length of a sentence."""
     dropout: float = 0.1
-    """Share of values left out in training."""
+    """The dropout probability."""
     smoothing: float = 0.1
-    """Share of the label that is spread over all words."""
+    """The label smoothing."""
 
     def __post_init__(self) -> None:
         if self.width % self.heads or self.width % 2:
@@ -45,14 +45,14 @@ class TransformerSizes:
 
 
 def waves(longest: int, width: int) -> np.ndarray:
-    """Return a vector per position: sines, then cosines, of wave lengths from 2*pi to 20000*pi."""
+    """Return the positional encoding: sines, then cosines, of wavelengths from 2*pi to 20000*pi."""
     lengths = np.power(1e4, np.arange(width // 2) / max(width // 2 - 1, 1))
     angles = np.arange(longest)[:, None] / lengths
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
 
 
 class TranslationTransformer(nn.Module):
-    """Scores of the next word of a translation."""
+    """A model of the next word of a translation."""
 
     positions: Tensor
 
@@ -65,7 +65,7 @@ class TranslationTransformer(nn.Module):
         self.dropout = nn.Dropout(sizes.dropout)
         shape = (sizes.width, sizes.heads, sizes.inner, sizes.dropout)
         layer = nn.TransformerEncoderLayer(*shape, batch_first=True, norm_first=True)
-        # Made here, because nn.Transformer would ask for nested tensors, which exclude norm_first.
+        # Created here, because nn.Transformer would use nested tensors, which exclude norm_first.
         encoder = nn.TransformerEncoder(
             layer, sizes.layers, nn.LayerNorm(sizes.width), enable_nested_tensor=False
         )
@@ -89,13 +89,13 @@ class TranslationTransformer(nn.Module):
         source_padding: Tensor | None = None,
         target_padding: Tensor | None = None,
     ) -> Tensor:
-        """Return scores [N, T, words] of what follows each word of the target.
+        """Return scores [N, T, words] of the word after each word of the target.
 
         Args:
-            source: word numbers [N, S].
-            target: word numbers [N, T], beginning with the start symbol.
-            source_padding: True where the source has ended.
-            target_padding: True where the target has ended.
+            source: word ids [N, S].
+            target: word ids [N, T], starting with the start symbol.
+            source_padding: True for the padding of the source.
+            target_padding: True for the padding of the target.
         """
         length = target.shape[1]
         later = torch.ones(length, length, dtype=torch.bool, device=target.device).triu(1)
@@ -110,7 +110,7 @@ class TranslationTransformer(nn.Module):
         return F.linear(out, self.words.weight)
 
     def loss(self, scores: Tensor, label: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Return the smoothed cross entropy per word; words at `padding` do not count."""
+        """Return the smoothed cross entropy per word; `padding` is ignored."""
         if padding is not None:
             label = label.masked_fill(padding, -100)
         return F.cross_entropy(

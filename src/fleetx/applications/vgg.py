@@ -1,7 +1,7 @@
 """VGG as a static model (`VGG16`) and as a module (`VGG`).
 
 Simonyan and Zisserman, "Very Deep Convolutional Networks", 2014. The static network is
-`fleetx.static.models.VGG`; keys and places are those of torchvision and of Paddle 2.
+`fleetx.static.models.VGG`; the module has the keys of torchvision, the program those of Paddle 2.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class VGG(nn.Module):
         width: channels of the first stage.
         hidden: the width of the first two linear layers.
         class_dim: the number of classes.
-        batch_norm: whether every convolution is normalised.
+            batch_norm: whether every convolution is followed by batch normalisation.
     """
 
     def __init__(
@@ -66,23 +66,23 @@ class VGG(nn.Module):
 
 
 def check_depth(depth: int) -> None:
-    """Refuse a depth that no VGG has."""
+    """Reject a depth that no VGG has."""
     if depth not in static_vgg.STAGES:
         known = list(static_vgg.STAGES)
         raise ValueError(f"depth of VGG must be one of {known}, but is {depth!r}.")
 
 
 class VGG16(ImageModel):
-    """VGG for images, of 16 layers unless `depth` says another number.
+    """VGG for images, with 16 layers by default.
 
     Args:
-        data_layout: "NCHW", or "NHWC" for images whose channels come last.
+            data_layout: "NCHW", or "NHWC" for channels-last images.
         class_dim: the number of classes.
         image_size: height and width of the images.
         depth: 11, 13, 16 or 19.
         width: channels of the first stage; 64 in the published network.
         hidden: the width of the first two linear layers; 4096 in the published network.
-        batch_norm: whether every convolution is normalised.
+            batch_norm: whether every convolution is followed by batch normalisation.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class VGG16(ImageModel):
         super().__init__(data_layout, class_dim=class_dim, image_size=image_size)
 
     def make_layer(self) -> Layer:
-        """Return the static network; recompute keeps what its stages end with."""
+        """Return the static network, with the ends of its stages as checkpoints."""
         widths = [self.width * factor for factor in _WIDENING]
         features = static_vgg.vgg_features(self.depth, self.batch_norm, widths)
         for layer in features.children():
@@ -112,7 +112,7 @@ class VGG16(ImageModel):
         return static_vgg.VGG(features, self.class_dim, channels=widths[-1], hidden=self.hidden)
 
     def make_module(self) -> VGG:
-        """Return the network as a module, with weights of its own."""
+        """Return the network as a module, with its own weights."""
         return VGG(
             self.depth,
             width=self.width,

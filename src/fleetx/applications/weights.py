@@ -1,8 +1,8 @@
 """Weights by name: of a program, of the same network as a module, and in files.
 
-A weight has three names: that of its variable (`conv2d_0.w_0`), its place in Paddle's `state_dict`
-(`bn1._mean`), and its key in a module (`bn1.running_mean`). Paddle's linear layers hold the
-transpose of torch's. Files are read whole and compared with the network before any value changes.
+A weight has three names: that of its variable (`conv2d_0.w_0`), its path in Paddle's `state_dict`
+(`bn1._mean`), and its key in a module (`bn1.running_mean`). Paddle's linear layers store the
+transpose of torch's. Files are read completely and compared with the network before any change.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from fleetx.static.nn.common import Linear
 from fleetx.static.nn.layer import Layer
 from fleetx.static.variable import Variable
 
-# What Paddle's batch normalisation calls its statistics, and what torch's does.
+# The names of batch normalisation's statistics in Paddle and in torch.
 STATISTICS = {"_mean": "running_mean", "_variance": "running_var"}
 
-# A counter of torch's batch normalisation that Paddle's has no counterpart of.
+# A counter of torch's batch normalisation without a counterpart in Paddle.
 COUNTER = "num_batches_tracked"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weight:
-    """One weight of a static model."""
+    """A weight of a static model."""
 
     variable: Variable
     """The program's variable."""
     place: str
     """The name in Paddle's `state_dict`."""
     transposed: bool = False
-    """Whether the module holds the transpose."""
+    """Whether the module stores the transpose."""
 
 
 def weights_of(layer: Layer) -> dict[str, Weight]:
-    """Return the weights of a tree of static layers by the keys of the same tree of modules."""
+    """Return the weights of a tree of static layers, keyed as in the same tree of modules."""
     linear = {
         f"{place}.weight" if place else "weight"
         for place, sublayer in layer.named_sublayers(include_self=True)
@@ -59,14 +59,14 @@ def weights_of(layer: Layer) -> dict[str, Weight]:
 
 @dataclass(frozen=True, kw_only=True)
 class Values:
-    """What a file or folder holds."""
+    """The content of a file or folder."""
 
     source: str
     """The path, for messages."""
     tensors: dict[str, torch.Tensor]
     """Values by the names in the file."""
     is_torch: bool
-    """Whether linear layers are stored as torch holds them."""
+    """Whether linear layers are stored in torch's layout."""
 
 
 def read_values(
@@ -74,8 +74,8 @@ def read_values(
 ) -> Values:
     """Read weights: safetensors, a `.pdparams` file, a folder with such files, or variables.
 
-    ``variables`` are the names of the program's variables: a combined file holds them in the order
-    of their names; a folder may hold a file for each, or for each of ``other_names``.
+    ``variables`` are the names of the program's variables: a combined file has them sorted by
+    name; a folder may have a file for each, or for each of ``other_names``.
     """
     found = Path(path)
     if not found.exists() and Path(f"{found}.pdparams").is_file():
@@ -144,7 +144,7 @@ def _read_safetensors(source: str, files: Iterable[Path]) -> Values:
 
 
 def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    # A uint16 array of Paddle holds bfloat16.
+    # A uint16 array of Paddle contains bfloat16.
     return {
         name: torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         if array.dtype == np.uint16
@@ -161,10 +161,10 @@ def match(
     other_names: Mapping[str, str] | None = None,
     leave_out: Sequence[str] = (),
 ) -> dict[str, torch.Tensor]:
-    """Return a value for every variable, in the program's layout, or say all that is wrong.
+    """Return a value for every variable, in the program's layout, or raise with all problems.
 
-    ``other_names`` leads from names of other files to a module's keys; ``leave_out`` are beginnings
-    of keys whose weights keep their values.
+    ``other_names`` maps names of other files to a module's keys; ``leave_out`` are prefixes of
+    keys whose weights keep their values.
     """
     wanted = {key: w for key, w in weights.items() if not key.startswith(tuple(leave_out))}
     key_of = _key_finder(values, weights, other_names or {})
@@ -210,7 +210,7 @@ def _shown(names: Sequence[str]) -> str:
 def _key_finder(
     values: Values, weights: Mapping[str, Weight], other_names: Mapping[str, str]
 ) -> Callable[[str], str | None]:
-    """Return the function from a name in the file to a module's key: one kind of name per file."""
+    """Return a function from a name in the file to a module's key; a file uses one kind of name."""
     by_variable = {weight.variable.name: key for key, weight in weights.items()}
     by_place = {weight.place: key for key, weight in weights.items()}
     by_key = {key: key for key in weights}

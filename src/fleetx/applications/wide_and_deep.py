@@ -37,7 +37,7 @@ class WideAndDeep(nn.Module):
 
 
 class MultiSlotCTR(CriteoModel):
-    """Wide and deep as a static model of click data."""
+    """Wide and deep as a static click-through-rate model."""
 
     def scores(self, dense: Variable, ids: Variable) -> Variable:
         """Add the network; return its scores."""

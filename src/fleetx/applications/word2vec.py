@@ -1,8 +1,8 @@
 """Word2vec: Mikolov et al., "Distributed Representations of Words and Phrases", 2013.
 
-Skip-gram: a word predicts a neighbour among words drawn as noise. The noise comes with the data
-(`neg_label`), so that a step is the same on every engine; the loss is the noise-contrastive one in
-its negative-sampling form: binary, with the neighbour as 1 and noise as 0.
+Skip-gram: a word predicts a neighbour among noise words. The noise is part of the data
+(`neg_label`), so that a step is the same on every engine; the loss is noise-contrastive estimation
+as negative sampling: binary, with the neighbour as 1 and noise as 0.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _WORDS, _OUTPUT, _SHIFT = "emb", "emb_w", "emb_b"
 
 @dataclass(frozen=True, kw_only=True)
 class Word2vecSizes:
-    """How large the tables are."""
+    """The sizes of the tables."""
 
     words: int = 354051
-    """Size of the vocabulary."""
+    """The size of the vocabulary."""
     row: int = 300
-    """Length of a word's vector."""
+    """The length of a word's vector."""
     noise: int = 5
-    """Words drawn as noise per pair."""
+    """The number of noise words per pair."""
 
     @property
     def bound(self) -> float:
-        """The largest first value of a vector."""
+        """The maximum initial value of a vector."""
         return 0.5 / self.row
 
 
@@ -75,7 +75,7 @@ class SkipGram(nn.Module):
 
 
 def noise_contrast(scores: Tensor) -> Tensor:
-    """Return the loss of scores whose first column is the neighbour's: a sum per pair, averaged."""
+    """Return the loss of scores with the neighbour in column 0: summed per pair, averaged."""
     wanted = torch.zeros_like(scores)
     wanted[:, 0] = 1.0
     return F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum") / len(scores)
@@ -85,9 +85,9 @@ class Word2vec(StaticModel):
     """Skip-gram as a static model; inputs `input_word`, `true_label` [N, 1] and `neg_label`.
 
     Args:
-        sizes: how large.
-        is_sparse: whether only the rows of a batch get gradients.
-        is_distributed: whether rows are on parameter servers only, in a job with servers.
+            sizes: the sizes.
+            is_sparse: whether only the rows of a batch get gradients.
+            is_distributed: whether rows exist only on parameter servers, in a job with servers.
     """
 
     def __init__(
@@ -141,13 +141,13 @@ class Word2vec(StaticModel):
         nce_num: int = 5,
         batch_size: int = 1000,
     ) -> GeneratorLoader:
-        """Return a loader of text, a sentence per line, mixed differently in every pass.
+        """Return a loader of text, a sentence per line, shuffled differently in every pass.
 
         Args:
             dict_path: lines "word count".
             file_list: files, or folders of them.
-            window_size: the largest distance of words that belong together.
-            nce_num: words drawn as noise per pair; as many as the model has.
+                window_size: the maximum distance between the words of a pair.
+                nce_num: the number of noise words per pair; the same as the model's.
             batch_size: pairs per batch.
         """
         self._check(dict_path, nce_num)
@@ -171,7 +171,7 @@ class Word2vec(StaticModel):
         nce_num: int = 5,
         batch_size: int = 100,
     ) -> Any:
-        """Return a data set for `exe.train_from_dataset`; workers take files of the list in turn.
+        """Return a data set for `exe.train_from_dataset`; workers take its files round-robin.
 
         See `load_reader_from_file`.
         """
