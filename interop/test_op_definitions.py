@@ -7,7 +7,7 @@ from engines import Engine
 
 import fleetx.static
 from fleetx.checkpoint.program_desc import AttrType
-from fleetx.static.op_registry import get_op, op_types
+from fleetx.static.graph.op_registry import get_op, op_types
 
 # What the two releases themselves store differently; the kind of a file that was read is kept.
 CHANGED = {

@@ -9,7 +9,7 @@ from scripts.training_inputs import STEPS, batch
 
 from conftest import Comparison
 from fleetx.static import CPUPlace, Executor, Scope, global_scope, io, scope_guard
-from fleetx.static.serialize import program_from_bytes
+from fleetx.static.protobuf.serialize import program_from_bytes
 
 
 @pytest.mark.parametrize("kind", ["sgd", "momentum", "adam"])

@@ -240,7 +240,7 @@ def _state() -> dict[str, Any]:
         state["the pending meeting of workers"] = world._pending
     for name, session in _fleet_sessions().items():
         state[f"the session of {name}"] = session._role_maker and "initialised"
-    program = sys.modules.get("fleetx.static.program")
+    program = sys.modules.get("fleetx.static.graph.program")
     if program is not None:
         main, startup = program.default_main_program(), program.default_startup_program()
         state["the default main program"] = (id(main), len(main.global_block().ops))
@@ -248,7 +248,7 @@ def _state() -> dict[str, Any]:
     device = sys.modules.get("paddle.device")
     if device is not None:
         state["the device that paddle.set_device chose"] = device._device
-    scopes = sys.modules.get("fleetx.static.scope")
+    scopes = sys.modules.get("fleetx.static.run.scope")
     if scopes is not None:
         state["the global scope"] = id(scopes.global_scope())
     return state

@@ -11,12 +11,12 @@ from paddle._eager import install_eager_modules
 install_eager_modules()
 install_finder()
 
-from fleetx.static.dtypes import VarType  # noqa: E402
-from fleetx.static.param_attr import ParamAttr  # noqa: E402
-from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace  # noqa: E402
+from fleetx.static.building.param_attr import ParamAttr  # noqa: E402
+from fleetx.static.graph.dtypes import VarType  # noqa: E402
+from fleetx.static.graph.variable import Variable as Tensor  # noqa: E402
+from fleetx.static.run.place import CPUPlace, CUDAPinnedPlace, CUDAPlace  # noqa: E402
 from fleetx.static.tensor import *  # noqa: E402, F403
 from fleetx.static.tensor import __all__ as _tensor_names  # noqa: E402
-from fleetx.static.variable import Variable as Tensor  # noqa: E402
 from paddle import (  # noqa: E402
     common_ops_import,
     compat,

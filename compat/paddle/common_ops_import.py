@@ -1,8 +1,13 @@
 """What Paddle's own layer files import together."""
 
-from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.param_attr import ParamAttr
+from fleetx.static.building.argument_checks import (
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+    convert_dtype,
+)
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.param_attr import ParamAttr
 from paddle._coverage import missing
 from paddle.fluid import core, unique_name
 from paddle.fluid.framework import (

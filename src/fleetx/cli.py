@@ -135,7 +135,7 @@ def _gpu_rows(cards: Sequence[Any]) -> list[tuple[str, str]]:
 
 def _show(arguments: argparse.Namespace, console: Console) -> int:
     from fleetx.static.io import feed_names_of, fetch_names_of
-    from fleetx.static.serialize import program_from_bytes
+    from fleetx.static.protobuf.serialize import program_from_bytes
 
     path = _program_file(arguments.model)
     program = program_from_bytes(path.read_bytes(), source=str(path))

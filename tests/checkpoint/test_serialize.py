@@ -7,8 +7,8 @@ from tiny_network import Network
 from fleetx.checkpoint import FormatError
 from fleetx.checkpoint.program_desc import AttrType, VarKind, message
 from fleetx.static import Parameter, Program, append_backward
-from fleetx.static.attr_codec import decode_attr, encode_attr
-from fleetx.static.serialize import program_from_bytes, program_to_bytes, program_to_desc
+from fleetx.static.protobuf.attr_codec import decode_attr, encode_attr
+from fleetx.static.protobuf.serialize import program_from_bytes, program_to_bytes, program_to_desc
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -7,7 +7,7 @@ from tiny_network import Network
 
 from fleetx.checkpoint import FormatError
 from fleetx.static import Scope, global_scope, io, layers, program_guard, scope_guard
-from fleetx.static.serialize import program_to_bytes
+from fleetx.static.protobuf.serialize import program_to_bytes
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -7,7 +7,7 @@ from tiny_network import Network
 
 from fleetx.checkpoint import FormatError
 from fleetx.static import Variable, global_scope, io
-from fleetx.static.serialize import program_from_bytes
+from fleetx.static.protobuf.serialize import program_from_bytes
 
 GOLDEN = Path(__file__).parent / "golden"
 

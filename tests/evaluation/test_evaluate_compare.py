@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fleetx.evaluation.compare import EDGES, Comparison, Tolerance, Tolerances
+from fleetx.evaluation.comparison import EDGES, Comparison, Tolerance, Tolerances
 
 
 def compared(expected, actual, *, batch=7, tolerance=None):

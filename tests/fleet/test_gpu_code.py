@@ -21,9 +21,9 @@ from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
 from fleetx.comm.role_groups import TrainingGroup
 from fleetx.comm.world import backend_for
 from fleetx.monitor import clock
-from fleetx.static import profiler, self_check
-from fleetx.static.place import Place
 from fleetx.static.readers.data_feeder import DataFeeder
+from fleetx.static.run import profiler, self_check
+from fleetx.static.run.place import Place
 from fleetx.techniques import auto, recompute
 from fleetx.techniques.amp import all_finite
 from fleetx.techniques.peak_memory import PeakMemory

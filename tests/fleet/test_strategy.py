@@ -14,7 +14,7 @@ from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy, sett
 from fleetx.fleet.strategy.prototxt import to_text
 from fleetx.fleet.strategy.reference import reference, stub
 from fleetx.fleet.strategy.technique_switches import ConfigsField
-from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
+from fleetx.static.run.compiled_program import BuildStrategy, ExecutionStrategy
 from fleetx.step.settings import Effect, Field, with_meanings
 
 

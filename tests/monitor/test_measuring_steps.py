@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from fleetx import fleet, monitor, static
-from fleetx.fleet.strategy.agreement import what_was_asked
+from fleetx.fleet.strategy.agreement_card import what_was_asked
+from fleetx.monitor.batch_samples import samples_in
 from fleetx.monitor.recorder import Recorder
 from fleetx.monitor.run_folder import read_run
-from fleetx.monitor.samples import samples_in
 from fleetx.runtime import heartbeat
 from fleetx.static import layers
 from fleetx.static.readers.lod_tensor import LoDTensor

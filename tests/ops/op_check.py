@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fleetx import static
-from fleetx.static.op_registry import get_op
+from fleetx.static.graph.op_registry import get_op
 from fleetx.static.readers.lod_tensor import create_lod_tensor
 
 Value = Any  # an array, or (array, sequence lengths), or a list of either

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from op_check import check_op
 
-from fleetx.static.infer_shape import ShapeError
+from fleetx.static.shapes.infer_shape import ShapeError
 
 RNG = np.random.default_rng(2)
 

@@ -10,7 +10,7 @@ import pytest
 from op_check import check_op
 
 from fleetx import static
-from fleetx.static.infer_shape import ShapeError
+from fleetx.static.shapes.infer_shape import ShapeError
 
 RNG = np.random.default_rng(0)
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from op_check import OpProgram, check_op
 
 from fleetx import static
-from fleetx.static.op_registry import get_op
+from fleetx.static.graph.op_registry import get_op
 
 RNG = np.random.default_rng(1)
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fleetx import static
-from fleetx.static.infer_shape import ShapeError
-from fleetx.static.op_registry import get_op
+from fleetx.static.graph.op_registry import get_op
+from fleetx.static.shapes.infer_shape import ShapeError
 
 State = dict[str, Any]
 LR, EPS = 0.05, 0.1  # a large epsilon shows where it is added

@@ -10,7 +10,7 @@ import pytest
 
 from fleetx import static
 from fleetx.static import tensor
-from fleetx.static.variable_methods import METHODS
+from fleetx.static.graph.variable_methods import METHODS
 
 A = np.array([[1.5, -2.0, 3.0], [4.0, 0.25, -6.0]], "float32")
 

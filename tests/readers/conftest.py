@@ -3,7 +3,7 @@
 import pytest
 
 from fleetx.static import unique_name
-from fleetx.static.program import Program, program_guard
+from fleetx.static.graph.program import Program, program_guard
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fleetx.static.dtypes import VarType
-from fleetx.static.place import CPUPlace
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.readers.data_feeder import DataFeeder
+from fleetx.static.run.place import CPUPlace
 
 
 def test_feed_reshapes_and_casts(variable):

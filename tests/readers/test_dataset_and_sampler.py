@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fleetx.static.readers.dataset import (
+from fleetx.static.readers.combined_datasets import (
     ChainDataset,
     ComposeDataset,
     Dataset,

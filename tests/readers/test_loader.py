@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from fleetx.static.place import CPUPlace
 from fleetx.static.readers.collate import default_collate_fn
-from fleetx.static.readers.dataset import Dataset, IterableDataset, get_worker_info
+from fleetx.static.readers.combined_datasets import Dataset, IterableDataset, get_worker_info
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.sampler import BatchSampler
+from fleetx.static.run.place import CPUPlace
 from waiting import LIMIT
 
 WORKERS = pytest.mark.parametrize("num_workers", [0, 2])

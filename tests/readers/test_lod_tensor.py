@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fleetx.static.dtypes import VarType
 from fleetx.static.errors import EnforceNotMet
-from fleetx.static.place import CPUPlace
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.readers.lod_tensor import (
     LoDTensor,
     LoDTensorArray,
@@ -14,6 +13,7 @@ from fleetx.static.readers.lod_tensor import (
     create_lod_tensor,
     create_random_int_lodtensor,
 )
+from fleetx.static.run.place import CPUPlace
 
 ROWS = np.arange(10, dtype="float32").reshape(5, 2)
 

@@ -8,9 +8,8 @@ import pytest
 
 from fleetx.static import layers
 from fleetx.static.errors import EOFException
+from fleetx.static.graph.program import default_startup_program
 from fleetx.static.layers.io import static_data
-from fleetx.static.place import CPUPlace
-from fleetx.static.program import default_startup_program
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import DataLoaderBase, PyReader
 from fleetx.static.readers.loader import DataLoader
@@ -21,6 +20,7 @@ from fleetx.static.readers.py_reader import (
     py_reader,
     read_file,
 )
+from fleetx.static.run.place import CPUPlace
 from waiting import LIMIT
 
 

@@ -14,7 +14,6 @@ from fleetx.static import (
     program_guard,
     scope_guard,
 )
-from fleetx.static.dataset_feed import InMemoryDataset
 from fleetx.static.layers.io import static_data
 from fleetx.static.optimizer.sgd import SGDOptimizer
 from fleetx.static.readers.batch import batch
@@ -25,6 +24,7 @@ from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.lod_tensor import create_lod_tensor
 from fleetx.static.readers.multiprocess import multiprocess_reader
 from fleetx.static.readers.py_reader import py_reader, read_file
+from fleetx.static.readers.text_datasets import InMemoryDataset
 
 WEIGHTS = np.array([1.0, -2.0, 3.0, 0.5])
 

@@ -11,7 +11,7 @@ from fleetx.serving import RequestError, ServedModel, TensorSpec
 from fleetx.serving.batching import Batcher
 from fleetx.serving.engines import Engine
 from fleetx.serving.independence import why_not_joined
-from fleetx.serving.metrics import Metrics
+from fleetx.serving.server_metrics import Metrics
 from waiting import LIMIT
 
 

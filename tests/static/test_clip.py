@@ -10,7 +10,7 @@ import small_networks as nets
 
 from fleetx import static
 from fleetx.static import append_backward, clip, layers, optimizer
-from fleetx.static.operator import OpRole
+from fleetx.static.graph.operator import OpRole
 
 
 def gradients(pairs: Any, fetch: Any = ()) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 import fleetx.static as static
 from fleetx.checkpoint.program_desc import AttrType
 from fleetx.static import VarType, layers
-from fleetx.static.desc_view import ProgramDescView
+from fleetx.static.protobuf.desc_view import ProgramDescView
 
 
 def test_a_program_is_built_step_by_step():

@@ -202,7 +202,7 @@ def test_cuda_place_without_cuda_runs_on_the_cpu_and_says_so_once(
 ) -> None:
     import torch
 
-    from fleetx.static import place
+    from fleetx.static.run import place
 
     if torch.cuda.is_available():
         assert static.CUDAPlace(0).device().type == "cuda"

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fleetx.static import layers
-from fleetx.static.executor import Executor
-from fleetx.static.fetch_handler import FetchHandler, FetchHandlerMonitor
+from fleetx.static.graph.program import Program, default_main_program, program_guard
 from fleetx.static.layers.io import static_data
-from fleetx.static.program import Program, default_main_program, program_guard
-from fleetx.static.scope import Scope
+from fleetx.static.run.executor import Executor
+from fleetx.static.run.fetch_handler import FetchHandler, FetchHandlerMonitor
+from fleetx.static.run.scope import Scope
 from waiting import LIMIT
 
 

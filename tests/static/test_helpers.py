@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import fleetx.static as static
-from fleetx.static import layers, nets, profiler
-from fleetx.static.average import WeightedAverage
-from fleetx.static.input_spec import InputSpec
-from fleetx.static.self_check import run_check
+from fleetx.static import layers, nets
+from fleetx.static.graph.input_spec import InputSpec
+from fleetx.static.metrics.weighted_average import WeightedAverage
+from fleetx.static.run import profiler
+from fleetx.static.run.self_check import run_check
 
 
 def started():

@@ -7,8 +7,8 @@ import pytest
 
 from fleetx import static
 from fleetx.static import layers
-from fleetx.static.executor import _Prepared
 from fleetx.static.layers.nn import embedding_v2
+from fleetx.static.run.executor import _Prepared
 
 _IDS = ([[1], [2]], [[2], [3]], [[0], [2]])
 FEED = {f"ids{i}": np.array(ids, "int64") for i, ids in enumerate(_IDS)}

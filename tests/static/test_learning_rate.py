@@ -11,7 +11,7 @@ import pytest
 
 from fleetx import static
 from fleetx.static import layers, lr
-from fleetx.static.operator import OpRole
+from fleetx.static.graph.operator import OpRole
 
 COUNTER = "@LR_DECAY_COUNTER@"
 

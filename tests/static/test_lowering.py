@@ -9,8 +9,8 @@ from small_networks import batch, mlp, needs_compiler, started, value
 
 from fleetx import static
 from fleetx.static import layers
-from fleetx.static.executor import _Prepared
 from fleetx.static.lowering import plan
+from fleetx.static.run.executor import _Prepared
 
 
 def source_of(exe: static.Executor) -> str:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fleetx import torch_private
-from fleetx.static.meta_run import without_loading_dynamo
+from fleetx.static.shapes.meta_run import without_loading_dynamo
 
 # Ops whose kernels for meta tensors are decompositions.
 PROGRAM = """

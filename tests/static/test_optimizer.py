@@ -10,8 +10,8 @@ import small_networks as nets
 
 from fleetx import static
 from fleetx.static import clip, layers, lr, optimizer
-from fleetx.static.operator import OpRole
-from fleetx.static.optimizer import v2
+from fleetx.static.graph.operator import OpRole
+from fleetx.static.optimizer import optimizers_of_2x
 from fleetx.static.regularizer import L1Decay, L2Decay
 
 ADAM_STATE = ["moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc"]
@@ -57,22 +57,26 @@ def linear_loss(**param: Any) -> Any:
             ["moment", "inf_norm", "beta1_pow_acc"],
         ),
         (lambda: optimizer.LambOptimizer(0.1), ["lamb"], ADAM_STATE),
-        (lambda: v2.SGD(0.1), ["sgd"], []),
-        (lambda: v2.Momentum(0.1), ["momentum"], ["velocity"]),
-        (lambda: v2.Adam(0.1), ["adam"], ADAM_STATE),
-        (lambda: v2.Adagrad(0.1), ["adagrad"], ["moment"]),
+        (lambda: optimizers_of_2x.SGD(0.1), ["sgd"], []),
+        (lambda: optimizers_of_2x.Momentum(0.1), ["momentum"], ["velocity"]),
+        (lambda: optimizers_of_2x.Adam(0.1), ["adam"], ADAM_STATE),
+        (lambda: optimizers_of_2x.Adagrad(0.1), ["adagrad"], ["moment"]),
         (
-            lambda: v2.Adadelta(0.1),
+            lambda: optimizers_of_2x.Adadelta(0.1),
             ["adadelta"],
             ["_avg_squared_grad", "_avg_squared_update"],
         ),
-        (lambda: v2.RMSProp(0.1), ["rmsprop"], ["momentum", "mean_square", "mean_grad"]),
         (
-            lambda: v2.Adamax(0.1),
+            lambda: optimizers_of_2x.RMSProp(0.1),
+            ["rmsprop"],
+            ["momentum", "mean_square", "mean_grad"],
+        ),
+        (
+            lambda: optimizers_of_2x.Adamax(0.1),
             ["adamax", "scale"],
             ["moment", "inf_norm", "beta1_pow_acc"],
         ),
-        (lambda: v2.Lamb(0.1), ["lamb"], ADAM_STATE),
+        (lambda: optimizers_of_2x.Lamb(0.1), ["lamb"], ADAM_STATE),
     ],
 )
 def test_ops_accumulators_and_initial_values(
@@ -207,13 +211,13 @@ def test_set_lr_refuses_what_would_be_lost() -> None:
     with pytest.raises(TypeError, match="takes a number"):
         optimizer.SGD(0.1).set_lr("0.2")  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="comes from ExponentialDecay"):
-        v2.SGD(lr.ExponentialDecay(0.1, 0.5)).set_lr(0.2)
+        optimizers_of_2x.SGD(lr.ExponentialDecay(0.1, 0.5)).set_lr(0.2)
 
 
 def test_scheduler_is_written_before_each_run() -> None:
     *_, loss = nets.mlp()
     schedule = lr.ExponentialDecay(0.1, gamma=0.5)
-    v2.SGD(schedule).minimize(loss)
+    optimizers_of_2x.SGD(schedule).minimize(loss)
     exe = nets.started()
     seen = []
     for _ in range(3):
@@ -224,7 +228,7 @@ def test_scheduler_is_written_before_each_run() -> None:
 
 def test_set_lr_scheduler_only_before_minimize() -> None:
     *_, loss = nets.mlp()
-    sgd = v2.SGD(0.1)
+    sgd = optimizers_of_2x.SGD(0.1)
     with pytest.raises(TypeError, match="takes an LRScheduler, not float"):
         sgd.set_lr_scheduler(0.2)
     sgd.set_lr_scheduler(lr.ExponentialDecay(0.1, gamma=0.5))
@@ -257,20 +261,20 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match="minimize takes a loss Variable, not float"):
         optimizer.SGD(0.1).minimize(0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"beta1 must be in \[0, 1\), not 1.5"):
-        v2.Adam(beta1=1.5)
+        optimizers_of_2x.Adam(beta1=1.5)
     with pytest.raises(TypeError, match="weight_decay must be a float"):
-        v2.SGD(0.1, weight_decay="l2")
+        optimizers_of_2x.SGD(0.1, weight_decay="l2")
     with pytest.raises(TypeError, match="weight_decay of AdamW must be a float, not L2Decay"):
-        v2.AdamW(weight_decay=L2Decay(0.1))  # type: ignore[arg-type]
+        optimizers_of_2x.AdamW(weight_decay=L2Decay(0.1))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="parameter groups"):
-        v2.SGD(0.1, parameters=[{"params": []}])
+        optimizers_of_2x.SGD(0.1, parameters=[{"params": []}])
     with pytest.raises(NotImplementedError, match="base class"):
         optimizer.Optimizer(0.1).minimize(linear_loss())
 
 
 def test_weight_decay_of_2x() -> None:
     loss = linear_loss()
-    ops, _ = v2.Momentum(0.1, weight_decay=0.25).minimize(loss)
+    ops, _ = optimizers_of_2x.Momentum(0.1, weight_decay=0.25).minimize(loss)
     assert ops[0].attr("regularization_method") == "l2_decay"
     assert ops[0].attr("regularization_coeff") == 0.25
     types = [op.type for op in loss.block.ops]
@@ -279,7 +283,7 @@ def test_weight_decay_of_2x() -> None:
 
 def test_weight_decay_of_2x_other_than_l2_is_appended() -> None:
     loss = linear_loss()
-    ops, _ = v2.Momentum(0.1, weight_decay=L1Decay(0.25)).minimize(loss)
+    ops, _ = optimizers_of_2x.Momentum(0.1, weight_decay=L1Decay(0.25)).minimize(loss)
     assert ops[0].attr("regularization_method") == ""
     assert [op.type for op in loss.block.ops][-4:] == ["sign", "scale", "sum", "momentum"]
 
@@ -299,7 +303,7 @@ def test_betas_given_as_variables() -> None:
 def test_state_goes_out_and_in() -> None:
     *_, loss = nets.mlp()
     schedule = lr.ExponentialDecay(0.1, gamma=0.5)
-    adam = v2.Adam(schedule)
+    adam = optimizers_of_2x.Adam(schedule)
     adam.minimize(loss)
     with pytest.raises(RuntimeError, match="run the startup program first"):
         adam.state_dict()

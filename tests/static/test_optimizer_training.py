@@ -12,7 +12,7 @@ import torch
 from fleetx import static
 from fleetx.static import clip, layers, optimizer
 from fleetx.static.lowering.weight_decay import fold_weight_decay
-from fleetx.static.optimizer import v2
+from fleetx.static.optimizer import optimizers_of_2x
 from fleetx.static.regularizer import L1Decay, L2Decay
 
 PARAMETERS = ["fc_0.w_0", "fc_0.b_0", "fc_1.w_0", "fc_1.b_0"]
@@ -65,16 +65,16 @@ def assert_close(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
             lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.05),
         ),
         (
-            lambda: v2.Momentum(0.1, 0.9, use_nesterov=True, weight_decay=0.05),
+            lambda: optimizers_of_2x.Momentum(0.1, 0.9, use_nesterov=True, weight_decay=0.05),
             lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.05, nesterov=True),
         ),
-        (lambda: v2.Adam(0.01), lambda p: torch.optim.Adam(p, 0.01)),
+        (lambda: optimizers_of_2x.Adam(0.01), lambda p: torch.optim.Adam(p, 0.01)),
         (
-            lambda: v2.Adam(0.01, epsilon=0.01, weight_decay=0.1),
+            lambda: optimizers_of_2x.Adam(0.01, epsilon=0.01, weight_decay=0.1),
             lambda p: torch.optim.Adam(p, 0.01, eps=0.01, weight_decay=0.1),
         ),
         (
-            lambda: v2.AdamW(0.01, weight_decay=0.1),
+            lambda: optimizers_of_2x.AdamW(0.01, weight_decay=0.1),
             lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1),
         ),
         (

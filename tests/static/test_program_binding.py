@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetx import static
-from fleetx.static.program_binding import ProgramBinding
+from fleetx.static.graph.program_binding import ProgramBinding
 
 ALONG = {"readers", "before_run", "gradient_exchange", "servers", "offloads_checkpoints"}
 OWN = {"first_run", "measured", "updated_by", "compiled_as", "steps"}

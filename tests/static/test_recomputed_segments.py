@@ -13,7 +13,7 @@ from fleetx import static
 from fleetx.static import layers
 from fleetx.static.lowering import lower
 from fleetx.static.lowering.segments import choose_runner, run_offloaded_segment, run_segment
-from fleetx.static.optimizer.recompute import RecomputeOptimizer
+from fleetx.static.optimizer.recompute_optimizer import RecomputeOptimizer
 
 FEED = {"x": np.random.default_rng(0).random((6, 4), np.float32)}
 

@@ -9,7 +9,7 @@ import pytest
 
 from fleetx import static
 from fleetx.static import append_backward, layers, optimizer
-from fleetx.static.operator import OpRole
+from fleetx.static.graph.operator import OpRole
 from fleetx.static.regularizer import (
     L1Decay,
     L1DecayRegularizer,

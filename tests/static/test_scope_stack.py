@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fleetx.static import scope_stack
+from fleetx.static.run import scope_stack
 
 
 def test_names_of_a_local_scope_are_gone_when_it_is_left() -> None:

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from fleetx.static.dtypes import VarType
-from fleetx.static.lod_values import (
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.readers.lod_tensor import LoDTensor
+from fleetx.static.run.place import CPUPlace
+from fleetx.static.run.scope import Scope
+from fleetx.static.shapes.lod_values import (
     as_lod_tensor,
     as_numpy,
     fetch_var,
     get_fetch_variable,
     set_feed_variable,
 )
-from fleetx.static.place import CPUPlace
-from fleetx.static.readers.lod_tensor import LoDTensor
-from fleetx.static.scope import Scope
 
 
 def test_a_scope_tensor_is_a_lod_tensor_over_the_variable():

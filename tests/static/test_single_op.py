@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fleetx import static
-from fleetx.static.layers.device import get_places
-from fleetx.static.op_proto import all_op_protos, op_proto
-from fleetx.static.single_op import SingleOp
+from fleetx.static.layers.places import get_places
+from fleetx.static.protobuf.op_proto import all_op_protos, op_proto
+from fleetx.static.run.single_op import SingleOp
 
 
 def test_definitions_list_slots_and_attributes():

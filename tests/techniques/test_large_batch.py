@@ -16,7 +16,7 @@ from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.kernels import compiled, layerwise
 from fleetx.static import layers
 from fleetx.static.errors import ArgumentError
-from fleetx.static.optimizer import v2
+from fleetx.static.optimizer import optimizers_of_2x
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job, Sizes
 from fleetx.techniques.lamb import Lamb
@@ -332,7 +332,7 @@ def weights() -> list[nn.Parameter]:
         ("lamb", lambda: torch.optim.SGD(weights()), "not of SGD"),
         ("lamb", lambda: torch.optim.Adam(weights(), amsgrad=True), "amsgrad"),
         ("lamb", lambda: torch.optim.AdamW(weights(), weight_decay=0.1), "lamb_weight_decay"),
-        ("lamb", lambda: v2.AdamW(), "not of AdamW"),
+        ("lamb", lambda: optimizers_of_2x.AdamW(), "not of AdamW"),
         ("lamb", lambda: static.optimizer.Lamb(), "not of LambOptimizer"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from fleetx.static.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
+from fleetx.static.run.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from paddle._coverage import missing
 
 __all__ = [

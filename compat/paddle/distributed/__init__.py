@@ -2,7 +2,7 @@
 
 from fleetx.ps.tables.entries import CountFilterEntry, ProbabilityEntry
 from fleetx.runtime import environment, worker_environment
-from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
+from fleetx.static.readers.text_datasets import InMemoryDataset, QueueDataset
 from paddle._coverage import missing
 from paddle.distributed import fleet
 

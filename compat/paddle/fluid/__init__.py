@@ -1,8 +1,8 @@
 """paddle.fluid: static-graph programs as Paddle 1.x and 2.0 write them, on FleetX."""
 
-from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from fleetx.static.readers.lod_tensor import LoDTensor, LoDTensorArray
-from fleetx.static.scope import Scope
+from fleetx.static.run.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
+from fleetx.static.run.scope import Scope
 from paddle._coverage import exported, missing
 from paddle.fluid import (
     average,

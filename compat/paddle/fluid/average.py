@@ -1,6 +1,6 @@
 """Running averages."""
 
-from fleetx.static.average import WeightedAverage
+from fleetx.static.metrics.weighted_average import WeightedAverage
 from paddle._coverage import missing
 
 __all__ = ["WeightedAverage"]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fleetx.static.backward import append_backward, gradients
-from fleetx.static.variable import Variable
+from fleetx.static.autodiff.backward import append_backward, gradients
+from fleetx.static.graph.variable import Variable
 from paddle._coverage import missing
 
 

@@ -1,6 +1,6 @@
 """Compiled programs and their settings."""
 
-from fleetx.static.compiled_program import BuildStrategy, CompiledProgram, ExecutionStrategy
+from fleetx.static.run.compiled_program import BuildStrategy, CompiledProgram, ExecutionStrategy
 from paddle._coverage import missing
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]

@@ -4,20 +4,26 @@ import torch
 
 from fleetx.checkpoint.program_desc import AttrType
 from fleetx.comm import device
-from fleetx.static.desc_view import BlockDescView as BlockDesc
-from fleetx.static.desc_view import OpDescView as OpDesc
-from fleetx.static.desc_view import ProgramDescView as ProgramDesc
-from fleetx.static.desc_view import VarDescView
-from fleetx.static.dtypes import VarType, to_torch
 from fleetx.static.errors import EnforceNotMet, EOFException
-from fleetx.static.flags import all_flags as globals  # noqa: A004
-from fleetx.static.lod_values import get_fetch_variable, set_feed_variable
-from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, has_op, op_types
-from fleetx.static.operator import OpRole
-from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, is_compiled_with_cuda
+from fleetx.static.graph.dtypes import VarType, to_torch
+from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX, has_op, op_types
+from fleetx.static.graph.operator import OpRole
+from fleetx.static.protobuf.desc_view import BlockDescView as BlockDesc
+from fleetx.static.protobuf.desc_view import OpDescView as OpDesc
+from fleetx.static.protobuf.desc_view import ProgramDescView as ProgramDesc
+from fleetx.static.protobuf.desc_view import VarDescView
 from fleetx.static.readers.lod_tensor import LoDTensor, LoDTensorArray
-from fleetx.static.scope import Scope
-from fleetx.static.scope import ScopeVariable as Variable
+from fleetx.static.run.flags import all_flags as globals  # noqa: A004
+from fleetx.static.run.place import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    Place,
+    is_compiled_with_cuda,
+)
+from fleetx.static.run.scope import Scope
+from fleetx.static.run.scope import ScopeVariable as Variable
+from fleetx.static.shapes.lod_values import get_fetch_variable, set_feed_variable
 from paddle._coverage import exported, missing
 
 Tensor = LoDTensor

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.io import static_data
-from fleetx.static.variable import Variable
 
 __all__ = ["data"]
 

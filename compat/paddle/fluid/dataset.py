@@ -1,6 +1,6 @@
 """Datasets of text files."""
 
-from fleetx.static.dataset_feed import *  # noqa: F403
+from fleetx.static.readers.text_datasets import *  # noqa: F403
 from paddle._coverage import exported, missing
 
 __all__ = exported(globals())

@@ -1,10 +1,10 @@
 """Executor: runs programs. A feed of a name that the program does not have is a warning here."""
 
-from fleetx.static.executor import Executor as _Executor
-from fleetx.static.fetch_handler import FetchHandler, FetchHandlerMonitor
-from fleetx.static.lod_values import as_lod_tensor, as_numpy, fetch_var
-from fleetx.static.place import Place
-from fleetx.static.scope import global_scope, scope_guard, switch_scope
+from fleetx.static.run.executor import Executor as _Executor
+from fleetx.static.run.fetch_handler import FetchHandler, FetchHandlerMonitor
+from fleetx.static.run.place import Place
+from fleetx.static.run.scope import global_scope, scope_guard, switch_scope
+from fleetx.static.shapes.lod_values import as_lod_tensor, as_numpy, fetch_var
 from paddle._coverage import missing
 
 __all__ = [

@@ -1,21 +1,11 @@
 """Programs and what they are made of."""
 
 from fleetx.static import unique_name
-from fleetx.static.block import Block
-from fleetx.static.dtypes import VarType, convert_dtype, is_floating
-from fleetx.static.flags import get_flags, set_flags
-from fleetx.static.op_proto import OpProto, all_op_protos, op_proto
-from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX
-from fleetx.static.operator import Operator
-from fleetx.static.place import (
-    CPUPlace,
-    CUDAPinnedPlace,
-    CUDAPlace,
-    cpu_places,
-    cuda_places,
-    is_compiled_with_cuda,
-)
-from fleetx.static.program import (
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType, convert_dtype, is_floating
+from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import (
     Program,
     default_main_program,
     default_startup_program,
@@ -25,7 +15,17 @@ from fleetx.static.program import (
     switch_main_program,
     switch_startup_program,
 )
-from fleetx.static.variable import Parameter, Variable
+from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.static.protobuf.op_proto import OpProto, all_op_protos, op_proto
+from fleetx.static.run.flags import get_flags, set_flags
+from fleetx.static.run.place import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    cpu_places,
+    cuda_places,
+    is_compiled_with_cuda,
+)
 from paddle._coverage import exported, missing
 from paddle._version_check import require_version
 from paddle.fluid import core

@@ -1,6 +1,6 @@
 """Does the installation work?"""
 
-from fleetx.static.self_check import run_check
+from fleetx.static.run.self_check import run_check
 from paddle._coverage import missing
 
 __all__ = ["run_check"]

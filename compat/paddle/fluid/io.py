@@ -24,7 +24,7 @@ from fleetx.static.io import save_inference_dir as save_inference_model
 from fleetx.static.io.scope_values import valid_program
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.collate import default_collate_fn
-from fleetx.static.readers.dataset import Dataset
+from fleetx.static.readers.combined_datasets import Dataset
 from fleetx.static.readers.decorator import *  # noqa: F403
 from fleetx.static.readers.generator_loader import PyReader
 from fleetx.static.readers.loader import DataLoader

@@ -1,6 +1,6 @@
 """What layers are built with."""
 
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.layer_helper import LayerHelper
 from paddle._coverage import missing
 
 __all__ = ["LayerHelper"]

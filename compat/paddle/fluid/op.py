@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from fleetx.static.op_proto import OpProto, all_op_protos, op_proto
-from fleetx.static.op_registry import op_types
-from fleetx.static.single_op import SingleOp
+from fleetx.static.graph.op_registry import op_types
+from fleetx.static.protobuf.op_proto import OpProto, all_op_protos, op_proto
+from fleetx.static.run.single_op import SingleOp
 from paddle._coverage import missing
 
 __all__ = ["Operator", "get_all_op_protos"]

@@ -1,6 +1,6 @@
 """ParallelExecutor."""
 
-from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy, ParallelExecutor
+from fleetx.static.run.compiled_program import BuildStrategy, ExecutionStrategy, ParallelExecutor
 from paddle._coverage import missing
 
 __all__ = ["BuildStrategy", "ExecutionStrategy", "ParallelExecutor"]

@@ -1,6 +1,6 @@
 """What may be said about a parameter."""
 
-from fleetx.static.param_attr import ParamAttr, WeightNormParamAttr
+from fleetx.static.building.param_attr import ParamAttr, WeightNormParamAttr
 from paddle._coverage import missing
 
 __all__ = ["ParamAttr", "WeightNormParamAttr"]

@@ -1,6 +1,6 @@
 """Profiling of runs."""
 
-from fleetx.static.profiler import *  # noqa: F403
+from fleetx.static.run.profiler import *  # noqa: F403
 from paddle._coverage import exported, missing
 
 __all__ = exported(globals())

@@ -1,7 +1,7 @@
 """Loaders of data."""
 
 from fleetx.static.readers.collate import default_collate_fn
-from fleetx.static.readers.dataset import Dataset
+from fleetx.static.readers.combined_datasets import Dataset
 from fleetx.static.readers.generator_loader import DataLoaderBase, GeneratorLoader, PyReader
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.sampler import BatchSampler

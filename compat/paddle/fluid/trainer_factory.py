@@ -1,6 +1,6 @@
 """Handlers that look at values while a dataset is being trained on."""
 
-from fleetx.static.fetch_handler import FetchHandler, FetchHandlerMonitor
+from fleetx.static.run.fetch_handler import FetchHandler, FetchHandlerMonitor
 from paddle._coverage import missing
 
 __all__ = ["FetchHandler", "FetchHandlerMonitor"]

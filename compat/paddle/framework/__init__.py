@@ -4,13 +4,13 @@ from typing import Any
 
 import torch
 
-from fleetx.static.block import Block
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.program import Program
+from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.io.objects import load_object, save_object
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
-from fleetx.static.program import Program
+from fleetx.static.run.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from fleetx.static.tensor.common import get_default_dtype, set_default_dtype
-from fleetx.static.variable import Parameter, Variable
 from paddle._coverage import exported, missing
 from paddle.fluid import core
 from paddle.fluid.framework import get_flags, set_flags

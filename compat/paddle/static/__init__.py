@@ -1,13 +1,17 @@
 """paddle.static: static-graph programs as Paddle 2.x writes them, on FleetX."""
 
-from fleetx.static.backward import append_backward, gradients
-from fleetx.static.compiled_program import (
-    BuildStrategy,
-    CompiledProgram,
-    ExecutionStrategy,
-    ParallelExecutor,
+from fleetx.static.autodiff.backward import append_backward, gradients
+from fleetx.static.building.param_attr import WeightNormParamAttr
+from fleetx.static.graph.input_spec import InputSpec
+from fleetx.static.graph.program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    name_scope,
+    program_guard,
 )
-from fleetx.static.input_spec import InputSpec
+from fleetx.static.graph.variable import Variable
 from fleetx.static.io import (
     deserialize_persistables,
     deserialize_program,
@@ -28,18 +32,14 @@ from fleetx.static.io import (
 from fleetx.static.layers import Print, accuracy, auc, create_global_var, create_parameter, py_func
 from fleetx.static.layers.io import static_data as data
 from fleetx.static.optimizer import ExponentialMovingAverage
-from fleetx.static.param_attr import WeightNormParamAttr
-from fleetx.static.place import cpu_places, cuda_places
-from fleetx.static.program import (
-    Program,
-    default_main_program,
-    default_startup_program,
-    device_guard,
-    name_scope,
-    program_guard,
+from fleetx.static.run.compiled_program import (
+    BuildStrategy,
+    CompiledProgram,
+    ExecutionStrategy,
+    ParallelExecutor,
 )
-from fleetx.static.scope import Scope, global_scope, scope_guard
-from fleetx.static.variable import Variable
+from fleetx.static.run.place import cpu_places, cuda_places
+from fleetx.static.run.scope import Scope, global_scope, scope_guard
 from paddle._coverage import exported, missing
 from paddle.fluid.executor import Executor
 from paddle.static import amp, io, nn

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from fleetx.static.self_check import run_check
+from fleetx.static.run.self_check import run_check
 from paddle._coverage import missing
 from paddle._version_check import require_version
 from paddle.utils import unique_name

@@ -17,8 +17,8 @@ from fleetx.applications.reading import files_in, worker_share
 from fleetx.data import bert_text
 from fleetx.data.text_lines import take_share
 from fleetx.data.word_pieces import WordPieces
-from fleetx.static.place import CPUPlace
 from fleetx.static.readers.generator_loader import GeneratorLoader
+from fleetx.static.run.place import CPUPlace
 
 
 class Bert(BertModel):

@@ -24,14 +24,14 @@ from fleetx.applications.named_layers import (
     norm_weights,
     weight,
 )
+from fleetx.applications.named_targets import Targets
 from fleetx.applications.static_model import StaticModel
-from fleetx.applications.targets import Targets
 from fleetx.applications.weights import Values, Weight
 from fleetx.static import layers
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import TruncatedNormal
 from fleetx.static.layers.io import static_data
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.variable import Variable
 
 _EPSILON = 1e-12
 _STD = 0.02

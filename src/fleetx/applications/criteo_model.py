@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fleetx.applications.named_targets import Targets
 from fleetx.applications.reading import worker_share
 from fleetx.applications.static_model import StaticModel
-from fleetx.applications.targets import Targets
 from fleetx.data import criteo
 from fleetx.data.text_lines import Files
 from fleetx.static import layers
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Uniform
 from fleetx.static.layers.io import static_data
 from fleetx.static.layers.nn import embedding_v2
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.place import CPUPlace
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.variable import Variable
+from fleetx.static.run.place import CPUPlace
 
 ROW_BOUND = 0.01
 """The maximum initial value of rows."""

@@ -14,9 +14,9 @@ from fleetx.applications.named_layers import linear_weights, named_fc, weight
 from fleetx.applications.perceptron import perceptron, perceptron_weights, static_perceptron
 from fleetx.applications.rows import embedding_rows
 from fleetx.static import layers
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Uniform
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.variable import Variable
 
 _WEIGHTS, _FACTORS, _DENSE = "deepfm_weights", "deepfm_factors", "deepfm_dense_factors"
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fleetx.applications.named_targets import Targets
 from fleetx.applications.static_model import StaticModel
-from fleetx.applications.targets import Targets
 from fleetx.applications.weights import weights_of
 from fleetx.data.imagenet import ImageNet
 from fleetx.data.imagenet_augment import Augment
 from fleetx.static import data
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers import (
     accuracy,
     mean,
@@ -25,9 +26,8 @@ from fleetx.static.layers import (
     transpose,
 )
 from fleetx.static.nn import Layer
-from fleetx.static.place import CPUPlace
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.variable import Variable
+from fleetx.static.run.place import CPUPlace
 
 LAYOUTS = ("NCHW", "NHWC")
 PHASES = ("train", "val")

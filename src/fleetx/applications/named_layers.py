@@ -9,9 +9,9 @@ from typing import Any
 
 from fleetx.applications.weights import Weight
 from fleetx.static import layers
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.program import default_main_program
-from fleetx.static.variable import Variable
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.program import default_main_program
+from fleetx.static.graph.variable import Variable
 
 
 def named_fc(name: str, value: Any, size: int, *, initializer: Any = None, **more: Any) -> Variable:

@@ -8,7 +8,7 @@ from torch import nn
 
 from fleetx.applications.named_layers import linear_weights, named_fc
 from fleetx.applications.weights import Weight
-from fleetx.static.variable import Variable
+from fleetx.static.graph.variable import Variable
 
 
 def perceptron(inputs: int, hidden: Sequence[int]) -> nn.Sequential:

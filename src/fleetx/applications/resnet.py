@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from fleetx.applications.image_model import ImageModel
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers import softmax_with_cross_entropy
 from fleetx.static.models import resnet as static_resnet
 from fleetx.static.nn import Layer
-from fleetx.static.variable import Variable
 
 BLOCKS = static_resnet.BLOCKS
 """The number of blocks in the four stages of each depth."""

@@ -1,7 +1,7 @@
 """SimNet: text matching, learnt from pairs of a chosen and a rejected text.
 
-A text is a bag of words: the sum of its rows through softsign and a layer. The score of two texts is
-the cosine similarity of their vectors; the loss is 0 if the chosen text leads by `margin`.
+A text is a bag of words: the sum of its rows through softsign and a layer. The score of two texts
+is the cosine similarity of their vectors; the loss is 0 if the chosen text leads by `margin`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fleetx.applications.named_layers import linear_weights, named_fc, weight
+from fleetx.applications.named_targets import Targets
 from fleetx.applications.reading import worker_share
 from fleetx.applications.rows import embedding_rows
 from fleetx.applications.static_model import StaticModel
-from fleetx.applications.targets import Targets
 from fleetx.data import text_triples
 from fleetx.data.text_lines import Files
 from fleetx.static import layers
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Uniform
 from fleetx.static.layers.io import data
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.place import CPUPlace
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.variable import Variable
+from fleetx.static.run.place import CPUPlace
 
 _TABLE = "__emb__"
 _QUERY, _TITLE = "__q_fc__", "__fc__"

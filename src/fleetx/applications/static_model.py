@@ -19,24 +19,24 @@ from typing import Any
 
 import torch
 
-from fleetx.applications.targets import Targets
+from fleetx.applications.named_targets import Targets
 from fleetx.applications.weights import COUNTER, Values, Weight, match, read_values
 from fleetx.checkpoint.atomic import atomic_write
 from fleetx.checkpoint.paddle_tensor import Record
 from fleetx.static import io, unique_name
-from fleetx.static.dtypes import to_torch
-from fleetx.static.executor import Executor
-from fleetx.static.io.scope_values import put_values
-from fleetx.static.place import CPUPlace
-from fleetx.static.program import (
+from fleetx.static.graph.dtypes import to_torch
+from fleetx.static.graph.program import (
     Program,
     program_guard,
     switch_main_program,
     switch_startup_program,
 )
+from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.static.io.scope_values import put_values
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.scope import global_scope
-from fleetx.static.variable import Parameter, Variable
+from fleetx.static.run.executor import Executor
+from fleetx.static.run.place import CPUPlace
+from fleetx.static.run.scope import global_scope
 
 
 class StaticModel:

@@ -14,9 +14,9 @@ import numpy as np
 
 from fleetx import fleet
 from fleetx.runtime.environment import selected_device
-from fleetx.static.executor import Executor
-from fleetx.static.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
-from fleetx.static.program import Program, default_startup_program
+from fleetx.static.graph.program import Program, default_startup_program
+from fleetx.static.run.executor import Executor
+from fleetx.static.run.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 
 _STEP = "step%d, train_loss: %f, total time cost = %f, step per second: %f, speed: %f"
 

@@ -19,9 +19,9 @@ from fleetx.applications.named_layers import (
     norm_weights,
     weight,
 )
+from fleetx.applications.named_targets import Targets
 from fleetx.applications.reading import files_in, worker_share
 from fleetx.applications.static_model import StaticModel
-from fleetx.applications.targets import Targets
 from fleetx.applications.transformer_module import (
     TransformerSizes,
     TranslationTransformer,
@@ -30,12 +30,12 @@ from fleetx.applications.transformer_module import (
 from fleetx.applications.weights import Weight
 from fleetx.data import translation
 from fleetx.static import layers
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Normal, NumpyArrayInitializer, Xavier
 from fleetx.static.layers.io import static_data
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.place import CPUPlace
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.variable import Variable
+from fleetx.static.run.place import CPUPlace
 
 _EPSILON = 1e-5
 _WORDS, _PLACES = "word_emb", "pos_enc"

@@ -19,9 +19,9 @@ from fleetx.checkpoint.errors import FormatError, MissingFileError
 from fleetx.checkpoint.manifest import MANIFEST, load_state
 from fleetx.checkpoint.paddle_tensor import read_tensors
 from fleetx.checkpoint.pickle_reader import load_arrays
+from fleetx.static.graph.variable import Variable
 from fleetx.static.nn.common import Linear
 from fleetx.static.nn.layer import Layer
-from fleetx.static.variable import Variable
 
 # The names of batch normalisation's statistics in Paddle and in torch.
 STATISTICS = {"_mean": "running_mean", "_variance": "running_var"}

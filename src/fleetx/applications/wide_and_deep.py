@@ -13,7 +13,7 @@ from fleetx.applications.named_layers import linear_weights, named_fc, weight
 from fleetx.applications.perceptron import perceptron, perceptron_weights, static_perceptron
 from fleetx.applications.rows import embedding_rows
 from fleetx.static import layers
-from fleetx.static.variable import Variable
+from fleetx.static.graph.variable import Variable
 
 _TABLE = "SparseFeatFactors"
 

@@ -23,15 +23,15 @@ from fleetx.applications.static_model import StaticModel
 from fleetx.data import word2vec as skip_grams
 from fleetx.data.text_lines import Files, list_files
 from fleetx.static import layers
-from fleetx.static.dataset_feed import QueueDataset
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Uniform
 from fleetx.static.layers.io import static_data
 from fleetx.static.layers.nn import embedding_v2
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.place import CPUPlace
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.variable import Variable
+from fleetx.static.readers.text_datasets import QueueDataset
+from fleetx.static.run.place import CPUPlace
 
 _WORDS, _OUTPUT, _SHIFT = "emb", "emb_w", "emb_b"
 

@@ -11,7 +11,7 @@ from html import escape
 
 import numpy as np
 
-from fleetx.evaluation.compare import EDGES, OutputStatistics
+from fleetx.evaluation.comparison import EDGES, OutputStatistics
 
 _WIDTH, _HEIGHT = 500, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 30, 50

@@ -198,7 +198,7 @@ def _endpoint(arguments: argparse.Namespace) -> Any:
 
 
 def _tolerances(texts: Sequence[str]) -> Any:
-    from fleetx.evaluation.compare import Tolerance, Tolerances
+    from fleetx.evaluation.comparison import Tolerance, Tolerances
 
     by_name, others = {}, None
     for text in texts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleetx.evaluation.compare import Comparison
+from fleetx.evaluation.comparison import Comparison
 from fleetx.evaluation.input_faults import PREPROCESSING, Candidate, fitted_scale, input_changes
 from fleetx.evaluation.output_faults import OUTPUT_FAULTS
 from fleetx.evaluation.probe import Arrays, Finding, Probe

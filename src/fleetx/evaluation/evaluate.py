@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetx.evaluation.compare import Comparison, Tolerances, paired
+from fleetx.evaluation.comparison import Comparison, Tolerances, paired
 from fleetx.evaluation.diagnosis import Diagnosis, Identity, diagnose
 from fleetx.evaluation.endpoint import Endpoint, EndpointSettings
 from fleetx.evaluation.errors import EvaluationError

@@ -14,7 +14,7 @@ from html import escape
 import fleetx
 from fleetx.checkpoint.atomic import write_bytes
 from fleetx.evaluation.charts import difference_by_place, difference_histogram
-from fleetx.evaluation.compare import Comparison
+from fleetx.evaluation.comparison import Comparison
 from fleetx.evaluation.evaluate import Result
 from fleetx.evaluation.wording import COLUMNS, cells, number, place
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetx.evaluation.compare import Comparison, OutputStatistics
+from fleetx.evaluation.comparison import Comparison, OutputStatistics
 from fleetx.evaluation.probe import Arrays, Finding, Probe
 
 _FEW = 8

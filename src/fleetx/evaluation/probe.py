@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fleetx.evaluation.compare import Tolerances, paired
+from fleetx.evaluation.comparison import Tolerances, paired
 
 Arrays = dict[str, np.ndarray]
 

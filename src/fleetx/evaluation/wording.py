@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetx.evaluation.compare import Difference, OutputStatistics
+from fleetx.evaluation.comparison import Difference, OutputStatistics
 
 COLUMNS = (
     "output",

@@ -96,7 +96,7 @@ def _value(value: Any, scope: Any) -> Array:
     name = value if isinstance(value, str) else getattr(value, "name", None)
     if not isinstance(name, str):
         return np.asarray(value)
-    from fleetx.static.scope import global_scope
+    from fleetx.static.run.scope import global_scope
 
     found = (global_scope() if scope is None else scope).find_var(name)
     if found is None:

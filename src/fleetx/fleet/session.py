@@ -28,7 +28,7 @@ from fleetx.fleet.roles.role_maker import RoleMakerBase, UserDefinedRoleMaker
 from fleetx.fleet.saving.session_saving import Saving, watch_exit
 from fleetx.fleet.servers.job import ServerJob, is_server_job
 from fleetx.fleet.servers.local_rows import LocalRows, OnePair
-from fleetx.fleet.strategy.agreement import how_it_is_trained, what_is_trained, what_was_asked
+from fleetx.fleet.strategy.agreement_card import how_it_is_trained, what_is_trained, what_was_asked
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
 from fleetx.runtime import cpu_isa

@@ -17,9 +17,9 @@ from torch import nn
 
 from fleetx import torch_private
 from fleetx.comm import world
+from fleetx.monitor.batch_samples import samples_in
 from fleetx.monitor.recorder import Recorder, now
-from fleetx.monitor.samples import samples_in
-from fleetx.monitor.stages import Listened
+from fleetx.monitor.stage_timing import Listened
 from fleetx.step.stages import Update
 from fleetx.step.train_step import TrainStep
 

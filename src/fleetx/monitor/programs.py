@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fleetx.monitor.batch_samples import samples_in
 from fleetx.monitor.recorder import Recorder, now
-from fleetx.monitor.samples import samples_in
-from fleetx.static.program import Program
+from fleetx.static.graph.program import Program
 
 Prepare = Callable[[list[str]], Any]
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from fleetx.monitor import run as runs
+from fleetx.monitor.batch_samples import samples_in
 from fleetx.monitor.recorder import now
 from fleetx.monitor.run import Run
-from fleetx.monitor.samples import samples_in
 from fleetx.monitor.targets import targets
 from fleetx.runtime.worker_environment import detect
 

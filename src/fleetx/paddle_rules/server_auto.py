@@ -13,9 +13,9 @@ import math
 import os
 from typing import Any
 
-from fleetx.static.dtypes import to_torch
-from fleetx.static.program import Program
-from fleetx.static.variable import Variable
+from fleetx.static.graph.dtypes import to_torch
+from fleetx.static.graph.program import Program
+from fleetx.static.graph.variable import Variable
 
 GEO_STEPS = 800
 _BATCH = 1024

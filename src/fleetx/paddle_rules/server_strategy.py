@@ -19,7 +19,7 @@ from fleetx.paddle_rules.server_config import (
 from fleetx.ps.modes.async_mode import AsyncSettings
 from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.runtime import environment
-from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
+from fleetx.static.run.compiled_program import BuildStrategy, ExecutionStrategy
 
 
 class ServerStrategy:

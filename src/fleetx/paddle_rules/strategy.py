@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from fleetx.fleet.strategy import distributed_strategy as core
 from fleetx.paddle_rules.policy import PADDLE
-from fleetx.static.flags import set_flags
+from fleetx.static.run.flags import set_flags
 from fleetx.step.settings import Configs, Field
 
 

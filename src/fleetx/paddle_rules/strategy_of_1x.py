@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
-from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
+from fleetx.static.run.compiled_program import BuildStrategy, ExecutionStrategy
 
 logger = logging.getLogger("fleetx.fleet")
 

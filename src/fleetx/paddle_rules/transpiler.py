@@ -21,7 +21,7 @@ from fleetx.fleet.servers.job import ServerJob
 from fleetx.fleet.servers.program_link import ServerLink
 from fleetx.paddle_rules.server_config import DistributeTranspilerConfig
 from fleetx.paddle_rules.server_strategy import strategy_of
-from fleetx.static.program import Program, default_main_program, default_startup_program
+from fleetx.static.graph.program import Program, default_main_program, default_startup_program
 
 
 class DistributeTranspiler:

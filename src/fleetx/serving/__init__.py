@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from fleetx.serving.app import create_app
     from fleetx.serving.errors import RequestError
     from fleetx.serving.model import ServedModel, load_model
-    from fleetx.serving.settings import ServeSettings
+    from fleetx.serving.serve_settings import ServeSettings
     from fleetx.serving.tensor_spec import TensorSpec
 
 _PLACES = {
     "RequestError": "errors",
-    "ServeSettings": "settings",
+    "ServeSettings": "serve_settings",
     "ServedModel": "model",
     "TensorSpec": "tensor_spec",
     "create_app": "app",

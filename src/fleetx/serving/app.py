@@ -26,11 +26,11 @@ from fleetx.serving.bodies import JSON, decode_json, decode_raw, encode_json, en
 from fleetx.serving.errors import RequestError
 from fleetx.serving.front import PREDICT, Front
 from fleetx.serving.independence import why_not_joined
-from fleetx.serving.metrics import CONTENT_TYPE, Metrics
 from fleetx.serving.model import ServedModel
 from fleetx.serving.openapi import describe_prediction, page
-from fleetx.serving.reading import ClientGone, body_kinds, check_key, read_body
-from fleetx.serving.settings import ServeSettings
+from fleetx.serving.request_reading import ClientGone, body_kinds, check_key, read_body
+from fleetx.serving.serve_settings import ServeSettings
+from fleetx.serving.server_metrics import CONTENT_TYPE, Metrics
 from fleetx.serving.tensor_spec import check_arrays
 
 _BUSY_SECONDS = 1  # Retry-After if the queue is full

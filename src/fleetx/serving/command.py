@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             f"fleetx serve needs the package {error.name!r}: pip install 'fleetx[serve]'."
         ) from error
     from fleetx.serving.model import load_model
-    from fleetx.serving.settings import ServeSettings, read_keys
+    from fleetx.serving.serve_settings import ServeSettings, read_keys
 
     settings = ServeSettings(
         max_batch=arguments.max_batch,

@@ -10,8 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from fleetx.serving.metrics import Metrics
 from fleetx.serving.model import ServedModel
+from fleetx.serving.server_metrics import Metrics
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -1,7 +1,8 @@
 """A small static-graph front end on torch: layers build a Program, an Executor runs it.
 
-Read `program.py` for what a program is, `op_registry.py` for how an op is defined, `lowering/` for
-how a program becomes a torch function.
+Read `graph/program.py` for what a program is, `graph/op_registry.py` for how an op is defined,
+`lowering/` for how a program becomes a torch function. The modules beside the folders are those
+that scripts import by name.
 """
 
 from fleetx.static import (
@@ -17,30 +18,13 @@ from fleetx.static import (
     regularizer,
     unique_name,
 )
-from fleetx.static.backward import append_backward, gradients
-from fleetx.static.block import Block
-from fleetx.static.compiled_program import (
-    BuildStrategy,
-    CompiledProgram,
-    ExecutionStrategy,
-    ParallelExecutor,
-)
-from fleetx.static.dtypes import VarType, convert_dtype
+from fleetx.static.autodiff.backward import append_backward, gradients
+from fleetx.static.building.param_attr import ParamAttr, WeightNormParamAttr
 from fleetx.static.errors import EOFException
-from fleetx.static.executor import ExecutionError, Executor
-from fleetx.static.infer_shape import ShapeError
-from fleetx.static.layers.io import static_data as data
-from fleetx.static.operator import Operator
-from fleetx.static.param_attr import ParamAttr, WeightNormParamAttr
-from fleetx.static.place import (
-    CPUPlace,
-    CUDAPinnedPlace,
-    CUDAPlace,
-    cpu_places,
-    cuda_places,
-    is_compiled_with_cuda,
-)
-from fleetx.static.program import (
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType, convert_dtype
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import (
     Program,
     default_main_program,
     default_startup_program,
@@ -48,10 +32,27 @@ from fleetx.static.program import (
     name_scope,
     program_guard,
 )
-from fleetx.static.scope import Scope, global_scope, scope_guard
-from fleetx.static.variable import Parameter, Variable
-from fleetx.static.variable_math import install as install_operators
-from fleetx.static.variable_methods import install as install_methods
+from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.static.graph.variable_math import install as install_operators
+from fleetx.static.graph.variable_methods import install as install_methods
+from fleetx.static.layers.io import static_data as data
+from fleetx.static.run.compiled_program import (
+    BuildStrategy,
+    CompiledProgram,
+    ExecutionStrategy,
+    ParallelExecutor,
+)
+from fleetx.static.run.executor import ExecutionError, Executor
+from fleetx.static.run.place import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    cpu_places,
+    cuda_places,
+    is_compiled_with_cuda,
+)
+from fleetx.static.run.scope import Scope, global_scope, scope_guard
+from fleetx.static.shapes.infer_shape import ShapeError
 
 install_operators(Variable)
 install_methods(Variable)

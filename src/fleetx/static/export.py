@@ -17,16 +17,16 @@ import numpy as np
 import torch
 
 from fleetx.checkpoint.atomic import atomic_write, write_bytes
-from fleetx.static.dtypes import to_torch
+from fleetx.static.graph.dtypes import to_torch
+from fleetx.static.graph.op_registry import EMPTY_NAME, get_op
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import Program, sub_blocks
+from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.io.inference_program import inference_program
 from fleetx.static.io.scope_values import device_of, valid_program
-from fleetx.static.lowering.analysis import MARKERS
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
-from fleetx.static.op_registry import EMPTY_NAME, get_op
-from fleetx.static.operator import Operator
-from fleetx.static.program import Program, sub_blocks
-from fleetx.static.scope import Scope, global_scope
-from fleetx.static.variable import Parameter, Variable
+from fleetx.static.lowering.needed_ops import MARKERS
+from fleetx.static.run.scope import Scope, global_scope
 
 _Feeds = str | Variable | Sequence[str | Variable]
 _Fetches = Variable | Sequence[Variable]

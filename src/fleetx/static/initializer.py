@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from fleetx.static import unique_name
-from fleetx.static.block import Block
-from fleetx.static.checks import check_variable_and_dtype
-from fleetx.static.dtypes import VarType
-from fleetx.static.operator import Operator
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.variable import Variable
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.dtypes import dtype_name
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.graph.dtypes import dtype_name
+from fleetx.static.graph.variable import Variable
 
 
 def simple_img_conv_pool(

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from fleetx.comm.gradient_all_reduce import GradientExchange
-from fleetx.static.program import Program
-from fleetx.static.scope import Scope
+from fleetx.static.graph.program import Program
+from fleetx.static.run.scope import Scope
 from fleetx.step.slots import FixedSlots
 from fleetx.step.stages import GradientSync
 

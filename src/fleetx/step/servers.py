@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fleetx.ps.modes.mode import Mode
     from fleetx.ps.modes.server_mode import ServerMode
     from fleetx.ps.tables.table_spec import DenseTableSpec
-    from fleetx.static.program import Program
+    from fleetx.static.graph.program import Program
 
 
 class WrittenTables(Protocol):

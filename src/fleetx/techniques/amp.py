@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from fleetx import torch_private
 from fleetx.kernels.loss_scale import all_finite, follow_overflow
-from fleetx.static.half_precision import half_type, made_for
 from fleetx.static.mixed_precision import (
     AutoMixedPrecisionLists,
     LossScaling,
     OptimizerWithMixedPrecision,
 )
-from fleetx.static.place import usual_device
+from fleetx.static.mixed_precision.program_casts import half_type, made_for
+from fleetx.static.run.place import usual_device
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, read, setting

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from fleetx import torch_private
-from fleetx.static.operator import OpRole
-from fleetx.static.program import Program
+from fleetx.static.graph.operator import OpRole
+from fleetx.static.graph.program import Program
 from fleetx.step.gradient_sync import AfterBackward
 from fleetx.step.program_step import Pairs, ProgramStep
 from fleetx.step.registry import register
@@ -215,7 +215,10 @@ class GradientMerge(Technique[Config]):
 
     def change_program(self, step: ProgramStep) -> None:
         """Wrap the optimizer, and exchange where it updates."""
-        from fleetx.static.optimizer.gradient_merge import CONDITION, GradientMergeOptimizer
+        from fleetx.static.optimizer.gradient_merge_optimizer import (
+            CONDITION,
+            GradientMergeOptimizer,
+        )
 
         step.optimizer = GradientMergeOptimizer(
             step.optimizer, self.config.k_steps, avg=self.config.avg
@@ -247,7 +250,7 @@ class GradientMerge(Technique[Config]):
 
 def _sum_merged(scale_loss: Callable[..., None], main: Program, pairs: Pairs) -> None:
     """Write the sum over workers into the block of the update instead of behind backward."""
-    from fleetx.static.optimizer.gradient_merge import CONDITION, SUFFIX
+    from fleetx.static.optimizer.gradient_merge_optimizer import CONDITION, SUFFIX
 
     scale_loss(main, [])
     update = next(

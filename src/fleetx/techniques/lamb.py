@@ -153,7 +153,7 @@ class LambTechnique(Technique[Config]):
 
     def change_program(self, step: ProgramStep) -> None:
         """Make the Adam optimizer LAMB, with the correction of bias."""
-        from fleetx.static.optimizer.v2 import Lamb as LambOfPrograms
+        from fleetx.static.optimizer.optimizers_of_2x import Lamb as LambOfPrograms
 
         inner, ends = step.optimizer, self.config.exclude_from_weight_decay
         settings = inner.settings()

@@ -18,12 +18,12 @@ import torch
 from fleetx import comm
 from fleetx.comm.gradient_all_reduce import GradientAllReduce, GradientExchange
 from fleetx.static import layers, unique_name
-from fleetx.static.dtypes import is_floating
+from fleetx.static.graph.dtypes import is_floating
+from fleetx.static.graph.operator import OpRole
+from fleetx.static.graph.program import Program, program_guard
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.control_flow import ConditionalBlock
-from fleetx.static.operator import OpRole
-from fleetx.static.program import Program, program_guard
-from fleetx.static.scope import Scope
-from fleetx.static.variable import Variable
+from fleetx.static.run.scope import Scope
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job
 from fleetx.techniques.parameter_average import AverageConfig, OuterStep

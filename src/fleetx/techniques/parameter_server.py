@@ -22,7 +22,7 @@ from fleetx.ps.modes.mode import Mode
 from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.ps.tables.table_spec import ClipSpec, DenseTableSpec
 from fleetx.runtime import heartbeat
-from fleetx.static.program import Program
+from fleetx.static.graph.program import Program
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.servers import JobServers

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from fleetx.comm.device import gpu_count
-from fleetx.static.optimizer.recompute import RecomputeOptimizer
+from fleetx.static.optimizer.recompute_optimizer import RecomputeOptimizer
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, setting

@@ -13,7 +13,7 @@ from torch import nn
 
 from fleetx import fleet, static
 from fleetx.static import layers
-from fleetx.static.optimizer import v2
+from fleetx.static.optimizer import optimizers_of_2x
 
 folder = Path(sys.argv[1])
 torch.set_default_dtype(torch.float64)
@@ -137,7 +137,7 @@ def train_static(settings, kind, breaks_at=None):
             "momentum": lambda: static.optimizer.Momentum(
                 rate, 0.9, regularization=static.regularizer.L2Decay(0.01)
             ),
-            "adam": lambda: v2.Adam(rate, *BETAS, weight_decay=0.01),
+            "adam": lambda: optimizers_of_2x.Adam(rate, *BETAS, weight_decay=0.01),
         }[kind]()
         optimizer = fleet.distributed_optimizer(inner)
         optimizer.minimize(loss)

@@ -37,7 +37,7 @@ from fleetx.fleet import (
     worker_index,
     worker_num,
 )
-from fleetx.static.dataset_feed import InMemoryDataset, QueueDataset
+from fleetx.static.readers.text_datasets import InMemoryDataset, QueueDataset
 from paddle._coverage import exported, missing
 from paddle.distributed.fleet import base, metrics, utils
 from paddle.distributed.fleet.base.distributed_strategy import DistributedStrategy

@@ -1,6 +1,6 @@
 """Datasets and samplers that a DataLoader takes."""
 
-from fleetx.static.readers.dataset import Dataset
+from fleetx.static.readers.combined_datasets import Dataset
 from fleetx.static.readers.sampler import BatchSampler
 from paddle._coverage import missing
 

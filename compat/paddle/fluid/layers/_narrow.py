@@ -11,8 +11,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fleetx.static.checks import check_dtype
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_dtype
+from fleetx.static.graph.variable import Variable
 
 _FLOATS = ("float32", "float64")
 _HALF_TOO = ("float16", *_FLOATS)

@@ -1,6 +1,6 @@
 """Devices that a program could run on."""
 
-from fleetx.static.place import Place, cpu_places, cuda_places
+from fleetx.static.run.place import Place, cpu_places, cuda_places
 from paddle._coverage import missing
 
 __all__ = ["get_places"]

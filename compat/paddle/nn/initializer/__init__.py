@@ -1,6 +1,6 @@
 """First values of parameters."""
 
-from fleetx.static.initializer_v2 import *  # noqa: F403
+from fleetx.static.nn.initializer import *  # noqa: F403
 from paddle._coverage import exported, missing
 
 __all__ = exported(globals())

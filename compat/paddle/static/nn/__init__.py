@@ -3,6 +3,7 @@
 from typing import Any
 
 from fleetx.static import layers as _layers
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers import (
     batch_norm,
     case,
@@ -40,7 +41,6 @@ from fleetx.static.layers import (
 from fleetx.static.layers.contrib import sparse_embedding
 from fleetx.static.layers.nn import bilinear_tensor_product
 from fleetx.static.layers.nn import embedding_v2 as embedding
-from fleetx.static.variable import Variable
 from paddle._coverage import exported, missing
 
 

@@ -10,7 +10,7 @@ import torch
 
 import fleetx
 from fleetx.comm import world
-from fleetx.fleet.strategy.agreement import settings_of
+from fleetx.fleet.strategy.agreement_card import settings_of
 from fleetx.techniques.auto import Facts
 
 # How auto measures and where it remembers do not change which choice is right.

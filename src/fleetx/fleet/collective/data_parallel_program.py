@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.operator import Operator, OpRole
-from fleetx.static.program import Program
+from fleetx.static.graph.operator import Operator, OpRole
+from fleetx.static.graph.program import Program
 
 
 def insert_all_reduce(

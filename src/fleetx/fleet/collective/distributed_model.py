@@ -31,7 +31,7 @@ from fleetx.fleet.collective.foreign_wrappers import (
 )
 from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.runtime import heartbeat
-from fleetx.static.feeding import warn_of_empty_batch
+from fleetx.static.run.feeding import warn_of_empty_batch
 from fleetx.step.stages import Precision
 from fleetx.step.technique import Job
 from fleetx.step.train_step import TrainStep

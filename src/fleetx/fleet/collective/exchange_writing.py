@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from fleetx.static.dtypes import convert_dtype, to_torch
-from fleetx.static.operator import OpRole
+from fleetx.static.graph.dtypes import convert_dtype, to_torch
+from fleetx.static.graph.operator import OpRole
+from fleetx.static.graph.program import default_main_program, default_startup_program
 from fleetx.static.ops.exchange_op import EXCHANGE
 from fleetx.static.optimizer import Optimizer
-from fleetx.static.program import default_main_program, default_startup_program
 from fleetx.step.named_exchange import NamedExchange
 from fleetx.step.program_step import ProgramStep
 

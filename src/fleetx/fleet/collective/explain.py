@@ -14,9 +14,9 @@ from math import prod
 
 from torch import Tensor
 
-from fleetx.static.dtypes import VarType
-from fleetx.static.place import usual_device
-from fleetx.static.program import Program
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.program import Program
+from fleetx.static.run.place import usual_device
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Row, Sizes, Technique, ring_bytes
 from fleetx.step.text_table import draw

@@ -17,7 +17,7 @@ from fleetx.monitor import run
 from fleetx.monitor.eager import EagerTarget
 from fleetx.monitor.programs import ProgramTarget
 from fleetx.monitor.targets import targets
-from fleetx.static.program import Program
+from fleetx.static.graph.program import Program
 from fleetx.step.train_step import TrainStep
 
 

@@ -15,7 +15,7 @@ from fleetx.fleet.collective.data_parallel_program import (
 )
 from fleetx.fleet.collective.exchange_writing import exchanging
 from fleetx.fleet.collective.explain import Explanation, explain, program_sizes
-from fleetx.static.program import Program
+from fleetx.static.graph.program import Program
 from fleetx.step.compose import compose_program
 from fleetx.step.program_step import ParameterAverage, ProgramStep
 from fleetx.step.technique import Job, Technique

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fleetx.comm.role_groups import WORLDS
-from fleetx.fleet.roles import host_values
+from fleetx.fleet.roles import array_exchange
 from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker, Role, RoleMakerBase
 from fleetx.ps.wire.security import is_loopback, make_keys
 from fleetx.runtime import network, role_environment, worker_environment
@@ -71,7 +71,7 @@ class MPISymetricRoleMaker(RoleMakerBase):
         assert self._support is not None
         return self._support
 
-    def _channel(self, comm_world: str) -> host_values.Channel | None:
+    def _channel(self, comm_world: str) -> array_exchange.Channel | None:
         if comm_world not in WORLDS:
             raise ValueError(
                 f"argument error, comm_world must in {list(WORLDS)}, not {comm_world!r}."

@@ -18,7 +18,7 @@ import torch
 from fleetx import comm
 from fleetx.comm.device import device_of_worker
 from fleetx.comm.role_groups import WORLDS, TrainingGroup, meet
-from fleetx.fleet.roles import host_values
+from fleetx.fleet.roles import array_exchange
 from fleetx.runtime import role_environment, worker_environment
 from fleetx.runtime.role_environment import ServerJob
 from fleetx.runtime.server_support import ServerSupport, detect_server_support
@@ -48,8 +48,8 @@ class RoleMakerBase:
         self._role_is_generated = False
         self._non_distributed = False
         self._worker_environment: WorkerEnvironment | None = None
-        self._groups: dict[str, host_values.OwnChannel] = {}
-        self._meet_workers: Callable[[], host_values.OwnChannel] | None = None
+        self._groups: dict[str, array_exchange.OwnChannel] = {}
+        self._meet_workers: Callable[[], array_exchange.OwnChannel] | None = None
 
     def generate_role(self) -> None:
         """Work out who this process is, once."""
@@ -196,18 +196,18 @@ class RoleMakerBase:
                 self.worker, device, timeout_seconds=timeout_seconds, asked=asked, later=later
             )
 
-    def meet_workers_by(self, meet: Callable[[], host_values.OwnChannel]) -> None:
+    def meet_workers_by(self, meet: Callable[[], array_exchange.OwnChannel]) -> None:
         """Say how the workers of a server job form a group when they first need one."""
         self._meet_workers = meet
 
-    def _keep_groups(self, groups: Mapping[str, host_values.OwnChannel]) -> None:
+    def _keep_groups(self, groups: Mapping[str, array_exchange.OwnChannel]) -> None:
         self._groups = dict(groups)
         # A group whose threads still run when the interpreter ends makes the process abort; to let
         # go of it is not enough where a traceback holds it too.
         for group in groups.values():
             atexit.register(group.close)
 
-    def _channel(self, comm_world: str) -> host_values.Channel | None:
+    def _channel(self, comm_world: str) -> array_exchange.Channel | None:
         """Return the group of a world; None in a parameter-server job without groups."""
         if comm_world not in WORLDS:
             raise ValueError(
@@ -238,12 +238,12 @@ class RoleMakerBase:
     def all_gather(self, value: Any, comm_world: str = "worker") -> Any:
         """Return the numbers or arrays of all processes of a world, by rank."""
         channel = self._channel(comm_world)
-        return value if channel is None else host_values.all_gather(channel, value)
+        return value if channel is None else array_exchange.all_gather(channel, value)
 
     def all_reduce(self, value: Any, mode: str = "sum", comm_world: str = "worker") -> Any:
         """Return the numbers or arrays of all processes of a world reduced: sum, max or min."""
         channel = self._channel(comm_world)
-        return value if channel is None else host_values.all_reduce(channel, value, mode)
+        return value if channel is None else array_exchange.all_reduce(channel, value, mode)
 
     def exchange(self, parcels: list[Any]) -> list[Any]:
         """Send one array of bytes to each worker; return what the workers sent, by rank."""
@@ -253,7 +253,7 @@ class RoleMakerBase:
                 "workers cannot exchange anything: call fleet.init_worker() first, or set "
                 "PADDLE_WITH_GLOO to 1 and PADDLE_GLOO_RENDEZVOUS."
             )
-        return host_values.exchange(channel, self.worker_index(), parcels)
+        return array_exchange.exchange(channel, self.worker_index(), parcels)
 
     def all_reduce_worker(self, input: Any, output: Any, mode: str = "sum") -> None:
         """Reduce 1-D arrays or lists over all workers into `output`, in place."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from fleetx.checkpoint.file_system import FS, LocalFS
 from fleetx.static import io
-from fleetx.static.program import Program
+from fleetx.static.graph.program import Program
 
 PREFIX = "__paddle_fleet_checkpoint__"
 _PARAMETERS = "_paddle_fleet_param__"

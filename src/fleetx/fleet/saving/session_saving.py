@@ -126,7 +126,7 @@ class Saving(Identity):
     ) -> None:
         """Save on the first worker: an inference model if `feed` and `fetch` (names or variables)
         say of what, otherwise all persistable variables."""
-        from fleetx.static.executor import Executor
+        from fleetx.static.run.executor import Executor
 
         if (feed is None) != (fetch is None):
             raise ValueError("fleet.save() needs both feed and fetch, or neither of them.")
@@ -145,7 +145,7 @@ class Saving(Identity):
         be in the middle of a step. Geo training refuses.
         """
         from fleetx.static import io
-        from fleetx.static.executor import Executor
+        from fleetx.static.run.executor import Executor
 
         if self._servers is None:
             io.load_persistables(Executor(), path, self._program_to_save(None))
@@ -230,7 +230,7 @@ def _warn_at_exit() -> None:
 
 
 def _global_scope() -> Any:
-    from fleetx.static.scope import global_scope
+    from fleetx.static.run.scope import global_scope
 
     return global_scope()
 

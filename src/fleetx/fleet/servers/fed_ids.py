@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleetx.static.program import Program
+from fleetx.static.graph.program import Program
 
 LookUp = tuple[str, list[str], int]
 """A table, the variables with ids for it, and its padding (-1 for none)."""

@@ -28,7 +28,7 @@ from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.snapshots import Durability
 from fleetx.ps.tables.first_values import SERVERS
 from fleetx.ps.wire.security import JobKeys
-from fleetx.static.program import Program
+from fleetx.static.graph.program import Program
 from fleetx.techniques.parameter_server import server_mode
 
 _log = logging.getLogger("fleetx.fleet")
@@ -292,8 +292,8 @@ class ServerJob:
 
 def _check_savers(executor: Any, program: Any) -> None:
     """Refuse what cannot save, before a server is asked for anything."""
-    from fleetx.static.compiled_program import CompiledProgram
-    from fleetx.static.executor import Executor
+    from fleetx.static.run.compiled_program import CompiledProgram
+    from fleetx.static.run.executor import Executor
 
     if executor is not None and not isinstance(executor, Executor):
         raise TypeError(

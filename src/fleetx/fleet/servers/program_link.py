@@ -22,8 +22,8 @@ from fleetx.ps.client.row_fetcher import RowFetcher
 from fleetx.ps.modes.mode import Mode
 from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.runtime import heartbeat
-from fleetx.static.program import Program
-from fleetx.static.scope import Scope
+from fleetx.static.graph.program import Program
+from fleetx.static.run.scope import Scope
 
 _log = logging.getLogger("fleetx.fleet")
 

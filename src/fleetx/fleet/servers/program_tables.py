@@ -29,12 +29,12 @@ from fleetx.static.clip import (
     GradientClipByNorm,
     GradientClipByValue,
 )
-from fleetx.static.dtypes import dtype_name
-from fleetx.static.op_registry import get_op
-from fleetx.static.operator import Operator, OpRole
-from fleetx.static.program import Program
+from fleetx.static.graph.dtypes import dtype_name
+from fleetx.static.graph.op_registry import get_op
+from fleetx.static.graph.operator import Operator, OpRole
+from fleetx.static.graph.program import Program
+from fleetx.static.graph.variable import Variable
 from fleetx.static.regularizer import L1DecayRegularizer, L2DecayRegularizer
-from fleetx.static.variable import Variable
 
 _log = logging.getLogger("fleetx.fleet")
 LOOKUPS = ("lookup_table", "lookup_table_v2")

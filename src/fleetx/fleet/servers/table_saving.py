@@ -24,10 +24,10 @@ from fleetx.fleet.servers.worker_program import KEYS, ROWS
 from fleetx.ps.tables.table_files import SavedTable
 from fleetx.ps.tables.table_spec import SparseTableSpec
 from fleetx.static import io
-from fleetx.static.compiled_program import plain_program
-from fleetx.static.dtypes import VarType
-from fleetx.static.program import Program
-from fleetx.static.scope import global_scope
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.program import Program
+from fleetx.static.run.compiled_program import plain_program
+from fleetx.static.run.scope import global_scope
 
 
 @contextlib.contextmanager

@@ -14,10 +14,10 @@ from typing import Any
 
 from fleetx.fleet.servers.program_tables import ProgramTables, RowTable, update_ops
 from fleetx.ps.modes.server_mode import ServerMode
-from fleetx.static.dtypes import VarType
-from fleetx.static.operator import Operator, OpRole
-from fleetx.static.program import Program, reads_of, writes_of
-from fleetx.static.variable import Parameter
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.operator import Operator, OpRole
+from fleetx.static.graph.program import Program, reads_of, writes_of
+from fleetx.static.graph.variable import Parameter
 
 ROWS, KEYS, INDEX = "@ROWS", "@IDS", "@INDEX"
 _SENDS = OpRole.Optimize  # so that clone(for_test=True) leaves them out

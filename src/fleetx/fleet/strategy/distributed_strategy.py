@@ -24,7 +24,7 @@ from fleetx.techniques.auto import AutoConfig
 from fleetx.techniques.parameter_server import Config as ServerConfig
 
 if TYPE_CHECKING:
-    from fleetx.static.compiled_program import BuildStrategy, ExecutionStrategy
+    from fleetx.static.run.compiled_program import BuildStrategy, ExecutionStrategy
 
 _none, _refused = Effect.NONE, Effect.REFUSED
 
@@ -159,7 +159,7 @@ class DistributedStrategy(TechniqueSwitches):
     @property
     def build_strategy(self) -> BuildStrategy:
         """How programs are built; what is set on the returned object counts."""
-        from fleetx.static.compiled_program import BuildStrategy
+        from fleetx.static.run.compiled_program import BuildStrategy
 
         return self._object("build_strategy", BuildStrategy)  # type: ignore[no-any-return]
 
@@ -170,7 +170,7 @@ class DistributedStrategy(TechniqueSwitches):
     @property
     def execution_strategy(self) -> ExecutionStrategy:
         """How programs are run; what is set on the returned object counts."""
-        from fleetx.static.compiled_program import ExecutionStrategy
+        from fleetx.static.run.compiled_program import ExecutionStrategy
 
         return self._object("execution_strategy", ExecutionStrategy)  # type: ignore[no-any-return]
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from fleetx.kernels.gradients import penalised, square_norm
 from fleetx.kernels.row_initializer import RowInitializer
+from fleetx.ps.tables.rule_update import RuleUpdate, State, clipped
 from fleetx.ps.tables.table_spec import BlockSpec, DenseTableSpec, SpecError, name_seed
-from fleetx.ps.tables.updates import RuleUpdate, State, clipped
 
 Params = dict[str, Tensor]
 

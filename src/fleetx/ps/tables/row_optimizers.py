@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from fleetx.kernels.gradients import penalised
+from fleetx.ps.tables.rule_update import RuleUpdate, State
 from fleetx.ps.tables.table_spec import OptimizerSpec
-from fleetx.ps.tables.updates import RuleUpdate, State
 
 # The number of float32 values in the largest vector register.
 _REGISTER = 16

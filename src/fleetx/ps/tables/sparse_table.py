@@ -20,8 +20,8 @@ from fleetx.kernels.index import IdIndex, check_ids, merge_rows, unique_ids
 from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.ps.tables.admission import create_admission
 from fleetx.ps.tables.row_optimizers import RowOptimizer
+from fleetx.ps.tables.rule_update import clipped
 from fleetx.ps.tables.table_spec import SparseTableSpec
-from fleetx.ps.tables.updates import clipped
 from fleetx.ps.tables.usage import LATEST, Usage
 
 # The maximum index memory per id, used to convert a memory limit to a number of rows.

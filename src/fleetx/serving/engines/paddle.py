@@ -14,10 +14,10 @@ from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.model_files import PROGRAM, kind_of
 from fleetx.serving.tensor_spec import TensorSpec
 from fleetx.static import Executor, Program, Scope, Variable, VarType, scope_guard
-from fleetx.static.dtypes import dtype_name
+from fleetx.static.graph.dtypes import dtype_name
 from fleetx.static.io import feed_names_of, fetch_names_of
 from fleetx.static.io.variables import get_program_persistable_vars, load_vars
-from fleetx.static.serialize import program_from_bytes
+from fleetx.static.protobuf.serialize import program_from_bytes
 
 _COMBINED = "__params__"
 

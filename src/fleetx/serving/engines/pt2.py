@@ -13,7 +13,7 @@ from fleetx import torch_private
 from fleetx.checkpoint.errors import FormatError
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.tensor_spec import TensorSpec
-from fleetx.static.dtypes import dtype_name
+from fleetx.static.graph.dtypes import dtype_name
 
 _NAMES = "fleetx.json"
 

@@ -10,7 +10,7 @@ from fleetx.static.io.inference import *  # noqa: F403
 from fleetx.static.io.inference_dir import load_inference_dir, save_inference_dir
 from fleetx.static.io.inference_program import feed_names_of, fetch_names_of
 from fleetx.static.io.objects import load_object, save_object
-from fleetx.static.io.state import (
+from fleetx.static.io.training_state import (
     load,
     load_program_state,
     program_state_dict,

@@ -12,6 +12,8 @@ from typing import Any
 
 from fleetx.checkpoint.atomic import atomic_files, write_bytes
 from fleetx.exports import export_defined
+from fleetx.static.graph.program import Program
+from fleetx.static.graph.variable import Variable
 from fleetx.static.io.inference_program import describe, inference_program
 from fleetx.static.io.scope_values import device_of, valid_program, value_of
 from fleetx.static.io.variables import (
@@ -21,9 +23,7 @@ from fleetx.static.io.variables import (
     save_vars,
     write_combined,
 )
-from fleetx.static.program import Program
-from fleetx.static.serialize import program_from_bytes, program_to_bytes
-from fleetx.static.variable import Variable
+from fleetx.static.protobuf.serialize import program_from_bytes, program_to_bytes
 
 _Variables = Variable | Sequence[Variable]
 

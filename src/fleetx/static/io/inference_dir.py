@@ -9,6 +9,8 @@ from typing import Any
 
 from fleetx.checkpoint.atomic import AtomicFiles, atomic_files
 from fleetx.checkpoint.paddle_tensor import write_tensor
+from fleetx.static.graph.program import Program
+from fleetx.static.graph.variable import Variable
 from fleetx.static.io.inference import deserialize_persistables, load_from_file
 from fleetx.static.io.inference_program import describe, fetch_names_of, inference_program
 from fleetx.static.io.scope_values import device_of, valid_program, value_of
@@ -18,9 +20,7 @@ from fleetx.static.io.variables import (
     load_vars,
     write_combined,
 )
-from fleetx.static.program import Program
-from fleetx.static.serialize import program_from_bytes, program_to_bytes
-from fleetx.static.variable import Variable
+from fleetx.static.protobuf.serialize import program_from_bytes, program_to_bytes
 
 _NAME = "__model__"
 

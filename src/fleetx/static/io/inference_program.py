@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetx.static.block import Block
-from fleetx.static.dtypes import VarType
-from fleetx.static.operator import Operator
-from fleetx.static.program import Program, reads_of, sub_blocks
-from fleetx.static.variable import Variable
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import Program, reads_of, sub_blocks
+from fleetx.static.graph.variable import Variable
 
 _MARKERS = ("feed", "fetch")
 

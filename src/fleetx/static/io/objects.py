@@ -14,7 +14,7 @@ from fleetx.checkpoint.pickle_reader import STRUCTURED_NAMES
 from fleetx.checkpoint.pickle_reader import load_object as _load_pickle
 from fleetx.checkpoint.pickle_writer import dump_object
 from fleetx.static.readers.lod_tensor import LoDTensor
-from fleetx.static.scope import tensor_to_numpy
+from fleetx.static.run.scope import tensor_to_numpy
 
 
 def _to_plain(value: Any) -> Any:

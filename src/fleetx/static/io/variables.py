@@ -18,8 +18,10 @@ import numpy as np
 from fleetx.checkpoint.atomic import atomic_files, atomic_write, inside
 from fleetx.checkpoint.errors import MissingFileError
 from fleetx.checkpoint.paddle_tensor import Record, parse_tensors, read_tensors, write_tensor
-from fleetx.static.dtypes import VarType
 from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.program import Program
+from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.io.scope_values import (
     check_value,
     device_of,
@@ -28,8 +30,6 @@ from fleetx.static.io.scope_values import (
     valid_program,
     value_of,
 )
-from fleetx.static.program import Program
-from fleetx.static.variable import Parameter, Variable
 
 # The words by which scripts recognise this warning of Paddle.
 NOTHING_TO_SAVE = (

@@ -6,11 +6,11 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import unique_name
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.dtypes import VarType
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.variable import Variable
 
 
 def _check_array(array: Any, layer: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.static.checks import check_type
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.decode import Decoder
 from fleetx.static.layers.structure import flatten, map_structure
-from fleetx.static.variable import Variable
 
 __all__ = ["BeamSearchDecoder"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.variable import Variable
 
 _NUMBERS = ["float32", "float64", "int32", "int64"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.checks import check_dtype, check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_dtype, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.variable import Variable
 
 __all__ = ["fused_embedding_seq_pool", "partial_concat", "partial_sum", "sparse_embedding"]
 

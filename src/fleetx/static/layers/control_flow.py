@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from fleetx.static.block import Block
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.dtypes import VarType
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.program import Program
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.structure import assert_same_structure, map_structure
-from fleetx.static.program import Program
-from fleetx.static.variable import Variable
 
 __all__ = ["While", "case", "cond", "switch_case", "while_loop"]
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Normal
-from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import (
     check_choice,
     check_use_cudnn,
     convert_to_list,
     resolve_padding,
 )
-from fleetx.static.variable import Variable
-from fleetx.static.variants import LAYOUTS, of_axes
 
 __all__ = ["conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose"]
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
-from fleetx.static.dtypes import convert_dtype, dtype_name
+from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import ANY, FLOATS, INTS, NUMBERS, one_op, shape_argument
+from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.dtypes import convert_dtype, dtype_name
+from fleetx.static.graph.program import device_guard
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Initializer
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import ANY, FLOATS, INTS, NUMBERS, one_op, shape_argument
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.program import device_guard
-from fleetx.static.variable import Variable
 
 _SHAPES = (list, tuple, np.ndarray)
 _CREATABLE = ("bool", *FLOATS, "int8", "int16", "int32", "int64", "uint8")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.variable import Variable
 
 __all__ = ["Assert", "Print"]
 

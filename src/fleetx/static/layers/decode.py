@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.dtypes import VarType
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.program import default_main_program
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.array import array_read, array_write, tensor_array_to_tensor
 from fleetx.static.layers.control_flow import While, parent_of
 from fleetx.static.layers.structure import map_structure
-from fleetx.static.program import default_main_program
 from fleetx.static.unique_name import generate
-from fleetx.static.variable import Variable
 
 __all__ = ["Decoder", "dynamic_decode"]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.dtypes import VarType
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.decode import Decoder
 from fleetx.static.layers.structure import map_structure
-from fleetx.static.variable import Variable
 
 
 class DecodeHelper:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.one_op import FLOATS
 from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.activations import exp, log
-from fleetx.static.layers.build import FLOATS
 from fleetx.static.layers.compare import less_than
 from fleetx.static.layers.creation import create_tensor, fill_constant_batch_size_like
 from fleetx.static.layers.linalg import matmul
@@ -22,7 +23,6 @@ from fleetx.static.layers.math import elementwise_add, elementwise_mul, reduce_m
 from fleetx.static.layers.random import gaussian_random, uniform_random
 from fleetx.static.layers.slicing import slice
 from fleetx.static.layers.tensor import assign, cast, reshape, shape
-from fleetx.static.variable import Variable
 
 __all__ = ["Categorical", "MultivariateNormalDiag", "Normal", "Uniform"]
 

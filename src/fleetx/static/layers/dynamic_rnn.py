@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from fleetx.static import unique_name
-from fleetx.static.block import Block
-from fleetx.static.checks import check_type
-from fleetx.static.dtypes import VarType
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.array import array_read, array_to_lod_tensor, array_write, shrink_memory
 from fleetx.static.layers.compare import increment, less_than
 from fleetx.static.layers.control_flow import While, parent_of
-from fleetx.static.variable import Variable
 
 __all__ = ["DynamicRNN"]
 

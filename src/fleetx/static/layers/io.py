@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fleetx.static.checks import check_type
-from fleetx.static.dtypes import VarType
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.variable import Variable
 
 __all__ = ["data", "load"]
 

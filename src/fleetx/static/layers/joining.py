@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.dtypes import VarType
-from fleetx.static.errors import ArgumentError
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import (
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import (
     ANY,
     contains_variable,
     tensor_list,
 )
-from fleetx.static.variable import Variable
+from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.variable import Variable
 
 
 def _array_to_tensor(

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_type
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.program import LR_COUNTER_NAME, default_main_program
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.switch import Switch
-from fleetx.static.program import LR_COUNTER_NAME, default_main_program
-from fleetx.static.variable import Variable
 
 
 def autoincreased_step_counter(

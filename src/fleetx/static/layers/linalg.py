@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import FLOATS, NUMBERS, one_op
 from fleetx.static.errors import ArgumentError
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import FLOATS, NUMBERS, one_op
-from fleetx.static.variable import Variable
+from fleetx.static.graph.variable import Variable
 
 
 def mul(

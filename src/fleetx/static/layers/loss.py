@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
 from fleetx.static.errors import ShapeError
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op
-from fleetx.static.variable import Variable
 
 IGNORE_INDEX = -100
 _FLOATS = ["float16", "float32", "float64"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.variable import Variable
 
 __all__ = ["accuracy", "auc", "chunk_eval", "mean_iou"]
 

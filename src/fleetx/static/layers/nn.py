@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
 from fleetx.static.errors import ShapeError
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op
-from fleetx.static.variable import Variable
+from fleetx.static.graph.variable import Variable
 
 __all__ = [
     "bilinear_tensor_product",

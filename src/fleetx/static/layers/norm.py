@@ -6,14 +6,14 @@ import math
 import warnings
 from typing import Any
 
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.dtypes import VarType
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.errors import ArgumentError, ShapeError
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Normal
-from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import check_choice
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.variable import Variable
 
 __all__ = [
     "batch_norm",

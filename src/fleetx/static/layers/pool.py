@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import (
     check_choice,
     check_use_cudnn,
     convert_to_list,
     resolve_padding,
 )
-from fleetx.static.variable import Variable
-from fleetx.static.variants import LAYOUTS, of_axes
 
 __all__ = ["adaptive_pool2d", "adaptive_pool3d", "pool2d", "pool3d"]
 

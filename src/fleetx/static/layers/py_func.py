@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleetx.static.checks import check_type
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.variable import Variable
 from fleetx.static.ops.py_func import register_function
-from fleetx.static.variable import Variable
 
 __all__ = ["py_func"]
 

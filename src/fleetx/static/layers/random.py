@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
-from fleetx.static.dtypes import convert_dtype, dtype_name
+from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import FLOATS, INTS, mixed_argument, one_op, shape_argument
 from fleetx.static.errors import ArgumentError
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import FLOATS, INTS, mixed_argument, one_op, shape_argument
-from fleetx.static.program import device_guard
-from fleetx.static.variable import Variable
+from fleetx.static.graph.dtypes import convert_dtype, dtype_name
+from fleetx.static.graph.program import device_guard
+from fleetx.static.graph.variable import Variable
 
 # Where a shape goes that is a Variable, or a list with Variables in it.
 _SHAPE = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 
 __all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm_unit"]
 

@@ -6,11 +6,11 @@ import warnings
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_type
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.spatial_variants import with_first
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import check_choice
-from fleetx.static.variable import Variable
-from fleetx.static.variants import with_first
 
 _METHODS = {
     "BILINEAR": ("bilinear", 4),

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fleetx.static import unique_name
-from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.static_rnn import StaticRNN
 from fleetx.static.layers.structure import (
     assert_same_structure,
@@ -16,8 +18,6 @@ from fleetx.static.layers.structure import (
     map_structure,
     pack_sequence_as,
 )
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.variable import Variable
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell", "rnn"]
 

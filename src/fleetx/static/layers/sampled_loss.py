@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.static.checks import check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import NumpyArrayInitializer
-from fleetx.static.layer_helper import LayerHelper
 from fleetx.static.layers.window_args import check_choice
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.variable import Variable
 
 __all__ = ["hsigmoid", "nce", "sampled_softmax_with_cross_entropy"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.dtypes import VarType, convert_dtype
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import (
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import (
     INTS,
     NUMBERS,
     one_op,
 )
+from fleetx.static.graph.dtypes import VarType, convert_dtype
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.slicing import slice
-from fleetx.static.variable import Variable
 
 __all__ = [
     "argmax",

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.dtypes import VarType
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.errors import ShapeError
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.variable import Variable
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.variable import Variable
 
 _FLOATS = ["float32", "float64"]
 _POOL_TYPES = ("AVERAGE", "SUM", "SQRT", "MAX", "LAST", "FIRST")

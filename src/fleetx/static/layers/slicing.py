@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
-from fleetx.static.errors import ArgumentError
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import (
+from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import (
     ANY,
     INTS,
     NUMBERS,
@@ -18,8 +17,9 @@ from fleetx.static.layers.build import (
     one_op,
     tensor_list,
 )
+from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.creation import zeros
-from fleetx.static.variable import Variable
 
 
 # -- slices --------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.rnn_cells import GRUCell, LSTMCell
 from fleetx.static.layers.static_rnn import StaticRNN
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.variable import Variable
 
 __all__ = ["BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static import unique_name
-from fleetx.static.block import Block
-from fleetx.static.checks import check_type
-from fleetx.static.dtypes import VarType
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.control_flow import BlockGuard, outer_names, parent_of
-from fleetx.static.variable import Variable
 
 __all__ = ["StaticRNN"]
 

@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Any
 
 from fleetx.static import unique_name
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.control_flow import ConditionalBlock, ConditionalBlockGuard, parent_of
-from fleetx.static.variable import Variable
 
 __all__ = ["IfElse", "Switch", "merge_lod_tensor", "split_lod_tensor"]
 

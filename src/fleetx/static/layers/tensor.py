@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_dtype, check_type, check_variable_and_dtype
-from fleetx.static.dtypes import VarType, convert_dtype
-from fleetx.static.errors import ArgumentError
-from fleetx.static.initializer import Constant, value_attrs
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import (
+from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import (
     ANY,
     NUMBERS,
     contains_variable,
@@ -22,7 +19,10 @@ from fleetx.static.layers.build import (
     op_with_x_shape,
     tensor_list,
 )
-from fleetx.static.variable import Variable
+from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.dtypes import VarType, convert_dtype
+from fleetx.static.graph.variable import Variable
+from fleetx.static.initializer import Constant, value_attrs
 
 _CASTABLE = (*ANY, "int8", "int16", "uint8")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
-from fleetx.static.variable import Variable
 
 _WIDE = ["float32", "float64"]
 

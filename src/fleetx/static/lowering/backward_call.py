@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fleetx.static.lowering.analysis import count_writes
-from fleetx.static.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op
-from fleetx.static.operator import Operator
-from fleetx.static.program import reads_of, sub_blocks, writes_of
-from fleetx.static.recompute import number_of
+from fleetx.static.autodiff.recomputed_segments import number_of
+from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
+from fleetx.static.lowering.needed_ops import count_writes
 
 
 @dataclass

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from fleetx.static.block import Block
-from fleetx.static.lowering.analysis import MARKERS
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
+from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering.fusion import group_updates
-from fleetx.static.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
-from fleetx.static.operator import Operator
-from fleetx.static.scope import Scope
-from fleetx.static.servers import Servers
+from fleetx.static.lowering.needed_ops import MARKERS
+from fleetx.static.run.scope import Scope
+from fleetx.static.run.server_link import Servers
 
 
 class OpContext:

@@ -17,10 +17,12 @@ from typing import Any
 import torch
 
 from fleetx import torch_private
-from fleetx.static.block import Block
-from fleetx.static.dtypes import VarType, to_torch
-from fleetx.static.lowering import runtime
-from fleetx.static.lowering.analysis import is_persistable
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType, to_torch
+from fleetx.static.graph.op_registry import EMPTY_NAME, get_op
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import Program, reads_of, sub_blocks
+from fleetx.static.lowering import step_functions
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
 from fleetx.static.lowering.fusion import FusedOp
@@ -37,14 +39,12 @@ from fleetx.static.lowering.generated_code import (
     statement,
 )
 from fleetx.static.lowering.gradient_reducer import GradientReducer
+from fleetx.static.lowering.needed_ops import is_persistable
 from fleetx.static.lowering.plan import make_plan
 from fleetx.static.lowering.segment_code import SegmentCode
 from fleetx.static.lowering.segments import SegmentCall, choose_runner
 from fleetx.static.lowering.skipped_updates import guarded_ops, read_from_outside, skip_name
-from fleetx.static.op_registry import EMPTY_NAME, get_op
-from fleetx.static.operator import Operator
-from fleetx.static.program import Program, reads_of, sub_blocks
-from fleetx.static.scope import Scope, ScopeVariable
+from fleetx.static.run.scope import Scope, ScopeVariable
 
 _UNUSED = Code("_")  # the target of a result that nothing reads
 
@@ -474,9 +474,9 @@ def lower(
         **writer.names,
         "ctx": ctx,
         "lod_call": call_with_lod,
-        "keep": runtime.keep_value,
-        "cut": runtime.cut_value,
-        "autograd_grad": runtime.differentiate,
+        "keep": step_functions.keep_value,
+        "cut": step_functions.cut_value,
+        "autograd_grad": step_functions.differentiate,
         "run_segment": choose_runner(
             offloads=binding.offloads_checkpoints and bool(work.segments), device=device.type
         ),

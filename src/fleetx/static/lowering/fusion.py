@@ -15,11 +15,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.block import Block
-from fleetx.static.lowering.analysis import count_reads, count_writes
-from fleetx.static.op_registry import get_op
-from fleetx.static.operator import Operator
-from fleetx.static.program import reads_of, sub_blocks, writes_of
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_registry import get_op
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
+from fleetx.static.lowering.needed_ops import count_reads, count_writes
 
 
 @dataclass

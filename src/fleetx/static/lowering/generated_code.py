@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fleetx.static.operator import Operator
+from fleetx.static.graph.operator import Operator
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from fleetx.comm.buckets import Bucket, make_buckets
 from fleetx.comm.gradient_all_reduce import GradientExchange, Handle
 from fleetx.runtime import heartbeat
-from fleetx.static.lowering.runtime import differentiate
+from fleetx.static.lowering.step_functions import differentiate
 
 
 class GradientReducer:

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from fleetx.static.block import Block
-from fleetx.static.lowering.analysis import count_reads, count_writes
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_registry import get_op
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import reads_of, writes_of
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.fusion import FusedOp
-from fleetx.static.op_registry import get_op
-from fleetx.static.operator import Operator
-from fleetx.static.program import reads_of, writes_of
+from fleetx.static.lowering.needed_ops import count_reads, count_writes
 
 _LOOKUPS = frozenset({"lookup_table", "lookup_table_v2"})
 _ATTRS = ("padding_idx", "is_sparse", "remote_prefetch")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fleetx.static.block import Block
-from fleetx.static.lowering.analysis import count_reads, is_persistable, needed_ops
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.operator import Operator, OpRole
+from fleetx.static.graph.program import reads_of, writes_of
 from fleetx.static.lowering.backward_call import (
     BackwardCall,
     find_backward_calls,
@@ -13,11 +14,10 @@ from fleetx.static.lowering.backward_call import (
 )
 from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
 from fleetx.static.lowering.lookups import concat_lookups, join_lookups
+from fleetx.static.lowering.needed_ops import count_reads, is_persistable, needed_ops
 from fleetx.static.lowering.segments import SegmentCall, find_segments
 from fleetx.static.lowering.used_rows import find_used_rows
 from fleetx.static.lowering.weight_decay import fold_weight_decay
-from fleetx.static.operator import Operator, OpRole
-from fleetx.static.program import reads_of, writes_of
 
 # A list: one fused call.
 Instruction = Operator | FusedOp | BackwardCall | SegmentCall | list[Operator]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering.generated_code import (
     Code,
     Function,
@@ -18,7 +19,6 @@ from fleetx.static.lowering.generated_code import (
     local,
     statement,
 )
-from fleetx.static.operator import Operator
 
 
 @dataclass

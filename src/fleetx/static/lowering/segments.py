@@ -15,11 +15,11 @@ from typing import Any
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
+from fleetx.static.graph.op_registry import get_op
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.fusion import FusedOp
-from fleetx.static.op_registry import get_op
-from fleetx.static.operator import Operator
-from fleetx.static.program import reads_of, sub_blocks, writes_of
 
 # Their result does not depend on what they change in place: running statistics.
 _BATCH_NORMS = frozenset({"batch_norm", "sync_batch_norm", "inplace_abn"})

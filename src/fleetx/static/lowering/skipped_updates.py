@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.static.graph.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
+from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering.fusion import FusedOp
-from fleetx.static.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
-from fleetx.static.operator import Operator
 
 
 def ops_of(item: Any) -> list[Operator]:

@@ -7,9 +7,9 @@ were looked up in the step.
 
 from __future__ import annotations
 
-from fleetx.static.lowering.analysis import count_writes
-from fleetx.static.operator import Operator
-from fleetx.static.program import writes_of
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import writes_of
+from fleetx.static.lowering.needed_ops import count_writes
 
 _LOOKUPS = frozenset({"lookup_table_grad", "lookup_table_v2_grad"})
 # Ops whose result has the rows of its inputs X and no others.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fleetx.static.op_registry import get_op
-from fleetx.static.operator import Operator
-from fleetx.static.program import reads_of, sub_blocks, writes_of
+from fleetx.static.graph.op_registry import get_op
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
 
 
 class _Use:

@@ -6,8 +6,8 @@ An optimizer keeps the rate in a persistable variable of its program (`_var_name
 """
 
 from fleetx.exports import export_imported
-from fleetx.static.lr.base import LRScheduler
 from fleetx.static.lr.cycles import *  # noqa: F403
 from fleetx.static.lr.decay import *  # noqa: F403
+from fleetx.static.lr.scheduler import LRScheduler
 
 export_imported(globals())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.lr.base import LRScheduler, check_int, check_range, check_rate
+from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range, check_rate
 
 
 def _cosine(start: float, end: float, part: float) -> float:

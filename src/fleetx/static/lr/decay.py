@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.lr.base import LRScheduler, check_int, check_range
+from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range
 
 
 class NoamDecay(LRScheduler):

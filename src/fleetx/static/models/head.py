@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.graph.variable import Variable
 from fleetx.static.nn import Flatten, Layer, Sequential
 from fleetx.static.nn.common import Dropout, Linear
-from fleetx.static.variable import Variable
 
 __all__ = ["Classifier", "refuse_pretrained"]
 

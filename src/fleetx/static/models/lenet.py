@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fleetx.static import nn
+from fleetx.static.graph.variable import Variable
 from fleetx.static.models.head import Classifier
-from fleetx.static.variable import Variable
 
 __all__ = ["LeNet"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static import nn
+from fleetx.static.graph.variable import Variable
 from fleetx.static.models.head import Classifier, dropout_linear, refuse_pretrained
 from fleetx.static.nn.functional.emit import binary
-from fleetx.static.variable import Variable
 
 __all__ = ["MobileNetV1", "MobileNetV2", "mobilenet_v1", "mobilenet_v2"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static import nn
+from fleetx.static.graph.variable import Variable
 from fleetx.static.models.head import Classifier, refuse_pretrained
 from fleetx.static.nn.functional.emit import binary
-from fleetx.static.variable import Variable
 
 __all__ = [
     "ResNet",

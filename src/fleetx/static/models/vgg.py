@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static import nn
+from fleetx.static.graph.variable import Variable
 from fleetx.static.models.head import Classifier, refuse_pretrained
-from fleetx.static.variable import Variable
 
 __all__ = ["VGG", "vgg11", "vgg13", "vgg16", "vgg19"]
 

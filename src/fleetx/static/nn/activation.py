@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.layer_of import FunctionLayer, layer_of
-from fleetx.static.variable import Variable
 
 
 class _Activation(FunctionLayer):

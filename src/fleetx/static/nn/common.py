@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import op_with_x_shape
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import op_with_x_shape
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.layer_of import layer_of
-from fleetx.static.variable import Variable
 
 
 class Identity(Layer):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Normal
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
-from fleetx.static.variable import Variable
 
 
 class _Conv(Layer):

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fleetx.static import unique_name
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.scope import global_scope
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.static.run.scope import global_scope
 from fleetx.static.tensor.common import get_default_dtype
-from fleetx.static.variable import Parameter, Variable
 
 _Self = TypeVar("_Self", bound="Layer")
 

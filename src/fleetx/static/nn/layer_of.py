@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fleetx.static.graph.variable import Variable
 from fleetx.static.nn.layer import Layer
-from fleetx.static.variable import Variable
 
 
 class FunctionLayer(Layer):

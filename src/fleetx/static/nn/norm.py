@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Normal
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.variable import Variable
 
 
 class _Statistics(Layer):

@@ -6,7 +6,9 @@ import copy
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.dtypes import dtype_name
+from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.graph.dtypes import dtype_name
+from fleetx.static.graph.variable import Variable
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.common import Dropout, Linear
 from fleetx.static.nn.container import LayerList
@@ -20,8 +22,6 @@ from fleetx.static.nn.functional.emit import (
 )
 from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.norm import LayerNorm
-from fleetx.static.param_attr import ParamAttr
-from fleetx.static.variable import Variable
 
 
 def _additive(mask: Variable | None, dtype: Any) -> Variable | None:

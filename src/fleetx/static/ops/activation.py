@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx import torch_private
-from fleetx.static.infer_rules import same_as
-from fleetx.static.op_registry import op
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import same_as
 
 _hardtanh = torch_private.hardtanh
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from fleetx.static.dtypes import VarType
-from fleetx.static.lod import LoD, WithLod, lod_of
-from fleetx.static.lod_infer import input_var, set_output
-from fleetx.static.op_registry import op
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.lod import LoD, WithLod, lod_of
+from fleetx.static.shapes.lod_infer import input_var, set_output
 
 Lods = dict[str, list[LoD | None]]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from fleetx.static.lod import lod_of
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.lod import lod_of
 
 # For each scheme, the tags (in order) that begin, continue, end and make up a whole chunk.
 _TAGS = {
@@ -55,7 +55,7 @@ def _continues(before: str, place: str, scheme: str) -> bool:
 
 
 def _infer(op: Any, block: Any) -> None:
-    from fleetx.static.dtypes import VarType
+    from fleetx.static.graph.dtypes import VarType
 
     for slot, names in op.outputs.items():
         dtype = VarType.INT64 if slot.startswith("Num") else VarType.FP32

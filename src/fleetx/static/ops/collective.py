@@ -15,7 +15,7 @@ import torch
 from fleetx import comm
 from fleetx.comm.buckets import DEFAULT_MB, make_buckets
 from fleetx.runtime import heartbeat
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 
 _COMMON = {"ring_id": 0, "use_calc_stream": False, "use_model_parallel": False}
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.dtypes import VarType
-from fleetx.static.infer_rules import broadcast, same_as, set_output
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.elementwise import align
+from fleetx.static.shapes.infer_rules import broadcast, same_as, set_output
 
 
 def _comparison(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.static.dtypes import VarType, dtype_name
-from fleetx.static.lod import LoD, WithLod, as_tensor, optional_lod, runs
-from fleetx.static.lod_infer import input_var, no_infer, set_output
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.dtypes import VarType, dtype_name
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, optional_lod, runs
+from fleetx.static.shapes.lod_infer import input_var, no_infer, set_output
 
 Lods = dict[str, list[LoD | None]]
 Names = dict[str, dict[str, list[str]]]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.op_registry import op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.windows import pad, resolve, to_channels_first, to_channels_last
 
 _CHANNELS_LAST = ("NHWC", "NDHWC")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.static.dtypes import VarType
-from fleetx.static.lod import LoD, WithLod, as_tensor, lod_of, positions, segment_ids
-from fleetx.static.lod_infer import input_var, set_output
-from fleetx.static.op_registry import op
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of, positions, segment_ids
+from fleetx.static.shapes.lod_infer import input_var, set_output
 
 Lods = dict[str, list[LoD | None]]
 

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from fleetx.static.lod import WithLod, lengths_of, lod_of, offsets_of
-from fleetx.static.op_registry import op
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
 
 Lods = dict[str, list[Any]]
 

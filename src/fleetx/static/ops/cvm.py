@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fleetx.static.op_registry import op
+from fleetx.static.graph.op_registry import op
 
 
 class _Cvm(torch.autograd.Function):

@@ -16,7 +16,7 @@ from fleetx.comm.world import all_reduce_mean
 from fleetx.kernels.compression import SparsitySchedule, compress, entries
 from fleetx.kernels.descent import momentum
 from fleetx.kernels.gradients import clip_locally, decay
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.optimizer_ops import infer_inplace, infer_update
 
 

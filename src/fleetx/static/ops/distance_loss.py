@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 
 
 @op(

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fleetx.static.op_registry import op
+from fleetx.static.graph.op_registry import op
 
 _ATTRS = {
     "dropout_prob": 0.5,

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from fleetx import torch_private
 from fleetx.kernels.fetched_rows import spread_rows
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 
 _ATTRS = {
     "is_sparse": False,

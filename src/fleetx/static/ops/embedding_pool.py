@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from fleetx.static.lod import LoD, WithLod, as_tensor, lod_of
-from fleetx.static.lod_infer import input_var, set_output
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of
+from fleetx.static.shapes.lod_infer import input_var, set_output
 
 
 def _infer(op: Any, block: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from torch import Tensor
 
 from fleetx.static.errors import ExecutionError
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.optimizer_ops import infer_inplace
 
 EXCHANGE = "exchange_gradients"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
 
 _AXES = {"linear": 1, "bilinear": 2, "nearest": 2, "bicubic": 2, "trilinear": 3}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fleetx.checkpoint.paddle_tensor import read_tensor
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 
 
 def _nothing(op: Any, block: Any) -> None:

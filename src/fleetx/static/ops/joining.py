@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fleetx.static.infer_rules import input_var, refuse, set_output
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
 
 
 def _concat_rule(op: Any, block: Any) -> None:
@@ -161,7 +161,7 @@ def _unknown_size(op: Any, block: Any) -> None:
 
 
 def _pad_rule(op: Any, block: Any) -> None:
-    from fleetx.static.infer_shape import infer_by_running
+    from fleetx.static.shapes.infer_shape import infer_by_running
 
     if op.input("Paddings"):
         _unknown_size(op, block)

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fleetx.static.infer_rules import (
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import (
     broadcast_shape,
     input_var,
     refuse,
     same_as,
     set_output,
 )
-from fleetx.static.op_registry import op
 
 
 def _product(shape: tuple[int, ...]) -> int:

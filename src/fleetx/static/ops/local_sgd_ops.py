@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fleetx.kernels.local_sgd import next_interval, take_outer_step
-from fleetx.static.op_registry import op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.optimizer_ops import infer_inplace
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 
 
 @op(

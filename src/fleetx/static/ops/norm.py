@@ -9,9 +9,9 @@ import torch.nn.functional as F
 
 from fleetx import comm, torch_private
 from fleetx.comm.sync_batch_norm import sync_batch_norm
-from fleetx.static.infer_shape import ShapeError, describe_inputs
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
+from fleetx.static.shapes.infer_shape import ShapeError, describe_inputs
 
 _BATCH_NORM_ATTRS: dict[str, Any] = {
     "is_test": False,

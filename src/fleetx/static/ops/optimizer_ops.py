@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.kernels.updates import RULES
-from fleetx.static.infer_shape import ShapeError, describe_inputs
-from fleetx.static.op_registry import Attr, get_op, op
+from fleetx.static.graph.op_registry import Attr, get_op, op
+from fleetx.static.shapes.infer_shape import ShapeError, describe_inputs
 
 
 def infer_update(op: Any, block: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.windows import pad, resolve, to_channels_first, to_channels_last
 
 _MAX: dict[int, Callable[..., Any]] = {2: F.max_pool2d, 3: F.max_pool3d}

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.dtypes import to_torch
-from fleetx.static.infer_rules import same_as, shape_from_attr
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.dtypes import to_torch
+from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.creation import BATCH_ATTRS, batch_rule, like_batch, resolve_shape
+from fleetx.static.shapes.infer_rules import same_as, shape_from_attr
 
 _SHAPE_SLOTS = "ShapeTensor? ShapeTensorList*?"
 _UNIFORM = {"min": -1.0, "max": 1.0, "seed": 0, "diag_num": 0, "diag_step": 0, "diag_val": 1.0}

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.dtypes import VarType, to_torch
-from fleetx.static.infer_rules import input_var, refuse, same_as, set_output
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.dtypes import VarType, to_torch
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.infer_rules import input_var, refuse, same_as, set_output
 
 _ATTRS: dict[str, Any] = {
     "dim": Attr("INTS", [0]),

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.infer_rules import (
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.ops.creation import resolve_shape
+from fleetx.static.shapes.infer_rules import (
     by_running_unless,
     input_var,
     refuse,
     same_as,
     set_output,
 )
-from fleetx.static.op_registry import Attr, op
-from fleetx.static.ops.creation import resolve_shape
 
 
 def x_shape(x: Tensor) -> Tensor | None:

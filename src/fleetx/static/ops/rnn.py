@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.static.lod import LoD, as_tensor, lod_of
-from fleetx.static.lod_infer import input_var, set_output
-from fleetx.static.op_registry import op
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.lod import LoD, as_tensor, lod_of
+from fleetx.static.shapes.lod_infer import input_var, set_output
 
 Lods = dict[str, list[LoD | None]]
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

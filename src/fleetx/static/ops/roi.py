@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from fleetx.static.dtypes import VarType
-from fleetx.static.lod import lengths_of, lod_of
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.lod import lengths_of, lod_of
 
 _SIZE = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
 

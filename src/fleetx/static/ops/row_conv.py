@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.lod import lengths_of, optional_lod
-from fleetx.static.op_registry import op
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.lod import lengths_of, optional_lod
 
 
 def _ahead(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fleetx.static.dtypes import VarType, to_torch
-from fleetx.static.infer_rules import broadcast_shape, input_var, refuse, same_as, set_output
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.dtypes import VarType, to_torch
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.infer_rules import broadcast_shape, input_var, refuse, same_as, set_output
 
 _ARG: dict[str, Any] = {
     "axis": Attr("LONG", 0),

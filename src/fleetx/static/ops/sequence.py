@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.static.dtypes import VarType, to_torch
-from fleetx.static.lod import (
+from fleetx.static.graph.dtypes import VarType, to_torch
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.lod import (
     LoD,
     WithLod,
     as_tensor,
@@ -21,8 +22,7 @@ from fleetx.static.lod import (
     runs,
     segment_ids,
 )
-from fleetx.static.lod_infer import input_var, need_rank, rows_like, set_output
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.shapes.lod_infer import input_var, need_rank, rows_like, set_output
 
 Lods = dict[str, list[LoD | None]]
 

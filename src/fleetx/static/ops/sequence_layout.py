@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from fleetx.static.lod import (
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.lod import (
     LoD,
     WithLod,
     as_tensor,
@@ -23,8 +24,7 @@ from fleetx.static.lod import (
     runs,
     segment_ids,
 )
-from fleetx.static.lod_infer import input_var, need_rank, rows_like, set_output
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.shapes.lod_infer import input_var, need_rank, rows_like, set_output
 
 Lods = dict[str, list[LoD | None]]
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from fleetx.kernels.row_initializer import RowInitializer
-from fleetx.static.lod import LoD, WithLod
-from fleetx.static.lod_infer import no_infer
-from fleetx.static.op_registry import Attr, op
-from fleetx.static.servers import Servers
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.run.server_link import Servers
+from fleetx.static.shapes.lod import LoD, WithLod
+from fleetx.static.shapes.lod_infer import no_infer
 
 _COMMON = {"endpoints": Attr("STRINGS", []), "trainer_id": 0}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, op
 
 
 def _infer(op: Any, block: Any) -> None:

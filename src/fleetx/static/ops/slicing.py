@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.dtypes import to_torch
-from fleetx.static.infer_rules import input_var, same_as, set_output
-from fleetx.static.op_registry import Attr, op
+from fleetx.static.graph.dtypes import to_torch
+from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.creation import resolve_shape
+from fleetx.static.shapes.infer_rules import input_var, same_as, set_output
 
 _INF = 2**31 - 1
 

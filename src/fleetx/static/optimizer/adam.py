@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.graph.program import name_scope
+from fleetx.static.graph.variable import Variable
+from fleetx.static.optimizer.accumulators import Accumulator
 from fleetx.static.optimizer.base import Optimizer, require
-from fleetx.static.optimizer.state import Accumulator
-from fleetx.static.program import name_scope
-from fleetx.static.variable import Variable
 
 
 class AdamOptimizer(Optimizer):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.optimizer.accumulators import Accumulator
 from fleetx.static.optimizer.base import Optimizer, require
-from fleetx.static.optimizer.state import Accumulator
 
 
 class AdagradOptimizer(Optimizer):

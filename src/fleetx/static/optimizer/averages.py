@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from fleetx.static import unique_name
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.program import Program, default_main_program, name_scope, program_guard
+from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.optimizer.base import Optimizer
-from fleetx.static.program import Program, default_main_program, name_scope, program_guard
-from fleetx.static.variable import Parameter, Variable
 
 
 def _averaged_parameters() -> list[Parameter]:

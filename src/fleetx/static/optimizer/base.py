@@ -12,15 +12,15 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
-from fleetx.static.backward import append_backward
+from fleetx.static.autodiff.backward import append_backward
+from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.operator import Operator
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import Program, default_main_program, name_scope, program_guard
+from fleetx.static.graph.variable import Variable
+from fleetx.static.optimizer.accumulators import Accumulator, StateMixin
 from fleetx.static.optimizer.learning_rate import LearningRateMixin, checked
-from fleetx.static.optimizer.state import Accumulator, StateMixin
-from fleetx.static.program import Program, default_main_program, name_scope, program_guard
 from fleetx.static.regularizer import append_regularization_ops
-from fleetx.static.variable import Variable
 
 
 def require(owner: Any, **values: Any) -> None:

@@ -11,12 +11,17 @@ from typing import Any
 import torch
 
 from fleetx.static import unique_name
-from fleetx.static.dtypes import VarType, to_torch
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.dtypes import VarType, to_torch
+from fleetx.static.graph.program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    name_scope,
+)
+from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.program import Program, default_main_program, default_startup_program, name_scope
-from fleetx.static.scope import Scope, global_scope
-from fleetx.static.variable import Variable
+from fleetx.static.run.scope import Scope, global_scope
 
 
 def is_scheduler(value: Any) -> bool:

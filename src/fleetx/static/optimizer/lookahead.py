@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.program import Program, default_startup_program, program_guard
+from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.base import Optimizer
-from fleetx.static.program import Program, default_startup_program, program_guard
-from fleetx.static.variable import Variable
 
 
 class LookaheadOptimizer:

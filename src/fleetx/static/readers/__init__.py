@@ -8,8 +8,8 @@ mini-batches into feeds (`data_feeder`). Loaders do both in the background (`gen
 from fleetx.exports import export_imported
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.collate import default_collate_fn, default_convert_fn
+from fleetx.static.readers.combined_datasets import *  # noqa: F403
 from fleetx.static.readers.data_feeder import DataFeeder
-from fleetx.static.readers.dataset import *  # noqa: F403
 from fleetx.static.readers.decorator import *  # noqa: F403
 from fleetx.static.readers.generator_loader import GeneratorLoader, PyReader
 from fleetx.static.readers.loader import DataLoader

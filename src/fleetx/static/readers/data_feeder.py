@@ -14,11 +14,11 @@ import numpy as np
 
 from fleetx.comm import device
 from fleetx.runtime.environment import cpu_num
-from fleetx.static.dtypes import to_numpy
 from fleetx.static.errors import ArgumentError
-from fleetx.static.place import CPUPlace, CUDAPlace, Place
+from fleetx.static.graph.dtypes import to_numpy
 from fleetx.static.readers.batch import Reader
 from fleetx.static.readers.lod_tensor import LoDTensor
+from fleetx.static.run.place import CPUPlace, CUDAPlace, Place
 
 Feed = dict[str, LoDTensor]
 
@@ -118,8 +118,8 @@ class DataFeeder:
     def __init__(
         self, feed_list: Sequence[Any], place: Place | None = None, program: Any = None
     ) -> None:
-        from fleetx.static.program import default_main_program
-        from fleetx.static.variable import Variable
+        from fleetx.static.graph.program import default_main_program
+        from fleetx.static.graph.variable import Variable
 
         block = (program if program is not None else default_main_program()).global_block()
         slots = []

@@ -12,8 +12,7 @@ from typing import Any
 
 from fleetx.static import unique_name
 from fleetx.static.errors import ArgumentError
-from fleetx.static.place import Place
-from fleetx.static.program import default_main_program
+from fleetx.static.graph.program import default_main_program
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.batch import Reader
 from fleetx.static.readers.data_feeder import Feed, Slot, slot_of
@@ -22,6 +21,7 @@ from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.static.readers.look_ahead import AnnouncingFeed
 from fleetx.static.readers.program_reader import ProgramReader, PushQueue, ReadPort
 from fleetx.static.readers.reader_ops import append_double_buffer, append_read, append_reader
+from fleetx.static.run.place import Place
 
 Batch = list[Any]
 

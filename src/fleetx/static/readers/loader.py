@@ -17,13 +17,13 @@ import torch
 import torch.utils.data
 
 from fleetx.static.errors import ArgumentError
-from fleetx.static.place import CPUPlace
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.collate import default_collate_fn, default_convert_fn, map_leaves
 from fleetx.static.readers.dataset_loader import DatasetLoader
 from fleetx.static.readers.generator_loader import GeneratorLoader, as_places, group_by_place
 from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.static.readers.sampler import BatchSampler
+from fleetx.static.run.place import CPUPlace
 
 
 class DataLoader:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.static.dtypes import VarType, convert_dtype, to_torch
 from fleetx.static.errors import ArgumentError, EnforceNotMet, InvalidLoDError
-from fleetx.static.place import CPUPlace, Place
+from fleetx.static.graph.dtypes import VarType, convert_dtype, to_torch
+from fleetx.static.run.place import CPUPlace, Place
 
 LoD = list[list[int]]
 _SETTABLE = "?efdbhilqBH"  # NumPy type codes: bool, floats, signed integers, uint8, uint16

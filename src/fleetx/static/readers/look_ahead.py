@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from fleetx.static.program import Program
+from fleetx.static.graph.program import Program
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.data_feeder import Feed
 

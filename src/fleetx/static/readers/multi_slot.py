@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from fleetx.static.dtypes import VarType
 from fleetx.static.errors import DataFormatError
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.readers.data_feeder import Feed, Slot
 from fleetx.static.readers.lod_tensor import LoDTensor
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.static.dtypes import VarType
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.readers.data_feeder import Slot
 from fleetx.static.readers.multi_slot import Instance
 

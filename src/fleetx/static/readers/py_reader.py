@@ -7,9 +7,9 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import unique_name
-from fleetx.static.dtypes import convert_dtype
-from fleetx.static.place import Place
-from fleetx.static.program import default_main_program, default_startup_program
+from fleetx.static.graph.dtypes import convert_dtype
+from fleetx.static.graph.program import default_main_program, default_startup_program
+from fleetx.static.graph.variable import Variable
 from fleetx.static.readers.data_feeder import Slot, slot_of
 from fleetx.static.readers.program_reader import ProgramReader, ReadPort
 from fleetx.static.readers.reader_ops import (
@@ -18,7 +18,7 @@ from fleetx.static.readers.reader_ops import (
     append_reader,
     declare_reader,
 )
-from fleetx.static.variable import Variable
+from fleetx.static.run.place import Place
 
 
 def py_reader(

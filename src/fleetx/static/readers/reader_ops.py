@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fleetx.static.block import Block
-from fleetx.static.dtypes import VarType
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.readers.data_feeder import Slot
 
 

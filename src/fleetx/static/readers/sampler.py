@@ -15,7 +15,7 @@ import torch.distributed
 
 from fleetx.runtime import environment
 from fleetx.static.errors import ArgumentError
-from fleetx.static.readers.dataset import IterableDataset
+from fleetx.static.readers.combined_datasets import IterableDataset
 
 
 class Sampler:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static import layers
-from fleetx.static.checks import check_type
-from fleetx.static.dtypes import VarType, is_floating
-from fleetx.static.variable import Variable
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.graph.dtypes import VarType, is_floating
+from fleetx.static.graph.variable import Variable
 
 __all__ = ["is_complex", "is_floating_point", "is_integer", "is_tensor", "numel", "rank", "shape"]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fleetx.static.checks import check_type
-from fleetx.static.dtypes import VarType, convert_dtype, is_floating
-from fleetx.static.layers.build import one_op
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.dtypes import VarType, convert_dtype, is_floating
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.tensor import cast
-from fleetx.static.variable import Variable
 
 _default_dtype = VarType.FP32
 
 
 def get_default_dtype() -> str:
     """Return the name of the element type that functions use where none is given."""
-    from fleetx.static.dtypes import dtype_name
+    from fleetx.static.graph.dtypes import dtype_name
 
     return dtype_name(_default_dtype)
 

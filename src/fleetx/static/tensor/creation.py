@@ -10,10 +10,10 @@ import numpy as np
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
-from fleetx.static.dtypes import VarType, convert_dtype, to_numpy
-from fleetx.static.layers.build import one_op, shape_argument
+from fleetx.static.building.one_op import one_op, shape_argument
+from fleetx.static.graph.dtypes import VarType, convert_dtype, to_numpy
+from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import or_default, unary
-from fleetx.static.variable import Variable
 
 create_parameter = layers.create_parameter
 diag_embed = layers.diag_embed

@@ -7,10 +7,10 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import binary, unary
-from fleetx.static.variable import Variable
 
 bmm = layers.bmm
 kron = layers.kron

@@ -6,10 +6,10 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
-from fleetx.static.layers.build import one_op
+from fleetx.static.building.one_op import one_op
+from fleetx.static.building.spatial_variants import with_first
+from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import as_pair, binary, unary
-from fleetx.static.variable import Variable
-from fleetx.static.variants import with_first
 
 logical_and = layers.logical_and
 logical_or = layers.logical_or

@@ -7,11 +7,11 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
-from fleetx.static.checks import check_type
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import mixed_argument, one_op, op_with_x_shape
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import mixed_argument, one_op, op_with_x_shape
+from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import axis_list, unary
-from fleetx.static.variable import Variable
 
 cast = layers.cast
 gather_nd = layers.gather_nd
@@ -233,7 +233,7 @@ def unique(
     name: str | None = None,
 ) -> Any:
     """Return the different values in order, with where they are and how often if wanted."""
-    from fleetx.static.dtypes import convert_dtype
+    from fleetx.static.graph.dtypes import convert_dtype
 
     helper = LayerHelper("unique", name=name)
     attrs = {

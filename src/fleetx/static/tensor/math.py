@@ -8,10 +8,10 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
-from fleetx.static.dtypes import VarType, convert_dtype
-from fleetx.static.layers.build import one_op
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.dtypes import VarType, convert_dtype
+from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import axis_list, binary, reduction, unary
-from fleetx.static.variable import Variable
 
 _ELEMENTWISE = {
     "abs": "the size without sign",

@@ -6,10 +6,10 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
-from fleetx.static.dtypes import convert_dtype
-from fleetx.static.layers.build import one_op, shape_argument
+from fleetx.static.building.one_op import one_op, shape_argument
+from fleetx.static.graph.dtypes import convert_dtype
+from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import or_default, unary
-from fleetx.static.variable import Variable
 
 bernoulli = layers.bernoulli
 

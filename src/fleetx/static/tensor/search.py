@@ -6,12 +6,12 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
-from fleetx.static.checks import check_type
-from fleetx.static.dtypes import convert_dtype
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.dtypes import convert_dtype
+from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import as_pair, unary
-from fleetx.static.variable import Variable
 
 index_sample = layers.index_sample
 

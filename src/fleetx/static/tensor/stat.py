@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static import layers
-from fleetx.static.dtypes import is_floating
+from fleetx.static.graph.dtypes import is_floating
+from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.attribute import numel
 from fleetx.static.tensor.common import axis_list, reduction
 from fleetx.static.tensor.math import sum as _sum
-from fleetx.static.variable import Variable
 
 __all__ = ["mean", "median", "std", "var"]
 

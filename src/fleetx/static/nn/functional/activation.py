@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.layers.build import one_op
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.variable import Variable
 from fleetx.static.nn.functional.emit import binary, cast, unary
-from fleetx.static.variable import Variable
 
 
 def relu(x: Variable, name: str | None = None) -> Variable:

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from fleetx.static.graph.variable import Variable
 from fleetx.static.nn.functional.common import dropout
 from fleetx.static.nn.functional.emit import binary, matmul, scale, transpose, unary
-from fleetx.static.variable import Variable
 
 
 def scaled_dot_product_attention(

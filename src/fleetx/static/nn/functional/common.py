@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.checks import check_type, check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op, tensor_list
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op, tensor_list
+from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn.functional.emit import (
     FLOATS,
@@ -18,8 +20,6 @@ from fleetx.static.nn.functional.emit import (
     unary,
     unsqueeze,
 )
-from fleetx.static.variable import Variable
-from fleetx.static.variants import LAYOUTS, of_axes
 
 
 def linear(

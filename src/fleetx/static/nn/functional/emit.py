@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op, op_with_x_shape
-from fleetx.static.variable import Variable
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op, op_with_x_shape
+from fleetx.static.graph.variable import Variable
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 
@@ -31,7 +31,7 @@ def scale(x: Variable, factor: float, bias: float = 0.0) -> Variable:
 
 def cast(x: Variable, dtype: Any) -> Variable:
     """Return x as another element type."""
-    from fleetx.static.dtypes import convert_dtype
+    from fleetx.static.graph.dtypes import convert_dtype
 
     wanted = convert_dtype(dtype)
     attrs = {"in_dtype": int(x.dtype), "out_dtype": int(wanted)}

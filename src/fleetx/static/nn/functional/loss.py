@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers import loss as fluid_loss
-from fleetx.static.layers.build import one_op
 from fleetx.static.nn.functional.common import cosine_similarity, label_smooth, one_hot
 from fleetx.static.nn.functional.emit import (
     binary,
@@ -22,7 +23,6 @@ from fleetx.static.nn.functional.emit import (
     unary,
     unsqueeze,
 )
-from fleetx.static.variable import Variable
 
 dice_loss = fluid_loss.dice_loss
 log_loss = fluid_loss.log_loss

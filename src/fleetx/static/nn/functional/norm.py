@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.checks import check_variable_and_dtype
-from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.variable import Variable
 from fleetx.static.nn.functional.common import normalize
 from fleetx.static.nn.functional.emit import FLOATS
-from fleetx.static.variable import Variable
 
 __all__ = [
     "batch_norm",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.layers.build import one_op
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import one_op
+from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
 from fleetx.static.nn.functional.emit import scale, squeeze, unsqueeze
-from fleetx.static.variable import Variable
-from fleetx.static.variants import LAYOUTS, of_axes
 
 
 def _windows(n: int, kernel_size: Any, stride: Any) -> tuple[list[int], list[int]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.layers.build import one_op
+from fleetx.static.building.one_op import one_op
+from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn.functional.emit import unary
-from fleetx.static.variable import Variable
 
 
 def pixel_shuffle(

@@ -6,12 +6,12 @@ from typing import Any
 from fleetx.fleet.saving import program_checkpoints
 from fleetx.fleet.session import Fleet as Session
 from fleetx.paddle_rules import strategy_of_1x as legacy_strategy
-from fleetx.static.compiled_program import CompiledProgram
-from fleetx.static.executor import Executor
+from fleetx.static.graph.program import Program
 from fleetx.static.mixed_precision import decorate
 from fleetx.static.optimizer import RecomputeOptimizer
-from fleetx.static.place import CPUPlace
-from fleetx.static.program import Program
+from fleetx.static.run.compiled_program import CompiledProgram
+from fleetx.static.run.executor import Executor
+from fleetx.static.run.place import CPUPlace
 from paddle._coverage import missing
 from paddle.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
 

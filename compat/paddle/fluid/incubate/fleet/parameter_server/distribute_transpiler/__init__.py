@@ -19,9 +19,9 @@ from fleetx.paddle_rules.server_strategy import (
     strategy_of,
 )
 from fleetx.paddle_rules.server_strategy import ServerStrategy as DistributedStrategy
-from fleetx.static.compiled_program import CompiledProgram
-from fleetx.static.executor import Executor
 from fleetx.static.optimizer import Optimizer
+from fleetx.static.run.compiled_program import CompiledProgram
+from fleetx.static.run.executor import Executor
 from paddle._coverage import missing
 from paddle.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
 from paddle.fluid.incubate.fleet.base.role_maker import (

@@ -1,0 +1,219 @@
+"""One definition per op: its slots, its attributes, and the torch function that computes it.
+
+An op is registered by decorating the function::
+
+    @op("mul", inputs="X Y", outputs="Out", attrs={"x_num_col_dims": 1, "y_num_col_dims": 1})
+    def mul(x, y, *, x_num_col_dims, y_num_col_dims):
+        ...
+
+Slots are written in the order of the function's arguments. `X*` takes a list of variables, `X?` may
+be absent (the function gets None, or an empty list for `X*?`). The function returns one value per
+output slot (a tuple if there are several; a list for a `*` slot; None for an output it does not
+make). Attributes reach the function by keyword, those only that its signature names (all of them if
+it takes `**settings`); the others are accepted and kept in the program (`use_cudnn` and the like).
+Two further keywords may be named:
+`ctx`, the `OpContext` of the run, and `lod`, the offsets of variable-length inputs by slot. Shapes
+are inferred by running the function on meta tensors, gradients by torch's autograd, unless `infer`
+or `grad` say otherwise.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+GRAD_SUFFIX = "@GRAD"
+EMPTY_NAME = "@EMPTY@"
+# An input slot that any op may have: a boolean variable; where it is true the op is left out.
+SKIP_UPDATE = "SkipUpdate"
+# Gradient ops that are not called <op>_grad in Paddle.
+_GRAD_TYPES = {"cross_entropy2": "cross_entropy_grad2"}
+_FORWARD_TYPES = {grad: forward for forward, grad in _GRAD_TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A named input or output of an op."""
+
+    name: str
+    many: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Attr:
+    """An attribute whose kind cannot be read off its default: `Attr("LONGS", [])`."""
+
+    kind: str
+    default: Any
+
+
+@dataclass
+class OpDef:
+    """What the engine knows about one type of op."""
+
+    type: str
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    attrs: dict[str, Attr]
+    fn: Callable[..., Any]
+    # None: run `fn` on meta tensors. Otherwise `infer(op, block)` sets shapes and types itself.
+    infer: Callable[[Any, Any], None] | None = None
+    # "auto": by autograd through `fn`. None: gradients stop here.
+    grad: str | None = "auto"
+    # Input slots that never get a gradient (labels, indices, running statistics).
+    no_grad_slots: frozenset[str] = frozenset()
+    # `fn` writes into its input tensors; {output slot: input slot} names the pairs.
+    inplace: dict[str, str] = field(default_factory=dict)
+    # Several ops of this type with equal attributes in one call: fused(list of argument tuples,
+    # **attrs) returns the list of what `fn` would have returned for each.
+    fused: Callable[..., list[Any]] | None = None
+    # Only ops for which this holds may be called that way.
+    fused_if: Callable[[Any], bool] | None = None
+    # The op does something besides its outputs (prints, reads, communicates): never removed as
+    # dead.
+    side_effect: bool = False
+    # The result differs from call to call, so a gradient must not run `fn` again.
+    random: bool = False
+    # "share": outputs take the offsets (LoD) of the first input that has some. "none": outputs have
+    # none.
+    lod: str = "share"
+    # Attributes that are only decided at run time by `ctx` must not be bound early.
+    names: frozenset[str] = frozenset()
+
+    @property
+    def needs_ctx(self) -> bool:
+        """Whether the function takes the run's context."""
+        return "ctx" in self.names
+
+    @property
+    def needs_lod(self) -> bool:
+        """Whether the function takes offsets of variable-length inputs."""
+        return "lod" in self.names
+
+    def bind(self, attrs: dict[str, Any]) -> Callable[..., Any]:
+        """Return the function with the attributes of one op filled in."""
+        used = {k: v for k, v in attrs.items() if k in self.names}
+        return functools.partial(self.fn, **used) if used else self.fn
+
+
+_REGISTRY: dict[str, OpDef] = {}
+
+
+def _parse_slots(text: str) -> tuple[Slot, ...]:
+    slots = []
+    for word in text.split():
+        name = word.rstrip("*?")
+        marks = word[len(name) :]
+        slots.append(Slot(name, many="*" in marks, optional="?" in marks))
+    return tuple(slots)
+
+
+def attr_kind(value: Any) -> str:
+    """Return the protobuf kind ('INT', 'FLOATS', ...) that fits a Python value."""
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, int):
+        return "INT" if -(2**31) <= value < 2**31 else "LONG"
+    if isinstance(value, float):
+        return "FLOAT"
+    if isinstance(value, str):
+        return "STRING"
+    if isinstance(value, list | tuple):
+        kinds = {attr_kind(v) for v in value}
+        if not kinds or kinds == {"INT"}:
+            return "INTS"
+        if kinds <= {"INT", "LONG"}:
+            return "LONGS"
+        if kinds <= {"INT", "LONG", "FLOAT"}:
+            return "FLOATS"
+        return {"BOOLEAN": "BOOLEANS", "STRING": "STRINGS"}.get(kinds.pop(), "INTS")
+    return "BLOCK" if hasattr(value, "idx") else "INT"
+
+
+def op(
+    type: str,
+    *,
+    inputs: str = "X",
+    outputs: str = "Out",
+    attrs: dict[str, Any] | None = None,
+    no_grad: str = "",
+    **options: Any,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function as the op `type`; see the module's docstring."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        parsed = {
+            name: value if isinstance(value, Attr) else Attr(attr_kind(value), value)
+            for name, value in (attrs or {}).items()
+        }
+        parameters = list(inspect.signature(fn).parameters.values()) if callable(fn) else []
+        keywords = frozenset(p.name for p in parameters if p.kind == p.KEYWORD_ONLY)
+        if any(p.kind == p.VAR_KEYWORD for p in parameters):
+            keywords |= parsed.keys()
+        if type in _REGISTRY:
+            raise ValueError(
+                f"op {type!r} is registered twice: see {_REGISTRY[type].fn.__module__}."
+            )
+        _REGISTRY[type] = OpDef(
+            type,
+            _parse_slots(inputs),
+            _parse_slots(outputs),
+            parsed,
+            fn,
+            no_grad_slots=frozenset(no_grad.split()),
+            names=keywords,
+            **options,
+        )
+        return fn
+
+    return register
+
+
+def grad_type_of(type: str) -> str:
+    """Return what the gradient op of an op is called."""
+    return _GRAD_TYPES.get(type) or type + "_grad"
+
+
+def forward_type_of(type: str) -> str | None:
+    """Return the op whose gradient op has this name, or None if it is no such name."""
+    if type in _FORWARD_TYPES:
+        return _FORWARD_TYPES[type]
+    return type.removesuffix("_grad") if type.endswith("_grad") else None
+
+
+def has_op(type: str) -> bool:
+    """Tell whether an op of this type can run here."""
+    return find_op(type) is not None
+
+
+def find_op(type: str) -> OpDef | None:
+    """Return the definition of an op, of its gradient for `<op>_grad`, or None."""
+    found = _REGISTRY.get(type)
+    forward_type = None if found is not None else forward_type_of(type)
+    if forward_type is not None:
+        forward = find_op(forward_type)
+        if forward is not None and forward.grad is not None:
+            from fleetx.static.autodiff.grad_op import make_grad_def
+
+            found = _REGISTRY[type] = make_grad_def(forward)
+    return found
+
+
+def get_op(type: str) -> OpDef:
+    """Return the definition of an op, or raise a ValueError that names similar ones."""
+    found = find_op(type)
+    if found is None:
+        near = difflib.get_close_matches(type, _REGISTRY, n=3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f'Operator "{type}" has not been registered.{hint}')
+    return found
+
+
+def op_types() -> list[str]:
+    """Return all registered op types, sorted."""
+    return sorted(_REGISTRY)

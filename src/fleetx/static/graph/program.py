@@ -1,0 +1,488 @@
+"""Program: a static graph, and the two default programs that layers write into.
+
+`main` holds the computation, `startup` the ops that give parameters their first values. Layers
+append to the programs chosen by `program_guard`. A program is a description; what it is bound to in
+this process is its `binding`, and `Executor.run` lowers and runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.operator import Operator, OpRole
+from fleetx.static.graph.program_binding import ProgramBinding
+from fleetx.static.graph.variable import Parameter, Variable
+
+LR_COUNTER_NAME = "@LR_DECAY_COUNTER@"
+
+
+class Program:
+    """A list of Blocks; block 0 is the main body, the others are bodies of control flow ops."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = [Block(self, 0)]
+        self.current_block_idx = 0
+        self._seed = 0
+        self._version = 0
+        self._op_role = OpRole.Forward
+        self._op_role_var: list[str] = []
+        self._device = ""
+        self.is_distributed = False
+        """Whether it trains with parameter servers."""
+        self._is_start_up_program_ = False
+        self.binding = ProgramBinding()
+
+    # -- blocks
+    # ---------------------------------------------------------------------------------------
+    def global_block(self) -> Block:
+        """Return block 0."""
+        return self.blocks[0]
+
+    def block(self, index: int) -> Block:
+        """Return the block with this index."""
+        return self.blocks[index]
+
+    def current_block(self) -> Block:
+        """Return the block that layers append to now."""
+        return self.blocks[self.current_block_idx]
+
+    @property
+    def num_blocks(self) -> int:
+        """The number of blocks."""
+        return len(self.blocks)
+
+    def create_block(self, parent_idx: int | None = None) -> Block:
+        """Append a block inside the current one, and make it the current one."""
+        parent = self.current_block_idx if parent_idx is None else parent_idx
+        block = Block(self, len(self.blocks), parent)
+        self.blocks.append(block)
+        self.current_block_idx = block.idx
+        self.bump_version()
+        return block
+
+    def rollback(self) -> None:
+        """Make the block around the current one the current one."""
+        self.current_block_idx = self.current_block().parent_idx
+
+    # -- properties
+    # -----------------------------------------------------------------------------------
+    @property
+    def random_seed(self) -> int:
+        """The seed that random layers built from now on take over; 0 means a new one in every
+        run."""
+        return self._seed
+
+    @random_seed.setter
+    def random_seed(self, seed: int) -> None:
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise ValueError(f"Program.random_seed must be an int, not {type(seed).__name__}.")
+        self._seed = seed
+
+    def global_seed(self, seed: int = 0) -> None:
+        """Set the seed of this program and of the two default programs."""
+        for program in (self, default_main_program(), default_startup_program()):
+            program.random_seed = seed
+
+    def list_vars(self) -> Iterator[Variable]:
+        """Iterate over the variables of all blocks."""
+        for block in self.blocks:
+            yield from list(block.vars.values())
+
+    def all_parameters(self) -> list[Parameter]:
+        """Return the Parameters of all blocks."""
+        return [v for v in self.list_vars() if isinstance(v, Parameter)]
+
+    @property
+    def desc(self) -> Any:
+        """A view with the methods of Paddle's ProgramDesc."""
+        from fleetx.static.protobuf.desc_view import ProgramDescView
+
+        return ProgramDescView(self)
+
+    @staticmethod
+    def parse_from_string(data: bytes) -> Program:
+        """Return the program in a serialized ProgramDesc."""
+        from fleetx.static.protobuf.serialize import program_from_bytes
+
+        return program_from_bytes(data, source="the given bytes")
+
+    @property
+    def _graph(self) -> Any:
+        """Paddle's name of `binding.compiled_as`."""
+        return self.binding.compiled_as
+
+    @_graph.setter
+    def _graph(self, compiled: Any) -> None:
+        self.binding.compiled_as = compiled
+
+    # -- what kind of op is being appended
+    # ------------------------------------------------------------
+    def _stamp(self, op: Operator) -> None:
+        """Note on a new op what it is for, as the guards around it say."""
+        attrs = op.attrs
+        attrs.setdefault("op_role", self._op_role)
+        if self._op_role_var:
+            attrs.setdefault("op_role_var", list(self._op_role_var))
+        if _name_scope.path != "/":
+            attrs.setdefault("op_namescope", _name_scope.path)
+        if self._device:
+            attrs.setdefault("op_device", self._device)
+
+    @contextlib.contextmanager
+    def _role_guard(self, role: int, role_var: Sequence[str] = ()) -> Iterator[None]:
+        old = self._op_role, self._op_role_var
+        self._op_role, self._op_role_var = role, list(role_var)
+        try:
+            yield
+        finally:
+            self._op_role, self._op_role_var = old
+
+    def backward_role_guard(self) -> Any:
+        """Mark ops that are appended inside as backward."""
+        return self._role_guard(OpRole.Backward)
+
+    def optimized_guard(self, param_and_grads: Sequence[Any]) -> Any:
+        """Mark ops that are appended inside as updates of these parameters."""
+        names = [v.name if isinstance(v, Variable) else v for v in param_and_grads]
+        return self._role_guard(OpRole.Optimize, names)
+
+    def lr_schedule_guard(self, is_with_opt: bool = False) -> Any:
+        """Mark ops that are appended inside as part of the learning rate schedule."""
+        role = OpRole.LRSched | (OpRole.Optimize if is_with_opt else 0)
+        return self._role_guard(role)
+
+    @property
+    def version(self) -> int:
+        """The number of changes so far."""
+        return self._version
+
+    def bump_version(self) -> None:
+        """Note a change: executors lower the program again."""
+        self._version += 1
+
+    def _sync_with_cpp(self) -> None:
+        """Do nothing: `desc` is a view, so what is changed through it is changed here."""
+
+    # -- copies
+    # ---------------------------------------------------------------------------------------
+    def clone(self, for_test: bool = False) -> Program:
+        """Return a copy; `for_test` leaves out backward and update and puts layers into test
+        mode."""
+        other = self._copy()
+        if for_test:
+            other._drop_training_ops()
+            other._set_test_mode()
+        return other
+
+    def _copy(self) -> Program:
+        other = Program()
+        other._seed = self._seed
+        other.is_distributed = self.is_distributed
+        other.binding = self.binding.for_copy()
+        other.blocks = []
+        for block in self.blocks:
+            new = Block(other, block.idx, block.parent_idx)
+            new.forward_block_idx = block.forward_block_idx
+            other.blocks.append(new)
+        for block, new in zip(self.blocks, other.blocks, strict=True):
+            for name, var in block.vars.items():
+                twin = copy.copy(var)
+                twin.block = new
+                twin.op = None
+                new.vars[name] = twin
+            for op in block.ops:
+                new.ops.append(_copy_op(op, new))
+        for new in other.blocks:
+            for op in new.ops:
+                for name in op.output_arg_names:
+                    target = new.find_var(name)
+                    if target is not None:
+                        target.op = op
+        return other
+
+    def take_over(self, other: Program) -> None:
+        """Become what `other` is; it must not be used afterwards."""
+        self.blocks = other.blocks
+        for block in self.blocks:
+            block.program = self
+        self.binding.take_over(other.binding)
+        self.bump_version()
+
+    def _copy_param_info_from(self, other: Program) -> None:
+        """Turn variables that are Parameters in `other` into Parameters here."""
+        _check_program(other, "_copy_param_info_from")
+        for param in other.global_block().iter_parameters():
+            var = self.global_block().vars.get(param.name)
+            if var is not None and not isinstance(var, Parameter):
+                twin = copy.copy(param)
+                twin.block = self.global_block()
+                self.global_block().vars[param.name] = twin
+
+    def _copy_dist_param_info_from(self, other: Program) -> None:
+        """Take over what distributed training noted on the program."""
+        _check_program(other, "_copy_dist_param_info_from")
+        self.is_distributed = other.is_distributed
+
+    def _copy_data_info_from(self, other: Program) -> None:
+        _check_program(other, "_copy_data_info_from")
+        for var in other.list_vars():
+            mine = self.global_block().vars.get(var.name)
+            if mine is not None:
+                mine.is_data, mine.need_check_feed = var.is_data, var.need_check_feed
+
+    def _drop_training_ops(self) -> None:
+        drop = OpRole.Backward | OpRole.Optimize | OpRole.LRSched
+        for block in self.blocks:
+            block.ops = [op for op in block.ops if not op.op_role & drop]
+            used = {n for b in self.blocks for op in b.ops for n in _names(op)}
+            for name, var in list(block.vars.items()):
+                keep = name in used or var.is_data or isinstance(var, Parameter)
+                if not keep and ("@GRAD" in name or not var.persistable):
+                    del block.vars[name]
+        self.bump_version()
+
+    def _set_test_mode(self) -> None:
+        for block in self.blocks:
+            for op in block.ops:
+                if op.has_attr("is_test"):
+                    op.attrs["is_test"] = True
+        self.bump_version()
+
+    def _inference_optimize(self, prune_read_op: bool = True) -> Program:
+        """Return a copy in test mode, without the ops that read data if `prune_read_op`."""
+        other = self._copy()
+        if prune_read_op:
+            root = other.global_block()
+            last = max((i for i, op in enumerate(root.ops) if op.type == "read"), default=-1)
+            root.ops = root.ops[last + 1 :]
+            for name in [n for n, v in root.vars.items() if v.type == VarType.READER]:
+                del root.vars[name]
+            other._forget_unread()
+        other._set_test_mode()
+        return other
+
+    def _forget_unread(self) -> None:
+        """Drop the readers whose `read` op is gone."""
+        read = [op.output("Out") for op in self.global_block().ops if op.type == "read"]
+        ports = self.binding.readers
+        self.binding.readers = [port for port in ports if port.output_names in read]
+
+    # -- pruning
+    # --------------------------------------------------------------------------------------
+    def _prune(self, targets: Any) -> Program:
+        """Return a copy with only the ops that the targets depend on."""
+        return self.prune_with_input([], targets)
+
+    def prune_with_input(self, feeded_var_names: Sequence[str], targets: Any) -> Program:
+        """Return a copy with only the ops between the feeds and the targets."""
+        if not isinstance(targets, list | tuple):
+            targets = [targets]
+        for name in feeded_var_names:
+            if not isinstance(name, str):
+                raise ValueError(
+                    "All feeded_var_names of Program.prune_with_input() must be str, not "
+                    f"{type(name)}."
+                )
+        wanted: set[str] = set()
+        kept_ops: set[int] = set()
+        for target in targets:
+            if isinstance(target, Operator):
+                kept_ops.add(target.uid)
+            elif isinstance(target, Variable):
+                wanted.add(target.name)
+            elif isinstance(target, str):
+                if self.global_block().find_var(target) is None:
+                    raise ValueError(f"the program has no variable {target!r} to prune it to.")
+                wanted.add(target)
+            else:
+                raise ValueError(
+                    "All targets of Program.prune_with_input() can only be Variable or Operator, "
+                    f"but received {type(target)}."
+                )
+        other = self._copy()
+        root = other.global_block()
+        fed = set(feeded_var_names)
+        ops: list[Operator] = []
+        for op in reversed(root.ops):
+            makes = [n for n in op.output_arg_names if n in wanted and n not in fed]
+            if makes or op.uid in kept_ops:
+                ops.append(op)
+                wanted.update(n for n in reads_of(op) if n not in fed)
+        root.ops = ops[::-1]
+        used = {n for b in other.blocks for op in b.ops for n in _names(op)} | wanted | fed
+        for name in [n for n in root.vars if n not in used]:
+            del root.vars[name]
+        other._forget_unread()
+        other.bump_version()
+        return other
+
+    # -- text
+    # -----------------------------------------------------------------------------------------
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """Return the whole program readable, block by block."""
+        if not isinstance(throw_on_error, bool) or not isinstance(with_details, bool):
+            raise TypeError("throw_on_error and with_details of to_string() must be bool.")
+        return "\n".join(b.to_string(throw_on_error, with_details) for b in self.blocks)
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    __repr__ = __str__
+
+    # Paddle's names, which scripts use.
+    _create_block = create_block
+    _rollback = rollback
+    _backward_role_guard = backward_role_guard
+    _optimized_guard = optimized_guard
+    _lr_schedule_guard = lr_schedule_guard
+    _bump_version = bump_version
+    _is_distributed = property(lambda self: self.is_distributed)
+    _prune_with_input = prune_with_input
+
+
+def _check_program(value: Any, method: str) -> None:
+    if not isinstance(value, Program):
+        raise TypeError(f"{method}() takes a Program, not {type(value).__name__}.")
+
+
+def _copy_op(op: Operator, block: Block) -> Operator:
+    new = copy.copy(op)
+    new.block = block
+    new.inputs = {k: list(v) for k, v in op.inputs.items()}
+    new.outputs = {k: list(v) for k, v in op.outputs.items()}
+    new.attrs = {
+        k: block.program.blocks[v.idx] if isinstance(v, Block) else v for k, v in op.attrs.items()
+    }
+    return new
+
+
+def _names(op: Operator) -> list[str]:
+    return op.input_arg_names + op.output_arg_names
+
+
+def sub_blocks(op: Operator) -> list[Block]:
+    """Return the blocks an op runs (the bodies of `while`, `conditional_block`, ...)."""
+    found = []
+    for value in op.attrs.values():
+        if isinstance(value, Block):
+            found.append(value)
+        elif isinstance(value, list) and value and all(isinstance(v, Block) for v in value):
+            found.extend(value)
+    return found
+
+
+def reads_of(op: Operator) -> list[str]:
+    """Return the names an op reads, with those its inner blocks read from outside."""
+    names = list(op.input_arg_names)
+    for block in sub_blocks(op):
+        made: set[str] = set(block.vars)
+        for inner in block.ops:
+            names.extend(n for n in reads_of(inner) if n not in made)
+            made.update(inner.output_arg_names)
+    return names
+
+
+def writes_of(op: Operator) -> list[str]:
+    """Return the names an op writes, with those its inner blocks write outside themselves."""
+    names = list(op.output_arg_names)
+    for block in sub_blocks(op):
+        names.extend(n for inner in block.ops for n in writes_of(inner) if n not in block.vars)
+    return names
+
+
+_main_program = Program()
+_startup_program = Program()
+_startup_program._is_start_up_program_ = True
+
+
+def default_main_program() -> Program:
+    """Return the program that layers append to."""
+    return _main_program
+
+
+def default_startup_program() -> Program:
+    """Return the program that parameters' initializers are appended to."""
+    return _startup_program
+
+
+def switch_main_program(program: Program) -> Program:
+    """Make another program the default main program; return the old one."""
+    global _main_program
+    old, _main_program = _main_program, program
+    return old
+
+
+def switch_startup_program(program: Program) -> Program:
+    """Make another program the default startup program; return the old one."""
+    global _startup_program
+    old, _startup_program = _startup_program, program
+    return old
+
+
+@contextlib.contextmanager
+def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
+    """Let layers append to these programs inside the block."""
+    for name, value in (("main_program", main_program), ("startup_program", startup_program)):
+        if not isinstance(value, Program) and not (name == "startup_program" and value is None):
+            raise TypeError(
+                f"{name} of program_guard must be a Program, not {type(value).__name__}."
+            )
+    old_main = switch_main_program(main_program)
+    old_startup = None if startup_program is None else switch_startup_program(startup_program)
+    try:
+        yield
+    finally:
+        switch_main_program(old_main)
+        if old_startup is not None:
+            switch_startup_program(old_startup)
+
+
+class _NameScope:
+    """A scope that ops are marked with; a name used again in one scope gets a number."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._used: dict[str, int] = {}
+
+    def child(self, prefix: str) -> _NameScope:
+        number = self._used.get(prefix, 0)
+        self._used[prefix] = number + 1
+        return _NameScope(f"{self.path}{prefix}{f'_{number}' if number else ''}/")
+
+
+_name_scope = _NameScope("/")
+
+
+@contextlib.contextmanager
+def name_scope(prefix: str | None = None) -> Iterator[None]:
+    """Mark ops appended inside the block with a scope name, for reading and debugging."""
+    if not prefix:
+        raise ValueError("name_scope needs a prefix that is not empty.")
+    if not isinstance(prefix, str):
+        raise TypeError(f"the prefix of name_scope must be a str, not {type(prefix).__name__}.")
+    global _name_scope
+    outer = _name_scope
+    _name_scope = outer.child(prefix)
+    try:
+        yield
+    finally:
+        _name_scope = outer
+
+
+@contextlib.contextmanager
+def device_guard(device: str | None = None) -> Iterator[None]:
+    """Mark ops appended inside the block with the device they are meant for ('cpu', 'gpu',
+    'gpu:1')."""
+    if device is not None and device.split(":")[0] not in ("cpu", "gpu", ""):
+        raise ValueError(f"device_guard takes 'cpu', 'gpu' or 'gpu:N', not {device!r}.")
+    program = default_main_program()
+    old, program._device = program._device, device or ""
+    try:
+        yield
+    finally:
+        program._device = old

@@ -1,0 +1,66 @@
+"""What a program is bound to in this process, apart from its description.
+
+A `Program` says what is computed. Where its data comes from, what is called around a run, over
+which communicator or servers it trains and what executors have made of it is its binding, reached
+as `program.binding`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleetx.static.run.server_link import Servers
+
+_Steps = weakref.WeakKeyDictionary[Any, dict[Any, Any]]
+
+
+@dataclass
+class ProgramBinding:
+    """The run-time side of one program.
+
+    The first group of fields goes with the ops: a copy of the program starts with them, and a
+    program that takes over another one's ops takes them over too. The second group belongs to one
+    program object and stays behind.
+    """
+
+    readers: list[Any] = field(default_factory=list)
+    """Objects with `output_names` and `next_feed()`: data the executor fetches itself."""
+    before_run: list[Callable[[Any], None]] = field(default_factory=list)
+    """Hooks that every run calls with its scope before the step, e.g. of learning rate
+    schedulers."""
+    gradient_exchange: Any = None
+    """How sums of gradients over workers are carried out; None: one op after the other."""
+    servers: Servers | None = None
+    """The link to the parameter servers it trains with."""
+    offloads_checkpoints: bool = False
+    """Recomputation keeps its checkpoints in the memory of the host."""
+
+    first_run: Callable[..., None] | None = None
+    """Hook that the first run calls with executor, program, feed and scope; it may change ops."""
+    measured: Callable[..., Any] | None = None
+    """Hook of the monitor. An executor calls it with a function that prepares the program for a
+    list of fetches, and with that list; what it returns is run instead of what was prepared."""
+    updated_by: Any = None
+    """The optimizer whose updates the program has."""
+    compiled_as: Any = None
+    """A CompiledProgram whose settings hold when the program is run directly."""
+    steps: _Steps = field(default_factory=weakref.WeakKeyDictionary)
+    """What executors have lowered. It lies here, not in the executor, because a lowered step refers
+    to the program: with the program, its steps are freed too."""
+
+    def for_copy(self) -> ProgramBinding:
+        """Return the binding that a copy of the program starts with."""
+        copy = ProgramBinding()
+        copy.take_over(self)
+        return copy
+
+    def take_over(self, other: ProgramBinding) -> None:
+        """Take over what goes with the ops of another program."""
+        self.readers = list(other.readers)
+        self.before_run = list(other.before_run)
+        self.gradient_exchange = other.gradient_exchange
+        self.servers = other.servers
+        self.offloads_checkpoints = other.offloads_checkpoints

@@ -1,0 +1,59 @@
+"""Which ops of a program have to run for the given fetches, and who reads and writes what."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_registry import EMPTY_NAME, get_op
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
+
+# Ops that only mark where data enters and leaves; the executor does the work.
+MARKERS = frozenset({"feed", "fetch", "read", "create_py_reader", "create_double_buffer_reader"})
+
+
+def is_persistable(block: Block, name: str) -> bool:
+    """Tell whether a variable keeps its value between runs."""
+    var = block.find_var(name)
+    return var is not None and var.persistable
+
+
+def has_side_effect(op: Operator) -> bool:
+    """Tell whether an op, or one in its inner blocks, does more than compute outputs."""
+    if get_op(op.type).side_effect:
+        return True
+    return any(has_side_effect(inner) for block in sub_blocks(op) for inner in block.ops)
+
+
+def needed_ops(block: Block, feeds: set[str], fetches: list[str]) -> list[Operator]:
+    """Return the ops that a fetch, a persistable variable or a side effect depends on, in order."""
+    wanted = set(fetches)
+    kept = []
+    for op in reversed(block.ops):
+        if op.type in MARKERS:
+            continue
+        writes = writes_of(op)
+        if writes and all(n in feeds or n == EMPTY_NAME for n in writes):
+            continue  # the feed replaces what this op would compute
+        needed = any(n in wanted or is_persistable(block, n) for n in writes) or has_side_effect(op)
+        if needed:
+            kept.append(op)
+            wanted.update(reads_of(op))
+    return kept[::-1]
+
+
+def count_reads(ops: list[Operator], fetches: list[str]) -> Counter[str]:
+    """Return how often each variable is read, fetches included."""
+    counts: Counter[str] = Counter(fetches)
+    for op in ops:
+        counts.update(reads_of(op))
+    return counts
+
+
+def count_writes(ops: list[Operator]) -> Counter[str]:
+    """Return how often each variable is written."""
+    counts: Counter[str] = Counter()
+    for op in ops:
+        counts.update(n for n in writes_of(op) if n != EMPTY_NAME)
+    return counts

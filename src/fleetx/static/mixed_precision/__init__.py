@@ -1,0 +1,21 @@
+"""Mixed precision of programs: `decorate` wraps an optimizer.
+
+`program_casts` decides which ops run in half precision and inserts the casts;
+`decorated_optimizer` scales the loss, checks the gradients and adapts the scale.
+"""
+
+from fleetx.static.mixed_precision.decorated_optimizer import (
+    CustomOpLists,
+    LossScaling,
+    OptimizerWithMixedPrecision,
+    decorate,
+)
+from fleetx.static.mixed_precision.program_casts import AutoMixedPrecisionLists
+
+__all__ = [
+    "AutoMixedPrecisionLists",
+    "CustomOpLists",
+    "LossScaling",
+    "OptimizerWithMixedPrecision",
+    "decorate",
+]

@@ -1,0 +1,399 @@
+"""Executor: runs programs. The first run of a (program, feeds, fetches) lowers it; later runs
+only call the result."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fleetx import torch_private
+from fleetx.static.errors import EOFException, ExecutionError, FeedError, NotFiniteError
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import Program, default_main_program
+from fleetx.static.graph.variable import Variable
+from fleetx.static.lowering import LoweredStep, lower
+from fleetx.static.readers.look_ahead import announcing, following_feed
+from fleetx.static.run.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
+from fleetx.static.run.fetch_handler import FetchHandlerMonitor
+from fleetx.static.run.fetch_targets import prune_to_targets, split_fetches
+from fleetx.static.run.fetched_array import as_fetched
+from fleetx.static.run.place import CPUPlace, Place
+from fleetx.static.run.run_errors import explain
+from fleetx.static.run.scope import Scope, global_scope
+from fleetx.static.run.scope_tensor import ScopeTensor
+from fleetx.static.run.server_link import Servers
+
+
+class Executor:
+    """Runs programs on a place.
+
+    Args:
+        place: where to run; the CPU by default.
+        unknown_feed: "error" refuses a feed of a name that the program does not have, and compares
+            every feed with its variable. "warn" is Paddle's way: it warns of such a name, and
+            compares at once only variables that ask for it (`static.data` does, `layers.data` does
+            not), others when the run fails.
+    """
+
+    def __init__(self, place: Place | None = None, *, unknown_feed: str = "error") -> None:
+        self.place = CPUPlace() if place is None else place
+        self._device = self.place.device()
+        self._unknown_feed = unknown_feed
+        self._closed = False
+        self._links: list[Servers] = []  # to servers that programs train with
+        self._pruned_programs: weakref.WeakKeyDictionary[Program, dict[Any, Program]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def run(
+        self,
+        program: Any = None,
+        feed: Any = None,
+        fetch_list: Any = None,
+        feed_var_name: str = "feed",
+        fetch_var_name: str = "fetch",
+        scope: Scope | None = None,
+        return_numpy: bool = True,
+        use_program_cache: bool = False,
+        return_merged: bool = True,
+        use_prune: bool = False,
+    ) -> Any:
+        """Run a program once and return the fetched values.
+
+        Args:
+            program: a Program or CompiledProgram; the default main program if None.
+            feed: values by variable name (arrays, LoDTensors, numbers), or a list of such dicts.
+            fetch_list: Variables or names to return. What `minimize` returns may be in it: then
+                only these updates run, and `use_prune` is on.
+            scope: where persistable variables live; the global scope by default.
+            return_numpy: arrays if true, else LoDTensors.
+            use_program_cache: accepted; lowered programs are always kept.
+            use_prune: run only what the fetches and the updates depend on.
+
+        `feed_var_name`, `fetch_var_name` and `return_merged` are accepted and change nothing.
+        """
+        if self._closed:
+            raise RuntimeError("This Executor is closed; make a new one to run programs.")
+        scope = global_scope() if scope is None else scope
+        batches = getattr(program, "_place_count", 1)
+        program, build = _unwrap(default_main_program() if program is None else program)
+        given = feed
+        parts = batches  # how many batches of the declared size the feed is made of
+        if isinstance(feed, list | tuple):
+            parts = max(parts, len(feed))
+            feed = merge_feeds(feed)
+        feed = {} if feed is None else feed
+        if type(feed) is not dict and not isinstance(feed, Mapping):
+            raise TypeError(
+                "feed of Executor.run must be a dict of values by variable name, not "
+                f"{type(feed).__name__}."
+            )
+        if program.binding.readers:
+            feed = with_readers(program, feed, batches)
+        fetches, updates = split_fetches(fetch_list)
+        if use_prune or updates:
+            program = self._pruned(program, feed, fetches, updates)
+        binding = program.binding
+        if binding.first_run is not None:
+            binding.first_run(self, program, feed, scope)
+        for hook in binding.before_run:
+            hook(scope)
+        key = (tuple(feed), tuple(fetches), id(scope), program._version, id(build), parts)
+        cache = binding.steps.get(self)
+        if cache is None:
+            cache = binding.steps[self] = {}
+        prepared = cache.get(key)
+        if prepared is None:
+            stale = [k for k in cache if k[3] != program._version]
+            for k in stale:
+                del cache[k]
+            prepared = self._prepared(program, list(feed), fetches, scope, build, parts)
+            cache[key] = prepared
+        if binding.servers is not None:
+            following = following_feed(program, given)
+            if following is not None:
+                binding.servers.expect(program, following)
+        return prepared.run(feed, return_numpy)
+
+    def _pruned(
+        self, program: Program, feed: Mapping[str, Any], fetches: list[str], updates: list[Operator]
+    ) -> Program:
+        """Return the kept pruned program for these feeds and fetches, made when first asked for."""
+        cache = self._pruned_programs.setdefault(program, {})
+        key = (program._version, *feed, None, *fetches, None, *(op.uid for op in updates))
+        if key not in cache:
+            for stale in [k for k in cache if k[0] != program._version]:
+                del cache[stale]
+            cache[key] = self._prune_program(program, feed, fetches, updates)
+            cache[key].binding.measured = program.binding.measured
+        return cache[key]
+
+    def _prune_program(
+        self,
+        program: Program,
+        feed: Mapping[str, Any],
+        fetch_list: list[str],
+        optimize_ops: list[Operator],
+    ) -> Program:
+        return prune_to_targets(program, list(feed), fetch_list, optimize_ops)
+
+    def _prepared(self, program: Program, feeds: list[str], fetches: list[str], *more: Any) -> Any:
+        """Return what runs the program, with the monitor's hook, if monitoring is on."""
+        measured = program.binding.measured
+        if measured is None:
+            return self._prepare(program, feeds, fetches, *more)
+        return measured(lambda names: self._prepare(program, feeds, names, *more), fetches)
+
+    def _prepare(
+        self,
+        program: Program,
+        feeds: list[str],
+        fetches: list[str],
+        scope: Scope,
+        build: Any,
+        parts: int,
+    ) -> _Prepared:
+        servers = program.binding.servers
+        if servers is not None and servers not in self._links:
+            self._links.append(servers)
+        block = program.global_block()
+        for name in fetches:
+            if block.find_var(name) is None and scope.find_var(name) is None:
+                raise ExecutionError(
+                    f"fetch_list names {name!r}, but the program has no variable of that name."
+                )
+        unknown = [n for n in feeds if not block.has_var(n)]
+        if unknown:
+            if self._unknown_feed == "error":
+                raise ValueError(
+                    f"feed has a value for {unknown[0]!r}, but the program has no variable of "
+                    "that name; "
+                    f"its data variables are {_data_names(program)}."
+                )
+            warnings.warn(
+                f"The variable {unknown[0]} is not found in program. It is not declared or is "
+                "pruned.",
+                stacklevel=3,
+            )
+        strict = self._unknown_feed == "error"
+        checks = [FeedCheck(block.vars[n], strict, parts) for n in feeds if block.has_var(n)]
+        return _Prepared(program, checks, fetches, scope, self._device, build)
+
+    def train_from_dataset(
+        self,
+        program: Any = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: Any = None,
+    ) -> None:
+        """Run the program once for every batch of a dataset, printing fetched values now and
+        then."""
+        self._run_dataset(
+            program, dataset, scope, debug, fetch_list, fetch_info, print_period, fetch_handler
+        )
+
+    def infer_from_dataset(
+        self,
+        program: Any = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: Any = None,
+    ) -> None:
+        """Run the program, without backward and update, once for every batch of a dataset."""
+        program, _ = _unwrap(default_main_program() if program is None else program)
+        self._run_dataset(
+            program.clone(for_test=True),
+            dataset,
+            scope,
+            debug,
+            fetch_list,
+            fetch_info,
+            print_period,
+            fetch_handler,
+        )
+
+    def _run_dataset(
+        self,
+        program: Any,
+        dataset: Any,
+        scope: Scope | None,
+        debug: bool,
+        fetch_list: Any,
+        fetch_info: Sequence[str] | None,
+        print_period: int,
+        fetch_handler: Any,
+    ) -> None:
+        if dataset is None:
+            raise RuntimeError("dataset is need and should be initialized")
+        names, _ = split_fetches(fetch_list)
+        labels = list(fetch_info) if fetch_info else names
+        with _watched(fetch_handler, global_scope() if scope is None else scope) as seen:
+            fetches = [*names, *seen]
+            for step, feed in enumerate(announcing(dataset)):
+                values = self.run(program, feed=feed, fetch_list=fetches, scope=scope)
+                for holder, value in zip(seen.values(), values[len(names) :], strict=True):
+                    holder.set(value)
+                if names and step % print_period == 0:
+                    shown = ", ".join(f"{k}={v}" for k, v in zip(labels, values, strict=False))
+                    print(f"[step {step}] {shown}", flush=True)
+
+    def close(self) -> None:
+        """End the Executor: it cannot run any more, and servers that it trained with are told."""
+        self._closed = True
+        for link in self._links:
+            link.close()
+
+
+class _Prepared:
+    """A program lowered for one executor, scope and set of names, with the checks of its feeds."""
+
+    def __init__(
+        self,
+        program: Program,
+        checks: list[FeedCheck],
+        fetches: list[str],
+        scope: Scope,
+        device: torch.device,
+        build: Any,
+    ) -> None:
+        self.program = weakref.ref(program)
+        self.scope, self.device, self.build = scope, device, build
+        self.feeds = [check.name for check in checks]
+        self.fetches = fetches
+        self.checks = checks
+        self._lowered: dict[bool, LoweredStep] = {}
+        self._compiled: dict[Any, Callable[..., list[Any]]] = {}
+        self.trains = any(op.backward_id is not None for op in program.global_block().ops)
+        self.may_have_lod = any(v.lod_level > 0 for v in program.list_vars())
+
+    def step(self, with_lod: bool) -> LoweredStep:
+        found = self._lowered.get(with_lod)
+        if found is None:
+            program = self.program()
+            assert program is not None  # the caller holds it
+            found = lower(
+                program, self.feeds, self.fetches, self.scope, self.device, with_lod=with_lod
+            )
+            if found.required:
+                name = found.required[0]
+                if found.ops_of_line:
+                    raise FeedError(
+                        f"variable {name!r} is needed by this run, but feed has no value for it"
+                        f" (feed has {self.feeds or 'nothing'})."
+                    )
+            self._lowered[with_lod] = found
+        return found
+
+    def run(self, feed: Mapping[str, Any], return_numpy: bool) -> Any:
+        lods: dict[str, Any] = {}
+        tensors = []
+        for check in self.checks:
+            value = feed[check.name]
+            if type(value) is not np.ndarray and callable(getattr(value, "lod", None)):
+                offsets = value.lod()
+                if offsets:
+                    lods[check.name] = [list(level) for level in offsets]
+            tensors.append(check.convert(value, self.device, check.name in lods))
+        if self.trains and not all(map(torch.numel, tensors)):
+            for name, value in zip(self.feeds, tensors, strict=True):
+                if not value.numel() and name not in lods:  # sequences may have no elements
+                    warn_of_empty_batch(repr(name), value)
+                    break
+        step = self.step(bool(lods) or self.may_have_lod)
+        step.context.lods = lods
+        was_enabled = torch.is_grad_enabled()
+        try:
+            run = step.run if not self._wants_compile(lods) else self._compile(step, tensors)
+            values = run(*tensors)
+        except (EOFException, NotFiniteError):
+            raise
+        except Exception as error:
+            for check, tensor in zip(self.checks, tensors, strict=True):
+                check.blame(tensor, error)
+            raise explain(error, step, dict(zip(self.feeds, tensors, strict=True))) from error
+        finally:
+            torch_private.set_grad_enabled(was_enabled)
+        if return_numpy:
+            return [
+                as_fetched(value, copy)
+                for value, copy in zip(values, step.copy_fetches, strict=True)
+            ]
+        return [
+            _as_lod_tensor(value, lods.get(name), copy=copy is not False)
+            for value, name, copy in zip(values, self.fetches, step.copy_fetches, strict=True)
+        ]
+
+    def _wants_compile(self, lods: dict[str, Any]) -> bool:
+        return self.build is not None and self.build.enable_auto_fusion and not lods
+
+    def _compile(self, step: LoweredStep, tensors: list[torch.Tensor]) -> Callable[..., list[Any]]:
+        key = tuple((t.shape, t.dtype) for t in tensors)
+        found = self._compiled.get(key)
+        if found is None:
+            from fleetx.static.lowering.compiled_step import compile_step
+
+            found = self._compiled[key] = compile_step(step, tensors)
+        return found
+
+
+@contextlib.contextmanager
+def _watched(handler: Any, scope: Scope) -> Iterator[dict[str, ScopeTensor]]:
+    """Let a FetchHandler look on; give the tensors by name in which it looks for values."""
+    if handler is None:
+        yield {}
+        return
+    own = Scope(scope)
+    variables = [v for v in handler.var_dict.values() if isinstance(v, Variable)]
+    monitor = FetchHandlerMonitor(own, handler)
+    monitor.start()
+    try:
+        yield {v.name: own.var(v.name).get_tensor() for v in variables if not v.persistable}
+    finally:
+        monitor.stop()
+
+
+def _unwrap(program: Any) -> tuple[Program, Any]:
+    """Return the Program behind a program or CompiledProgram, and its BuildStrategy if any."""
+    if isinstance(program, Program):
+        compiled = program.binding.compiled_as
+        return program, None if compiled is None else compiled._build_strategy
+    inner = getattr(program, "_program", None)
+    if isinstance(inner, Program):
+        return inner, program._build_strategy
+    raise TypeError(
+        f"Executor.run takes a Program or CompiledProgram, not {type(program).__name__}: "
+        f"{program!r}."
+    )
+
+
+def _data_names(program: Program) -> list[str]:
+    return [v.name for v in program.global_block().vars.values() if v.is_data]
+
+
+def _as_lod_tensor(value: Any, lod: Any, *, copy: bool) -> Any:
+    from fleetx.static.readers.lod_tensor import LoDTensor
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    tensor = LoDTensor()
+    tensor.set(value, CPUPlace(), zero_copy=not copy)
+    if lod:
+        tensor.set_lod(lod)
+    return tensor

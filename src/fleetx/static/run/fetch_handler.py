@@ -1,0 +1,89 @@
+"""FetchHandler: looks at values now and then while a dataset is being trained on.
+
+A subclass says in `handler` what to do with the values of its variables; a `FetchHandlerMonitor`
+calls it from a thread of its own, once every `period_secs` seconds, with what a scope holds then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.variable import Variable
+from fleetx.static.run.scope import Scope
+from fleetx.static.shapes.lod_values import as_numpy
+
+_logger = logging.getLogger(__name__)
+
+_EXAMPLE = """\
+class PrintAuc(FetchHandler):
+    def handler(self, res_dict):
+        print("auc is", res_dict["auc"])
+
+exe.train_from_dataset(program, dataset, fetch_handler=PrintAuc({"auc": auc}, period_secs=10))
+"""
+
+
+class FetchHandler:
+    """Prints the first row of its variables; override `handler` to do something else.
+
+    Args:
+        var_dict: Variables by the names under which `handler` gets their values.
+        period_secs: seconds between two calls.
+    """
+
+    def __init__(self, var_dict: Mapping[str, Any] | None = None, period_secs: float = 60) -> None:
+        if var_dict is None:
+            raise ArgumentError("FetchHandler needs var_dict: Variables by name.")
+        self.var_dict = var_dict
+        self.period_secs = period_secs
+
+    def handler(self, res_dict: dict[str, Any]) -> None:
+        """Take the values: arrays by name, None where there is none yet."""
+        shown = [f"{k}[0]: {v[0]}" for k, v in res_dict.items() if isinstance(v, np.ndarray)]
+        print(" ".join(shown), flush=True)
+
+    @staticmethod
+    def help() -> None:
+        """Print an example."""
+        print(_EXAMPLE)
+
+
+class FetchHandlerMonitor:
+    """Calls a handler with values of a scope between `start()` and `stop()`."""
+
+    def __init__(self, scope: Scope, handler: FetchHandler) -> None:
+        self._scope = scope
+        self._handler = handler
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="fleetx-fetch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to call the handler."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it, after a call that is under way."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        for key, variable in self._handler.var_dict.items():
+            if not isinstance(variable, Variable):
+                _logger.warning("the value of %s is not a Variable", key)
+        while not self._stopped.wait(self._handler.period_secs):
+            self._handler.handler(
+                {key: self._value(key, v) for key, v in self._handler.var_dict.items()}
+            )
+
+    def _value(self, key: str, variable: Any) -> Any:
+        found = self._scope.find_var(variable.name) if isinstance(variable, Variable) else None
+        if found is None:
+            _logger.warning("%s value currently not available", key)
+            return None
+        return as_numpy(found.get_tensor())

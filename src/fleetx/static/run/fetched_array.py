@@ -1,0 +1,74 @@
+"""Fetched values: NumPy arrays that may be printed with `%f` when they hold one number.
+
+Fluid programs print a loss of shape [1] with `"%f" % loss`. NumPy from 2.4 on refuses to turn an
+array with dimensions into a number; an array of one element fetched from a program still allows it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fleetx import torch_private
+from fleetx.static.run.scope import tensor_to_numpy
+
+
+class OneValue(np.float32):
+    """A float32 that meets Python numbers in double precision, as all did before NumPy 2.
+
+    Scripts compare a fetched value with a number they computed; rounding that number to float32
+    first would turn the last digits of both into the difference.
+    """
+
+    def __add__(self, other: Any) -> Any:
+        return float(self) + other if isinstance(other, float) else super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return other + float(self) if isinstance(other, float) else super().__radd__(other)
+
+    def __sub__(self, other: Any) -> Any:
+        return float(self) - other if isinstance(other, float) else super().__sub__(other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - float(self) if isinstance(other, float) else super().__rsub__(other)
+
+    def __repr__(self) -> str:
+        return repr(np.float32(self))
+
+
+class OneValueArray(np.ndarray):
+    """An array that converts to a number while it holds exactly one."""
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return OneValue(found) if type(found) is np.float32 else found
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        value = self.item()
+        if not isinstance(value, int):
+            raise TypeError("only integer arrays of one element can be used as an index")
+        return value
+
+
+def as_fetched(value: Any, copy: bool | None) -> Any:
+    """Return what `Executor.run` gives for a value: an array that no later run changes.
+
+    `copy` says whether the value's memory belongs to somebody else (None: only if it is a view).
+    """
+    if not isinstance(value, torch.Tensor):
+        return [as_fetched(v, copy) for v in value] if isinstance(value, list) else value
+    if copy or (copy is None and torch_private.base_of(value) is not None):
+        value = value.detach().clone()
+    array = tensor_to_numpy(value)
+    return array.view(OneValueArray) if array.size == 1 else array

@@ -1,0 +1,142 @@
+"""Scope: where the data of persistable variables lives between runs.
+
+A scope is a tree of dictionaries; a name is looked up in the scope itself, then in its parents.
+Values are torch tensors (or Python lists for tensor arrays); offsets of variable-length data lie
+beside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fleetx.static.run.scope_tensor import ScopeTensor
+
+
+class ScopeVariable:
+    """The value of one name in a scope, with its offsets (LoD) if it has some."""
+
+    __slots__ = ("name", "value", "lod", "_leaf", "_leaf_of")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.value: Any = None
+        self.lod: list[list[int]] = []
+        self._leaf: Any = None
+        self._leaf_of: Any = None
+
+    def leaf(self) -> torch.Tensor:
+        """Return the value as a tensor that autograd tracks, sharing memory with it."""
+        if self._leaf_of is not self.value:
+            self._leaf = self.value.detach().requires_grad_()
+            self._leaf_of = self.value
+        return self._leaf
+
+    def get_tensor(self) -> ScopeTensor:
+        """Return a handle to read and set the value."""
+        return ScopeTensor(self)
+
+    def get_fetch_list(self) -> Any:
+        """Return the list of values held by this variable, made empty if there is none."""
+        return self.get_lod_tensor_array()
+
+    def get_lod_tensor_array(self) -> Any:
+        """Return the list of tensors held by this variable, made empty if there is none."""
+        if self.value is None:
+            self.value = []
+        return self.value
+
+    def is_initialized(self) -> bool:
+        """Tell whether the variable has a value."""
+        return self.value is not None
+
+    def set_int(self, value: int) -> None:
+        """Hold a plain integer."""
+        self.value = value
+
+    def get_int(self) -> int:
+        """Return the plain integer held."""
+        return int(self.value)
+
+
+class Scope:
+    """Values by name, with a parent to look further in."""
+
+    def __init__(self, parent: Scope | None = None) -> None:
+        self._variables: dict[str, ScopeVariable] = {}
+        self._parent = parent
+        self._kids: list[Scope] = []
+
+    def var(self, name: str) -> ScopeVariable:
+        """Return the variable of this name, made in this scope if it is nowhere."""
+        found = self.find_var(name)
+        if found is None:
+            found = self._variables[name] = ScopeVariable(name)
+        return found
+
+    def find_var(self, name: str) -> ScopeVariable | None:
+        """Return the variable of this name from here or a parent, or None."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope._variables.get(name)
+            if found is not None:
+                return found
+            scope = scope._parent
+        return None
+
+    def new_scope(self) -> Scope:
+        """Return a new scope whose parent is this one."""
+        kid = Scope(self)
+        self._kids.append(kid)
+        return kid
+
+    def drop_kids(self) -> None:
+        """Forget all scopes made from this one."""
+        self._kids.clear()
+
+    def erase(self, names: Sequence[str]) -> None:
+        """Forget variables of this scope."""
+        for name in names:
+            self._variables.pop(name, None)
+
+    def local_var_names(self) -> list[str]:
+        """Return the names held by this scope itself."""
+        return list(self._variables)
+
+
+def tensor_to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor as an array, sharing memory where possible; bfloat16 becomes uint16 bits."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.cpu().contiguous().view(torch.int16).numpy().view(np.uint16)
+    return tensor.numpy() if tensor.is_cpu else tensor.cpu().numpy()
+
+
+_global_scope = Scope()
+
+
+def global_scope() -> Scope:
+    """Return the scope in which `Executor.run` keeps values by default."""
+    return _global_scope
+
+
+def switch_scope(scope: Scope) -> Scope:
+    """Make another scope the default; return the old one."""
+    global _global_scope
+    old, _global_scope = _global_scope, scope
+    return old
+
+
+@contextlib.contextmanager
+def scope_guard(scope: Scope) -> Iterator[None]:
+    """Use another scope by default inside the block."""
+    old = switch_scope(scope)
+    try:
+        yield
+    finally:
+        switch_scope(old)

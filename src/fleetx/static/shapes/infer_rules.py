@@ -1,0 +1,117 @@
+"""Shape rules without meta tensors: for frequent ops, and for ops whose shapes depend on values.
+
+A rule is the `infer` argument of `op`: a function of (op, block) that sets shape and type of the
+outputs. Unknown dimensions (-1) meet known ones here without being guessed, as they must in
+`reshape` or in the sum of a batch and a tensor of fixed size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fleetx.static.graph.dtypes import VarType, convert_dtype
+from fleetx.static.shapes.infer_shape import ShapeError, describe_inputs, infer_by_running
+
+Rule = Callable[[Any, Any], None]
+Shape = tuple[int, ...]
+
+
+def input_var(op: Any, block: Any, slot: str, index: int = 0) -> Any:
+    """Return a variable of an input slot; None if there is none or it has no shape yet."""
+    names = op.input(slot)
+    if len(names) <= index:
+        return None
+    var = block.find_var(names[index])
+    return None if var is None or var.dtype is None or var._shape is None else var
+
+
+def set_output(op: Any, block: Any, slot: str, shape: Sequence[int], dtype: Any) -> None:
+    """Set shape and type of all variables of an output slot."""
+    for name in op.output(slot):
+        var = block.find_var(name)
+        if var is not None:
+            var.set_inferred(tuple(int(d) for d in shape), convert_dtype(dtype))
+
+
+def refuse(op: Any, block: Any, reason: str) -> ShapeError:
+    """Return the error for inputs that do not fit, naming op, variables and shapes."""
+    return ShapeError(f"op {op.type!r} does not accept {describe_inputs(op, block)}: {reason}")
+
+
+def same_as(slot: str = "X", out: str = "Out", dtype: VarType | None = None) -> Rule:
+    """Rule: the output looks like the input; `dtype` fixes another type."""
+
+    def rule(op: Any, block: Any) -> None:
+        var = input_var(op, block, slot)
+        if var is not None:
+            set_output(op, block, out, var.shape, var.dtype if dtype is None else dtype)
+
+    return rule
+
+
+def broadcast_shape(x: Shape, y: Shape, axis: int = -1) -> Shape | None:
+    """Return the shape of `x op y`, y laid on x from `axis` on; None if they do not fit."""
+    if len(x) < len(y):
+        x, y = y, x
+    start = len(x) - len(y) if axis == -1 else axis
+    tail = len(x) - start - len(y)
+    if tail < 0:  # trailing dimensions of size 1 are dropped
+        if start < 0 or any(d != 1 for d in y[tail:]):
+            return None
+        y = y[:tail]
+        tail = 0
+    full = (1,) * start + y + (1,) * tail
+    out = []
+    for a, b in zip(x, full, strict=True):
+        if a > 1 and b > 1 and a != b:
+            return None
+        out.append(max(a, b) if a > 1 or b > 1 or a == b else (-1 if -1 in (a, b) else 0))
+    return tuple(out)
+
+
+def broadcast(dtype: VarType | None = None) -> Rule:
+    """Rule of two inputs X and Y with attribute `axis`."""
+
+    def rule(op: Any, block: Any) -> None:
+        x, y = input_var(op, block, "X"), input_var(op, block, "Y")
+        if x is None or y is None:
+            return
+        if x.shape == y.shape:
+            shape: Shape | None = x.shape
+        else:
+            shape = broadcast_shape(x.shape, y.shape, op.attrs.get("axis", -1))
+        if shape is None:
+            axis = op.attrs.get("axis", -1)
+            raise refuse(op, block, f"the shapes cannot be broadcast together (axis {axis}).")
+        set_output(op, block, "Out", shape, x.dtype if dtype is None else dtype)
+
+    return rule
+
+
+def shape_from_attr(out: str = "Out") -> Rule:
+    """Rule of ops that create a tensor: attribute `shape` or slot ShapeTensor; type `dtype`."""
+
+    def rule(op: Any, block: Any) -> None:
+        tensor = input_var(op, block, "ShapeTensor")
+        if tensor is not None:
+            shape: Sequence[int] = (-1,) * tensor.shape[0]
+        elif op.input("ShapeTensorList") and not op.attrs.get("shape"):
+            shape = (-1,) * len(op.input("ShapeTensorList"))
+        else:
+            shape = op.attrs["shape"]
+        set_output(op, block, out, shape, op.attrs["dtype"])
+
+    return rule
+
+
+def by_running_unless(*slots: str, fallback: Rule) -> Rule:
+    """Rule: run on meta tensors, unless a tensor in one of these slots decides the shape."""
+
+    def rule(op: Any, block: Any) -> None:
+        if any(op.input(slot) for slot in slots):
+            fallback(op, block)
+        else:
+            infer_by_running(op, block)
+
+    return rule

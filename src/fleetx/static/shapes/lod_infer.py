@@ -1,0 +1,61 @@
+"""Shape inference for ops on variable-length sequences, whose row counts only a run knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fleetx.static.graph.dtypes import convert_dtype
+from fleetx.static.shapes.infer_shape import ShapeError
+
+if TYPE_CHECKING:
+    from fleetx.static.graph.block import Block
+    from fleetx.static.graph.operator import Operator
+    from fleetx.static.graph.variable import Variable
+
+Infer = Callable[[Any, Any], None]
+
+
+def no_infer(op: Operator, block: Block) -> None:
+    """Leave the outputs as they were declared."""
+
+
+def input_var(op: Operator, block: Block, slot: str) -> Variable:
+    """Return the first variable in an input slot."""
+    return block.var_recursive(op.input(slot)[0])
+
+
+def set_output(
+    op: Operator,
+    block: Block,
+    slot: str,
+    shape: Sequence[int],
+    dtype: Any,
+    lod_level: int = 0,
+) -> None:
+    """Set shape, element type and LoD level of the variable in an output slot, if there is one."""
+    for name in op.output(slot)[:1]:
+        var = block.find_var(name)
+        if var is not None:
+            var.set_inferred(tuple(shape), convert_dtype(dtype))
+            var._lod_level = lod_level
+
+
+def rows_like(slot: str, out: str = "Out", level: Callable[[int], int] = lambda n: n) -> Infer:
+    """Return an inference: the output has the rows' shape of an input; `level` maps LoD levels."""
+
+    def infer(op: Operator, block: Block) -> None:
+        var = input_var(op, block, slot)
+        if var._shape is not None:
+            set_output(op, block, out, (-1, *var.shape[1:]), var.dtype, level(var.lod_level))
+
+    return infer
+
+
+def need_rank(op: Operator, var: Variable, rank: int) -> None:
+    """Refuse an input of fewer dimensions than the op works on."""
+    if len(var.shape) < rank:
+        raise ShapeError(
+            f"op {op.type!r} needs an input of at least {rank} dimensions, "
+            f"but {var.name!r} has shape {var.shape}."
+        )
