@@ -16,6 +16,7 @@ bench/results/dgc.json.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 from dataclasses import dataclass, field
@@ -216,6 +217,23 @@ def check_goals(
     ]
 
 
+def tell(ways: list[Way], options: argparse.Namespace) -> None:
+    """Print the table and what was reached; write the figures."""
+    rows = [way.row() for way in ways]
+    by_name = {row["name"]: row for row in rows}
+    goals = check_goals(by_name, options.mbit, options.seeds, options.steps)
+    for row in rows:
+        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.2f} %"
+        print(
+            f"{row['name']:<28} {row['steps_per_second']:8.2f} steps/s {row['kb_per_step']:9.1f} "
+            f"kB/step {accuracy:>8}  {row['settings']}"
+        )
+    show(goals)
+    write_record(
+        "dgc", rows=rows, goals=goals, mbit=options.mbit, steps=options.steps, held_out=HELD_OUT
+    )
+
+
 def main() -> None:
     """Measure, print what was reached and write the figures."""
     parser = fashion_mnist_parser(__doc__)
@@ -233,19 +251,7 @@ def main() -> None:
         group = started(data, four)
         measure(group, ways, options.rounds, options.window)
         group.stop()
-    rows = [way.row() for way in ways]
-    by_name = {row["name"]: row for row in rows}
-    goals = check_goals(by_name, options.mbit, options.seeds, options.steps)
-    for row in rows:
-        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.2f} %"
-        print(
-            f"{row['name']:<28} {row['steps_per_second']:8.2f} steps/s {row['kb_per_step']:9.1f} "
-            f"kB/step {accuracy:>8}  {row['settings']}"
-        )
-    show(goals)
-    write_record(
-        "dgc", rows=rows, goals=goals, mbit=options.mbit, steps=options.steps, held_out=HELD_OUT
-    )
+    tell(ways, options)
 
 
 if __name__ == "__main__":

@@ -91,9 +91,11 @@ def make(task) -> Plain:
     torch.manual_seed(task["seed"])
     net = make_net(task.get("hidden", 192))
     if task["kind"] == "ddp":
+        # torch's hook has failed over Gloo with more than one bucket under way.
+        more = {"bucket_cap_mb": 64} if "power_sgd" in task else {}
         # Statistics are not sent around at every step: that would only slow it down.
         wrapped = DistributedDataParallel(
-            net, gradient_as_bucket_view=True, forward_sync_buffers=False
+            net, gradient_as_bucket_view=True, forward_sync_buffers=False, **more
         )
         if "power_sgd" in task:
             state = PowerSGDState(None, orthogonalization_epsilon=1e-8, **task["power_sgd"])
