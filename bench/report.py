@@ -50,7 +50,7 @@ def origin(record: dict[str, Any]) -> str:
 
 
 def contest_table(record: dict[str, Any]) -> str:
-    """Return the table of a contest, goals beside ratios."""
+    """Return the table of a contest, with goals and ratios."""
     rows = []
     for row in record["rows"]:
         high = row["higher_is_better"]

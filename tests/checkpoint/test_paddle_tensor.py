@@ -74,7 +74,7 @@ def test_every_truncation_is_refused():
 
 
 def test_bytes_after_the_end_are_refused():
-    with pytest.raises(FormatError, match="goes on for 1 bytes after the 1 variable"):
+    with pytest.raises(FormatError, match="continues for 1 bytes after its 1 expected variable"):
         parse_tensors(record(W) + b"x", ["w"], source="f")
 
 

@@ -88,7 +88,7 @@ def test_files_of_real_paddles_are_served(real_paddle_folder):
 
 
 def test_missing_parameters_are_named(real_paddle_folder):
-    with pytest.raises(FileNotFoundError, match="wants the file 'w' beside it"):
+    with pytest.raises(FileNotFoundError, match="needs the file 'w' next to it"):
         load_model(real_paddle_folder)
 
 

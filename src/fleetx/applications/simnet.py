@@ -1,7 +1,7 @@
 """SimNet: text matching, learnt from pairs of a chosen and a rejected text.
 
-A text is a bag of words: the sum of its rows through softsign and a layer. The score of two texts
-is the cosine similarity of their vectors; the loss is 0 if the chosen text leads by `margin`.
+A text is a bag of words: the sum of its rows through softsign and a layer; the score of two texts
+is the cosine of their vectors. The loss is 0 if the chosen text leads by `margin`.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _read_all(stream: BinaryIO, names: Sequence[str], source: str) -> dict[str, 
     if rest := _Reader(stream, source).left:
         raise FormatError(
             source,
-            f"goes on for {rest} bytes after the {len(names)} variable(s) it should hold; "
+            f"continues for {rest} bytes after its {len(names)} expected variable(s); "
             "it was saved from another program or for other variables.",
         )
     return records

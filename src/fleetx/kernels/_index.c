@@ -97,7 +97,7 @@ static void clear_slot(Index *self, uint64_t hole) {
             break;
         }
         const uint64_t home = home_of(self, id_of(&self->slots[place]));
-        /* A slot may move to the hole unless its home lies cyclically after the hole. */
+        /* A slot may move to the hole unless its home is cyclically after the hole. */
         const int after = hole <= place ? hole < home && home <= place
                                         : hole < home || home <= place;
         if (!after) {
@@ -142,7 +142,7 @@ static void look_up(const Index *self, const int64_t *ids, int64_t *rows, Py_ssi
     }
 }
 
-/* Give every id a row. The positions of new ids go to `fresh`; returns their number, or -1. */
+/* Assign a row to every id; write positions of new ids to `fresh`, return their number or -1. */
 static Py_ssize_t insert_all(Index *self, const int64_t *ids, int64_t *rows, int64_t *fresh,
                              Py_ssize_t count) {
     uint64_t homes[AHEAD];

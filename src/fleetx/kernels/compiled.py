@@ -53,5 +53,5 @@ def slower_because(*names: str) -> str | None:
     what = ", ".join(f"{MODULES[name]} ({name}: {reason})" for name, reason in missing.items())
     return (
         f"Slower code in Python handles {what}. Install fleetx from a wheel for this platform, "
-        "or where there is a C compiler; pip install -v shows what became of it."
+        "or with a C compiler; pip install -v shows the compiler's output."
     )

@@ -146,7 +146,7 @@ def decode_json(body: bytes | bytearray, specs: Sequence[TensorSpec]) -> Arrays:
         raise RequestError(400, 'the body must be {"inputs": {name: nested lists of numbers}}.')
     unknown = sorted(request.keys() - {"inputs"})
     if unknown:
-        raise RequestError(400, f"the body has the unknown field {unknown[0]!r} beside 'inputs'.")
+        raise RequestError(400, f"the body has the unknown field {unknown[0]!r} besides 'inputs'.")
     check_names(specs, inputs)
     return {spec.name: _from_lists(spec, inputs[spec.name]) for spec in specs}
 

@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a bound socket, before a large model is loaded in vain."""
+    """Return a bound socket, so that an error shows before a large model is loaded."""
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(kind, socket.SOCK_STREAM)

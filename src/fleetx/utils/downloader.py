@@ -138,7 +138,7 @@ def _wait_for_all(own: Future[object]) -> None:
         runs, failed = comm.all_reduce(torch.tensor([not is_done, failed]).long(), "max").tolist()
         if failed and not (is_done and own.exception()):
             raise RuntimeError(
-                f"worker {failed - 1} could not get its data, so this one does not go on either; "
+                f"worker {failed - 1} could not get its data, so this one stops too; "
                 f"see the log of worker {failed - 1}."
             )
         all_are_done = bool(failed) or not runs

@@ -58,7 +58,7 @@ class RowFetcher:
         known = self._expected.get(table, [])
         for expected in known:
             if expected.when == self._when() and torch.equal(expected.ids, ids):
-                known.remove(expected)  # rows have one owner, who may modify them
+                known.remove(expected)  # rows have one owner, which may modify them
                 return expected.fetch
         return _begin(self._mode.start_pull_sparse, table, ids, padding)
 

@@ -161,7 +161,7 @@ def read(path: Path, *, last: bool) -> Iterator[Message]:
                 raise FormatError(
                     str(path),
                     f"is damaged at byte {position}, and more of the log follows; remove this file "
-                    "and the later ones to go on from here without what they hold.",
+                    "and the later ones to continue without their contents.",
                 )
             _log.warning("%s: an unfinished record at the end was cut off.", path)
             stream.truncate(position)

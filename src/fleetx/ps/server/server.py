@@ -353,7 +353,7 @@ class Server:
             case {"values": str(name)}:
                 numbers = state.numbers()
                 return name in numbers and numbers[name] in state.has_values
-        raise WireError(Problem.BAD_REQUEST, f"nobody can wait for {condition}")
+        raise WireError(Problem.BAD_REQUEST, f"{condition} cannot be waited for")
 
     def _answer(self, message: Message, session: Session, route: bytes) -> None:
         if message.header.kind == Kind.PULL:

@@ -48,7 +48,7 @@ class _Unfinished:
         if (header.total, header.parts) != (self.total, self.parts):
             raise WireError(Problem.MALFORMED, "the parts of a message contradict each other")
         if header.offset + len(data) > self.total:
-            raise WireError(Problem.MALFORMED, "a part lies outside of its message")
+            raise WireError(Problem.MALFORMED, "a part is outside of its message")
         self.buffer[header.offset : header.offset + len(data)] = np.frombuffer(data, np.uint8)
         if header.part == 0:
             self.specs = bytes(specs)

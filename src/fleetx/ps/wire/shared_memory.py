@@ -112,7 +112,7 @@ class MappedArena:
     def view(self, start: int, size: int) -> memoryview:
         """Return the bytes from `start`."""
         if start % ALIGNMENT or start + size > len(self._map):
-            raise WireError(Problem.MALFORMED, "a body lies outside of the shared memory")
+            raise WireError(Problem.MALFORMED, "a body is outside of the shared memory")
         return memoryview(self._map)[start : start + size]
 
 

@@ -62,7 +62,7 @@ def _parameter_files(path: Path, names: list[str]) -> tuple[list[Path], str | No
     if len(others) != 1:
         missing = next(each for each in single if not each.is_file())
         raise FileNotFoundError(
-            f"{path} wants the file {missing.name!r} beside it, or all its parameters in one file "
+            f"{path} needs the file {missing.name!r} next to it, or all its parameters in one file "
             f"{_COMBINED!r}; save the model again, or rename the file that holds them."
         )
     return others, others[0].name
