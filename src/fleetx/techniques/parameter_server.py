@@ -8,7 +8,7 @@ such as LARS; `gradient_clip` bounds the mean gradient on the servers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -179,14 +179,14 @@ class ServerUpdate(Update):
     """The update runs on the servers; in geo training on the worker."""
 
     def __init__(self, served: Served, *, on_worker: bool) -> None:
-        self.served, self._on_worker = served, on_worker
+        self._served, self._on_worker = served, on_worker
 
     def apply(self, optimizer: Optimizer) -> None:
         """Note that all gradients of the step have been handed over."""
         if self._on_worker:
             optimizer.step()
         with heartbeat.collective("end of the step on servers"):
-            self.served.mode.step_end()
+            self._served.mode.step_end()
 
 
 class Pull(ParameterSync):
@@ -220,6 +220,7 @@ class ParameterServer(Technique[Config]):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
+        self._served: Served | None = None  # of a module
         self._dense_bytes: float | None = None  # of the dense tables, once they are known
         self._tables = 0  # with rows
 
@@ -250,7 +251,7 @@ class ParameterServer(Technique[Config]):
 
     def change_step(self, step: TrainStep) -> None:
         """Push, update on the servers, pull."""
-        served = Served(self.servers)
+        self._served = served = Served(self.servers)
         step.grad_sync = Push(served, step)
         step.updater = ServerUpdate(served, on_worker=self.mode.updates_on_worker)
         step.param_sync = Pull(served)
@@ -259,13 +260,14 @@ class ParameterServer(Technique[Config]):
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Make the tables once model and optimizer are known; the optimizer says how to update."""
-        assert isinstance(step.updater, ServerUpdate)
-        step.when_named.append(partial(self._begin, step, step.updater.served))
+        step.when_named.append(partial(self._begin, step))
         return optimizer
 
-    def _begin(self, step: TrainStep, served: Served, parameters: dict[str, Tensor]) -> None:
-        served.begin(step, parameters)
-        self._note(served.tables.dense, len(served.tables.sparse))
+    def _begin(self, step: TrainStep, parameters: dict[str, Tensor]) -> None:
+        assert self._served is not None
+        self._served.begin(step, parameters)
+        tables = self._served.tables
+        self._note(tables.dense, len(tables.sparse))
 
     def change_program(self, step: ProgramStep) -> None:
         """Rewrite the program that `minimize` completes: `send`, `recv` and look-ups at servers."""
@@ -276,7 +278,7 @@ class ParameterServer(Technique[Config]):
         tables = self.servers.write_programs(main, startup, step.optimizer)
         self._note(tables.dense, len(tables.sparse))
 
-    def _note(self, dense: Any, tables: int) -> None:
+    def _note(self, dense: Sequence[Sequence[DenseTableSpec]], tables: int) -> None:
         self._dense_bytes = float(sum(_bytes(spec) for specs in dense for spec in specs))
         self._tables = tables
 

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fleetx.fleet.roles.role_maker import RoleMakerBase
@@ -46,7 +47,7 @@ class TrainingServers:
     job: ServerJob
     strategy: Any
 
-    @property
+    @cached_property
     def mode(self) -> ServerMode:
         """How workers train with them."""
         return server_mode(self.strategy)
