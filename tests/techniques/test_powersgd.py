@@ -136,12 +136,12 @@ def test_explain_counts_both_factors() -> None:
     strategy = DistributedStrategy()
     strategy.powersgd = True
     strategy.powersgd_configs = {"matrix_approximation_rank": 4, "start_powerSGD_iter": 10}
-    (technique,) = choose(Job(strategy=strategy, workers=4))
+    _, (technique,) = choose(Job(strategy=strategy, workers=4))
     (row,) = technique.rows(Sizes(shapes=((100, 20, 5), (100,))))
     assert row.bytes_sent == 2 * 3 / 4 * 4 * (4 * (100 + 100) + 100)
     assert row.memory == 4 * (100 * 100 + 4 * 100)
     assert row.settings == "rank 4 from step 10, error feedback, warm start"
-    assert choose(Job(strategy=strategy, workers=1)) == []
+    assert choose(Job(strategy=strategy, workers=1))[1] == []
 
 
 def test_one_worker_keeps_its_gradients() -> None:

@@ -14,23 +14,29 @@ from torch import Tensor
 from fleetx.comm import world
 
 
-def gather_entries(
-    indices: Sequence[Tensor], values: Sequence[Tensor]
-) -> list[tuple[list[Tensor], list[Tensor]]]:
+Entries = tuple[Tensor, Tensor]
+"""Positions in a flat tensor, and the values there."""
+
+
+def gather_entries(chosen: Sequence[Entries]) -> list[list[Entries]]:
     """Exchange the selected entries of several tensors in one message.
 
     Args:
-        indices: positions per tensor, equally many on every worker.
-        values: the entries there, float32.
+        chosen: per tensor the positions, as many on every worker, and the values there, float32.
 
     Returns:
-        For each worker, by rank, its indices and values per tensor.
+        For each tensor the entries of all workers, by rank.
     """
-    counts = [i.numel() for i in indices]
+    if not chosen:
+        return []
+    counts = [indices.numel() for indices, _ in chosen]
     total = sum(counts)
-    message = torch.cat([torch.cat([i.int() for i in indices]).view(torch.float32), *values])
-    found = []
+    positions = torch.cat([indices.int() for indices, _ in chosen])
+    message = torch.cat([positions.view(torch.float32), *(values for _, values in chosen)])
+    by_worker = []
     for part in world.all_gather(message):
         theirs = part[:total].view(torch.int32).long()
-        found.append((list(theirs.split(counts)), list(part[total:].split(counts))))
-    return found
+        by_worker.append(
+            list(zip(theirs.split(counts), part[total:].split(counts), strict=True))
+        )
+    return [list(each) for each in zip(*by_worker, strict=True)]

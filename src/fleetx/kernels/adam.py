@@ -8,6 +8,7 @@ setting that 2.x introduced is given (`use_global_beta_pow`).
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,26 @@ def same_powers(rows: Sequence[Row]) -> list[tuple[float, float, list[Row]]]:
     for row, first, second in zip(rows, values[:count], values[count:], strict=True):
         groups.setdefault((first, second), []).append(row)
     return [(*powers, group) for powers, group in groups.items()]
+
+
+class BetaPower:
+    """The powers of a beta, rounded as a float32 variable that each step multiplies by it."""
+
+    def __init__(self, beta: float) -> None:
+        self._beta = single(beta)
+        self._count, self._value = 0, 1.0
+
+    def at(self, count: int) -> float:
+        """Return the power for step `count`; asking for one step after another is quick."""
+        if count < self._count:
+            self._count, self._value = 0, 1.0
+        while self._count < count:
+            value = struct.unpack("f", struct.pack("f", self._value * self._beta))[0]
+            if value == self._value:  # it stays there: too small to shrink any more
+                self._count = count
+                break
+            self._count, self._value = self._count + 1, value
+        return self._value
 
 
 def _adam_rows(

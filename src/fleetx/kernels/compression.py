@@ -6,8 +6,10 @@ entries of v are sent, and both are then zeroed there (factor masking).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 SMALLEST = 16384
@@ -72,6 +74,32 @@ def largest(values: Tensor, count: int) -> Tensor:
             best = sizes[candidates].topk(count, sorted=False).indices
             return candidates[best]
     return sizes.topk(count, sorted=False).indices
+
+
+def add_entries(total: Tensor, entries: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Add to a flat tensor the mean of what workers sent: positions and values, by rank."""
+    for indices, values in entries:
+        total.index_add_(0, indices, values, alpha=1.0 / len(entries))
+    return total
+
+
+def update_entries(
+    param: Tensor,
+    entries: Sequence[tuple[Tensor, Tensor]],
+    rate: float | None,
+    zeros: Tensor,
+) -> None:
+    """Update a parameter by the mean of what workers sent; without a `rate` it is in the values.
+
+    p -= rate * mean, the same bits as with a dense mean, but only where somebody sent something.
+    `zeros` is flat memory of at least the parameter's size, which is used and zero again.
+    """
+    add_entries(zeros, entries)
+    flat, sent = param.view(-1), torch.cat([indices for indices, _ in entries])
+    step = zeros[sent]
+    zeros[sent] = 0
+    # A position that several workers sent is written several times, with the same value.
+    flat[sent] = flat[sent].sub_(step if rate is None else step.mul_(rate))
 
 
 def compress(

@@ -21,9 +21,9 @@ from fleetx import torch_private
 from fleetx.kernels.update_rule import Row, update_rule
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def single(value: float) -> float:
-    """Return a float setting as Paddle stores it, in single precision.
+    """Return a number as Paddle stores it, in single precision.
 
     It matters if the formula uses 1 - value: for 0.999 that differs by 1e-5.
     """

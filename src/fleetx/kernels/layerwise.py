@@ -70,6 +70,13 @@ def _each(values: Tensor) -> list[Any]:
     return values.tolist() if values.is_cpu else list(values.float().unbind())
 
 
+def _held(value: Any, params: Tensors) -> Any:
+    """Return a rate or beta as a program holds it beside these parameters: in single precision
+    beside float32."""
+    is_single = isinstance(value, float) and params[0].dtype is torch.float32
+    return single(value) if is_single else value
+
+
 # -- LARS ------------------------------------------------------------------------------------------
 def lars_update(
     params: Tensors,
@@ -87,6 +94,7 @@ def lars_update(
     l = rate * coeff * |p| / (|g| + decay * |p| + epsilon), and just `rate` if a norm is zero or
     there is no decay. Without `epsilon` (1.8.5) l follows the norms even without decay.
     """
+    rate = _held(rate, params)
     adapts = decay > 0 or epsilon is None
     rows = _addresses(params, grads, velocities)
     if rows is not None:
@@ -191,6 +199,7 @@ def lamb_update(
     `powers` are beta1 ** t and beta2 ** t for the bias correction of the moments; zeros for none.
     The ratio of the norms is 1 if one of them is zero, and always without `adapt`.
     """
+    rate, beta1, beta2 = (_held(value, params) for value in (rate, beta1, beta2))
     # (m / c1) / (sqrt(v / c2) + eps), with the corrections moved out of the elementwise part
     root = math.sqrt(1 - powers[1])
     factor, add = root / (1 - powers[0]), epsilon * root

@@ -27,6 +27,16 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     return all(bool(t.isfinite().all()) for t in dense)
 
 
+def unscale_(gradients: Sequence[Tensor], scale: Tensor) -> None:
+    """Bring gradients into true units, in place: multiply them by the scale's reciprocal."""
+    torch_private.foreach_mul_(gradients, scale.reciprocal().reshape(()))
+
+
+def unscaled(gradient: Tensor, scale: float) -> Tensor:
+    """Return a gradient in true units, the same bits as of `unscale_`."""
+    return gradient * (1.0 / scale)
+
+
 def follow_overflow(
     scaling: Tensor,
     good_steps: Tensor,

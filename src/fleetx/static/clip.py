@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fleetx.static.graph.program import Program, default_main_program, name_scope
-from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.program import Program, default_main_program, name_scope
+from fleetx.static.variable import Parameter, Variable
 
 __all__ = [
     "ErrorClipByValue",
@@ -177,19 +178,42 @@ class GradientClipByGlobalNorm(GradientClipBase):
     def _clip(self, pairs: Pairs) -> Pairs:
         from fleetx.static import layers
 
+        param, grad = pairs[-1]
+        with param.block.program.optimized_guard([param, grad]):
+            factor = self._append_factor(pairs)
+        result = []
+        for param, grad in pairs:
+            with param.block.program.optimized_guard([param, grad]):
+                result.append((param, layers.elementwise_mul(x=grad, y=factor)))
+        return result
+
+    def _append_factor(self, pairs: Pairs) -> Variable:
+        """Append what computes the factor from all gradients."""
+        from fleetx.static import layers
+
         squares = []
         for param, grad in pairs:
             with param.block.program.optimized_guard([param, grad]):
                 squares.append(layers.reduce_sum(input=layers.square(grad)))
-        with param.block.program.optimized_guard([param, grad]):
-            norm = layers.sqrt(x=layers.sums(squares))
-            limit = layers.fill_constant(shape=[1], dtype=norm.dtype, value=self.clip_norm)
-            scale = layers.elementwise_div(x=limit, y=layers.elementwise_max(x=limit, y=norm))
-        result = []
-        for param, grad in pairs:
-            with param.block.program.optimized_guard([param, grad]):
-                result.append((param, layers.elementwise_mul(x=grad, y=scale)))
-        return result
+        norm = layers.sqrt(x=layers.sums(squares))
+        limit = layers.fill_constant(shape=[1], dtype=norm.dtype, value=self.clip_norm)
+        return layers.elementwise_div(x=limit, y=layers.elementwise_max(x=limit, y=norm))
+
+
+class GradientClipByTorchNorm(GradientClipByGlobalNorm):
+    """Clips by the norm of all together with the factor that PyTorch's `clip_grad_norm_` has."""
+
+    def _append_factor(self, pairs: Pairs) -> Variable:
+        helper = LayerHelper("clip_factor")
+        grads = [grad for _, grad in pairs]
+        factor = helper.create_variable_for_type_inference(dtype=grads[0].dtype, stop_gradient=True)
+        helper.append_op(
+            type="clip_factor",
+            inputs={"X": grads},
+            outputs={"Out": factor},
+            attrs={"max_norm": self.clip_norm},
+        )
+        return factor
 
 
 class ClipGradByValue(GradientClipByValue):

@@ -21,9 +21,10 @@ from fleetx.step.technique import Job, Order, Technique
 from fleetx.step.train_step import TrainStep
 
 
-def choose(job: Job) -> list[Technique[Any]]:
-    """Return the techniques that change the job's step, in the order of composition: those that
-    its strategy switches on, and those that its processes bring with them.
+def choose(job: Job) -> tuple[Job, list[Technique[Any]]]:
+    """Return the job with its messages as techniques change them, and the techniques that change
+    its step, in the order of composition: those that its strategy switches on, and those that its
+    processes bring with them.
 
     Raises ValueError if two cannot go together or one cannot act.
     """
@@ -39,7 +40,7 @@ def choose(job: Job) -> list[Technique[Any]]:
         job = replace(job, all_reduce=technique.change_messages(job.all_reduce))
     for technique in acting:
         technique.job = job
-    return acting
+    return job, acting
 
 
 def conflict(first: Technique[Any], second: Technique[Any]) -> str | None:

@@ -65,8 +65,9 @@ class AdaptiveAverage(PeriodicAverage):
         """Return loss and rate as means over workers, so that all choose the same interval."""
         rate = float(self._step.update.param_groups[0]["lr"])
         values = [float(loss.detach().double().mean()), rate]
-        total = world.all_reduce(torch.tensor(values, dtype=torch.float64, device=loss.device))
-        mean_loss, mean_rate = (total / world.world_size()).tolist()
+        # In single precision, as programs hold them: the interval may hang on a last bit.
+        total = world.all_reduce(torch.tensor(values, dtype=torch.float32, device=loss.device))
+        mean_loss, mean_rate = (total * (1.0 / world.world_size())).tolist()
         return mean_loss, mean_rate
 
     def state_dict(self) -> dict[str, Any]:

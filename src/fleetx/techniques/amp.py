@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fleetx import torch_private
-from fleetx.kernels.loss_scale import all_finite, follow_overflow
+from fleetx.kernels.loss_scale import all_finite, follow_overflow, unscaled
 from fleetx.static.mixed_precision import (
     AutoMixedPrecisionLists,
     LossScaling,
@@ -153,7 +153,7 @@ class _BackwardPass:
 
     def unscale(self, grad: Tensor) -> Tensor:
         """Return the gradient of a leaf in true units."""
-        return grad if self.loss_scale == 1.0 else grad / self.loss_scale
+        return grad if self.loss_scale == 1.0 else unscaled(grad, self.loss_scale)
 
 
 _PASS = _BackwardPass()
@@ -299,7 +299,7 @@ class MixedPrecision(Precision):
         for place in places:
             gradient = divided[place]
             if gradient is not None:
-                divided[place] = gradient / self._inside
+                divided[place] = unscaled(gradient, self._inside)
         return tuple(divided)
 
     def _hook(self, parameters: Iterable[Tensor]) -> None:
@@ -320,7 +320,7 @@ class MixedPrecision(Precision):
         """Divide a gradient of a pass inside the scaled one: a checkpoint calls backward itself."""
         if self._inside == 1.0 or torch_private.current_graph_task_id() == self._task:
             return grad
-        return grad / self._inside
+        return unscaled(grad, self._inside)
 
     def watch(self, parameters: Parameters) -> None:
         """Find the parameters whose gradients are scaled, and those that the settings name."""

@@ -16,10 +16,15 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
-from fleetx import comm
-from fleetx.comm.top_k import gather_entries
+from fleetx.comm.top_k import Entries, gather_entries
 from fleetx.comm.world import all_reduce_mean
-from fleetx.kernels.compression import SMALLEST, SparsitySchedule, compress, entries
+from fleetx.kernels.compression import (
+    SMALLEST,
+    SparsitySchedule,
+    compress,
+    entries,
+    update_entries,
+)
 from fleetx.kernels.descent import momentum
 from fleetx.kernels.gradients import clip_locally
 from fleetx.step.program_step import ProgramStep
@@ -30,8 +35,8 @@ from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
 
-Received = dict[Tensor, tuple[list[Tensor], list[Tensor]]]
-"""For each compressed parameter the indices and values that all workers sent, by rank."""
+Received = dict[Tensor, list[Entries]]
+"""For each compressed parameter the entries that all workers sent, by rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +64,7 @@ class DgcMomentum(ReplacedOptimizer):
         self.received: Received = {}
         self.keep_rate = False
         """Whether what is received has its learning rate in it."""
+        self._zeros = torch.zeros(0)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update all parameters."""
@@ -67,14 +73,20 @@ class DgcMomentum(ReplacedOptimizer):
         return loss
 
     def _update(self, group: dict[str, Any]) -> None:
-        rate = (1.0 if self.keep_rate else group["lr"]) / comm.world_size()
+        rate = None if self.keep_rate else float(group["lr"])
         for parameter in group["params"]:
             if parameter in self.received:
-                flat = parameter.data.view(-1)
-                for index, value in zip(*self.received[parameter], strict=True):
-                    flat.index_add_(0, index, value, alpha=-rate)
+                sent = self.received[parameter]
+                update_entries(parameter.data, sent, rate, self._zeros_for(parameter))
             elif parameter.grad is not None:
                 self._ordinary(parameter, group)
+
+    def _zeros_for(self, parameter: Tensor) -> Tensor:
+        """Return flat zeros of at least a parameter's size, kept between steps."""
+        zeros = self._zeros
+        if zeros.numel() < parameter.numel() or zeros.device != parameter.device:
+            zeros = self._zeros = torch.zeros(parameter.numel(), device=parameter.device)
+        return zeros
 
     def _ordinary(self, parameter: Tensor, group: dict[str, Any]) -> None:
         rate = torch.as_tensor(group["lr"], dtype=torch.float64)
@@ -187,16 +199,9 @@ def without_held_back(state: dict[str, Any], techniques: dict[str, Any]) -> dict
     return {**state, "state": changed}
 
 
-def _collect(parameters: list[Tensor], sent: list[tuple[Tensor, Tensor]]) -> Received:
+def _collect(parameters: list[Tensor], sent: list[Entries]) -> Received:
     """Exchange entries; return for each parameter what every worker sent of it, by rank."""
-    if not parameters:
-        return {}
-    received: Received = {p: ([], []) for p in parameters}
-    for indices, values in gather_entries([i for i, _ in sent], [v for _, v in sent]):
-        for p, index, value in zip(parameters, indices, values, strict=True):
-            received[p][0].append(index)
-            received[p][1].append(value)
-    return received
+    return dict(zip(parameters, gather_entries(sent), strict=True))
 
 
 def is_compressed(parameter: Tensor) -> bool:
@@ -281,6 +286,8 @@ class Dgc(Technique[Config]):
         if not isinstance(inner, DGCMomentumOptimizer):
             settings = inner.settings()
             settings.pop("rescale_grad", None)
+            if config.local_clip_norm:
+                settings["grad_clip"] = self._local_clip(settings["grad_clip"])
             inner = DGCMomentumOptimizer(
                 **settings,
                 rampup_begin_step=config.rampup_begin_step,
@@ -292,6 +299,18 @@ class Dgc(Technique[Config]):
             inner.share_state(step.optimizer)
         step.optimizer = inner
         step.synchronise = step.exchange = None
+
+    def _local_clip(self, own: Any) -> Any:
+        """Return the clip of each worker's gradients for a program whose optimizer has none."""
+        from fleetx.static.clip import GradientClipByNorm
+
+        norm = self.config.local_clip_norm
+        if own is not None:
+            raise ValueError(
+                f"dgc_configs['local_clip_norm'] is {norm:g}, but the optimizer has a grad_clip "
+                "already, and each worker clips once: take one of them away."
+            )
+        return GradientClipByNorm(norm)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what a step sends at the last sparsity, and the memory of what is held back."""
@@ -307,7 +326,7 @@ class Dgc(Technique[Config]):
                 technique=self.name,
                 settings=f"sparsity {share:g} from step {self.config.rampup_begin_step}",
                 bytes_sent=sent + whole,
-                memory=4.0 * sum(large),
+                memory=4.0 * (sum(large) + max(large, default=0)),
             ),
             Row(stage=Stage.UPDATE, technique=self.name, settings="momentum before compression"),
         ]

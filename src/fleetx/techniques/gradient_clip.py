@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fleetx import torch_private
-from fleetx.static.clip import GradientClipBase, GradientClipByGlobalNorm, GradientClipByValue
+from fleetx.kernels.gradients import clip_factor
+from fleetx.static.clip import GradientClipBase, GradientClipByValue, GradientClipByTorchNorm
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
@@ -44,8 +45,6 @@ class Clip:
     norm_type: float = 2.0
     value: float = 0.0
     """The largest magnitude of an element; 0 for none."""
-    epsilon: float = 1e-6
-    """Added to the norm that is divided by, as torch does."""
     last_norm: Tensor | None = None
     """The norm before the last clip, on the device of the gradients."""
 
@@ -59,11 +58,7 @@ class Clip:
             torch_private.foreach_clamp_min_(gradients, -self.value)
             torch_private.foreach_clamp_max_(gradients, self.value)
             return
-        norms = torch_private.foreach_norm(gradients, self.norm_type)
-        first = norms[0]
-        together = torch.stack([norm.to(first.device, first.dtype) for norm in norms])
-        self.last_norm = torch.linalg.vector_norm(together, self.norm_type)
-        factor = (self.norm / (self.last_norm + self.epsilon)).clamp(max=1.0)
+        factor, self.last_norm = clip_factor(gradients, self.norm, self.norm_type)
         for gradient in gradients:
             gradient.mul_(factor.to(gradient.device))
 
@@ -155,7 +150,7 @@ class GradientClip(Technique[Config]):
         clip: GradientClipBase = (
             GradientClipByValue(wanted.value)
             if wanted.value
-            else GradientClipByGlobalNorm(wanted.norm)
+            else GradientClipByTorchNorm(wanted.norm)
         )
         step.optimizer = step.optimizer.with_grad_clip(clip)  # the script's own stays as it is
 

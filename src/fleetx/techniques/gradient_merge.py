@@ -127,13 +127,14 @@ class MergedGradients(GradientSync):
         return self.inner.collect(parameters)
 
     def _give_back(self, parameters: Parameters, divisor: float) -> None:
+        share = 1.0 / divisor if self._avg else 1.0
         if self._avg:
             for gradient in self.inner.others():
-                gradient.div_(divisor)
+                gradient.mul_(share)
         for name, parameter in parameters.items():
             merged = self._merged.pop(name, None)
             if merged is not None:
-                parameter.grad = merged.div_(divisor) if self._avg else merged
+                parameter.grad = merged.mul_(share) if self._avg else merged
         self._count = 0
 
     def _add(self, name: str, grad: torch.Tensor) -> None:
@@ -249,8 +250,9 @@ class GradientMerge(Technique[Config]):
 
 
 def _sum_merged(scale_loss: Callable[..., None], main: Program, pairs: Pairs) -> None:
-    """Write the sum over workers into the block of the update instead of behind backward."""
-    from fleetx.static.optimizer.gradient_merge_optimizer import CONDITION, SUFFIX
+    """Write the sum over workers into the block of the update instead of behind backward: behind
+    the division by the number of steps, where modules exchange too."""
+    from fleetx.static.optimizer.gradient_merge import CONDITION, SUFFIX
 
     scale_loss(main, [])
     update = next(
@@ -260,7 +262,8 @@ def _sum_merged(scale_loss: Callable[..., None], main: Program, pairs: Pairs) ->
     )
     block = update.attr("sub_block")
     names = [param.name + SUFFIX for param, grad in pairs if grad is not None]
-    for i, name in enumerate(names):
+    start = next(i for i, op in enumerate(block.ops) if op.type != "scale")
+    for i, name in enumerate(names, start):
         block.insert_op(
             i,
             type="c_allreduce_sum",

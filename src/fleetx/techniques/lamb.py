@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.optim import Adam, Optimizer
 
+from fleetx.kernels.adam import BetaPower
 from fleetx.kernels.layerwise import lamb_update
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
@@ -68,6 +69,7 @@ class Lamb(ReplacedOptimizer):
             "exclude_from_weight_decay": list(exclude_from_weight_decay),
         }
         super().__init__(params, defaults, inner)
+        self._powers: dict[float, BetaPower] = {}
 
     @classmethod
     def in_place_of(cls, inner: Adam, **settings: Any) -> Lamb:
@@ -79,21 +81,31 @@ class Lamb(ReplacedOptimizer):
         return ends_with_any(name, patterns)
 
     def _update(self, group: dict[str, Any]) -> None:
-        beta1, beta2 = (float(beta) for beta in group["betas"])
-        for (decay, count, *_), rows in self._rows(group).items():
+        betas = [float(beta) for beta in group["betas"]]
+        for (decay, count, _, dtype), rows in self._rows(group).items():
             params, grads, moments1, moments2 = zip(*rows, strict=True)
+            # Beside float32 as programs hold them, so that both update with the same bits.
+            exact = dtype is not torch.float32
+            powers = [beta**count if exact else self._power(beta).at(count) for beta in betas]
             lamb_update(
                 params,
                 grads,
                 moments1,
                 moments2,
                 float(group["lr"]),
-                beta1=beta1,
-                beta2=beta2,
+                beta1=betas[0],
+                beta2=betas[1],
                 epsilon=group["eps"],
                 decay=decay,
-                powers=(beta1**count, beta2**count),
+                powers=(powers[0], powers[1]),
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs; powers are found again."""
+        return {**super().__getstate__(), "_powers": {}}
+
+    def _power(self, beta: float) -> BetaPower:
+        return self._powers.setdefault(beta, BetaPower(beta))
 
     def _rows(self, group: dict[str, Any]) -> dict[Any, list[Any]]:
         """Return parameters, gradients and moments, by what must be equal for one call."""

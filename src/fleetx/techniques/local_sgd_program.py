@@ -105,7 +105,7 @@ class LocalSgdProgram:
             return
         for name in [*self._parameters, *self._momenta]:
             value = scope.var(name).value
-            value.copy_(comm.all_reduce(value / self._workers))
+            torch.mul(comm.all_reduce(value), 1.0 / self._workers, out=value)
         for name in self._parameters:
             snapshot = scope.find_var(name + SNAPSHOT)
             if snapshot is not None and snapshot.is_initialized():
@@ -139,7 +139,7 @@ class LocalSgdProgram:
         if updated is not None:
             begins = layers.logical_and(begins, updated)
             later = layers.logical_and(later, updated)
-        self._append_start(main, step, loss)
+        self._append_start(main, step, updated, loss)
         if self._outer.is_plain:
             due = layers.logical_or(begins, later)
             with ConditionalBlock([due], is_scalar_condition=True).block():
@@ -157,8 +157,11 @@ class LocalSgdProgram:
                     layers.assign(step, last_step)
         self._append_end(main, later, k_steps, loss)
 
-    def _append_start(self, main: Program, step: Variable, loss: Variable) -> None:
-        """Write what is to be done before the average."""
+    def _append_start(
+        self, main: Program, step: Variable, updated: Variable | None, loss: Variable
+    ) -> None:
+        """Write what is to be done before the average; `updated` tells whether this run updates,
+        None: all do."""
 
     def _append_end(
         self, main: Program, averaged: Variable, k_steps: Variable, loss: Variable
@@ -223,13 +226,18 @@ class AdaptiveLocalSgdProgram(LocalSgdProgram):
         super().__init__(job, step, config, k_steps)
         self._most_steps = most_steps
 
-    def _append_start(self, main: Program, step: Variable, loss: Variable) -> None:
+    def _append_start(
+        self, main: Program, step: Variable, updated: Variable | None, loss: Variable
+    ) -> None:
         self._loss_0 = _create_number("loss_0", 0.0, "float32")
         self._lr_0 = _create_number("lr_0", 0.0, "float32")
         self._avg_loss = _create_number("avg_loss", 0.0, loss.dtype)
         self._rate = _learning_rate(main)
         one = layers.fill_constant([1], "int64", 1)
-        with ConditionalBlock([layers.equal(step, one)], is_scalar_condition=True).block():
+        is_first = layers.equal(step, one)
+        if updated is not None:
+            is_first = layers.logical_and(is_first, updated)
+        with ConditionalBlock([is_first], is_scalar_condition=True).block():
             self._append_avg_loss(main, loss)
             layers.assign(layers.cast(self._avg_loss, "float32"), self._loss_0)
             layers.assign(layers.cast(self._rate, "float32"), self._lr_0)

@@ -162,12 +162,11 @@ class ParameterAverage:
     def _sum(self, buckets: Sequence[_Bucket]) -> None:
         """Let every bucket hold the mean over the workers."""
         with heartbeat.collective("parameter average"):
-            handles = []
-            for bucket in buckets:
-                bucket.flat.div_(world.world_size())
-                handles.append(self._exchange.all_reduce.start(bucket.flat))
-            for handle in handles:
+            handles = [self._exchange.all_reduce.start(bucket.flat) for bucket in buckets]
+            for handle, bucket in zip(handles, buckets, strict=True):
                 handle.wait()
+                # Behind the sum, as in programs: small differences keep their bits in float16.
+                bucket.flat.mul_(1.0 / world.world_size())
         heartbeat.beat()
 
     def _average_exactly(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -181,7 +180,7 @@ class ParameterAverage:
             self._exact = self._divide(tensors)
         for bucket in self._exact:
             bucket.pack()
-            bucket.flat.copy_(world.all_reduce(bucket.flat.div_(world.world_size())))
+            torch.mul(world.all_reduce(bucket.flat), 1.0 / world.world_size(), out=bucket.flat)
             bucket.unpack()
 
     def _divide(self, tensors: Sequence[torch.Tensor]) -> list[_Bucket]:

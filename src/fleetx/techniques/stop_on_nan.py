@@ -19,10 +19,9 @@ from fleetx.comm import world
 from fleetx.runtime import environment
 from fleetx.static import layers
 from fleetx.static.errors import NotFiniteError
-from fleetx.static.graph.dtypes import is_floating
-from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import Program, program_guard, writes_of
-from fleetx.static.ops.stop_on_nan_op import ADVICE
+from fleetx.static.operator import OpRole
+from fleetx.static.ops.stop_on_nan import ADVICE, nearest_to_loss
+from fleetx.static.program import Program, program_guard, writes_of
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.stages import Parameters, Stage
@@ -71,7 +70,9 @@ class NanGuard:
             device = next(iter(totals.values())).device
             finite = torch.stack([total.isfinite().to(device) for total in totals.values()])
             if not bool(finite.all()):
-                name = next(n for n, good in zip(totals, finite.tolist(), strict=True) if not good)
+                known = dict(zip(totals, finite.tolist(), strict=True))
+                good = [known.get(name, True) for name in self._names]
+                name = nearest_to_loss(self._names, good)
                 self._first = self._step, _LOSS + 1 + self._names.index(name)
 
     def forget(self) -> None:

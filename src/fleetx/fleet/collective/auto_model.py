@@ -85,7 +85,7 @@ class ModelSearch:
         )
 
         def check(candidate: auto.Candidate) -> None:
-            for technique in choose(self._job(candidate.applied_to(strategy))):
+            for technique in choose(self._job(candidate.applied_to(strategy)))[1]:
                 technique.check_optimizer(optimizer)
 
         def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
@@ -106,7 +106,7 @@ def _measure(
     config: auto.AutoConfig,
 ) -> auto.Trial:
     """Train copies for some steps by one candidate."""
-    techniques = choose(job)
+    job, techniques = choose(job)
     step = compose_step(techniques)
     for technique in techniques:
         technique.check_optimizer(optimizer)

@@ -55,7 +55,7 @@ class ProgramSearch:
         with program_guard(main, startup), unique_name.guard(copy.deepcopy(self._names)):
             optimizer = self._optimizer.for_program(main)
             loss = main.global_block().var(self._loss)
-            techniques = choose(job)
+            job, techniques = choose(job)
             return write_step(optimizer, loss, startup, job, techniques, **self._more)[1]
 
     def decide(self, executor: Any, program: Program, feed: Any, scope: Scope) -> None:
@@ -75,7 +75,7 @@ class ProgramSearch:
         samples = max(map(_rows, feed.values()), default=1)
 
         def check(candidate: auto.Candidate) -> None:
-            for technique in choose(fleet._job(candidate.applied_to(strategy))):
+            for technique in choose(fleet._job(candidate.applied_to(strategy)))[1]:
                 technique.check_optimizer(self._optimizer)
 
         def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:

@@ -74,8 +74,7 @@ class Composition(Identity):
         final = self._strategy
         if optimizer is not None:
             final = self._policy.select(final, optimizer, self.worker_num())
-        job = self._job(final)
-        self._applied = choose(job)
+        job, self._applied = choose(self._job(final))
         return job, self._applied
 
     # -- what was composed ------------------------------------------------------------

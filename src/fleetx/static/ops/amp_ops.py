@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fleetx import torch_private
-from fleetx.kernels.loss_scale import all_finite, follow_overflow
-from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import op
+from fleetx.kernels.loss_scale import all_finite, follow_overflow, unscale_
+from fleetx.static.dtypes import VarType
+from fleetx.static.op_registry import op
 from fleetx.static.ops.optimizer_ops import infer_inplace
 
 
@@ -27,7 +27,7 @@ def _check_all(rows: Sequence[tuple[list[Tensor], Tensor]]) -> list[tuple[list[T
     """Do several checks in one pass over all their gradients."""
     for scale in {id(scale): scale for _, scale in rows}.values():
         grads = [g for group, own in rows if own is scale for g in group]
-        torch_private.foreach_mul_(grads, scale.reciprocal().reshape(()))
+        unscale_(grads, scale)
     fine = all_finite([g for grads, _ in rows for g in grads])
     return [
         (grads, torch.tensor([not (fine or all_finite(grads))], device=scale.device))

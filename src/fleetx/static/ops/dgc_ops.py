@@ -10,10 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fleetx import comm
 from fleetx.comm.top_k import gather_entries
 from fleetx.comm.world import all_reduce_mean
-from fleetx.kernels.compression import SparsitySchedule, compress, entries
+from fleetx.kernels.compression import SparsitySchedule, add_entries, compress, entries
 from fleetx.kernels.descent import momentum
 from fleetx.kernels.gradients import clip_locally, decay
 from fleetx.static.graph.op_registry import Attr, op
@@ -80,11 +79,9 @@ def dgc(
         compress(u, v, g, entries(g.numel(), share), mu=m, nesterov=use_nesterov, rate=rate)
         for u, v, g, rate in zip(us, vs, grads, factors, strict=True)
     ]
-    sums = [torch.zeros_like(g) for g in grads]
-    for indices, values in gather_entries([i for i, _ in sent], [x for _, x in sent]):
-        for total, index, value in zip(sums, indices, values, strict=True):
-            total.view(-1).index_add_(0, index, value, alpha=1.0 / comm.world_size())
-    return us, vs, sums, whole
+    received = zip(grads, gather_entries(sent), strict=True)
+    means = [add_entries(torch.zeros_like(g).view(-1), each).view_as(g) for g, each in received]
+    return us, vs, means, whole
 
 
 @op(

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from fleetx import torch_private
-from fleetx.kernels.gradients import clip_by_norm
-from fleetx.static.graph.dtypes import to_torch
-from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import (
+from fleetx.kernels.gradients import clip_by_norm, clip_factor
+from fleetx.static.dtypes import to_torch
+from fleetx.static.infer_rules import (
     Rule,
     broadcast,
     broadcast_shape,
@@ -185,6 +184,12 @@ def clip(x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max:
 
 
 op("clip_by_norm", attrs={"max_norm": 1.0}, infer=same_as())(clip_by_norm)
+
+
+@op("clip_factor", inputs="X*", attrs={"max_norm": 1.0}, grad=None)
+def _clip_factor(grads: list[Tensor], *, max_norm: float) -> Tensor:
+    """Return the factor that brings the norm of all gradients together down to `max_norm`."""
+    return clip_factor(grads, max_norm)[0].reshape(1)
 
 
 @op("lerp", inputs="X Y Weight")

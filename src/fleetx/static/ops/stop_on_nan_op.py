@@ -6,6 +6,7 @@ only then they tell each other whose loss was the first that was not finite.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +21,12 @@ ADVICE = (
     "and strategy.stop_on_nan is on: look at that step's data and at the learning rate, clip the "
     "gradients, or switch it off to go on."
 )
+
+
+def nearest_to_loss(names: Sequence[str], finite: Sequence[bool]) -> str:
+    """Return which of the parameters that are not finite to name: the last, for a backward pass
+    comes to it first and carries the NaN on to those before it."""
+    return [name for name, good in zip(names, finite, strict=True) if not good][-1]
 
 
 @op(
@@ -53,8 +60,7 @@ def stop_on_nan(
         return counts
     if all_finite(parameters):
         return counts
-    known = zip(names["inputs"]["Param"], parameters, strict=True)
-    name = next(n for n, value in known if not all_finite([value]))
+    name = nearest_to_loss(names["inputs"]["Param"], [all_finite([p]) for p in parameters])
     firsts = [int(each) for each in comm.all_gather(counts[1:].cpu())]
     run = int(counts[0])
     counts.zero_()
