@@ -168,6 +168,7 @@ CHINESE = {
     "date": "日期",
     "passed": "通过",
     "failed": "失败",
+    "skipped": "跳过",
     "error": "出错",
 }
 Words = Callable[[str], str]
@@ -193,6 +194,8 @@ def outcome(row: dict[str, Any], say: Words = english) -> tuple[str, str]:
     tests = f"{row['tests']['passed']} {say('passed')}"
     if failed:
         commands += f", {say('failed')}: {', '.join(failed)}"
+    if row["tests"]["skipped"]:
+        tests += f", {row['tests']['skipped']} {say('skipped')}"
     if row["tests"]["failed"]:
         tests += f", {len(row['tests']['failed'])} {say('failed')}"
     return commands, tests
