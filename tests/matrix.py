@@ -268,8 +268,9 @@ class Environment:
         report = self.logs / "tests.xml"
         report.unlink(missing_ok=True)
         # The limit of a single test is for a machine that does nothing else.
-        options = ["-n", "2", "--timeout", str(LIMIT_SECONDS // 3), f"--junitxml={report}"]
-        line = [self.bin / "python", "-m", "pytest", *options, *chosen]
+        options = ["--timeout", str(LIMIT_SECONDS // 3), f"--junitxml={report}"]
+        spread = ["-n", "2", "--dist", "worksteal"]
+        line = [self.bin / "python", "-m", "pytest", *spread, *options, *chosen]
         self.run("tests", line, self.copy)
         if not report.exists():
             last = _last_line(self.log("tests").read_text())
