@@ -73,6 +73,7 @@ TESTS = (
     "tests/data_imagenet/test_imagenet_reader.py",
     "tests/fleet/test_equal_training.py",
     "tests/fleet/test_gpu_code.py",
+    "tests/fleet/test_leaving.py",
     "tests/kernels/test_index.py",
     "tests/kernels/test_rows.py",
     "tests/monitor/test_measured_job.py",
