@@ -170,6 +170,11 @@ def compression_table(record: dict[str, Any]) -> str:
 
 
 LAUNCHERS = ("fleetrun", "torchrun", "mpirun (Open MPI)", "srun (Slurm)")
+ENGLISH = {
+    "pinned": "`constraints.txt`",
+    "chosen": "as listed, others newest",
+    "lowest": "lower bounds of all dependencies",
+}
 CHINESE = {
     "run": "已运行",
     "not run": "未运行",
@@ -182,38 +187,42 @@ CHINESE = {
     "versions": "版本",
     "pinned": "`constraints.txt`",
     "newest": "最新",
-    "chosen": "指定",
+    "chosen": "如左，其余最新",
     "lowest": "所有依赖的最低版本",
     "commands above": "上面的命令",
     "tests": "测试",
     "date": "日期",
     "passed": "通过",
     "failed": "失败",
+    "skipped": "跳过",
     "error": "出错",
 }
 Words = Callable[[str], str]
 
 
 def english(word: str) -> str:
-    """Return the word unchanged."""
-    return word
+    """Return the word as it stands in a table; most words stay as they are."""
+    return ENGLISH.get(word, word)
 
 
 def chinese(word: str) -> str:
     """Return the word in Chinese; names and the output of programs are not translated."""
-    return CHINESE.get(word, word)
+    missing = re.fullmatch(r"no Python (\S+) found", word)
+    return f"本机没有 Python {missing[1]}" if missing else CHINESE.get(word, word)
 
 
 def outcome(row: dict[str, Any], say: Words = english) -> tuple[str, str]:
     """Return the outcome of a row of the matrix: the commands, and the tests."""
     for problem in ("not run", "error"):
         if problem in row:
-            return f"{say(problem)}: {row[problem]}", ""
+            return f"{say(problem)}: {say(row[problem])}", ""
     failed = [name for name, passed in row["commands"].items() if not passed]
     commands = f"{len(row['commands']) - len(failed)} {say('passed')}"
     tests = f"{row['tests']['passed']} {say('passed')}"
     if failed:
         commands += f", {say('failed')}: {', '.join(failed)}"
+    if row["tests"]["skipped"]:
+        tests += f", {row['tests']['skipped']} {say('skipped')}"
     if row["tests"]["failed"]:
         tests += f", {len(row['tests']['failed'])} {say('failed')}"
     return commands, tests

@@ -49,6 +49,7 @@ _KEPT_CLASSES = (
 )
 # Variables that pytest sets, torch where its compiler is loaded, and scikit-learn.
 _LIBRARY_VARIABLES = {
+    "CUDA_MODULE_LOADING",
     "KMP_DUPLICATE_LIB_OK",
     "KMP_INIT_AT_FORK",
     "PYTEST_CURRENT_TEST",

@@ -105,6 +105,17 @@ def default_group() -> dist.ProcessGroup:
     return dist.distributed_c10d._get_default_group()
 
 
+def backends() -> list[Any]:
+    """Return the backends of all process groups of this process.
+
+    Who holds them decides when they end. In PyTorch 2.4 a group that takes its backend along waits
+    for the backend's threads without releasing the GIL, and so forever if one of them has to
+    return a tensor to Python; a backend that ends by itself releases it.
+    """
+    groups = dist.distributed_c10d._world.pg_map
+    return [group._get_backend(device) for group in groups for device in group._device_types]
+
+
 def gloo_options(device: Any, timeout: timedelta) -> Any:
     """Return options for `dist.ProcessGroupGloo`: which device it uses, how long it waits."""
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]

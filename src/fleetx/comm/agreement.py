@@ -21,7 +21,7 @@ Asked = Mapping[str, str]
 _MOST_DIFFERENCES = 5
 _CHECKSUM = "the whole of it (checksum)"
 _NOTICE_AFTER = 20.0
-# How long worker 0, which hosts the store, waits for the others to read why it fails.
+# How long worker 0, which hosts the store, waits for the others to read the verdict.
 _READ_SECONDS = 5.0
 
 
@@ -118,7 +118,7 @@ class _Table:
                 self._say(problem, arrival)
                 raise DisagreementError(problem)
             seen.add(other)
-        self._store.set("verdict", "")
+        self._say("", self._size - 1)  # a script may end right after this, and the store with it
 
     def listen(self, asked: Asked) -> None:
         """Publish the settings, compare them with worker 0's, and wait for its verdict."""
@@ -136,6 +136,7 @@ class _Table:
         return rank, asked
 
     def _say(self, problem: str, arrivals: int) -> None:
+        """Give the verdict, and wait until those who came have read it."""
         self._store.set("verdict", problem)
         keys = [f"heard/{i + 1}" for i in range(arrivals)]
         try:

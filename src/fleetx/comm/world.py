@@ -183,7 +183,9 @@ def disconnect() -> None:
         user.leave()
     _rings.clear()
     if dist.is_initialized():
+        backends = torch_private.backends()  # they end after their groups
         dist.destroy_process_group()
+        backends.clear()
         gc.collect()
 
 

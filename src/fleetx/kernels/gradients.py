@@ -10,6 +10,10 @@ from torch import Tensor
 from fleetx import torch_private
 
 
+CLIP_EPSILON = 1e-6
+"""Added to a norm that is divided by, as torch's `clip_grad_norm_` does."""
+
+
 def square_norm(grads: Sequence[Tensor]) -> float:
     """Return the sum of squares of all elements."""
     return sum(float(grad.square().sum()) for grad in grads)
@@ -20,12 +24,12 @@ def clip_factor(
 ) -> tuple[Tensor, Tensor]:
     """Return the factor, at most 1, that brings the norm of all gradients together down to
     `max_norm`, as torch's `clip_grad_norm_` computes it; and that norm."""
-    norms = torch_private.foreach_norm(grads, norm_type)
+    norms = torch_private.foreach_norm(list(grads), norm_type)
     first = norms[0]
     together = torch.stack([norm.to(first.device, first.dtype) for norm in norms])
     # Sorted: the front ends list parameters in different orders.
     norm = torch.linalg.vector_norm(together.sort().values, norm_type)
-    return (max_norm / (norm + 1e-6)).clamp(max=1.0), norm
+    return (max_norm / (norm + CLIP_EPSILON)).clamp(max=1.0), norm
 
 
 def clip_by_norm(x: Tensor, *, max_norm: float) -> Tensor:

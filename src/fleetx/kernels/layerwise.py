@@ -57,7 +57,9 @@ def _addresses(*columns: Tensors) -> list[tuple[int, ...]] | None:
 
 def _note_change(*columns: Tensors) -> None:
     """Notify autograd that tensors were modified outside of torch."""
-    torch.autograd.graph.increment_version([tensor for column in columns for tensor in column])
+    for column in columns:
+        for tensor in column:  # PyTorch 2.4 takes no list
+            torch.autograd.graph.increment_version(tensor)
 
 
 def _norms(tensors: Tensors) -> Tensor:

@@ -29,7 +29,7 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
 
 def unscale_(gradients: Sequence[Tensor], scale: Tensor) -> None:
     """Bring gradients into true units, in place: multiply them by the scale's reciprocal."""
-    torch_private.foreach_mul_(gradients, scale.reciprocal().reshape(()))
+    torch_private.foreach_mul_(list(gradients), scale.reciprocal().reshape(()))
 
 
 def unscaled(gradient: Tensor, scale: float) -> Tensor:

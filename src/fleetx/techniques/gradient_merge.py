@@ -252,7 +252,7 @@ class GradientMerge(Technique[Config]):
 def _sum_merged(scale_loss: Callable[..., None], main: Program, pairs: Pairs) -> None:
     """Write the sum over workers into the block of the update instead of behind backward: behind
     the division by the number of steps, where modules exchange too."""
-    from fleetx.static.optimizer.gradient_merge import CONDITION, SUFFIX
+    from fleetx.static.optimizer.gradient_merge_optimizer import CONDITION, SUFFIX
 
     scale_loss(main, [])
     update = next(

@@ -17,7 +17,7 @@ from composition import SIZE, combinations
 
 from fleetx import fleet
 from fleetx import static as fluid
-from fleetx.static.optimizer.v2 import Adam as AdamOf2x
+from fleetx.static.optimizer.optimizers_of_2x import Adam as AdamOf2x
 
 STEPS, OUT, ROWS = 20, 4, 4
 OVERFLOW = (6, 7)
@@ -26,7 +26,7 @@ OFFSET = 0.5
 """Taken off the loss, so that it changes its sign during the training."""
 NAMES = ("w0", "b0", "w1", "b1")
 
-# Where one half runs in half precision and the other not is up to the script: here the loss does not.
+# The script decides what runs in half precision: here the loss does not.
 AMP = {
     "custom_black_list": ["elementwise_sub"],
     "init_loss_scaling": 1024.0,
@@ -246,8 +246,7 @@ def compare(names, settings, kind, rooted):
     if differing:
         result["differs from step"] = differing[0]
         result["distance"] = max(
-            float(np.max(np.abs(ours[STEPS - 1][name] - theirs[STEPS - 1][name])))
-            for name in NAMES
+            float(np.max(np.abs(ours[STEPS - 1][name] - theirs[STEPS - 1][name]))) for name in NAMES
         )
     return result
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.kernels.loss_scale import all_finite, follow_overflow, unscale_
-from fleetx.static.dtypes import VarType
-from fleetx.static.op_registry import op
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.optimizer_ops import infer_inplace
 
 

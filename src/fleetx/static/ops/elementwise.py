@@ -13,8 +13,9 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.kernels.gradients import clip_by_norm, clip_factor
-from fleetx.static.dtypes import to_torch
-from fleetx.static.infer_rules import (
+from fleetx.static.graph.dtypes import to_torch
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import (
     Rule,
     broadcast,
     broadcast_shape,
