@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fleetx import torch_private
 
-
 CLIP_EPSILON = 1e-6
 """Added to a norm that is divided by, as torch's `clip_grad_norm_` does."""
 
