@@ -119,7 +119,7 @@ def test_what_is_no_model_is_named(folder, tmp_path):
         load_model(tmp_path)
     with pytest.raises(FormatError, match=r"b\.onnx: cannot be loaded by ONNX Runtime"):
         load_model(tmp_path / "b.onnx")
-    with pytest.raises(FormatError, match="is no model"):
+    with pytest.raises(FormatError, match="is not a model"):
         load_model(__file__)
     with pytest.raises(FormatError, match="does not say what its inputs and outputs are"):
         load_model(GOLDEN / "paddle26" / "saved.pdmodel")
