@@ -406,7 +406,7 @@ class TestState:
             ({"Param": torch.ones(2, DIM)}, "float32"),
             ({"clock": torch.tensor([-1])}, "time -1"),
             ({"score": torch.ones(2)}, "both"),
-            ({"waiting_ids": torch.ones(2)}, "waits"),
+            ({"waiting_ids": torch.ones(2)}, "not yet admitted"),
         ],
     )
     def test_a_wrong_state_changes_nothing(self, changes, said):
