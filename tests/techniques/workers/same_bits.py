@@ -70,6 +70,7 @@ MORE = {
         "localsgd",
         {"localsgd_configs": {"k_steps": 3, "average_momentum": True, **OUTER}},
     ),
+    "scaled messages in float16": ("amp fp16_allreduce", {}),
     "finite loss": ("stop_on_nan", {}),
 }
 """Further settings of single techniques."""
@@ -254,11 +255,15 @@ def compare(names, settings, kind, rooted):
 def main():
     results = {}
     cases = [(kind, (), {}, kind) for kind in ("sgd", "momentum", "adam", "adam of 2.x")]
-    cases += [(case, (name,), {name: own}, "momentum") for case, (name, own) in MORE.items()]
+    for case, (name, own) in MORE.items():
+        cases.append((case, tuple(name.split()), {**SETTINGS, name: own}, "momentum"))
     for names in combinations():
-        cases.append((" ".join(names), names, SETTINGS, "adam" if "lamb" in names else "momentum"))
-    if len(sys.argv) > 2:
-        cases = [case for case in cases if len(case[1]) <= int(sys.argv[2])]
+        # A program sends gradients multiplied by the loss scale, a module in true units: both are
+        # the same bits if messages have the range of float32.
+        more = {"fp16_allreduce": {"fp16_allreduce_dtype": "bfloat16"}} if "amp" in names else {}
+        kind = "adam" if "lamb" in names else "momentum"
+        cases.append((" ".join(names), names, {**SETTINGS, **more}, kind))
+    cases = [case for case in cases if all(part in case[0] for part in sys.argv[2:])]
     for key, names, settings, kind in cases:
         try:
             results[key] = compare(names, settings, kind, key == "finite loss")

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from fleetx.comm import world
@@ -339,9 +338,9 @@ def wrap_model(
     )
     averaging.watch = GradientWatch(model, finds_unused=find_unused_parameters)
     world.hold(averaging)
-    if settings.dtype is torch.float16 and not settings.group_size and settings.communicators == 1:
-        averaging.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    elif settings != AllReduceSettings():  # torch's own hook for bfloat16 is for NCCL alone
+    if settings.dtype is not None and settings == AllReduceSettings(dtype=settings.dtype):
+        averaging.register_comm_hook(settings.dtype, _exchange_halves)
+    elif settings != AllReduceSettings():
         averaging.register_comm_hook(_HookState(settings), _exchange)
     return DistributedModel(averaging)
 
@@ -351,6 +350,21 @@ def _bucket_sizes(limit_mb: float) -> dict[str, Any]:
     if "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel).parameters:
         return {"bucket_cap_mb_list": growing_limits(FIRST_MB, limit_mb)}
     return {"bucket_cap_mb": limit_mb}
+
+
+def _exchange_halves(
+    dtype: torch.dtype, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """Average one bucket over all workers, in half precision.
+
+    Unlike torch's own hook, which divides what is rounded already, it rounds once, as programs do.
+    """
+    buffer = bucket.buffer()
+    travelling = torch.empty_like(buffer, dtype=dtype)
+    torch.div(buffer, dist.get_world_size(), out=travelling)
+    work = dist.all_reduce(travelling, async_op=True)
+    assert work is not None
+    return work.get_future().then(lambda done: buffer.copy_(done.value()[0]))
 
 
 class _HookState:
