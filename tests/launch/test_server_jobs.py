@@ -343,7 +343,10 @@ def test_lists_say_what_runs_here():
         (["--servers=h:1", "--workers=h:1"], "--servers and --workers both name h:1"),
         (["--servers=203.0.113.5:1", "--worker_num=1"], "not an address of this machine"),
         (["--servers=127.0.0.1:1,127.0.0.2:1", "--worker_num=1"], "say with --workers where"),
-        (["--server_num=1", "--worker_num=1", "--heter_worker_num=1"], "--heter_worker_num requests"),
+        (
+            ["--server_num=1", "--worker_num=1", "--heter_worker_num=1"],
+            "--heter_worker_num requests",
+        ),
         (["--run_mode=rpc"], "--run_mode must be collective or ps"),
         (["--server_num=1", "--worker_num=1", "--max_server_restart=-1"], "must be 0 or more"),
         (["--server_num=1", "--worker_num=1", "--http_port=70000"], "--http_port must be from 1"),
