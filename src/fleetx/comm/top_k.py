@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fleetx.comm import world
 
-
 Entries = tuple[Tensor, Tensor]
 """Positions in a flat tensor, and the values there."""
 
@@ -36,7 +35,5 @@ def gather_entries(chosen: Sequence[Entries]) -> list[list[Entries]]:
     by_worker = []
     for part in world.all_gather(message):
         theirs = part[:total].view(torch.int32).long()
-        by_worker.append(
-            list(zip(theirs.split(counts), part[total:].split(counts), strict=True))
-        )
+        by_worker.append(list(zip(theirs.split(counts), part[total:].split(counts), strict=True)))
     return [list(each) for each in zip(*by_worker, strict=True)]

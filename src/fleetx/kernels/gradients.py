@@ -9,6 +9,9 @@ from torch import Tensor
 
 from fleetx import torch_private
 
+CLIP_EPSILON = 1e-6
+"""Added to the norm that is divided by, as PyTorch does."""
+
 
 def square_norm(grads: Sequence[Tensor]) -> float:
     """Return the sum of squares of all elements."""
@@ -16,7 +19,7 @@ def square_norm(grads: Sequence[Tensor]) -> float:
 
 
 def clip_factor(
-    grads: Sequence[Tensor], max_norm: float, norm_type: float = 2.0
+    grads: list[Tensor], max_norm: float, norm_type: float = 2.0
 ) -> tuple[Tensor, Tensor]:
     """Return the factor, at most 1, that brings the norm of all gradients together down to
     `max_norm`, as torch's `clip_grad_norm_` computes it; and that norm."""
@@ -25,7 +28,7 @@ def clip_factor(
     together = torch.stack([norm.to(first.device, first.dtype) for norm in norms])
     # Sorted: the front ends list parameters in different orders.
     norm = torch.linalg.vector_norm(together.sort().values, norm_type)
-    return (max_norm / (norm + 1e-6)).clamp(max=1.0), norm
+    return (max_norm / (norm + CLIP_EPSILON)).clamp(max=1.0), norm
 
 
 def clip_by_norm(x: Tensor, *, max_norm: float) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.kernels.gradients import clip_factor
-from fleetx.static.clip import GradientClipBase, GradientClipByValue, GradientClipByTorchNorm
+from fleetx.static.clip import GradientClipBase, GradientClipByTorchNorm, GradientClipByValue
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting

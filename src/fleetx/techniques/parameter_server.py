@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fleetx.kernels.gradients import CLIP_EPSILON
 from fleetx.ps.modes.async_mode import AsyncSettings
 from fleetx.ps.modes.mode import Mode
 from fleetx.ps.modes.server_mode import ServerMode
@@ -322,4 +323,4 @@ def clip_spec(clip: Any) -> ClipSpec:
         )
     if clip.value:
         return ClipSpec(kind="value", limit=clip.value)
-    return ClipSpec(kind="global_norm", limit=clip.norm, epsilon=clip.epsilon)
+    return ClipSpec(kind="global_norm", limit=clip.norm, epsilon=CLIP_EPSILON)
