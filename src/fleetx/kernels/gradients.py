@@ -19,7 +19,7 @@ def square_norm(grads: Sequence[Tensor]) -> float:
 
 
 def clip_factor(
-    grads: Sequence[Tensor], max_norm: float, norm_type: float = 2.0
+    grads: list[Tensor], max_norm: float, norm_type: float = 2.0
 ) -> tuple[Tensor, Tensor]:
     """Return the factor, at most 1, that brings the norm of all gradients together down to
     `max_norm`, as torch's `clip_grad_norm_` computes it; and that norm."""

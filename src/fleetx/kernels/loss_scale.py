@@ -27,7 +27,7 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     return all(bool(t.isfinite().all()) for t in dense)
 
 
-def unscale_(gradients: Sequence[Tensor], scale: Tensor) -> None:
+def unscale_(gradients: list[Tensor], scale: Tensor) -> None:
     """Bring gradients into true units, in place: multiply them by the scale's reciprocal."""
     torch_private.foreach_mul_(list(gradients), scale.reciprocal().reshape(()))
 

@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.graph.program import Program, default_main_program, name_scope
-from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.kernels.gradients import CLIP_EPSILON
+from fleetx.static.layer_helper import LayerHelper
+from fleetx.static.program import Program, default_main_program, name_scope
+from fleetx.static.variable import Parameter, Variable
 
 __all__ = [
     "ErrorClipByValue",
@@ -162,6 +163,9 @@ class GradientClipByNorm(GradientClipBase):
 class GradientClipByGlobalNorm(GradientClipBase):
     """Scales all gradients by one factor so that their common norm is at most `clip_norm`."""
 
+    epsilon = 0.0
+    """Added to the norm that is divided by."""
+
     def __init__(
         self,
         clip_norm: float,
@@ -202,6 +206,8 @@ class GradientClipByGlobalNorm(GradientClipBase):
 
 class GradientClipByTorchNorm(GradientClipByGlobalNorm):
     """Clips by the norm of all together with the factor that PyTorch's `clip_grad_norm_` has."""
+
+    epsilon = CLIP_EPSILON
 
     def _append_factor(self, pairs: Pairs) -> Variable:
         helper = LayerHelper("clip_factor")

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ OFFSET = 0.5
 """Taken off the loss, so that it changes its sign during the training."""
 NAMES = ("w0", "b0", "w1", "b1")
 
-# The script decides what runs in half precision: here the loss does not.
+# The loss is computed in single precision in both.
 AMP = {
     "custom_black_list": ["elementwise_sub"],
     "init_loss_scaling": 1024.0,
@@ -73,7 +74,46 @@ MORE = {
     "scaled messages in float16": ("amp fp16_allreduce", {}),
     "finite loss": ("stop_on_nan", {}),
 }
-"""Further settings of single techniques."""
+"""Further settings."""
+OPTIMIZERS = {
+    "sgd": (lambda p: torch.optim.SGD(p, lr=0.02), lambda: fluid.optimizer.SGD(0.02)),
+    "momentum": (
+        lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9),
+        lambda: fluid.optimizer.Momentum(0.02, 0.9),
+    ),
+    "adam": (lambda p: torch.optim.Adam(p, lr=1e-3), lambda: fluid.optimizer.Adam(1e-3)),
+    "adam of 2.x": (lambda p: torch.optim.Adam(p, lr=1e-3), lambda: AdamOf2x(1e-3)),
+}
+
+
+class Case(NamedTuple):
+    names: tuple[str, ...] = ()
+    settings: dict[str, Any] = {}
+    kind: str = "momentum"
+    rooted: bool = False
+    """Whether the loss has a root in it, whose gradient becomes NaN and its value not."""
+
+    @property
+    def overflows(self) -> bool:
+        """Whether a smaller loss scale may help against an overflow."""
+        return (
+            "amp" in self.names and self.settings["amp"]["amp_configs"].get("dtype") != "bfloat16"
+        )
+
+
+def cases():
+    found = {kind: Case(kind=kind) for kind in OPTIMIZERS}
+    for key, (names, own) in MORE.items():
+        found[key] = Case(
+            tuple(names.split()), {**SETTINGS, names: own}, rooted=key == "finite loss"
+        )
+    for names in combinations():
+        # A program sends gradients multiplied by the loss scale, a module in true units: both are
+        # the same bits if messages have the range of float32.
+        more = {"fp16_allreduce": {"fp16_allreduce_dtype": "bfloat16"}} if "amp" in names else {}
+        kind = "adam" if "lamb" in names else "momentum"
+        found[" ".join(names)] = Case(names, {**SETTINGS, **more}, kind)
+    return found
 
 
 def first_parameters():
@@ -85,36 +125,36 @@ def first_parameters():
     }
 
 
-def batch(step, names, rooted):
+def batch(step, case):
     """Return a batch of this worker's: of fewer rows now and then, too large for half precision in
-    some steps with amp, and with a NaN behind the last step, in the gradients only if `rooted`."""
+    some steps with a loss scale, and with a NaN behind the last step."""
     last = fleet.worker_index() == fleet.worker_num() - 1
     rng = np.random.default_rng([7, fleet.worker_index(), step])
     rows = ROWS - 1 - fleet.worker_index() if step % 5 == 4 else ROWS
     x = rng.standard_normal((rows, SIZE)).astype("float32")
     y = np.tanh(x[:, :OUT])
-    if last and "amp" in names and step in OVERFLOW:
+    if last and case.overflows and step in OVERFLOW:
         x *= np.float32(1e30)
     z = np.ones((rows, 1), "float32")
     if last and step == STEPS:
-        if rooted:
+        if case.rooted:
             z[:] = 0  # the root of a sum of zeros: its derivative is 0 / 0
         else:
             x[0, 0] = np.nan
     return x, y, z
 
 
-def strategy_of(names, settings):
+def strategy_of(case):
     strategy = fleet.DistributedStrategy()
-    for name in names:
+    for name in case.names:
         setattr(strategy, name, True)
-        for group, values in settings.get(name, {}).items():
+        for group, values in case.settings[name].items():
             setattr(strategy, group, values)
     return strategy
 
 
 class Hidden(torch.nn.Module):
-    """What recompute computes again; calls with names as a program has them."""
+    """What recompute computes again."""
 
     def forward(self, x, w, b):
         return torch.addmm(b, x, w).relu()
@@ -131,25 +171,20 @@ class Network(torch.nn.Module):
         return torch.addmm(self.b1, self.hidden(x, self.w0, self.b0), self.w1)
 
 
-def module(names, settings, kind, rooted):
-    strategy = strategy_of(names, settings)
-    if "recompute" in names:
+def module(case):
+    strategy = strategy_of(case)
+    if "recompute" in case.names:
         strategy.recompute_configs = {"checkpoints": ["hidden"]}
     fleet.init(is_collective=True, strategy=strategy)
     model = Network()
-    inner = {
-        "sgd": lambda p: torch.optim.SGD(p, lr=0.02),
-        "momentum": lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9),
-        "adam": lambda p: torch.optim.Adam(p, lr=1e-3),
-        "adam of 2.x": lambda p: torch.optim.Adam(p, lr=1e-3),
-    }[kind](model.parameters())
-    optimizer = fleet.distributed_optimizer(inner)
+    make, _ = OPTIMIZERS[case.kind]
+    optimizer = fleet.distributed_optimizer(make(model.parameters()))
     model = fleet.distributed_model(model)
 
     def step(x, y, z):
         out = model(torch.from_numpy(x))
         loss = (out - torch.from_numpy(y)).square().mean() - OFFSET
-        if rooted:
+        if case.rooted:
             loss = loss + (out * torch.from_numpy(z)).square().mean().sqrt()
         optimizer.minimize(loss)
         return loss.detach().numpy()
@@ -160,8 +195,8 @@ def module(names, settings, kind, rooted):
     return step, parameters
 
 
-def program(names, settings, kind, rooted):
-    strategy = strategy_of(names, settings)
+def program(case):
+    strategy = strategy_of(case)
     fleet.init(is_collective=True)
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -178,18 +213,13 @@ def program(names, settings, kind, rooted):
         hidden = fluid.layers.fc(x, SIZE, act="relu", **named[0])
         out = fluid.layers.fc(hidden, OUT, **named[1])
         loss = fluid.layers.mean(fluid.layers.square(out - y)) - OFFSET
-        if rooted:
+        if case.rooted:
             root = fluid.layers.sqrt(fluid.layers.mean(fluid.layers.square(out * z)))
             loss = loss + root
-        if "recompute" in names:
+        if "recompute" in case.names:
             strategy.recompute_configs = {"checkpoints": [hidden.name]}
-        inner = {
-            "sgd": lambda: fluid.optimizer.SGD(0.02),
-            "momentum": lambda: fluid.optimizer.Momentum(0.02, 0.9),
-            "adam of 2.x": lambda: AdamOf2x(1e-3),
-            "adam": lambda: fluid.optimizer.Adam(1e-3),
-        }[kind]()
-        fleet.distributed_optimizer(inner, strategy).minimize(loss)
+        _, make = OPTIMIZERS[case.kind]
+        fleet.distributed_optimizer(make(), strategy).minimize(loss)
     exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
     exe.run(startup, scope=scope)
     for name, value in first_parameters().items():
@@ -198,7 +228,7 @@ def program(names, settings, kind, rooted):
                 scope.find_var(var).get_tensor().set(value, fluid.CPUPlace())
 
     def step(x, y, z):
-        feed = {"x": x, "y": y, "z": z} if rooted else {"x": x, "y": y}
+        feed = {"x": x, "y": y, "z": z} if case.rooted else {"x": x, "y": y}
         return exe.run(main, feed=feed, fetch_list=[loss], scope=scope)[0]
 
     def parameters():
@@ -207,13 +237,13 @@ def program(names, settings, kind, rooted):
     return step, parameters
 
 
-def train(front_end, names, settings, kind, rooted):
+def train(front_end, case):
     """Return the parameters after each step, the losses, and the error that ended the training."""
-    step, parameters = front_end(names, settings, kind, rooted)
+    step, parameters = front_end(case)
     history, losses = [], []
     for i in range(STEPS + 1):
         try:
-            losses.append(np.array(step(*batch(i, names, rooted))).reshape(()))
+            losses.append(np.array(step(*batch(i, case))).reshape(()))
         except FloatingPointError as error:
             return history, losses, str(error)
         history.append({name: value.copy() for name, value in parameters().items()})
@@ -234,9 +264,9 @@ def cause(text):
     return found.groups() if found else text
 
 
-def compare(names, settings, kind, rooted):
-    ours, losses, error = train(module, names, settings, kind, rooted)
-    theirs, other_losses, other_error = train(program, names, settings, kind, rooted)
+def compare(case):
+    ours, losses, error = train(module, case)
+    theirs, other_losses, other_error = train(program, case)
     result = {"losses": [float(x) for x in losses], "causes": [cause(error), cause(other_error)]}
     differing = [
         step
@@ -254,19 +284,9 @@ def compare(names, settings, kind, rooted):
 
 def main():
     results = {}
-    cases = [(kind, (), {}, kind) for kind in ("sgd", "momentum", "adam", "adam of 2.x")]
-    for case, (name, own) in MORE.items():
-        cases.append((case, tuple(name.split()), {**SETTINGS, name: own}, "momentum"))
-    for names in combinations():
-        # A program sends gradients multiplied by the loss scale, a module in true units: both are
-        # the same bits if messages have the range of float32.
-        more = {"fp16_allreduce": {"fp16_allreduce_dtype": "bfloat16"}} if "amp" in names else {}
-        kind = "adam" if "lamb" in names else "momentum"
-        cases.append((" ".join(names), names, {**SETTINGS, **more}, kind))
-    cases = [case for case in cases if all(part in case[0] for part in sys.argv[2:])]
-    for key, names, settings, kind in cases:
+    for key, case in cases().items():
         try:
-            results[key] = compare(names, settings, kind, key == "finite loss")
+            results[key] = compare(case)
         except ValueError as error:
             results[key] = {"refused": str(error)}
     Path(sys.argv[1], f"{fleet.worker_index()}.json").write_text(json.dumps(results))

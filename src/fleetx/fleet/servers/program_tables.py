@@ -185,7 +185,7 @@ def _clip_spec(clip: GradientClipBase, param: Any) -> ClipSpec:
     if isinstance(clip, GradientClipByNorm):
         return ClipSpec(kind="norm", limit=clip.clip_norm)
     if isinstance(clip, GradientClipByGlobalNorm):
-        return ClipSpec(kind="global_norm", limit=clip.clip_norm)
+        return ClipSpec(kind="global_norm", limit=clip.clip_norm, epsilon=clip.epsilon)
     raise ValueError(
         f"the gradient of {param.name!r} is clipped by {type(clip).__name__}, which servers do not "
         "know: use GradientClipByValue, ByNorm or ByGlobalNorm."
