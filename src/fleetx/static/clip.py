@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleetx.kernels.gradients import CLIP_EPSILON
-from fleetx.static.layer_helper import LayerHelper
-from fleetx.static.program import Program, default_main_program, name_scope
-from fleetx.static.variable import Parameter, Variable
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.program import Program, default_main_program, name_scope
+from fleetx.static.graph.variable import Parameter, Variable
 
 __all__ = [
     "ErrorClipByValue",
