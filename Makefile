@@ -48,8 +48,9 @@ matrix: ## test other versions of Python, PyTorch and NumPy (ARGS="py312 oldest 
 chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count seed") and compare results bit for bit
 	OMP_NUM_THREADS=1 $(BIN)/python tests/ps/chaos.py $(ARGS)
 
-grid: $(READY) ## compare training with 1 to 3 servers and workers, all optimizers, with one process
+grid: $(READY) ## compare servers with one process, and modules with programs bit by bit, in all combinations
 	OMP_NUM_THREADS=1 PYTHONPATH=src:compat $(BIN)/python tests/ps/grid.py
+	OMP_NUM_THREADS=1 SAME_BITS_LARGEST=3 $(BIN)/python -m pytest -q tests/techniques/test_same_bits.py
 
 lint: $(READY) ## check style, types, layers and private names: ruff, mypy, import-linter, our own check
 	$(BIN)/ruff check --no-cache .
