@@ -31,7 +31,7 @@ help: ## show this list
 
 # One thread: in such a small network, threads would mostly wait for each other.
 # Workers write to log files that fleetrun shows; on a terminal they may still draw a progress bar.
-demo: $(READY) ## train with two workers, save, load and use a small network on handwritten digits
+demo: $(READY) ## train, save, load and run a small network with two workers
 	if [ -t 1 ]; then export FORCE_COLOR=1; fi; OMP_NUM_THREADS=1 $(BIN)/python -m fleetx.launch \
 		--nproc_per_node 2 --log_dir examples/digits/output/log examples/digits/train.py $(ARGS)
 
@@ -42,17 +42,17 @@ quick: $(READY) ## run the fast tests of every package, for the inner loop
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 # Needs no environment itself: it creates one per row, in a folder outside the checkout.
-matrix: ## test other versions of Python, PyTorch and NumPy (ARGS="py312 oldest --keep" to select; 6 GB each)
+matrix: ## test other versions of Python, PyTorch and NumPy (ARGS=rows)
 	$(PYTHON) tests/matrix.py $(ARGS)
 
-chaos: $(READY) ## kill parameter servers and workers 100 times (ARGS="count seed") and compare results bit for bit
+chaos: $(READY) ## kill servers and workers 100 times: results stay bit for bit
 	OMP_NUM_THREADS=1 $(BIN)/python tests/ps/chaos.py $(ARGS)
 
-grid: $(READY) ## compare servers with one process, and modules with programs bit by bit, in all combinations
+grid: $(READY) ## compare servers with one process, modules with programs
 	OMP_NUM_THREADS=1 PYTHONPATH=src:compat $(BIN)/python tests/ps/grid.py
 	OMP_NUM_THREADS=1 SAME_BITS_LARGEST=3 $(BIN)/python -m pytest -q tests/techniques/test_same_bits.py
 
-lint: $(READY) ## check style, types, layers and private names: ruff, mypy, import-linter, our own check
+lint: $(READY) ## check style, types, layers and private names
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -63,7 +63,7 @@ format: $(READY) ## reformat the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) paddles ## measure speed against PyTorch and real Paddle; figures go to bench/README.md
+bench: $(READY) paddles ## benchmark against PyTorch and Paddle: see bench/README.md
 	$(BIN)/python bench/import_time.py
 	$(BIN)/python bench/launch.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
@@ -87,10 +87,10 @@ interop: $(READY) paddles ## compare numbers and files with real Paddle
 	$(BIN)/python bench/report.py
 
 # Tools in a separate environment: users of fleetx do not need them.
-wheels: $(READY) $(VENV)-wheels/.ready ## build the wheels of both distributions into dist and import them
+wheels: $(READY) $(VENV)-wheels/.ready ## build the wheels of both distributions into dist
 	$(VENV)-wheels/bin/python tests/wheels.py --complete $(CURDIR)/$(BIN)/python
 
-sanitize: $(READY) ## run the tests of the C modules under AddressSanitizer and UBSan; needs gcc
+sanitize: $(READY) ## test the C modules under AddressSanitizer and UBSan
 	$(BIN)/python tests/sanitize.py
 
 clean: ## remove the environment, caches and everything generated
