@@ -18,6 +18,7 @@ from programs import fresh, network, optimizer
 from programs import joined as joined_batches
 from torch import nn
 
+import fleetx
 import warm_start
 from fleetx import fleet, static
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
@@ -384,6 +385,7 @@ def test_techniques_that_exchange_otherwise_are_refused(session, name):
             {"gradient_clip": True, "gradient_clip_configs": {"norm": 1.0, "norm_type": 1.0}},
             "parameter servers clip by the Euclidean norm",
         ),
+        ({"auto": True}, "strategy.auto measures steps .* switch it off and set strategy.a_sync"),
     ],
 )
 def test_what_servers_cannot_keep_is_refused(session, settings, reason):
@@ -398,6 +400,7 @@ def test_what_servers_cannot_keep_is_refused(session, settings, reason):
         ({"amp": True}, "needs no loss scale, or switch off amp"),
         (MERGED, "sends its gradients in every run: switch off gradient_merge"),
         ({"localsgd": True}, "switch off localsgd, or train without servers"),
+        ({"auto": True}, "switch it off and set strategy.a_sync"),
     ],
 )
 def test_what_a_program_with_servers_cannot_do_is_refused(session, settings, reason):
@@ -436,3 +439,44 @@ def test_a_second_model_is_refused(session):
     fleet.distributed_optimizer(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1), wanted)
     with pytest.raises(ValueError, match="has one optimizer"):
         fleet.distributed_optimizer(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize("model_first", [True, False])
+@pytest.mark.parametrize(
+    ("settings", "follows"),
+    [
+        ({}, True),
+        ({"recompute": True, "recompute_configs": {"checkpoints": ["1"]}}, True),
+        ({"amp": True, "amp_configs": {"dtype": "bfloat16"}}, True),
+        ({"amp": True, "amp_configs": {"dtype": "float16"}}, False),
+        (MERGED, False),
+        (CLIPPED, False),
+        ({"lars": True}, False),
+    ],
+    ids=str,
+)
+def test_rows_alone_follow_the_update_or_it_is_refused(settings, follows, model_first):
+    """A script for servers that runs in one process keeps rows in tables of its own."""
+    model = nn.Sequential(fleetx.SparseEmbedding("rows", 3, optimizer="sgd"), nn.Linear(3, 1))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    fleet.init(is_collective=True, strategy=asked(**settings))
+
+    def make() -> DistributedOptimizer:
+        if model_first:
+            fleet.distributed_model(model)
+            return fleet.distributed_optimizer(sgd)
+        made = fleet.distributed_optimizer(sgd)
+        fleet.distributed_model(model)
+        return made
+
+    if not follows:
+        (name, *_) = settings
+        sentence = f"switches on {name}, .* the SparseEmbedding 'rows' follow only .*--server_num"
+        with pytest.raises(ValueError, match=sentence):
+            make()
+        return
+    made = make()
+    before = model[0](torch.tensor([5])).detach().clone()
+    model(torch.tensor([5])).sum().backward()
+    made.step()
+    assert not torch.equal(model[0](torch.tensor([5])), before)

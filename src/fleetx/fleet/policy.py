@@ -28,6 +28,15 @@ class Policy:
         """Return the strategy of a program with parameter servers, with the mode decided."""
         return strategy
 
+    def check_server_job(self, strategy: Any) -> None:
+        """Refuse what a job with parameter servers cannot follow: a search by measuring."""
+        if getattr(strategy, "auto", False):
+            raise ValueError(
+                "strategy.auto measures steps of workers that average gradients among themselves, "
+                "which a job with parameter servers does not: switch it off and set "
+                "strategy.a_sync."
+            )
+
     def unsupported(self, setting: str, reason: str) -> None:
         """Take note of a setting of the optimizer that a technique cannot follow: an error."""
         refuse(setting, reason)

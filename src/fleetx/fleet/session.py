@@ -194,7 +194,9 @@ class Fleet(Composition, Saving):
         strategy = self._job().strategy
         if strategy.sync_batch_norm:
             model = convert_sync_batch_norm(model)
-        return self._eager.model(model, find_unused_parameters=strategy.find_unused_parameters)
+        wrapped = self._eager.model(model, find_unused_parameters=strategy.find_unused_parameters)
+        self._check_rows()
+        return wrapped
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
         """Return an optimizer that trains on all workers.
@@ -223,6 +225,7 @@ class Fleet(Composition, Saving):
                     "the strategy to fleet.init, or call fleet.distributed_optimizer first."
                 )
             self._distributed_optimizer = self._eager.optimizer(optimizer)
+            self._check_rows()
             return self._distributed_optimizer
         from fleetx.fleet.collective.program_optimizer import StaticDistributedOptimizer
         from fleetx.static.optimizer import Optimizer
@@ -235,6 +238,12 @@ class Fleet(Composition, Saving):
             )
         self._distributed_optimizer = StaticDistributedOptimizer(self, optimizer)
         return self._distributed_optimizer
+
+    def _check_rows(self) -> None:
+        """Refuse techniques that the rows of embeddings would not follow."""
+        for pair in self._eager.pairs:
+            if pair.optimizer is not None:
+                self._rows.check(pair.step, pair.techniques)
 
     def join(self, model: nn.Module) -> AbstractContextManager[None]:
         """Let workers have different numbers of batches: `with fleet.join(model):` around the loop.

@@ -39,6 +39,9 @@ class PaddlePolicy(Policy):
             return strategy
         return server_auto.with_mode(strategy, optimizer, program)
 
+    def check_server_job(self, strategy: Any) -> None:
+        """Accept `auto`: it decides the mode of servers, and acts on nothing else."""
+
     def unsupported(self, setting: str, reason: str) -> None:
         """Warn of a setting of the optimizer that a technique cannot follow, and go on."""
         logger.warning("%s; %s does not act.", reason, setting)

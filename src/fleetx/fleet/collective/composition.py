@@ -72,6 +72,8 @@ class Composition(Identity):
     def _choose(self, optimizer: Any = None) -> tuple[Job, list[Technique]]:
         """Return the job and the techniques that its strategy switches on."""
         final = self._strategy
+        if self._servers is not None:
+            self._policy.check_server_job(final)
         if optimizer is not None:
             final = self._policy.select(final, optimizer, self.worker_num())
         job, self._applied = choose(self._job(final))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -10,6 +11,9 @@ from torch.optim import Optimizer
 
 from fleetx.ps.client.embedding import LocalTable, RowModule
 from fleetx.ps.modes.server_mode import ServerMode
+from fleetx.step.stages import Stage
+from fleetx.step.technique import Technique
+from fleetx.step.train_step import TrainStep
 from fleetx.techniques.served_optimizers import row_optimizer
 from fleetx.techniques.served_tables import check_rows, row_modules
 
@@ -37,6 +41,23 @@ class LocalRows:
         self._optimizer = weakref.ref(optimizer)
         optimizer.register_step_post_hook(self._after_step)
         self._attach()
+
+    def check(self, step: TrainStep, techniques: Sequence[Technique]) -> None:
+        """Refuse techniques that change gradients or the update: rows would not follow them."""
+        names = [t.name for t in techniques if t.replaces | t.wraps != {Stage.MEMORY}]
+        changed = (
+            not step.grad_sync.during_backward
+            or step.clip is not None
+            or step.precision.expects_overflow()
+            or (self._optimizer is not None and self._optimizer() is not step.update)
+        )
+        if self._modules and changed:
+            raise ValueError(
+                f"the strategy switches on {' and '.join(names)}, but without parameter servers "
+                f"the rows of the SparseEmbedding {self._modules[0].table_name!r} follow only the "
+                "optimizer's plain update: switch it off, or start the job with fleetrun "
+                "--server_num."
+            )
 
     def _attach(self) -> None:
         optimizer = None if self._optimizer is None else self._optimizer()
@@ -70,6 +91,9 @@ class OnePair:
                 "and call fleet.distributed_model once."
             )
         self._has_model = True
+
+    def check(self, step: TrainStep, techniques: Sequence[Technique]) -> None:
+        """Accept all techniques: those that do not go with servers are refused by composition."""
 
     def take_optimizer(self, optimizer: Optimizer) -> None:
         """Refuse a second optimizer."""
