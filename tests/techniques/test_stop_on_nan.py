@@ -64,7 +64,7 @@ def test_programs_stop_together(trained: list[dict[str, Any]], case: str) -> Non
     assert first["stopped"] == (worker.BAD if alone else STOPS[case])
     where = f"step {worker.BAD} on worker {len(trained) - 1}"
     assert f"the loss became infinite or NaN in {where}" in first["words"]
-    assert f"'fc_0.w_0' in step {first['stopped']}" in first["words"]
+    assert f"'fc_1.b_0' in step {first['stopped']}" in first["words"]
 
 
 def test_an_overflow_of_amp_is_skipped(trained: list[dict[str, Any]]) -> None:
