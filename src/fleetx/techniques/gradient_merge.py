@@ -262,7 +262,7 @@ def _sum_merged(scale_loss: Callable[..., None], main: Program, pairs: Pairs) ->
     )
     block = update.attr("sub_block")
     names = [param.name + SUFFIX for param, grad in pairs if grad is not None]
-    start = next(i for i, op in enumerate(block.ops) if op.type != "scale")
+    start = sum(op.type == "scale" and op.output("Out")[0] in names for op in block.ops)
     for i, name in enumerate(names, start):
         block.insert_op(
             i,
