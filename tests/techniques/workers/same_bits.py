@@ -284,7 +284,10 @@ def compare(case):
 
 def main():
     results = {}
+    size = int(sys.argv[2])  # of the combinations; what is no combination goes with single ones
     for key, case in cases().items():
+        if size != (len(case.names) if key == " ".join(case.names) else 1):
+            continue
         try:
             results[key] = compare(case)
         except ValueError as error:
