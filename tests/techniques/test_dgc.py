@@ -10,7 +10,13 @@ import torch
 from running import run
 from workers import dgc as worker
 
-from fleetx.kernels.compression import SparsitySchedule, entries, largest
+from fleetx.kernels.compression import (
+    SparsitySchedule,
+    add_entries,
+    entries,
+    largest,
+    update_entries,
+)
 
 
 @pytest.mark.parametrize("elements", [100, 2**16, 2**17 + 3])
@@ -140,3 +146,17 @@ def test_half_precision_messages_are_refused_with_dgc(trained: list[dict[str, An
 def test_a_program_with_nothing_to_compress_trains(trained: list[dict[str, Any]]) -> None:
     for result in trained:
         assert result["small"][2] < result["small"][0]
+
+
+@pytest.mark.parametrize("count", [20, 4000])
+@pytest.mark.parametrize("rate", [0.013, None])
+def test_updating_single_entries_has_the_bits_of_a_dense_update(
+    count: int, rate: float | None
+) -> None:
+    param, zeros = torch.randn(10000), torch.zeros(10005)
+    sent = [(torch.randperm(10000)[:count], torch.randn(count)) for _ in range(3)]
+    mean = add_entries(torch.zeros(10000), sent)
+    expected = param - (mean if rate is None else mean * rate)
+    update_entries(param, sent, rate, zeros)
+    assert torch.equal(param, expected)
+    assert not zeros.any()

@@ -18,6 +18,8 @@ SMALLEST = 16384
 # A sample of this share suffices to estimate the threshold of the largest entries.
 _SAMPLED = 128
 _WORTH_SAMPLING = 2**16
+# Up to one entry of so many is looked up by its position.
+_FEW = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +97,14 @@ def update_entries(
     `zeros` is flat memory of at least the parameter's size, which is used and zero again.
     """
     add_entries(zeros, entries)
-    flat, sent = param.view(-1), torch.cat([indices for indices, _ in entries])
-    step = zeros[sent]
-    zeros[sent] = 0
+    flat, positions = param.view(-1), [indices for indices, _ in entries]
+    is_few = sum(each.numel() for each in positions) * _FEW <= flat.numel()
+    # With many entries whole passes over memory are quicker.
+    sent = torch.cat(positions) if is_few else slice(flat.numel())
+    step = zeros[sent] if rate is None else zeros[sent] * rate
     # A position that several workers sent is written several times, with the same value.
-    flat[sent] = flat[sent].sub_(step if rate is None else step.mul_(rate))
+    flat[sent] = flat[sent] - step
+    zeros[sent] = 0
 
 
 def compress(

@@ -101,16 +101,13 @@ class Case(NamedTuple):
         )
 
 
-def cases(largest):
-    """Return what is compared: combinations of at most so many techniques, and further cases."""
+def cases():
     found = {kind: Case(kind=kind) for kind in OPTIMIZERS}
     for key, (names, own) in MORE.items():
         found[key] = Case(
             tuple(names.split()), {**SETTINGS, names: own}, rooted=key == "finite loss"
         )
     for names in combinations():
-        if len(names) > largest:
-            continue
         # A program sends gradients multiplied by the loss scale, a module in true units: both are
         # the same bits if messages have the range of float32.
         more = {"fp16_allreduce": {"fp16_allreduce_dtype": "bfloat16"}} if "amp" in names else {}
@@ -287,7 +284,10 @@ def compare(case):
 
 def main():
     results = {}
-    for key, case in cases(int(sys.argv[2])).items():
+    size = int(sys.argv[2])  # of the combinations; what is no combination goes with single ones
+    for key, case in cases().items():
+        if size != (len(case.names) if key == " ".join(case.names) else 1):
+            continue
         try:
             results[key] = compare(case)
         except ValueError as error:
