@@ -31,6 +31,7 @@ import tempfile
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "FLEETX_TESTS_WARM_START_FOLDER"
 _CLONE_NEWNET = 0x40000000
+_CLONE_NEWUTS = 0x04000000
 _PRELOADED = (
     "torch",
     "torch._dynamo",
@@ -108,7 +110,7 @@ def servers() -> Iterator[None]:
 
 # -- the server -----------------------------------------------------------------------------------
 def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    size, descriptors, _, _ = socket.recv_fds(connection, 8, 4)
+    size, descriptors, _, _ = socket.recv_fds(connection, 8, 5)
     data = connection.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL)
     return pickle.loads(data), descriptors
 
@@ -173,8 +175,9 @@ def _die_with(parent: int) -> None:
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     """Take the place of the process that handed over."""
     os.setsid()
-    *descriptors, network = descriptors
-    _enter(network)
+    *descriptors, network, names = descriptors
+    _enter(network, "net", _CLONE_NEWNET)
+    _enter(names, "uts", _CLONE_NEWUTS)
     os.chdir(request["folder"])
     os.umask(request["umask"])
     for number, descriptor in enumerate(descriptors):
@@ -206,14 +209,14 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.modules["torch"].set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
-def _enter(network: int) -> None:
-    """Enter the network namespace of the process that handed over, if it has one of its own."""
-    with os.fdopen(network) as file:
-        if os.fstat(file.fileno()).st_ino == os.stat("/proc/self/ns/net").st_ino:
+def _enter(namespace: int, kind: str, flag: int) -> None:
+    """Enter a namespace of the process that handed over, if it has one of its own."""
+    with os.fdopen(namespace) as file:
+        if os.fstat(file.fileno()).st_ino == os.stat(f"/proc/self/ns/{kind}").st_ino:
             return
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(file.fileno(), _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "the network namespace cannot be entered")
+        if libc.setns(file.fileno(), flag):
+            raise OSError(ctypes.get_errno(), f"the {kind} namespace cannot be entered")
 
 
 def _run(command: list[str]) -> None:
@@ -249,6 +252,9 @@ def _end(main: types.ModuleType, code: int) -> None:
     """End as the interpreter does, but without taking all loaded modules to pieces one by one."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()  # as mpi4py does when the interpreter ends
     main.__dict__.clear()
     gc.collect()
     sys.stdout.flush()
@@ -259,7 +265,10 @@ def _end(main: types.ModuleType, code: int) -> None:
 if __name__ == "__main__":
     for _name in _PRELOADED:
         importlib.import_module(_name)
-    # What is there now is not looked through again, least of all when a forked process ends.
+    # What is there now is not looked through again, least of all when a forked process ends: not
+    # by garbage collection, nor by the finalizers of torch's operators.
     gc.collect()
     gc.freeze()
+    for _finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        _finalizer.atexit = False
     _run(_serve(*sys.argv[1:])["command"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import warm_start
 from fleetx.runtime import cpu_isa
 from fleetx.runtime.cpu_isa import State
 
@@ -163,7 +164,7 @@ def test_init_limits_onednn_although_torch_is_imported(tmp_path):
     probe = Probe(tmp_path, "SSE41")
     for command, words in ((probe.command, ["isa:Intel SSE4.1"]), (["true"], [])):
         code = INIT.format(cpuinfo=AMX, probe=command)
-        environment = {**probe.environment, "FLEETX_HEARTBEAT": ""}
+        environment = {**probe.environment, **warm_start.variables(), "FLEETX_HEARTBEAT": ""}
         done = subprocess.run(
             [sys.executable, "-c", code],
             env=environment,

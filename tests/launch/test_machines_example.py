@@ -8,6 +8,7 @@ import sys
 import pytest
 from launching import ROOT, clean_environment
 
+import warm_start
 from waiting import LIMIT
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
@@ -29,8 +30,8 @@ def test_two_machines_train_together(tmp_path):
         pytest.skip(refused)
     example = ROOT / "examples" / "several_machines" / "run.py"
     process = subprocess.Popen(
-        [sys.executable, str(example), "--output", str(tmp_path)],
-        env=clean_environment(OMP_NUM_THREADS="1"),
+        [sys.executable, "-B", str(example), "--output", str(tmp_path)],  # -B: not itself warm
+        env=clean_environment(**warm_start.variables()),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -111,7 +111,9 @@ def test_mpirun_on_two_machines(run, tmp_path):
         agent.write_text(AGENT.format(names=net.prefix(0)[-1][:-1]))
         agent.chmod(0o755)
         hosts = f"{net.hosts[0]}:2,{net.hosts[1]}:1"
-        options = ("--mca", "plm_rsh_agent", agent, "-x", f"MASTER_ADDR={net.hosts[0]}")
+        variables = {**warm_start.variables(), "MASTER_ADDR": net.hosts[0]}
+        passed = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
+        options = ("--mca", "plm_rsh_agent", agent, *passed)
         first = (*net.prefix(0), "unshare", "--uts", "sh", "-c", 'hostname first.test; exec "$@"')
         (workers,) = run((*first, "sh", *MPIRUN, *options, "-H", hosts, "-n", "3", sys.executable))
     assert [w["local"] for w in workers] == [[0, 2], [1, 2], [0, 1]]

@@ -69,7 +69,7 @@ def test_a_program_of_paddle_1_under_mpirun(script, tmp_path):
     run = subprocess.run(
         [*mpirun, "4", sys.executable, path, "sync"],
         cwd=tmp_path,
-        env=clean_environment(OMP_NUM_THREADS="1"),
+        env=clean_environment(**warm_start.variables()),
         capture_output=True,
         text=True,
         timeout=LIMIT,

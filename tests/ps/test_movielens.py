@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from fleetx.ps.tables.table_spec import InitializerSpec
 pytestmark = pytest.mark.slow  # starts jobs or servers
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "ml-100k" / "ml-100k.inter"
-DIM, BATCH, EPOCHS = 8, 1000, 2
+DIM, BATCH, EPOCHS = 8, 2000, 2
 
 
 @dataclass
@@ -50,6 +51,7 @@ class Factors(nn.Module):
         return match + users[:, DIM] + items[:, DIM] + self.bias
 
 
+@cache
 def ratings() -> tuple[torch.Tensor, torch.Tensor]:
     table = np.loadtxt(DATA, skiprows=1, usecols=(0, 1, 2), dtype=np.int64)
     order = np.random.RandomState(0).permutation(len(table))

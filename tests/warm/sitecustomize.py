@@ -50,9 +50,10 @@ def _hand_over(folder: str, place: int) -> None:
         "umask": umask,
     }
     data = pickle.dumps(request)
-    network = os.open("/proc/self/ns/net", os.O_RDONLY)
-    socket.send_fds(connection, [len(data).to_bytes(8, "little")], [0, 1, 2, network])
-    os.close(network)
+    namespaces = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in ("net", "uts")]
+    socket.send_fds(connection, [len(data).to_bytes(8, "little")], [0, 1, 2, *namespaces])
+    for namespace in namespaces:
+        os.close(namespace)
     connection.sendall(data)
     pid = int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "little")
 
