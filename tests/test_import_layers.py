@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import warm_start
 from fleetx.runtime import membership
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +38,7 @@ def test_programs_train_without_the_servers_and_their_compiled_modules(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, **warm_start.torch_variables(tmp_path)},
         capture_output=True,
         text=True,
     )

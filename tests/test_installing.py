@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import warm_start
 from fleetx.kernels import compiled
 from source_copy import ROOT, copy_sources
 
@@ -78,7 +79,7 @@ def run(path: Path, *command: str, cwd: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(path), "COLUMNS": "200", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **warm_start.torch_variables(path), "COLUMNS": "200"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

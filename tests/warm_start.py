@@ -4,7 +4,8 @@ Loading torch and the compiler that its optimizers want takes about five seconds
 process, and most jobs of these tests train for far less. With `environment()` in a job's variables,
 each Python in it that runs a script (a worker under fleetrun, say), `-c` or `-m` is forked from a
 server: real processes with their own environment, files, signals and sockets, only warm. Tests of
-starting, ending and killing processes start them cold.
+starting, ending and killing processes start them cold. Tests of another copy of FleetX, or of what
+FleetX loads, use `torch_variables()`: of a server that has loaded torch alone.
 
 Run as a program this is such a server.
 """
@@ -40,11 +41,12 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "FLEETX_TESTS_WARM_START_FOLDER"
 _CLONE_NEWNET = 0x40000000
 _CLONE_NEWUTS = 0x04000000
+_PR_SET_PDEATHSIG = 1
+_TORCH = ("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel")
 _PRELOADED = (
-    "torch",
-    "torch._dynamo",
-    "torch.distributed",
-    "torch.nn.parallel",
+    *_TORCH,
+    "sklearn.datasets",
+    "sklearn.model_selection",
     "fleetx.fleet",
     "fleetx.static",
     "fleetx.ps.server.server",
@@ -62,36 +64,49 @@ def environment(**more: str) -> dict[str, str]:
 
 def variables() -> dict[str, str]:
     """Return what a job of this project needs to start warm, with one thread per process."""
+    # Two servers with different hashes of strings, as processes have.
+    return _variables(["0", "1"], ROOT / "src", ROOT / "compat")
+
+
+def torch_variables(*path: Path) -> dict[str, str]:
+    """Return what a job needs to start from a server that has loaded torch, and nothing of ours.
+
+    `path` is where the job finds its modules, FleetX too.
+    """
+    server = {"FLEETX_TESTS_WARM_START_SERVER": "torch"}
+    return {**_variables(["torch"], *path), **server}
+
+
+def _variables(servers: list[str], *path: Path) -> dict[str, str]:
     folder = os.environ[FOLDER]
     with (Path(folder) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # all processes of pytest share the servers
-        if not (Path(folder) / "1").exists():
-            _start(folder)
-    path = [str(Path(__file__).parent / "warm"), str(ROOT / "src"), str(ROOT / "compat")]
+        for server in servers:
+            if not (Path(folder) / server).exists():
+                _start(folder, server)
     return {
         "FLEETX_TESTS_WARM_START": folder,
-        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent / "warm", *path))),
         "OMP_NUM_THREADS": "1",
     }
 
 
-def _start(folder: str) -> None:
-    """Start two servers, with different hashes of strings; return when they can be asked."""
-    for number in range(2):
-        variables = {"PYTHONHASHSEED": str(number + 1), "OMP_NUM_THREADS": "1"}
-        variables["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "compat")])
-        with (Path(folder) / f"{number}.log").open("wb") as log:
-            server = subprocess.Popen(
-                [sys.executable, __file__, folder, str(number)],
-                env={**os.environ, **variables},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        assert server.stdout is not None
-        with server.stdout:
-            assert server.stdout.read() == b"ready\n", (Path(folder) / f"{number}.log").read_text()
-        (Path(folder) / f"{number}.pid").write_text(str(server.pid))
+def _start(folder: str, name: str) -> None:
+    """Start a server; return when it can be asked."""
+    variables = {"PYTHONHASHSEED": "2" if name == "1" else "1", "OMP_NUM_THREADS": "1"}
+    variables["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "compat")])
+    with (Path(folder) / f"{name}.log").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, __file__, folder, name],
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+    assert server.stdout is not None
+    with server.stdout:
+        assert server.stdout.read() == b"ready\n", (Path(folder) / f"{name}.log").read_text()
+    (Path(folder) / f"{name}.pid").write_text(str(server.pid))
 
 
 @contextlib.contextmanager
@@ -115,13 +130,13 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return pickle.loads(data), descriptors
 
 
-def _serve(folder: str, number: str) -> dict[str, Any]:
+def _serve(folder: str, name: str) -> dict[str, Any]:
     """Fork a process per request; in that process return what it is to run."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{folder}/{number}.new")
+    listener.bind(f"{folder}/{name}.new")
     listener.listen(64)
-    os.rename(f"{folder}/{number}.new", f"{folder}/{number}")
+    os.rename(f"{folder}/{name}.new", f"{folder}/{name}")
     os.write(1, b"ready\n")
     os.close(1)
     listener.settimeout(5)
@@ -167,9 +182,9 @@ def _keep(connection: socket.socket) -> dict[str, Any]:
 
 
 def _die_with(parent: int) -> None:
-    from fleetx.launch.processes import die_with_parent
-
-    die_with_parent(parent)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended in between
+        os._exit(1)
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
@@ -263,7 +278,7 @@ def _end(main: types.ModuleType, code: int) -> None:
 
 
 if __name__ == "__main__":
-    for _name in _PRELOADED:
+    for _name in _TORCH if sys.argv[2] == "torch" else _PRELOADED:
         importlib.import_module(_name)
     # What is there now is not looked through again, least of all when a forked process ends: not
     # by garbage collection, nor by the finalizers of torch's operators.

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import warm_start
 from fleetx import fleet, static
 from fleetx.fleet.session import Fleet
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.paddle_rules import strategy as paddle_rules
 from paddle.distributed import fleet as paddle_fleet
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet", "fresh_graph")
 
@@ -99,6 +104,9 @@ print(fleet._get_applied_meta_list(), sorted(n for n in sys.modules if "paddle_r
 
 @pytest.mark.slow
 def test_fleetx_trains_without_loading_paddles_rules() -> None:
-    done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True)
+    environment = {**os.environ, **warm_start.torch_variables(ROOT / "src", ROOT / "compat")}
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "['lars'] []"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import warm_start
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow  # starts processes that load torch
 
@@ -20,14 +22,13 @@ def run(folder: Path, value: str) -> subprocess.CompletedProcess[str]:
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
     (installed / "entry_points.txt").write_text(f"[fleetx.techniques]\neight_bits = {value}\n")
     example = ROOT / "examples" / "own_technique"
-    path = os.pathsep.join(map(str, (folder, example, ROOT / "src")))
     code = (
         "from fleetx import fleet; strategy = fleet.DistributedStrategy(); "
         "strategy.eight_bits_configs = {'levels': 5}; print(strategy.eight_bits)"
     )
     return subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, **warm_start.torch_variables(folder, example, ROOT / "src")},
         capture_output=True,
         text=True,
     )
