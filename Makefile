@@ -35,11 +35,14 @@ demo: $(READY) ## train, save, load and run a small network with two workers
 	if [ -t 1 ]; then export FORCE_COLOR=1; fi; OMP_NUM_THREADS=1 $(BIN)/python -m fleetx.launch \
 		--nproc_per_node 2 --log_dir examples/digits/output/log examples/digits/train.py $(ARGS)
 
+# Tests start hundreds of processes, which would compile the sources each if none kept bytecode.
+TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
+
 test: $(READY) ## run all tests (ARGS="-k name" to select)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(TESTING) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 quick: $(READY) ## run the fast tests of every package, for the inner loop
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+	$(TESTING) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 # Needs no environment itself: it creates one per row, in a folder outside the checkout.
 matrix: ## test other versions of Python, PyTorch and NumPy (ARGS=rows)

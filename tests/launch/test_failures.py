@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from launching import clean_environment
 
+import warm_start
 from ports import are_free
 from waiting import LIMIT, is_running, wait_until
 
@@ -169,7 +170,7 @@ def test_no_port_stays_taken(fleetrun, script, tmp_path):
         "if dist.get_rank() == 1: os._exit(3)\n"
         "time.sleep(1000)\n"
     )
-    run = fleetrun("--nproc_per_node=2", "train.py")
+    run = fleetrun("--nproc_per_node=2", "train.py", env=warm_start.variables())
     assert run.end() == 3
     port = int((tmp_path / "port").read_text())
     # fleetrun chose it; another job of this machine may have it for a moment.
@@ -184,7 +185,7 @@ def test_the_rank_that_failed_first_is_named_not_its_victims(fleetrun, script):
         "if dist.get_rank() == 1: raise KeyError('the cause')\n"
         "dist.all_reduce(torch.zeros(1))\n"
     )
-    run = fleetrun("--nproc_per_node=3", "train.py")
+    run = fleetrun("--nproc_per_node=3", "train.py", env=warm_start.variables())
     # torch's Gloo sometimes aborts a process that leaves by an exception.
     assert run.end() in (1, 128 + signal.SIGABRT)
     assert "Rank 1 on 127.0.0.1 failed first" in run.stderr
