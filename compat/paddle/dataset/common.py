@@ -5,7 +5,6 @@ from pathlib import Path
 
 from fleetx.data.local_files import DATA_HOME as _DATA_HOME
 from fleetx.data.local_files import find_file
-from paddle._coverage import missing
 
 __all__ = ["DATA_HOME", "download", "md5file"]
 
@@ -24,6 +23,3 @@ def md5file(fname: str) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-__getattr__ = missing(__name__)

@@ -4,7 +4,6 @@ from typing import Any
 
 from fleetx.step.settings import read
 from fleetx.techniques.amp import Config, decorated
-from paddle._coverage import missing
 
 __all__ = ["AMPOptimizer"]
 
@@ -34,6 +33,3 @@ class AMPOptimizer:
         if self.wrapped_opt is None:
             raise RuntimeError("call _set_basic_info before using an AMPOptimizer.")
         return getattr(self.wrapped_opt, name)
-
-
-__getattr__ = missing(__name__)

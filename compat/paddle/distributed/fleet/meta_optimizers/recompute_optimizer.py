@@ -4,7 +4,6 @@ from typing import Any
 
 from fleetx.step.settings import read
 from fleetx.techniques.recompute import Config, recomputing
-from paddle._coverage import missing
 
 __all__ = ["RecomputeOptimizer"]
 
@@ -36,6 +35,3 @@ class RecomputeOptimizer:
             config = read(Config, self.user_defined_strategy.recompute_configs)
             self.wrapped_opt = recomputing(self.inner_opt, config)
         return getattr(self.wrapped_opt, name)
-
-
-__getattr__ = missing(__name__)

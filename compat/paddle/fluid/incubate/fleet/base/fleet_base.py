@@ -7,7 +7,6 @@ from fleetx.fleet.roles.role_maker import RoleMakerBase
 from fleetx.fleet.utilities import split_files
 from fleetx.static.mixed_precision import OptimizerWithMixedPrecision
 from fleetx.static.optimizer import Optimizer, RecomputeOptimizer
-from paddle._coverage import missing
 from paddle.fluid.incubate.fleet.base.mode import Mode
 
 __all__ = ["DistributedOptimizer", "Fleet", "Mode"]
@@ -131,6 +130,3 @@ class DistributedOptimizer(metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def minimize(self, *args: Any, **kwargs: Any) -> Any: ...
-
-
-__getattr__ = missing(__name__)

@@ -12,7 +12,6 @@ from fleetx.static.optimizer import RecomputeOptimizer
 from fleetx.static.run.compiled_program import CompiledProgram
 from fleetx.static.run.executor import Executor
 from fleetx.static.run.place import CPUPlace
-from paddle._coverage import missing
 from paddle.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
 
 __all__ = [
@@ -265,6 +264,3 @@ class CollectiveOptimizer(DistributedOptimizer):
                 exec_strategy=strategy.exec_strategy,
             )
         return result
-
-
-__getattr__ = missing(__name__)

@@ -22,7 +22,6 @@ from fleetx.paddle_rules.server_strategy import ServerStrategy as DistributedStr
 from fleetx.static.optimizer import Optimizer
 from fleetx.static.run.compiled_program import CompiledProgram
 from fleetx.static.run.executor import Executor
-from paddle._coverage import missing
 from paddle.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
 from paddle.fluid.incubate.fleet.base.role_maker import (
     MPISymetricRoleMaker,
@@ -215,6 +214,3 @@ class TranspilerOptimizer(DistributedOptimizer):
         fleet._transpile(self._strategy)
         inner = fleet._session.distributed_optimizer(self._optimizer, fleet._transpile_config)
         return inner.minimize(loss, startup_program, parameter_list, no_grad_set)
-
-
-__getattr__ = missing(__name__)
