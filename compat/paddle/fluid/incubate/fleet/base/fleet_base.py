@@ -3,6 +3,7 @@
 import abc
 from typing import Any
 
+from fleetx.fleet.roles.identity import Identity
 from fleetx.fleet.roles.role_maker import RoleMakerBase
 from fleetx.fleet.session import Fleet as Session
 from fleetx.fleet.utilities import split_files
@@ -13,7 +14,7 @@ from paddle.fluid.incubate.fleet.base.mode import Mode
 __all__ = ["DistributedOptimizer", "Fleet", "Mode"]
 
 
-class Fleet(metaclass=abc.ABCMeta):
+class Fleet(Identity, metaclass=abc.ABCMeta):
     """One worker's view of the training job."""
 
     def __init__(self, mode: Mode | None = None) -> None:
@@ -37,46 +38,8 @@ class Fleet(metaclass=abc.ABCMeta):
 
     @property
     def role_maker(self) -> Any:
-        """What says who is who in the job."""
+        """The role maker of the job; None before `init`."""
         return self._role_maker
-
-    def is_first_worker(self) -> bool:
-        """Tell whether this is worker 0."""
-        return self._role_maker.is_first_worker()
-
-    def is_worker(self) -> bool:
-        """Tell whether this process trains."""
-        return self._role_maker.is_worker()
-
-    def is_server(self) -> bool:
-        """Tell whether this process keeps parameters."""
-        return self._role_maker.is_server()
-
-    def worker_index(self) -> int:
-        """Return this worker's number."""
-        return self._role_maker.worker_index()
-
-    def worker_num(self) -> int:
-        """Return the number of workers."""
-        return self._role_maker.worker_num()
-
-    def server_index(self) -> int:
-        """Return this server's number."""
-        return self._role_maker.server_index()
-
-    def server_num(self) -> int:
-        """Return the number of servers."""
-        return len(self._role_maker.get_pserver_endpoints())
-
-    def worker_endpoints(self, to_string: bool = False) -> Any:
-        """Return the addresses of the workers, as a list or joined by commas."""
-        found = self._role_maker.get_trainer_endpoints()
-        return ",".join(found) if to_string else found
-
-    def server_endpoints(self, to_string: bool = False) -> Any:
-        """Return the addresses of the servers, as a list or joined by commas."""
-        found = self._role_maker.get_pserver_endpoints()
-        return ",".join(found) if to_string else found
 
     def split_files(self, files: list[str]) -> list[str]:
         """Return this worker's share of a list of files."""
