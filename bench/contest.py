@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,16 +39,23 @@ class Contestant:
 
     def start(self) -> None:
         """Start the process and wait until it is ready."""
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        environment.update({"GLOG_minloglevel": "2", "PYTHONPATH": OURS if self.ours else ""})
-        self.process = subprocess.Popen(
-            [self.python, str(HERE / "contestants" / self.script), *self.arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
+        self.process = self.popen(self.command(), self.environment())
         self.facts = json.loads(self._line())
+
+    def command(self) -> list[str]:
+        """Return the command of a process."""
+        return [self.python, str(HERE / "contestants" / self.script), *self.arguments]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the variables of a process: one thread, and whose `import paddle` it is."""
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
+        return {**os.environ, **threads, "PYTHONPATH": OURS if self.ours else "", **more}
+
+    @staticmethod
+    def popen(command: list[str], environment: dict[str, str], **more: Any) -> Any:
+        """Start a process that is told how many steps to run."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, **more}
+        return subprocess.Popen(command, env=environment, text=True, **pipes)
 
     def _line(self) -> str:
         while True:
@@ -101,3 +110,14 @@ def contest(contestants: list[Contestant], *, steps: int, rounds: int, starts: i
 def ratio(first: Contestant, second: Contestant) -> float:
     """Return the speed ratio of the first: the median of the ratios within each round."""
     return statistics.median(a / b for a, b in zip(first.rates, second.rates, strict=True))
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on which nothing listens."""
+    with ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            found.append(int(probe.getsockname()[1]))
+        return found

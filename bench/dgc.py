@@ -6,10 +6,10 @@ Four workers, each on a machine of its own (network namespaces, needs root: see 
 train a convolutional network with a wide layer (1.6 million parameters) on Fashion-MNIST. The
 settings of each way, DDP's included, are chosen by one training each without the last 10,000
 training images, on those images; dgc and powersgd have DDP's learning rate. The chosen ones train
-on all training images, and accuracy is that on the test images; both over links without a limit,
-where DDP ends some day too. Speed and bytes are measured over links of --mbit once compression is
-complete, all ways in turns, DDP with torch's own hook for PowerSGD among them. Figures go to
-bench/results/dgc.json.
+on all training images, and accuracy is measured on the test images; both over unlimited links,
+since DDP would take too long over slow ones. Speed and bytes are measured over links of --mbit once
+compression is complete, all ways in turns, among them DDP with torch's own hook for PowerSGD.
+Figures go to bench/results/dgc.json.
 
 `--seeds 1 --steps 14 --rounds 1 --window 6` only shows that everything runs.
 """
@@ -52,7 +52,7 @@ class Candidate:
     steady: dict[str, Any]
     """The same with compression complete from the start."""
     held_out: float = 0.0
-    """Accuracy on the held-out images, in per cent."""
+    """Accuracy on the held-out images, in percent."""
 
 
 @dataclass
@@ -128,7 +128,7 @@ def train(group: Group, task: dict[str, Any], **more: Any) -> float:
 
 
 def say(text: str) -> None:
-    """Tell who waits how far it is."""
+    """Print the progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -171,7 +171,7 @@ def with_hook(powersgd: Candidate) -> Way:
 
 
 def measure(group: Group, ways: list[Way], rounds: int, window: int) -> None:
-    """Let all ways take turns over slow links."""
+    """Measure all ways in turns over slow links."""
     for turn in range(rounds):
         for way in ways:
             steps = max(3, window // 10) if way.name == "DDP" else window
@@ -188,7 +188,7 @@ def measure(group: Group, ways: list[Way], rounds: int, window: int) -> None:
 def check_goals(
     rows: dict[str, dict[str, Any]], mbit: float, seeds: int, steps: int
 ) -> list[dict[str, Any]]:
-    """Return what dgc was to reach and what it reached."""
+    """Return the goals of dgc and whether they were reached."""
     dgc, ddp = rows["dgc"], rows["DDP"]
     rate, plain = dgc["steps_per_second"], ddp["steps_per_second"]
     sent, full = dgc["kb_per_step"], ddp["kb_per_step"]
@@ -218,7 +218,7 @@ def check_goals(
 
 
 def tell(ways: list[Way], options: argparse.Namespace) -> None:
-    """Print the table and what was reached; write the figures."""
+    """Print the table and the goals; write the figures."""
     rows = [way.row() for way in ways]
     by_name = {row["name"]: row for row in rows}
     goals = check_goals(by_name, options.mbit, options.seeds, options.steps)
@@ -235,7 +235,7 @@ def tell(ways: list[Way], options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure, print what was reached and write the figures."""
+    """Measure, print the results and write the figures."""
     parser = fashion_mnist_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="turns over slow links")
     parser.add_argument("--window", type=int, default=60, help="steps of a turn, a tenth for DDP")

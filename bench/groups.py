@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 from dataclasses import dataclass, field
 
-from contest import HERE, OURS, Contestant
+from contest import Contestant, free_ports
 from namespaces import Machines
 
 
@@ -24,16 +22,10 @@ class GroupContestant(Contestant):
 
     def start(self) -> None:
         """Start all workers and wait until rank 0 reports that they are ready."""
-        ports = [_free_port() for _ in range(self.workers + 1)]
+        ports = free_ports(self.workers + 1)
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.processes = [
-            subprocess.Popen(
-                self._command(rank),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                stderr=None if rank == 0 else subprocess.DEVNULL,
-                env=self._environment(rank, ports),
-                text=True,
-            )
+            self.popen(self._command(rank), self._place(rank, ports), **(silent if rank else {}))
             for rank in range(self.workers)
         ]
         self.process = self.processes[0]
@@ -50,16 +42,12 @@ class GroupContestant(Contestant):
         return rank * len(self.machines.addresses) // self.workers if self.machines else 0
 
     def _command(self, rank: int) -> list[str]:
-        command = [self.python, str(HERE / "contestants" / self.script), *self.arguments]
+        command = self.command()
         return self.machines.command(self._machine(rank), command) if self.machines else command
 
-    def _environment(self, rank: int, ports: list[int]) -> dict[str, str]:
+    def _place(self, rank: int, ports: list[int]) -> dict[str, str]:
         host = self.machines.addresses[0] if self.machines else "127.0.0.1"
-        result = {
-            **os.environ,
-            **{"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOG_minloglevel": "2"},
-            "PYTHONPATH": OURS if self.ours else "",
-        }
+        result = self.environment()
         if self.machines:
             result.update(self.machines.environment(self._machine(rank)))
         if self.ours:
@@ -69,10 +57,8 @@ class GroupContestant(Contestant):
             result["MASTER_ADDR"], result["MASTER_PORT"] = host, str(ports[-1])
         else:
             endpoints = [f"{host}:{port}" for port in ports[:-1]]
-            result["PADDLE_TRAINER_ID"], result["PADDLE_TRAINERS_NUM"] = (
-                str(rank),
-                str(self.workers),
-            )
+            result["PADDLE_TRAINER_ID"] = str(rank)
+            result["PADDLE_TRAINERS_NUM"] = str(self.workers)
             result["PADDLE_CURRENT_ENDPOINT"] = endpoints[rank]
             result["PADDLE_TRAINER_ENDPOINTS"] = ",".join(endpoints)
             result["GLOO_ENDPOINT"] = f"{host}:{ports[-1]}"
@@ -99,9 +85,3 @@ class GroupContestant(Contestant):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 from record import write_record
-from rich.console import Console
-from rich.table import Table
+from static_graph import figures, show
 from torch import nn
 
 from fleetx.techniques.lamb import Lamb
@@ -90,28 +89,10 @@ def main() -> None:
         times = measure(shapes, options.rounds, clock)
         for ours, peer in (("LARS", "fused SGD"), ("LAMB", "fused Adam")):
             mine, theirs = (statistics.median(times[name]) for name in (ours, peer))
-            rows.append(
-                {
-                    "what": f"{model}, ms per step",
-                    "ours_name": ours,
-                    "ours": mine * 1000,
-                    "peer_name": peer,
-                    "peer": theirs * 1000,
-                    "ratio": mine / theirs,
-                    "goal": GOAL,
-                    "higher_is_better": False,
-                }
-            )
-    table = Table("", "ours", "peer", "ratio", "goal")
-    for row in rows:
-        table.add_row(
-            row["what"],
-            f"{row['ours_name']} {row['ours']:.1f}",
-            f"{row['peer_name']} {row['peer']:.1f}",
-            f"{row['ratio']:.2f}x",
-            f"at most {row['goal']:g}x",
-        )
-    Console().print(table)
+            what = f"{model}, ms per step"
+            line = figures(what, mine * 1000, peer, theirs * 1000, GOAL, False)
+            rows.append({**line, "ours_name": ours})
+    show(rows, "Large-batch optimizers")
     write_record(
         "large_batch_optimizers", rounds=options.rounds, threads=options.threads, rows=rows
     )

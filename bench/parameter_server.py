@@ -28,10 +28,10 @@ import time
 from typing import Any
 
 import torch
-from contest import HERE, OURS, Contestant, contest, ratio
+from contest import HERE, OURS, Contestant, contest, free_ports, ratio
 from groups import GroupContestant
 from record import RESULTS, write_record
-from server_jobs import BATCH, ServerContestant, free_ports
+from server_jobs import BATCH, ServerContestant
 from static_graph import figures, show
 
 from fleetx.ps.client.client import Client

@@ -149,7 +149,7 @@ def local_sgd_table(record: dict[str, Any]) -> str:
 
 
 def compression_table(record: dict[str, Any]) -> str:
-    """Return the table of compressed exchanges and, below, what was to be reached."""
+    """Return the table of compressed exchanges, followed by the goals."""
     rows = []
     for row in record.get("rows", []):
         seeds = row["accuracies"]

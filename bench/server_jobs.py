@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contest import HERE, OURS, Contestant
+from contest import Contestant, free_ports
 
 BATCH = 512
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -59,16 +57,9 @@ class ServerContestant(Contestant):
         return places
 
     def _process(self, place: dict[str, str]) -> Any:
-        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
-        return subprocess.Popen(
-            [self.python, str(HERE / "contestants" / self.script), *self.arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if self.ours else subprocess.DEVNULL,
-            env={**kept, **threads, "PYTHONPATH": OURS if self.ours else "", **place},
-            text=True,
-        )
+        kept = {k: v for k, v in self.environment().items() if not k.startswith("PADDLE_")}
+        silent = None if self.ours else subprocess.DEVNULL
+        return self.popen(self.command(), {**kept, **place}, stderr=silent)
 
     def window(self, steps: int) -> None:
         """Run some steps on all workers; record their total samples per second."""
@@ -109,14 +100,3 @@ class ServerContestant(Contestant):
             process.kill()
             process.wait()
             process.stdout.close()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports on which nothing listens."""
-    with ExitStack() as stack:
-        found = []
-        for _ in range(count):
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            found.append(int(probe.getsockname()[1]))
-        return found

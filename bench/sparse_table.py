@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 from record import write_record
-from rich.console import Console
-from rich.table import Table
+from static_graph import show
 
 from fleetx.kernels.index import IdIndex
 from fleetx.ps.tables.sparse_table import SparseTable
@@ -136,16 +135,7 @@ def main() -> None:
     ids = torch.cat([ids, torch.arange(IDS - len(ids))])[torch.randperm(IDS)]
     rows = [memory(ids), lookups(ids, rounds)]
     rows += [pull_and_push(kind, ids, rounds) for kind in ("sgd", "adagrad", "adam", "ftrl")]
-    shown = Table("what", "fleetx", "against", "ratio", "goal")
-    for each in rows:
-        shown.add_row(
-            each["what"],
-            f"{each['ours']:,.0f}",
-            f"{each['peer_name']}: {each['peer']:,.0f}",
-            f"{each['ratio']:.2f}x",
-            f"{'at least' if each['higher_is_better'] else 'at most'} {each['goal']:.2f}x",
-        )
-    Console().print(shown)
+    show(rows, "Sparse table")
     write_record("sparse_table", rounds=rounds, rows=rows)
 
 

@@ -1,4 +1,4 @@
-"""Data parallelism by hand: DistributedDataParallel on Gloo. Argument: the network."""
+"""Hand-written data parallelism: DistributedDataParallel on Gloo. Argument: the network."""
 
 import sys
 
@@ -8,6 +8,7 @@ import torch.distributed as dist
 from group_loop import serve_group
 from small_data import batches
 from torch.nn.parallel import DistributedDataParallel
+from torch_step import training_step
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
@@ -15,16 +16,6 @@ network = getattr(small_nets, sys.argv[1])()
 model = DistributedDataParallel(network, gradient_as_bucket_view=True)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 data = batches(sys.argv[1], dist.get_rank())
-
-
-def step(i):
-    """One training step."""
-    loss = small_nets.loss_of(model, *data[i % len(data)])
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.detach().numpy()
-
-
+step = training_step(lambda i: small_nets.loss_of(model, *data[i % len(data)]), optimizer)
 serve_group(step, 3, dist.get_rank(), dist.barrier)
 dist.destroy_process_group()

@@ -1,22 +1,18 @@
-"""The same as a program trained by static Fleet: runs on Paddle 2.6.2 and on this project.
+"""Data parallelism of a program with static Fleet: runs on Paddle 2.6.2 and on this project.
 Arguments: the network, and the settings of the strategy as JSON."""
 
-import json
 import os
 import sys
 
 import real_paddle_gloo
-from group_loop import serve_group
+from group_loop import serve_group, strategy_of
 from small_data import batches
 
 import paddle
 from paddle.distributed import fleet
 
 paddle.enable_static()
-strategy = fleet.DistributedStrategy()
-for name, value in json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}").items():
-    setattr(strategy, name, value)
-fleet.init(is_collective=True, strategy=strategy)
+fleet.init(is_collective=True, strategy=strategy_of(fleet))
 real = "GLOO_ENDPOINT" in os.environ
 if real:
     real_paddle_gloo.connect(os.environ["GLOO_ENDPOINT"])

@@ -18,7 +18,7 @@ def batches(worker, count=64):
 
 
 def feeds(worker):
-    """Return batches as programs take them: an array per slot, and the labels."""
+    """Return the feeds of programs: an array per slot, and the labels."""
     found = []
     every, answers = batches(worker)
     for number, ids in enumerate(every):

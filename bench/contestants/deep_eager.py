@@ -8,6 +8,7 @@ from deep_net import BLOCKS, INNER, WIDTH, X, give_back_at_once
 from loop import peak_mb, serve
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch_step import training_step
 
 KIND = sys.argv[1]
 torch.set_num_threads(1)
@@ -56,15 +57,4 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 if KIND == "fleet":
     model = fleet.distributed_model(model)
     optimizer = fleet.distributed_optimizer(optimizer)
-
-
-def step(i):
-    """One training step."""
-    loss = model(torch.from_numpy(X))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.detach().numpy()
-
-
-serve(step, 2, before_mb=before)
+serve(training_step(lambda i: model(torch.from_numpy(X)), optimizer), 2, before_mb=before)

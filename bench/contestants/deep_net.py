@@ -1,4 +1,4 @@
-"""Sizes and data of a deep residual network, and the allocator's setting for honest peaks."""
+"""Sizes and data of a deep residual network, and the allocator setting for measuring peaks."""
 
 import ctypes
 
@@ -9,10 +9,10 @@ X = numpy.random.default_rng(0).standard_normal((BATCH, WIDTH)).astype("float32"
 
 
 def give_back_at_once():
-    """Let the C library return every larger block to the system as soon as it is freed.
+    """Make the C library return larger blocks to the system as soon as they are freed.
 
-    Otherwise it keeps what was freed, in pieces that do not fit the next request, and the peak says
-    more about that than about what a step needs.
+    Otherwise it keeps fragments that do not fit the next request, and the peak reflects the
+    fragmentation rather than the memory that a step needs.
     """
     mmap_threshold = -3
     if ctypes.CDLL(None).mallopt(mmap_threshold, 1 << 16) != 1:

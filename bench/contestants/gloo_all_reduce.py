@@ -1,4 +1,4 @@
-"""Two processes that add up 100 MB by Gloo's all-reduce, in PyTorch alone.
+"""All-reduce of 100 MB between two processes with Gloo, in plain PyTorch.
 
 Needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 """

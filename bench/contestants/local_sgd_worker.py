@@ -1,5 +1,5 @@
 """One of four workers that train a small convolutional network on Fashion-MNIST, as often and in
-whatever way each line of the input (JSON) says; rank 0 answers with what came out of it."""
+whatever way each line of the input (JSON) requests; rank 0 reports the results."""
 
 import json
 import math
@@ -59,7 +59,7 @@ def divided(data, task):
 
 
 class Plain:
-    """A loop without Fleet: what a step is followed by is `after`."""
+    """A loop without Fleet; calls `after` after each step."""
 
     def __init__(self, net, optimizer, after=lambda: None):
         self.net, self.optimizer, self.after = net, optimizer, after
@@ -87,7 +87,7 @@ def sgd(net, task):
 
 
 def make(task) -> Plain:
-    """Return the network and the way to train it that a task asks for."""
+    """Return the network and the training loop that a task requests."""
     torch.manual_seed(task["seed"])
     net = make_net(task.get("hidden", 192))
     if task["kind"] == "ddp":
@@ -113,7 +113,7 @@ def make(task) -> Plain:
 
 
 def rate(task, step):
-    """Half a cosine, down to nothing."""
+    """Return the learning rate of a step: cosine annealing to 0."""
     return task["lr"] * 0.5 * (1 + math.cos(math.pi * step / task["steps"]))
 
 
@@ -136,7 +136,7 @@ def train(loop, data, task, rank, workers):
     loss_of = nn.CrossEntropyLoss()
     intervals, start = [], 0.0
     for step in range(task["steps"] + untimed):
-        if step == untimed:  # buffers are there, and everybody is equal
+        if step == untimed:  # buffers are allocated, and all workers have the same parameters
             dist.barrier()
             start = time.perf_counter()
         for group in loop.optimizer.param_groups:
@@ -154,7 +154,7 @@ def train(loop, data, task, rank, workers):
 
 @torch.no_grad()
 def accuracy(data, net, rank, workers):
-    """Return the accuracy of the workers' mean, in per cent; each worker tests a share."""
+    """Return the accuracy of the averaged parameters, in percent; each worker tests a shard."""
     for tensor in [*net.parameters(), *(b for b in net.buffers() if b.is_floating_point())]:
         dist.all_reduce(tensor.data.div_(workers))
     net.eval()
@@ -176,7 +176,7 @@ def main():
     loop = None
     for line in sys.stdin:
         task = json.loads(line)
-        if task["kind"] == "test":  # what was trained last
+        if task["kind"] == "test":  # the network that was trained last
             result = {"accuracy": accuracy(divided(data, task), loop.net, rank, workers)}
         else:
             loop = make(task)

@@ -1,4 +1,4 @@
-"""The side of a contestant: say that it is ready, then do steps when told to. Runs on Python 3.7
+"""The loop of a contestant: report that it is ready, then run steps on request. Runs on Python 3.7
 too."""
 
 import json

@@ -4,6 +4,7 @@ import torch
 from loop import serve
 from mlp_data import BATCHES
 from torch import nn
+from torch_step import training_step
 
 torch.set_num_threads(1)
 
@@ -26,15 +27,11 @@ model = Mlp()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
-def step(i):
-    """One training step."""
+def loss_of(i):
+    """Return the loss of a batch."""
     batch = BATCHES[i % len(BATCHES)]
     logits = model(torch.from_numpy(batch["x"]))
-    loss = nn.functional.cross_entropy(logits, torch.from_numpy(batch["y"]).view(-1))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.detach().numpy()
+    return nn.functional.cross_entropy(logits, torch.from_numpy(batch["y"]).view(-1))
 
 
-serve(step, 50)
+serve(training_step(loss_of, optimizer), 50)

@@ -1,4 +1,4 @@
-"""Training with and without measuring, in turns within the same processes.
+"""Training with and without monitoring, in alternating windows of the same processes.
 
 Arguments: KIND (eager or static), NET, ROUNDS, STEPS of a window. Worker 0 prints the seconds per
 step in which its thread computed, by round: [[without, with], …].
@@ -51,14 +51,13 @@ else:
 
 
 def window(measured, folder):
-    """Return the seconds of computing per step of a window; what is measured is written and
-    shown."""
+    """Return the CPU seconds per step of a window; `measured` writes and shows measurements."""
     if measured:
         rank, workers = fleet.worker_index(), fleet.worker_num()
         monitor.start(
             monitor.Settings(rank=rank, workers=workers, log_dir=folder, progress=rank == 0)
         )
-    for batch in data[:2]:  # programs are prepared anew for who measures
+    for batch in data[:2]:  # programs are prepared again when monitoring changes
         step(batch)
     fleet.barrier_worker()
     gc.collect()

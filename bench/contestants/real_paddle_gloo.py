@@ -1,12 +1,12 @@
-"""What real Paddle 2.6.2 lacks to train a program by static Fleet on CPUs.
+"""Workarounds that let real Paddle 2.6.2 train a program with static Fleet on CPUs.
 
-Its `minimize` wants a GPU to make a communicator with, and the program it writes waits for streams
-with ops that have no CPU kernel. The all-reduce itself has one: it needs Gloo to be set up.
+Its `minimize` requires a GPU to create a communicator, and the program it generates waits for
+streams with ops that have no CPU kernel. The all-reduce has one, but requires Gloo.
 """
 
 
 def connect(endpoint):
-    """Set up Gloo, and keep `minimize` from asking for a GPU's communicator."""
+    """Set up Gloo, and keep `minimize` from creating a GPU communicator."""
     from paddle.distributed import fleet, gloo_init_parallel_env
     from paddle.distributed.fleet.meta_optimizers.common import CollectiveHelper
 
@@ -15,7 +15,7 @@ def connect(endpoint):
 
 
 def drop_stream_ops(*programs):
-    """Take out the ops that wait for a GPU's streams."""
+    """Remove the ops that wait for GPU streams."""
     for program in programs:
         block = program.global_block()
         for index in reversed(range(len(block.ops))):

@@ -4,6 +4,7 @@ import torch
 from loop import peak_mb, serve
 from resnet_net import resnet50
 from torch import nn
+from torch_step import training_step
 
 torch.set_num_threads(1)
 
@@ -15,14 +16,10 @@ images = torch.randn(8, 3, 224, 224, generator=generator).numpy()
 labels = torch.randint(0, 1000, (8, 1), generator=generator).numpy()
 
 
-def step(i):
-    """One training step."""
+def loss_of(i):
+    """Return the loss of the batch."""
     logits = model(torch.from_numpy(images))
-    loss = nn.functional.cross_entropy(logits, torch.from_numpy(labels).view(-1))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.detach().numpy()
+    return nn.functional.cross_entropy(logits, torch.from_numpy(labels).view(-1))
 
 
-serve(step, 1, before_mb=before)
+serve(training_step(loss_of, optimizer), 1, before_mb=before)

@@ -1,5 +1,5 @@
-"""The batches of the collective benchmark. Needs NumPy only, for real Paddle has no PyTorch
-beside it."""
+"""The batches of the collective benchmark. Requires only NumPy: real Paddle runs without
+PyTorch."""
 
 import numpy as np
 

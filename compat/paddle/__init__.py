@@ -8,8 +8,8 @@ from paddle import version
 from paddle._coverage import exported, install_finder, missing
 from paddle._eager import install_eager_modules
 
-install_eager_modules()
 install_finder()
+install_eager_modules()
 
 from fleetx.static.building.param_attr import ParamAttr  # noqa: E402
 from fleetx.static.graph.dtypes import VarType  # noqa: E402

@@ -1,7 +1,7 @@
 """What happens on a name that is not covered: one sentence that says so and where the list is.
 
-Every module of this package ends with ``__getattr__ = missing(__name__)``; a finder behind all
-others says the same of modules. Names that are left out on purpose, or that are still to come, have
+A finder gives every module of this package a `__getattr__` that refuses unknown names, and an
+`__all__` if it has none; it refuses unknown modules itself. Names that are left out on purpose have
 a sentence of their own.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -91,8 +91,20 @@ def exported(names: dict[str, Any], *, modules: bool = False, without: str = "")
     )
 
 
-class _RefusingFinder(MetaPathFinder):
-    """The last finder: a module of this package that no other finder found is not covered."""
+class _Loader(SourceFileLoader):
+    """Loads a module and completes it: `__getattr__`, and `__all__` if it passes names on."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        names = vars(module)
+        names.setdefault("__getattr__", missing(module.__name__))
+        passed_on = exported(names)
+        if passed_on:
+            names.setdefault("__all__", passed_on)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of this package; one that does not exist is not covered."""
 
     def find_spec(
         self,
@@ -102,11 +114,16 @@ class _RefusingFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if not fullname.startswith(PACKAGE + "."):
             return None
-        # Without a `name`, so that `from package import missing` shows this sentence as well.
-        raise ModuleNotFoundError(sentence(fullname, "module"))
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None:
+            # Without a `name`, so that `from package import missing` shows this sentence as well.
+            raise ModuleNotFoundError(sentence(fullname, "module"))
+        if isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(fullname, spec.loader.path)
+        return spec
 
 
 def install_finder() -> None:
-    """Let imports of modules that are not covered end in a sentence that says so."""
-    if not any(isinstance(finder, _RefusingFinder) for finder in sys.meta_path):
-        sys.meta_path.append(_RefusingFinder())
+    """Install the finder of this package's modules, once."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

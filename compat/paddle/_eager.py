@@ -68,6 +68,6 @@ class _EagerModules(MetaPathFinder, Loader):
 
 
 def install_eager_modules() -> None:
-    """Let modules of eager mode be imported."""
+    """Install the finder of eager mode's modules, in front of the one that refuses them."""
     if not any(isinstance(finder, _EagerModules) for finder in sys.meta_path):
-        sys.meta_path.append(_EagerModules())
+        sys.meta_path.insert(0, _EagerModules())

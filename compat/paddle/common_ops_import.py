@@ -8,7 +8,6 @@ from fleetx.static.building.argument_checks import (
 )
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.param_attr import ParamAttr
-from paddle._coverage import missing
 from paddle.fluid import core, unique_name
 from paddle.fluid.framework import (
     Variable,
@@ -20,5 +19,3 @@ from paddle.fluid.framework import (
 )
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layers import fill_constant, utils
-
-__getattr__ = missing(__name__)

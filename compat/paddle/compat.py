@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from paddle._coverage import missing
-
 __all__ = [
     "floor_division",
     "get_exception_message",
@@ -77,6 +75,3 @@ def floor_division(x: Any, y: Any) -> Any:
 def get_exception_message(exc: BaseException) -> str:
     """Return the message of an exception."""
     return str(exc)
-
-
-__getattr__ = missing(__name__)

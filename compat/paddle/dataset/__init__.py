@@ -1,6 +1,5 @@
 """Readers of well-known data sets, from local files; an error says where to put them."""
 
-from paddle._coverage import missing
 from paddle.dataset import (
     cifar,
     common,
@@ -12,5 +11,3 @@ from paddle.dataset import (
     movielens,
     uci_housing,
 )
-
-__getattr__ = missing(__name__)

@@ -1,11 +1,10 @@
 """Where the files of the data sets are."""
 
-import hashlib
 from pathlib import Path
 
 from fleetx.data.local_files import DATA_HOME as _DATA_HOME
 from fleetx.data.local_files import find_file
-from paddle._coverage import missing
+from fleetx.data.remote_files import file_md5
 
 __all__ = ["DATA_HOME", "download", "md5file"]
 
@@ -19,11 +18,4 @@ def download(url: str, module_name: str, md5sum: str, save_name: str | None = No
 
 def md5file(fname: str) -> str:
     """Return the MD5 sum of a file."""
-    digest = hashlib.md5(usedforsecurity=False)
-    with open(fname, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-__getattr__ = missing(__name__)
+    return file_md5(Path(fname))

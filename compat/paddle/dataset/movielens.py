@@ -14,7 +14,3 @@ from fleetx.data.movielens import (
     train,
     user_info,
 )
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

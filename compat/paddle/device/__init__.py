@@ -3,7 +3,6 @@
 import torch
 
 from fleetx.static.run.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
-from paddle._coverage import missing
 
 __all__ = [
     "get_cudnn_version",
@@ -46,6 +45,3 @@ def is_compiled_with_xpu() -> bool:
 def is_compiled_with_npu() -> bool:
     """Tell whether Ascend devices can be used: never."""
     return False
-
-
-__getattr__ = missing(__name__)

@@ -3,7 +3,6 @@
 from fleetx.ps.tables.entries import CountFilterEntry, ProbabilityEntry
 from fleetx.runtime import environment, worker_environment
 from fleetx.static.readers.text_datasets import InMemoryDataset, QueueDataset
-from paddle._coverage import missing
 from paddle.distributed import fleet
 
 __all__ = [
@@ -59,6 +58,3 @@ class ParallelEnv:
     nranks = world_size
     local_rank = rank
     dev_id = device_id
-
-
-__getattr__ = missing(__name__)

@@ -3,7 +3,7 @@
 from fleetx.static.readers.lod_tensor import LoDTensor, LoDTensorArray
 from fleetx.static.run.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from fleetx.static.run.scope import Scope
-from paddle._coverage import exported, missing
+from paddle._coverage import exported
 from paddle.fluid import (
     average,
     backward,
@@ -81,4 +81,3 @@ _Scope = Scope
 
 
 __all__ = exported(globals(), modules=True)
-__getattr__ = missing(__name__)

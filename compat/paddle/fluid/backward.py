@@ -4,7 +4,6 @@ from typing import Any
 
 from fleetx.static.autodiff.backward import append_backward, gradients
 from fleetx.static.graph.variable import Variable
-from paddle._coverage import missing
 
 
 def calc_gradient(
@@ -16,5 +15,3 @@ def calc_gradient(
 
 
 __all__ = ["append_backward", "calc_gradient", "gradients"]
-
-__getattr__ = missing(__name__)

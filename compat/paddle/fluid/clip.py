@@ -14,7 +14,3 @@ from fleetx.static.clip import (
     error_clip_callback,
     set_gradient_clip,
 )
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

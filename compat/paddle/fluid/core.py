@@ -24,7 +24,7 @@ from fleetx.static.run.place import (
 from fleetx.static.run.scope import Scope
 from fleetx.static.run.scope import ScopeVariable as Variable
 from fleetx.static.shapes.lod_values import get_fetch_variable, set_feed_variable
-from paddle._coverage import exported, missing
+from paddle._coverage import exported
 
 Tensor = LoDTensor
 _Scope = Scope
@@ -134,4 +134,3 @@ __all__ = exported(
     vars(),
     without="EMPTY_NAME GRAD_SUFFIX OpRole VarDescView VarType has_op op_types to_torch",
 )
-__getattr__ = missing(__name__)

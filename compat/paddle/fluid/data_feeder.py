@@ -7,8 +7,3 @@ from fleetx.static.building.argument_checks import (
     convert_dtype,
 )
 from fleetx.static.readers.data_feeder import DataFeeder
-from paddle._coverage import missing
-
-__all__ = ["DataFeeder", "check_dtype", "check_type", "check_variable_and_dtype", "convert_dtype"]
-
-__getattr__ = missing(__name__)

@@ -5,7 +5,6 @@ from fleetx.static.run.fetch_handler import FetchHandler, FetchHandlerMonitor
 from fleetx.static.run.place import Place
 from fleetx.static.run.scope import global_scope, scope_guard, switch_scope
 from fleetx.static.shapes.lod_values import as_lod_tensor, as_numpy, fetch_var
-from paddle._coverage import missing
 
 __all__ = [
     "Executor",
@@ -26,6 +25,3 @@ class Executor(_Executor):
 
     def __init__(self, place: Place | None = None) -> None:
         super().__init__(place, unknown_feed="warn")
-
-
-__getattr__ = missing(__name__)

@@ -26,7 +26,7 @@ from fleetx.static.run.place import (
     cuda_places,
     is_compiled_with_cuda,
 )
-from paddle._coverage import exported, missing
+from paddle._coverage import exported
 from paddle._version_check import require_version
 from paddle.fluid import core
 
@@ -101,4 +101,3 @@ __all__ = exported(
     without="CPUPlace CUDAPinnedPlace CUDAPlace EMPTY_NAME EMPTY_VAR_NAME GRAD_SUFFIX "
     "GRAD_VAR_SUFFIX OpProto VarType all_op_protos convert_dtype is_floating op_proto",
 )
-__getattr__ = missing(__name__)

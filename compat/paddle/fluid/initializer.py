@@ -22,7 +22,3 @@ from fleetx.static.initializer import (
     init_on_cpu,
     set_global_initializer,
 )
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

@@ -30,9 +30,8 @@ from fleetx.static.readers.generator_loader import PyReader
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.multiprocess import multiprocess_reader
 from fleetx.static.readers.sampler import BatchSampler
-from paddle._coverage import exported, missing
+from paddle._coverage import exported
 
 _get_valid_program = valid_program
 
 __all__ = exported(globals(), without="valid_program")
-__getattr__ = missing(__name__)

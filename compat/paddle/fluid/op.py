@@ -5,7 +5,6 @@ from typing import Any
 from fleetx.static.graph.op_registry import op_types
 from fleetx.static.protobuf.op_proto import OpProto, all_op_protos, op_proto
 from fleetx.static.run.single_op import SingleOp
-from paddle._coverage import missing
 
 __all__ = ["Operator", "get_all_op_protos"]
 
@@ -54,5 +53,3 @@ class OperatorFactory:
 
 
 Operator = OperatorFactory()
-
-__getattr__ = missing(__name__)

@@ -32,7 +32,3 @@ from fleetx.static.optimizer import (
     RMSPropOptimizer,
     SGDOptimizer,
 )
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

@@ -5,7 +5,3 @@ from fleetx.static.readers.combined_datasets import Dataset
 from fleetx.static.readers.generator_loader import DataLoaderBase, GeneratorLoader, PyReader
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.sampler import BatchSampler
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

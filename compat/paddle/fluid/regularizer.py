@@ -8,7 +8,3 @@ from fleetx.static.regularizer import (
     WeightDecayRegularizer,
     append_regularization_ops,
 )
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

@@ -4,7 +4,6 @@ from typing import Any
 
 from fleetx.static.unique_name import UniqueNameGenerator, generate, guard
 from fleetx.static.unique_name import switch as _switch
-from paddle._coverage import missing
 
 __all__ = ["UniqueNameGenerator", "generate", "guard", "switch"]
 
@@ -17,6 +16,3 @@ def switch(
     The second of each pair belongs to eager mode and is handed through.
     """
     return _switch(new_generator), None
-
-
-__getattr__ = missing(__name__)

@@ -11,7 +11,7 @@ from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.io.objects import load_object, save_object
 from fleetx.static.run.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from fleetx.static.tensor.common import get_default_dtype, set_default_dtype
-from paddle._coverage import exported, missing
+from paddle._coverage import exported
 from paddle.fluid import core
 from paddle.fluid.framework import get_flags, set_flags
 
@@ -53,4 +53,3 @@ def save(obj: Any, path: str, protocol: int = 4, **configs: Any) -> None:
 
 
 __all__ = exported(globals(), without="Any in_dygraph_mode load_object save_object")
-__getattr__ = missing(__name__)

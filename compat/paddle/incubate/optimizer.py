@@ -5,8 +5,3 @@ from fleetx.static.optimizer import (
     LarsMomentumOptimizer,
     RecomputeOptimizer,
 )
-from paddle._coverage import missing
-
-__all__ = ["GradientMergeOptimizer", "LarsMomentumOptimizer", "RecomputeOptimizer"]
-
-__getattr__ = missing(__name__)

@@ -11,7 +11,3 @@ from fleetx.static.readers.sampler import (
     SequenceSampler,
     WeightedRandomSampler,
 )
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

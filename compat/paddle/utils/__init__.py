@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any
 
 from fleetx.static.run.self_check import run_check
-from paddle._coverage import missing
 from paddle._version_check import require_version
 from paddle.utils import unique_name
 
@@ -46,6 +45,3 @@ def deprecated(
         return wrapper
 
     return decorate
-
-
-__getattr__ = missing(__name__)

@@ -1,8 +1,7 @@
 """Images: loading, transforms, data sets and models."""
 
 from fleetx.data.image import get_image_backend, image_load, set_image_backend
-from paddle._coverage import exported, missing
+from paddle._coverage import exported
 from paddle.vision import datasets, models, transforms
 
 __all__ = exported(globals(), modules=True)
-__getattr__ = missing(__name__)

@@ -7,7 +7,6 @@ validation, `val*`: one sentence per line, an empty line between documents.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from fleetx.data import bert_text
 from fleetx.data.text_lines import take_share
 from fleetx.data.word_pieces import WordPieces
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.run.place import CPUPlace
 
 
 class Bert(BertModel):
@@ -84,11 +82,7 @@ class Bert(BertModel):
         # as collective training requires.
         everything = bert_text.reader(files_in(folder, files), vocabulary, config)
         index, count = worker_share()
-
-        def own() -> Iterator[Any]:
-            return take_share(everything(), index, count)
-
-        return self.loader().set_batch_generator(own, places=CPUPlace())
+        return self.batch_loader(lambda: take_share(everything(), index, count))
 
     def _check_words(self, vocabulary: Path) -> None:
         known = WordPieces(vocabulary).size

@@ -18,6 +18,7 @@ from torch import nn
 from fleetx.applications.bert_module import bert_for_pretraining
 from fleetx.applications.bert_sizes import BertSizes
 from fleetx.applications.named_layers import (
+    dropped,
     linear_weights,
     named_fc,
     named_norm,
@@ -181,9 +182,7 @@ class BertModel(StaticModel):
         )
 
     def _dropout(self, value: Variable) -> Variable:
-        if not self.sizes.dropout:
-            return value
-        return layers.dropout(value, self.sizes.dropout, dropout_implementation="upscale_in_train")
+        return dropped(value, self.sizes.dropout)
 
     # -- the module's names ----------------------------------------------------------------------
     def _weights(self) -> dict[str, Weight]:

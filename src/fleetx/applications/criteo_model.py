@@ -12,18 +12,14 @@ from dataclasses import dataclass
 
 from fleetx.applications.named_targets import Targets
 from fleetx.applications.reading import worker_share
-from fleetx.applications.static_model import StaticModel
+from fleetx.applications.table_model import TableModel
 from fleetx.data import criteo
 from fleetx.data.text_lines import Files
 from fleetx.static import layers
-from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Uniform
 from fleetx.static.layers.io import static_data
-from fleetx.static.layers.nn import embedding_v2
-from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.run.place import CPUPlace
 
 ROW_BOUND = 0.01
 """The maximum initial value of rows."""
@@ -45,25 +41,10 @@ class CriteoSizes:
     """The widths of the hidden layers."""
 
 
-class CriteoModel(StaticModel):
-    """A static click-through-rate model.
+class CriteoModel(TableModel[CriteoSizes]):
+    """A static click-through-rate model."""
 
-    Args:
-        sizes: the sizes; Criteo's by default.
-        is_sparse: whether only the rows of a batch get gradients.
-        is_distributed: whether rows exist only on parameter servers, in a job with servers.
-    """
-
-    def __init__(
-        self,
-        sizes: CriteoSizes | None = None,
-        *,
-        is_sparse: bool = True,
-        is_distributed: bool = False,
-    ) -> None:
-        self.sizes = sizes or CriteoSizes()
-        self._lookup = {"is_sparse": is_sparse, "is_distributed": is_distributed}
-        super().__init__()
+    default_sizes = CriteoSizes
 
     def build(self) -> None:
         """Add the network to the default programs."""
@@ -81,10 +62,9 @@ class CriteoModel(StaticModel):
         """Add the network; return scores [N, 1] of numbers and ids, and set `weights`."""
         raise NotImplementedError(f"{type(self).__name__} does not define scores().")
 
-    def rows(self, name: str, ids: Variable, dim: int) -> Variable:
+    def rows_of(self, name: str, ids: Variable, dim: int) -> Variable:
         """Return rows of a table by their ids."""
-        attr = ParamAttr(name=name, initializer=Uniform(-ROW_BOUND, ROW_BOUND))
-        return embedding_v2(ids, [self.sizes.ids, dim], param_attr=attr, **self._lookup)
+        return self.rows(name, ids, [self.sizes.ids, dim], Uniform(-ROW_BOUND, ROW_BOUND))
 
     def _judge(self, scores: Variable, label: Variable) -> None:
         costs = layers.sigmoid_cross_entropy_with_logits(scores, layers.cast(label, "float32"))
@@ -126,6 +106,4 @@ class CriteoModel(StaticModel):
         samples = criteo.reader(
             train_files_path, sparse_feature_dim=rows, shuffle=shuffle, shard=worker_share()
         )
-        return self.loader().set_sample_list_generator(
-            batch(samples, batch_size), places=CPUPlace()
-        )
+        return self.sample_loader(samples, batch_size)

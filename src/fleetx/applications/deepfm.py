@@ -54,7 +54,7 @@ class DeepFM(CriteoModel):
         sizes = self.sizes
         linear = named_fc("deepfm_linear", dense, 1)
         first = layers.elementwise_add(
-            linear, layers.reduce_sum(self.rows(_WEIGHTS, ids, 1), dim=1)
+            linear, layers.reduce_sum(self.rows_of(_WEIGHTS, ids, 1), dim=1)
         )
         rows = self._all_rows(dense, ids)
         square = layers.square(layers.reduce_sum(rows, dim=1))
@@ -82,7 +82,7 @@ class DeepFM(CriteoModel):
             attr=ParamAttr(name=_DENSE, initializer=Uniform(-ROW_BOUND, ROW_BOUND)),
         )
         numbers = layers.elementwise_mul(layers.unsqueeze(dense, [2]), factors)
-        return layers.concat([numbers, self.rows(_FACTORS, ids, sizes.row)], axis=1)
+        return layers.concat([numbers, self.rows_of(_FACTORS, ids, sizes.row)], axis=1)
 
     def make_module(self) -> nn.Module:
         """Return the same network as a module."""

@@ -27,7 +27,6 @@ from fleetx.static.layers import (
 )
 from fleetx.static.nn import Layer
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.run.place import CPUPlace
 
 LAYOUTS = ("NCHW", "NHWC")
 PHASES = ("train", "val")
@@ -159,7 +158,7 @@ class ImageModel(StaticModel):
         read = images.reader("batches", num_workers=num_workers)
         if self.data_layout == "NHWC":
             read = _channels_last(read)
-        return self.loader().set_batch_generator(read, places=CPUPlace())
+        return self.batch_loader(read)
 
 
 def _channels_last(read: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:

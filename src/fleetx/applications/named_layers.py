@@ -36,6 +36,13 @@ def named_norm(name: str, value: Any, epsilon: float) -> Variable:
     )
 
 
+def dropped(value: Variable, probability: float) -> Variable:
+    """Return `value` with dropout as torch applies it: scaled up in training."""
+    if not probability:
+        return value
+    return layers.dropout(value, probability, dropout_implementation="upscale_in_train")
+
+
 def weight(name: str, *, transposed: bool = False) -> Weight:
     """Return a variable of the current program as a weight."""
     variable = default_main_program().global_block().var(name)

@@ -92,7 +92,7 @@ class Resnet50(ImageModel):
     """ResNet for images, with 50 layers by default.
 
     Args:
-            data_layout: "NCHW", or "NHWC" for channels-last images.
+        data_layout: "NCHW", or "NHWC" for channels-last images.
         class_dim: the number of classes.
         image_size: height and width of the images.
         depth: 18, 34, 50, 101 or 152.

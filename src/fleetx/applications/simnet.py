@@ -16,7 +16,7 @@ from fleetx.applications.named_layers import linear_weights, named_fc, weight
 from fleetx.applications.named_targets import Targets
 from fleetx.applications.reading import worker_share
 from fleetx.applications.rows import embedding_rows
-from fleetx.applications.static_model import StaticModel
+from fleetx.applications.table_model import TableModel
 from fleetx.data import text_triples
 from fleetx.data.text_lines import Files
 from fleetx.static import layers
@@ -24,9 +24,7 @@ from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Uniform
 from fleetx.static.layers.io import data
-from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.run.place import CPUPlace
 
 _TABLE = "__emb__"
 _QUERY, _TITLE = "__q_fc__", "__fc__"
@@ -79,25 +77,10 @@ def lead_loss(chosen: Tensor, other: Tensor, margin: float = 0.1) -> Tensor:
     return torch.relu(margin - chosen + other).mean()
 
 
-class SimNet(StaticModel):
-    """The network as a static model; inputs are sequences of words `q`, `pt`, `nt`.
+class SimNet(TableModel[SimNetSizes]):
+    """The network as a static model; inputs are sequences of words `q`, `pt`, `nt`."""
 
-    Args:
-            sizes: the sizes.
-            is_sparse: whether only the rows of a batch get gradients.
-            is_distributed: whether rows exist only on parameter servers, in a job with servers.
-    """
-
-    def __init__(
-        self,
-        sizes: SimNetSizes | None = None,
-        *,
-        is_sparse: bool = True,
-        is_distributed: bool = False,
-    ) -> None:
-        self.sizes = sizes or SimNetSizes()
-        self._lookup = {"is_sparse": is_sparse, "is_distributed": is_distributed}
-        super().__init__()
+    default_sizes = SimNetSizes
 
     def build(self) -> None:
         """Add the network to the default programs."""
@@ -145,6 +128,4 @@ class SimNet(StaticModel):
         samples = text_triples.reader(
             dict_path, file_list, words=self.sizes.words, shuffle=shuffle, shard=worker_share()
         )
-        return self.loader().set_sample_list_generator(
-            batch(samples, batch_size), places=CPUPlace()
-        )
+        return self.sample_loader(samples, batch_size)

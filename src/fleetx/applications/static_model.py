@@ -14,7 +14,7 @@ list each weight by hand.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from fleetx.static.graph.program import (
 )
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.io.scope_values import put_values
+from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import GeneratorLoader
 from fleetx.static.run.executor import Executor
 from fleetx.static.run.place import CPUPlace
@@ -179,6 +180,14 @@ class StaticModel:
         Its passes yield feeds for `Executor.run(feed=...)`, prefetched in the background.
         """
         return GeneratorLoader(feed_list=self.inputs, capacity=capacity, iterable=True)
+
+    def sample_loader(self, samples: Callable[[], Iterator[Any]], size: int) -> GeneratorLoader:
+        """Return a loader of a Paddle reader's samples, in batches of `size`."""
+        return self.loader().set_sample_list_generator(batch(samples, size), places=CPUPlace())
+
+    def batch_loader(self, batches: Callable[[], Iterator[Any]]) -> GeneratorLoader:
+        """Return a loader of a Paddle reader's batches."""
+        return self.loader().set_batch_generator(batches, places=CPUPlace())
 
 
 def _go_on_numbering(used: unique_name.UniqueNameGenerator) -> None:

@@ -13,6 +13,7 @@ import math
 from torch import nn
 
 from fleetx.applications.named_layers import (
+    dropped,
     linear_weights,
     named_fc,
     named_norm,
@@ -35,7 +36,6 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Normal, NumpyArrayInitializer, Xavier
 from fleetx.static.layers.io import static_data
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.run.place import CPUPlace
 
 _EPSILON = 1e-5
 _WORDS, _PLACES = "word_emb", "pos_enc"
@@ -165,9 +165,7 @@ class Transformer(StaticModel):
         return layers.elementwise_add(value, self._dropout(change))
 
     def _dropout(self, value: Variable) -> Variable:
-        if not self.sizes.dropout:
-            return value
-        return layers.dropout(value, self.sizes.dropout, dropout_implementation="upscale_in_train")
+        return dropped(value, self.sizes.dropout)
 
     # -- the module's names ----------------------------------------------------------------------
     def _weights(self) -> dict[str, Weight]:
@@ -196,7 +194,7 @@ class Transformer(StaticModel):
         Args:
             local_path: the folder.
             batch_size: tokens per batch.
-                shuffle: shuffle the lines, differently in every pass.
+            shuffle: shuffle the lines, differently in every pass.
         """
         return self._loader(local_path, "train*", batch_size, shuffle)
 
@@ -212,7 +210,7 @@ class Transformer(StaticModel):
             batch_size=batch_size, longest=min(self.sizes.longest, batch_size), shuffle=shuffle
         )
         batches = translation.reader(files_in(folder, files), words, config, shard=worker_share())
-        return self.loader().set_batch_generator(batches, places=CPUPlace())
+        return self.batch_loader(batches)
 
 
 def _bias(name: str) -> Variable:

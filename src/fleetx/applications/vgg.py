@@ -24,7 +24,7 @@ class VGG(nn.Module):
         width: channels of the first stage.
         hidden: the width of the first two linear layers.
         class_dim: the number of classes.
-            batch_norm: whether every convolution is followed by batch normalisation.
+        batch_norm: whether every convolution is followed by batch normalisation.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class VGG16(ImageModel):
     """VGG for images, with 16 layers by default.
 
     Args:
-            data_layout: "NCHW", or "NHWC" for channels-last images.
+        data_layout: "NCHW", or "NHWC" for channels-last images.
         class_dim: the number of classes.
         image_size: height and width of the images.
         depth: 11, 13, 16 or 19.
         width: channels of the first stage; 64 in the published network.
         hidden: the width of the first two linear layers; 4096 in the published network.
-            batch_norm: whether every convolution is followed by batch normalisation.
+        batch_norm: whether every convolution is followed by batch normalisation.
     """
 
     def __init__(

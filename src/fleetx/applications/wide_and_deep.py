@@ -42,7 +42,7 @@ class MultiSlotCTR(CriteoModel):
     def scores(self, dense: Variable, ids: Variable) -> Variable:
         """Add the network; return its scores."""
         sizes = self.sizes
-        rows = self.rows(_TABLE, ids, sizes.row)
+        rows = self.rows_of(_TABLE, ids, sizes.row)
         flat = layers.reshape(rows, [-1, sizes.slots * sizes.row])
         joint = layers.concat([dense, flat], axis=1)
         deep = static_perceptron("deep_fc", joint, sizes.hidden)

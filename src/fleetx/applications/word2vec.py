@@ -19,19 +19,14 @@ from torch.nn import functional as F
 from fleetx.applications.named_layers import weight
 from fleetx.applications.reading import worker_share
 from fleetx.applications.rows import embedding_rows
-from fleetx.applications.static_model import StaticModel
+from fleetx.applications.table_model import TableModel
 from fleetx.data import word2vec as skip_grams
 from fleetx.data.text_lines import Files, list_files
 from fleetx.static import layers
-from fleetx.static.building.param_attr import ParamAttr
-from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Uniform
 from fleetx.static.layers.io import static_data
-from fleetx.static.layers.nn import embedding_v2
-from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import GeneratorLoader
 from fleetx.static.readers.text_datasets import QueueDataset
-from fleetx.static.run.place import CPUPlace
 
 _WORDS, _OUTPUT, _SHIFT = "emb", "emb_w", "emb_b"
 
@@ -81,25 +76,10 @@ def noise_contrast(scores: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum") / len(scores)
 
 
-class Word2vec(StaticModel):
-    """Skip-gram as a static model; inputs `input_word`, `true_label` [N, 1] and `neg_label`.
+class Word2vec(TableModel[Word2vecSizes]):
+    """Skip-gram as a static model; inputs `input_word`, `true_label` [N, 1] and `neg_label`."""
 
-    Args:
-            sizes: the sizes.
-            is_sparse: whether only the rows of a batch get gradients.
-            is_distributed: whether rows exist only on parameter servers, in a job with servers.
-    """
-
-    def __init__(
-        self,
-        sizes: Word2vecSizes | None = None,
-        *,
-        is_sparse: bool = True,
-        is_distributed: bool = False,
-    ) -> None:
-        self.sizes = sizes or Word2vecSizes()
-        self._lookup = {"is_sparse": is_sparse, "is_distributed": is_distributed}
-        super().__init__()
+    default_sizes = Word2vecSizes
 
     def build(self) -> None:
         """Add the network to the default programs."""
@@ -108,10 +88,11 @@ class Word2vec(StaticModel):
         noise = static_data("neg_label", [None, self.sizes.noise], "int64")
         self.inputs = [word, neighbour, noise]
         others = layers.concat([neighbour, noise], axis=1)
+        shape = [self.sizes.words, self.sizes.row]
         uniform = Uniform(-self.sizes.bound, self.sizes.bound)
-        vector = self._rows(_WORDS, word, self.sizes.row, uniform)
-        outputs = self._rows(_OUTPUT, others, self.sizes.row, uniform)
-        shifts = self._rows(_SHIFT, others, 1, Constant(0.0))
+        vector = self.rows(_WORDS, word, shape, uniform)
+        outputs = self.rows(_OUTPUT, others, shape, uniform)
+        shifts = self.rows(_SHIFT, others, [self.sizes.words, 1], Constant(0.0))
         scores = layers.squeeze(
             layers.elementwise_add(layers.matmul(outputs, vector, transpose_y=True), shifts), [2]
         )
@@ -124,10 +105,6 @@ class Word2vec(StaticModel):
             "outputs.weight": weight(_OUTPUT),
             "shifts.weight": weight(_SHIFT),
         }
-
-    def _rows(self, name: str, ids: Variable, dim: int, first: object) -> Variable:
-        attr = ParamAttr(name=name, initializer=first)
-        return embedding_v2(ids, [self.sizes.words, dim], param_attr=attr, **self._lookup)
 
     def make_module(self) -> nn.Module:
         """Return the same network as a module."""
@@ -146,8 +123,8 @@ class Word2vec(StaticModel):
         Args:
             dict_path: lines "word count".
             file_list: files, or folders of them.
-                window_size: the maximum distance between the words of a pair.
-                nce_num: the number of noise words per pair; the same as the model's.
+            window_size: the maximum distance between the words of a pair.
+            nce_num: the number of noise words per pair; the same as the model's.
             batch_size: pairs per batch.
         """
         self._check(dict_path, nce_num)
@@ -159,9 +136,7 @@ class Word2vec(StaticModel):
             shuffle=True,
             shard=worker_share(),
         )
-        return self.loader().set_sample_list_generator(
-            batch(samples, batch_size), places=CPUPlace()
-        )
+        return self.sample_loader(samples, batch_size)
 
     def load_dataset_from_file(
         self,

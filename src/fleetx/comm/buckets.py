@@ -45,7 +45,7 @@ def make_buckets(
         tensors: the parameters, in the order in which their gradients become ready.
         limit_mb: a bucket is closed when it reaches this size.
         first_mb: the first bucket is closed at this size and each following one at twice the
-            previous size, up to the limit: communication starts early and is never idle for long.
+        previous size, up to the limit: communication starts early and is never idle for long.
         last_mb: the last bucket, which cannot overlap with backward, is kept about this small.
         limit_count: a bucket is closed when it has this many tensors; 0 for no limit.
     """

@@ -223,10 +223,10 @@ def dataset(
     """Return a data set of batches (dicts of arrays) for DataLoader(..., batch_size=None).
 
     Args:
-            files: text, a sentence per line, documents separated by an empty line.
-            vocab: BERT's vocabulary, one piece per line.
-            config: sizes and options.
-            shard: (rank of this worker, number of workers): documents are assigned round-robin.
+        files: text, a sentence per line, documents separated by an empty line.
+        vocab: BERT's vocabulary, one piece per line.
+        config: sizes and options.
+        shard: (rank of this worker, number of workers): documents are assigned round-robin.
             Workers may get different numbers of batches.
     """
     from fleetx.data.sample_stream import SampleStream

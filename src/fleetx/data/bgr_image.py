@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.data.image import pillow
 from fleetx.exports import export_defined
 
 Image = np.ndarray[Any, Any]
@@ -20,7 +21,7 @@ Image = np.ndarray[Any, Any]
 
 def load_image_bytes(data: bytes, is_color: bool = True) -> Image:
     """Return the image in an encoded (JPEG, PNG, ...) byte string."""
-    with _pillow().open(io.BytesIO(data)) as image:
+    with pillow().open(io.BytesIO(data)) as image:
         if not is_color:
             return np.asarray(image.convert("L"))
         # BGR is the order of Paddle's image functions and of the means they subtract.
@@ -34,10 +35,10 @@ def load_image(file: str | Path, is_color: bool = True) -> Image:
 
 def resize_short(im: Image, size: int) -> Image:
     """Scale an image so that its shorter side is `size`."""
-    pillow = _pillow()
     height, width = im.shape[:2]
     new = (size, size * height // width) if height > width else (size * width // height, size)
-    scaled = pillow.fromarray(np.ascontiguousarray(im)).resize(new, pillow.Resampling.BICUBIC)
+    image = pillow()
+    scaled = image.fromarray(np.ascontiguousarray(im)).resize(new, image.Resampling.BICUBIC)
     return np.asarray(scaled)
 
 
@@ -100,14 +101,6 @@ def load_and_transform(
     """Load a file and apply `simple_transform`."""
     im = load_image(filename, is_color)
     return simple_transform(im, resize_size, crop_size, is_train, is_color, mean)
-
-
-def _pillow() -> Any:
-    try:
-        import PIL.Image
-    except ImportError as error:
-        raise ImportError("Images are decoded with Pillow: pip install pillow.") from error
-    return PIL.Image
 
 
 export_defined(globals())

@@ -8,7 +8,6 @@ containers.
 from __future__ import annotations
 
 import io
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.checkpoint.pickle_reader import load_object
-from fleetx.data.local_files import find_file
+from fleetx.data.local_files import files_in_tar, find_file
 
 Sample = tuple[np.ndarray[Any, Any], int]
 Reader = Callable[[], Iterator[Sample]]
@@ -60,13 +59,9 @@ def _reader(archive: str, part: str, cycle: bool, data_dir: str | Path | None) -
 def raw_samples(path: Path, part: str) -> Iterator[Sample]:
     """Yield (3072 bytes of an image, label) of one part of an archive."""
     found = False
-    with tarfile.open(path) as tar:
-        for member in tar:
-            stream = tar.extractfile(member) if part in member.name else None
-            if stream is not None:
-                found = True
-                content = io.BytesIO(stream.read())
-                yield from _samples(load_object(content, source=f"{path}:{member.name}"))
+    for name, stream in files_in_tar(path, lambda name: part in name):
+        found = True
+        yield from _samples(load_object(io.BytesIO(stream.read()), source=f"{path}:{name}"))
     if not found:
         raise ValueError(f"{path} holds no file named *{part}*; is it an archive of CIFAR?")
 

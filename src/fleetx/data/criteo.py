@@ -18,17 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from fleetx.data.data_generator import MultiSlotDataGenerator
-from fleetx.data.text_lines import (
-    Files,
-    Line,
-    check_shard,
-    counting_reader,
-    list_files,
-    parse_lines,
-    read_lines,
-    shuffled,
-    take_share,
-)
+from fleetx.data.text_lines import Files, Line, counting_reader, epoch_lines, parse_lines
 
 if TYPE_CHECKING:
     from fleetx.data.sample_stream import SampleStream
@@ -97,12 +87,12 @@ def dataset(
     """Return a data set of (dense, sparse, label) for torch's DataLoader.
 
     Args:
-            files: a file, a folder or a list; names that end in .gz are decompressed.
-            sparse_feature_dim: the number of rows that categories are hashed to.
-            shuffle: shuffle the lines, differently in every epoch.
-            seed: the seed of shuffling.
-            shard: (rank of this worker, number of workers); all get the same number of lines.
-            on_error: "raise", or "skip" invalid lines with a warning that counts them.
+        files: a file, a folder or a list; names that end in .gz are decompressed.
+        sparse_feature_dim: the number of rows that categories are hashed to.
+        shuffle: shuffle the lines, differently in every epoch.
+        seed: the seed of shuffling.
+        shard: (rank of this worker, number of workers); all get the same number of lines.
+        on_error: "raise", or "skip" invalid lines with a warning that counts them.
     """
     from fleetx.data.sample_stream import SampleStream
 
@@ -133,16 +123,8 @@ def _samples(
 ) -> Callable[[int], Iterator[Sample]]:
     if not 0 < dim < 2**32:
         raise ValueError(f"sparse_feature_dim is from 1 to 2**32 - 1, not {dim}.")
-    paths, (index, count) = list_files(files), shard
-    check_shard(index, count)
-
-    def samples(epoch: int) -> Iterator[Sample]:
-        lines = take_share(read_lines(paths), index, count)
-        if shuffle:
-            lines = shuffled(lines, f"{seed} {epoch} {index}")
-        return parse_lines(lines, lambda line: parse_line(line, dim), on_error)
-
-    return samples
+    lines = epoch_lines(files, shard, shuffle, seed)
+    return lambda epoch: parse_lines(lines(epoch), lambda line: parse_line(line, dim), on_error)
 
 
 class CriteoGenerator(MultiSlotDataGenerator):

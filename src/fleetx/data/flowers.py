@@ -7,7 +7,6 @@ The label file is in MATLAB's format and needs SciPy; decoding images needs Pill
 from __future__ import annotations
 
 import os
-import tarfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.data.bgr_image import load_image_bytes, simple_transform
-from fleetx.data.local_files import find_file
+from fleetx.data.local_files import files_in_tar, find_file
 
 Raw = tuple[bytes, int]
 Mapper = Callable[[Raw], Any]
@@ -79,11 +78,8 @@ def _reader(
     label_of = {f"jpg/image_{i:05d}.jpg": int(labels[i - 1]) - 1 for i in chosen}
 
     def images() -> Iterator[Raw]:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                stream = tar.extractfile(member) if member.name in label_of else None
-                if stream is not None:
-                    yield stream.read(), label_of[member.name]
+        for name, stream in files_in_tar(archive, label_of.__contains__):
+            yield stream.read(), label_of[name]
 
     def reader() -> Iterator[Any]:
         yield from _mapped(mapper, images(), ahead)

@@ -36,12 +36,13 @@ def image_load(path: str, backend: str | None = None) -> Any:
     backend = _backend if backend is None else backend
     if backend not in _BACKENDS:
         raise ValueError(f"the image backend must be one of {_BACKENDS}, not {backend!r}.")
-    with _pillow().open(path) as file:
+    with pillow().open(path) as file:
         file.load()
         return file if backend == "pil" else np.asarray(file.convert("RGB"))[:, :, ::-1].copy()
 
 
-def _pillow() -> Any:
+def pillow() -> Any:
+    """Return Pillow's module `Image`."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -71,7 +72,7 @@ def size_of(image: Any) -> tuple[int, int]:
 
 
 def _filter(name: str) -> Any:
-    resampling = _pillow().Resampling
+    resampling = pillow().Resampling
     names = {
         "nearest": resampling.NEAREST,
         "bilinear": resampling.BILINEAR,
@@ -88,11 +89,10 @@ def _filter(name: str) -> Any:
 
 def _by_channel(image: Array, function: Any) -> Array:
     """Apply a function on Pillow images to an array, channel by channel, keeping its type."""
-    pillow = _pillow()
     planes = image[:, :, None] if image.ndim == 2 else image
     whole = np.float32 if image.dtype != np.uint8 else np.uint8
     done = [
-        np.asarray(function(pillow.fromarray(np.ascontiguousarray(planes[:, :, i], dtype=whole))))
+        np.asarray(function(pillow().fromarray(np.ascontiguousarray(planes[:, :, i], dtype=whole))))
         for i in range(planes.shape[2])
     ]
     result = np.stack(done, axis=2)
@@ -143,7 +143,7 @@ def hflip(image: Any) -> Any:
     """Return the image flipped horizontally."""
     _check(image)
     if is_pillow(image):
-        return image.transpose(_pillow().Transpose.FLIP_LEFT_RIGHT)
+        return image.transpose(pillow().Transpose.FLIP_LEFT_RIGHT)
     return np.ascontiguousarray(image[:, ::-1])
 
 
@@ -151,7 +151,7 @@ def vflip(image: Any) -> Any:
     """Return the image flipped vertically."""
     _check(image)
     if is_pillow(image):
-        return image.transpose(_pillow().Transpose.FLIP_TOP_BOTTOM)
+        return image.transpose(pillow().Transpose.FLIP_TOP_BOTTOM)
     return np.ascontiguousarray(image[::-1])
 
 
@@ -188,7 +188,7 @@ def pad(
 
 def _like(array: Array, image: Any) -> Any:
     """Return an array as the same kind of image as `image`."""
-    return _pillow().fromarray(array) if is_pillow(image) else array
+    return pillow().fromarray(array) if is_pillow(image) else array
 
 
 def rotate(
@@ -217,7 +217,7 @@ def to_grayscale(image: Any, num_output_channels: int = 1) -> Any:
     _check(image)
     if num_output_channels not in (1, 3):
         raise ValueError(f"num_output_channels must be 1 or 3, not {num_output_channels}.")
-    grey = (image if is_pillow(image) else _pillow().fromarray(_uint8(image))).convert("L")
+    grey = _picture(image).convert("L")
     array = np.asarray(grey)
     if num_output_channels == 3:
         array = np.stack([array] * 3, axis=2)
@@ -226,17 +226,19 @@ def to_grayscale(image: Any, num_output_channels: int = 1) -> Any:
     return _like(array, image)
 
 
-def _uint8(array: Array) -> Array:
-    return array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array.astype(np.uint8)
+def _picture(image: Any) -> Any:
+    """Return an image as a Pillow image, in bytes if it is an array."""
+    if is_pillow(image):
+        return image
+    is_plane = image.ndim == 3 and image.shape[2] == 1
+    return pillow().fromarray(image[:, :, 0] if is_plane else image.astype(np.uint8))
 
 
 def _enhance(image: Any, name: str, factor: float) -> Any:
     _check(image)
-    try:
-        from PIL import ImageEnhance
-    except ImportError as error:
-        raise ImportError("Images need Pillow: pip install pillow.") from error
-    picture = image if is_pillow(image) else _pillow().fromarray(_uint8(image))
+    picture = _picture(image)
+    from PIL import ImageEnhance
+
     done = getattr(ImageEnhance, name)(picture).enhance(factor)
     return done if is_pillow(image) else np.asarray(done).astype(image.dtype).reshape(image.shape)
 
@@ -261,14 +263,13 @@ def adjust_hue(image: Any, hue_factor: float) -> Any:
     _check(image)
     if not -0.5 <= hue_factor <= 0.5:
         raise ValueError(f"hue_factor must be between -0.5 and 0.5, not {hue_factor}.")
-    pillow = _pillow()
-    picture = image if is_pillow(image) else pillow.fromarray(_uint8(image))
+    picture = _picture(image)
     if picture.mode in ("L", "1", "I", "F"):
         return image
     hue, saturation, value = picture.convert("HSV").split()
     turned = (np.asarray(hue).astype(np.int16) + round(hue_factor * 255)) % 256
-    bands = (pillow.fromarray(turned.astype(np.uint8)), saturation, value)
-    done = pillow.merge("HSV", bands).convert(picture.mode)
+    bands = (pillow().fromarray(turned.astype(np.uint8)), saturation, value)
+    done = pillow().merge("HSV", bands).convert(picture.mode)
     return done if is_pillow(image) else np.asarray(done).astype(image.dtype)
 
 

@@ -271,7 +271,7 @@ class ImageNet(IterableDataset[Any]):
             try:
                 self._write(number, images[len(good)])
             except (OSError, UnreadableImage) as error:
-                skipped.append(self._problem(number, error))
+                skipped.append(self.images.problem(number, error))
             else:
                 good.append(number)
         content: Any = None
@@ -288,14 +288,6 @@ class ImageNet(IterableDataset[Any]):
             self._pictures.train(data, draw(self.seed, self.epoch, number, 5), out)
         else:
             self._pictures.validation(data, out)
-
-    def _problem(self, number: int, error: Exception) -> Problem:
-        path = self.images.path(number)
-        if isinstance(error, FileNotFoundError):
-            return self.images.problem(number, "missing image", f"image {path!r} does not exist")
-        return self.images.problem(
-            number, "unreadable image", f"image {path!r} cannot be used: {error}"
-        )
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

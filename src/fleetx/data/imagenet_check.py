@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fleetx.data.image_decode import UnreadableImage, check_image
-from fleetx.data.imagenet_list import ImageList, Problem, found_path, scan_list
+from fleetx.data.imagenet_list import ImageList, Problem, found_path, image_problem, scan_list
 
 _AT_ONCE = 16  # images per task of a process: one result per image would be slower
 
@@ -107,9 +107,6 @@ def _check(task: tuple[str, str, int, str]) -> Image | Problem:
     try:
         data = Path(path).read_bytes()
         header = check_image(data)
-    except FileNotFoundError:
-        return Problem(Path(file), line, "missing image", f"image {path!r} does not exist")
     except (OSError, UnreadableImage) as error:
-        text = f"image {path!r} cannot be used: {error}"
-        return Problem(Path(file), line, "unreadable image", text)
+        return image_problem(Path(file), line, path, error)
     return Image(len(data), header.width, header.height, header.colour)

@@ -31,6 +31,13 @@ class Problem(NamedTuple):
         return f"{self.file}:{self.line}: {self.text}"
 
 
+def image_problem(file: Path, line: int, path: str, error: Exception) -> Problem:
+    """Return the problem of an image that could not be read."""
+    if isinstance(error, FileNotFoundError):
+        return Problem(file, line, "missing image", f"image {path!r} does not exist")
+    return Problem(file, line, "unreadable image", f"image {path!r} cannot be used: {error}")
+
+
 class DataError(ValueError):
     """An error for invalid lines or images; `problems` lists them all."""
 
@@ -107,9 +114,9 @@ class ImageList:
         with file:
             return file.read()
 
-    def problem(self, index: int, kind: str, text: str) -> Problem:
-        """Return a problem with an image, with its line."""
-        return Problem(self.file, self.line(index), kind, text)
+    def problem(self, index: int, error: Exception) -> Problem:
+        """Return the problem of an image that could not be read, with its line."""
+        return image_problem(self.file, self.line(index), self.path(index), error)
 
 
 def found_path(folder: str, name: str) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import re
 import string
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fleetx.data.local_files import find_file
+from fleetx.data.local_files import files_in_tar, find_file
 
 Sample = tuple[list[int], int]
 WordIndex = dict[bytes | str, int]
@@ -51,11 +50,9 @@ def test(word_idx: WordIndex, data_dir: str | Path | None = None) -> Callable[[]
 
 def tokenize(pattern: re.Pattern[str], data_dir: str | Path | None = None) -> Iterator[list[bytes]]:
     """Yield the lower-case words, without punctuation, of every file whose name matches."""
-    with tarfile.open(find_file("imdb", *_ARCHIVES, data_dir=data_dir)) as tar:
-        for member in tar:
-            stream = tar.extractfile(member) if pattern.match(member.name) else None
-            if stream is not None:
-                yield stream.read().translate(None, _PUNCTUATION).lower().split()
+    path = find_file("imdb", *_ARCHIVES, data_dir=data_dir)
+    for _, stream in files_in_tar(path, pattern.match):
+        yield stream.read().translate(None, _PUNCTUATION).lower().split()
 
 
 def _reader(

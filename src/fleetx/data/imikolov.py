@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fleetx.data.local_files import find_file
+from fleetx.data.local_files import files_in_tar, find_file
 
 WordIndex = dict[bytes | str, int]
 _ARCHIVES = ("imikolov%2Fsimple-examples.tgz", "simple-examples.tgz")
@@ -85,13 +84,9 @@ def _reader(
 
 def _lines(name: str, data_dir: str | Path | None) -> Iterator[list[bytes]]:
     path = find_file("imikolov", *_ARCHIVES, data_dir=data_dir)
-    with tarfile.open(path) as tar:
-        for member in tar:
-            stream = tar.extractfile(member) if member.name.endswith(f"data/{name}") else None
-            if stream is not None:
-                for line in stream:
-                    yield line.split()
-                return
+    for _, stream in files_in_tar(path, lambda member: member.endswith(f"data/{name}")):
+        yield from map(bytes.split, stream)
+        return
     raise ValueError(f"{path} holds no file simple-examples/data/{name}.")
 
 

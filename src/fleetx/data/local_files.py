@@ -1,8 +1,11 @@
-"""Look-up of a data set's local files; nothing is downloaded."""
+"""Look-up of a data set's local files, and of files in an archive; nothing is downloaded."""
 
 from __future__ import annotations
 
+import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 DATA_HOME = Path("~/.cache/paddle/dataset")
 
@@ -20,3 +23,14 @@ def find_file(dataset: str, *names: str, data_dir: str | Path | None = None) -> 
         f"The data set {dataset!r} needs the file {' or '.join(names)}, which is not in {folder}; "
         "put it there, or pass the folder that holds it as data_dir."
     )
+
+
+def files_in_tar(
+    path: str | Path, wanted: Callable[[str], object]
+) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the names and streams of the files in an archive whose names are `wanted`."""
+    with tarfile.open(path) as tar:
+        for member in tar:
+            stream = tar.extractfile(member) if wanted(member.name) else None
+            if stream is not None:
+                yield member.name, stream

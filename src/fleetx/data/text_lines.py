@@ -78,6 +78,20 @@ def take_share(items: Iterable[T], index: int, count: int) -> Iterator[T]:
             yield own.pop()
 
 
+def epoch_lines(
+    files: Files, shard: tuple[int, int], shuffle: bool, seed: int
+) -> Callable[[int], Iterator[Line]]:
+    """Return a function from an epoch to a worker's shard of its lines, optionally shuffled."""
+    paths, (index, count) = list_files(files), shard
+    check_shard(index, count)
+
+    def lines(epoch: int) -> Iterator[Line]:
+        own = take_share(read_lines(paths), index, count)
+        return shuffled(own, f"{seed} {epoch} {index}") if shuffle else own
+
+    return lines
+
+
 def check_shard(index: int, count: int) -> None:
     """Reject a shard that does not exist."""
     if not 0 <= index < count:

@@ -15,13 +15,11 @@ import numpy as np
 from fleetx.data.text_lines import (
     Files,
     Line,
-    check_shard,
     counting_reader,
+    epoch_lines,
     list_files,
     parse_lines,
     read_lines,
-    shuffled,
-    take_share,
 )
 
 if TYPE_CHECKING:
@@ -79,12 +77,12 @@ def reader(
 
     Args:
         dict_path: one word per line.
-            files: a file, a folder or a list; names that end in .gz are decompressed.
-            words: the number of rows of the table, which ids must fit.
-            shuffle: shuffle the lines, differently in every pass.
-            seed: the seed of shuffling.
-            shard: (rank of this worker, number of workers); all get the same number of lines.
-            on_error: "raise", or "skip" invalid lines with a warning that counts them.
+        files: a file, a folder or a list; names that end in .gz are decompressed.
+        words: the number of rows of the table, which ids must fit.
+        shuffle: shuffle the lines, differently in every pass.
+        seed: the seed of shuffling.
+        shard: (rank of this worker, number of workers); all get the same number of lines.
+        on_error: "raise", or "skip" invalid lines with a warning that counts them.
     """
     return counting_reader(_samples(dict_path, files, words, shuffle, seed, shard, on_error))
 
@@ -108,13 +106,10 @@ def collate(samples: list[Sample]) -> tuple[Any, ...]:
     """Return tensors [N, longest] of queries, chosen and rejected texts, padded with 0."""
     import torch
 
-    padded = []
-    for texts in zip(*samples, strict=True):
-        block = torch.zeros(len(texts), max(len(text) for text in texts), dtype=torch.long)
-        for row, text in enumerate(texts):
-            block[row, : len(text)] = torch.from_numpy(text)
-        padded.append(block)
-    return tuple(padded)
+    return tuple(
+        torch.nn.utils.rnn.pad_sequence(list(map(torch.from_numpy, texts)), batch_first=True)
+        for texts in zip(*samples, strict=True)
+    )
 
 
 def _samples(
@@ -126,13 +121,5 @@ def _samples(
     shard: tuple[int, int],
     on_error: str,
 ) -> Callable[[int], Iterator[Sample]]:
-    ids, paths, (index, count) = load_words(dict_path, words), list_files(files), shard
-    check_shard(index, count)
-
-    def samples(epoch: int) -> Iterator[Sample]:
-        lines = take_share(read_lines(paths), index, count)
-        if shuffle:
-            lines = shuffled(lines, f"{seed} {epoch} {index}")
-        return parse_lines(lines, lambda line: parse_line(line, ids), on_error)
-
-    return samples
+    ids, lines = load_words(dict_path, words), epoch_lines(files, shard, shuffle, seed)
+    return lambda epoch: parse_lines(lines(epoch), lambda line: parse_line(line, ids), on_error)

@@ -161,11 +161,11 @@ def batches(
     """Return a function from a pass's index to its batches, see `pad_batch`.
 
     Args:
-            files: a file, a folder or a list; names that end in .gz are decompressed.
+        files: a file, a folder or a list; names that end in .gz are decompressed.
         vocabulary: as `load_vocabulary` returns it.
         config: sizes and options.
-            shard: (rank of this worker, number of workers): batches are assigned round-robin, so
-                that all get the same number.
+        shard: (rank of this worker, number of workers): batches are assigned round-robin, so
+            that all get the same number.
     """
     paths, made, (index, count) = list_files(files), config or TranslationConfig(), shard
     check_shard(index, count)

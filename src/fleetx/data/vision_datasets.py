@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from fleetx.data import cifar, flowers
 from fleetx.data.dataset import Dataset
 from fleetx.data.image import get_image_backend, image_load
-from fleetx.data.local_files import find_file
+from fleetx.data.local_files import files_in_tar, find_file
 from fleetx.data.mnist import read_idx
 from fleetx.exports import export_defined
 
@@ -137,19 +136,11 @@ class Flowers(_Images):
         backend: str | None = None,
     ) -> None:
         super().__init__(mode, ("train", "valid", "test"), transform, backend)
-        self._path = data_file or find_file("flowers", "102flowers.tgz")
+        path = data_file or find_file("flowers", "102flowers.tgz")
         self.labels, self.indexes = flowers.labels_and_numbers(mode, label_file, setid_file)
-        self._files = self._read_files()
-
-    def _read_files(self) -> dict[str, bytes]:
         wanted = {self._name(i) for i in self.indexes}
-        found = {}
-        with tarfile.open(self._path) as tar:
-            for member in tar:
-                stream = tar.extractfile(member) if member.name in wanted else None
-                if stream is not None:
-                    found[member.name] = stream.read()
-        return found
+        archive = files_in_tar(path, wanted.__contains__)
+        self._files = {name: stream.read() for name, stream in archive}
 
     @staticmethod
     def _name(number: int) -> str:

@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fleetx.checkpoint.atomic import atomic_write
-from fleetx.data.text_lines import (
-    Files,
-    check_shard,
-    counting_reader,
-    list_files,
-    read_lines,
-    shuffled,
-    take_share,
-)
+from fleetx.data.text_lines import Files, counting_reader, epoch_lines, list_files, read_lines
 
 if TYPE_CHECKING:
     from fleetx.data.sample_stream import SampleStream
@@ -190,16 +182,12 @@ def _samples(
     seed: int,
     shard: tuple[int, int],
 ) -> Callable[[int], Iterator[Sample]]:
-    words, paths, (index, count) = load_dictionary(dict_path), list_files(files), shard
-    check_shard(index, count)
+    words, lines = load_dictionary(dict_path), epoch_lines(files, shard, shuffle, seed)
     SkipGram(words, **options)  # validates the options early
 
     def samples(epoch: int) -> Iterator[Sample]:
-        lines = take_share(read_lines(paths), index, count)
-        if shuffle:
-            lines = shuffled(lines, f"{seed} {epoch} {index}")
-        skip_gram = SkipGram(words, **options, rng=np.random.default_rng([seed, epoch, index]))
-        for line in lines:
+        skip_gram = SkipGram(words, **options, rng=np.random.default_rng([seed, epoch, shard[0]]))
+        for line in lines(epoch):
             yield from skip_gram.samples(line.text)
 
     return samples

@@ -96,10 +96,7 @@ class ImageSamples(Samples):
             try:
                 way(self.images.read(i), augment, values[i - start])
             except (OSError, UnreadableImage) as error:
-                problem = self.images.problem(
-                    i, "unreadable image", f"image {self.images.path(i)!r} cannot be used: {error}"
-                )
-                raise EvaluationError(f"{problem}.") from error
+                raise EvaluationError(f"{self.images.problem(i, error)}.") from error
         if swap:
             values = values[:, ::-1]
         if self.channels_last:
@@ -165,16 +162,8 @@ def image_samples(
     sides = spec.shape[1:]
     last = len(sides) == 3 and sides[0] != 3 and sides[2] == 3
     place = sides[:2] if last else sides[1:]
-    if (
-        len(specs) != 1
-        or len(sides) != 3
-        or spec.dtype != "float32"
-        or 3
-        not in (
-            sides[0],
-            sides[2],
-        )
-    ):
+    is_picture = len(sides) == 3 and 3 in (sides[0], sides[2])
+    if len(specs) != 1 or spec.dtype != "float32" or not is_picture:
         raise EvaluationError(
             f"{file} lists photographs, which need a model with one input float32 [any, 3, height, "
             f"width]; this one takes {', '.join(f'{each.name}: {each}' for each in specs)}."

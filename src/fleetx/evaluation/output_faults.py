@@ -6,6 +6,7 @@ Every function checks for one fault and returns a finding, or None.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -161,6 +162,7 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 def activation(probe: Probe, comparison: Comparison) -> Finding | None:
     """Check whether the endpoint adds or omits a final activation."""
+    swapped = replace(probe, expected=probe.actual, actual=probe.expected)
     for words, function in _ACTIVATIONS.items():
         with np.errstate(all="ignore"):
             added = _mapped(probe.expected, function)
@@ -171,7 +173,7 @@ def activation(probe: Probe, comparison: Comparison) -> Finding | None:
                 f"the endpoint applies {words} to what the model gives: with it, the vectors here "
                 "agree with the answers.",
             )
-        if _swapped(probe).explained_by(removed):
+        if swapped.explained_by(removed):
             return Finding(
                 "activation",
                 f"the endpoint leaves out {words} at the end of the model: applied to the answers, "
@@ -185,19 +187,6 @@ def _mapped(arrays: Arrays, function: Callable[[np.ndarray], np.ndarray]) -> Arr
         name: function(array.astype(np.float64)) if array.ndim > 1 else array
         for name, array in arrays.items()
     }
-
-
-def _swapped(probe: Probe) -> Probe:
-    return Probe(
-        ids=probe.ids,
-        inputs=probe.inputs,
-        expected=probe.actual,
-        actual=probe.expected,
-        differing=probe.differing,
-        tolerances=probe.tolerances,
-        run=probe.run,
-        variants=probe.variants,
-    )
 
 
 def scaled_outputs(probe: Probe, comparison: Comparison) -> Finding | None:

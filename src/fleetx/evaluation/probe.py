@@ -7,7 +7,7 @@ that agrees with the actual results in every differing sample, far better than t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -51,15 +51,13 @@ class Probe:
     def first(self, count: int) -> Probe:
         """Return a probe of the first differing samples: enough to rule out most explanations."""
         rows = np.flatnonzero(self.differing)[:count]
-        return Probe(
+        return replace(
+            self,
             ids=[self.ids[row] for row in rows],
             inputs={name: array[rows] for name, array in self.inputs.items()},
             expected={name: array[rows] for name, array in self.expected.items()},
             actual={name: array[rows] for name, array in self.actual.items()},
             differing=np.ones(len(rows), bool),
-            tolerances=self.tolerances,
-            run=self.run,
-            variants=self.variants,
         )
 
     @cached_property

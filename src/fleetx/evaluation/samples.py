@@ -113,14 +113,14 @@ def open_samples(
     """Open samples for a model with these inputs.
 
     Args:
-            path: a file with one row per sample, a list of photographs, or the folder of one.
-            specs: the model's inputs.
-            names: the array of each input, if the names differ.
-            limit: the maximum number of samples, the first ones.
-            pictures: the preprocessing of photographs; see `image_samples`.
+        path: a file with one row per sample, a list of photographs, or the folder of one.
+        specs: the model's inputs.
+        names: the array of each input, if the names differ.
+        limit: the maximum number of samples, the first ones.
+        pictures: the preprocessing of photographs; see `image_samples`.
 
-        Raises:
-            EvaluationError: if the samples do not fit the model.
+    Raises:
+        EvaluationError: if the samples do not fit the model.
     """
     if not path.exists():
         raise FileNotFoundError(f"there are no samples at {str(path)!r}; name them with --data.")

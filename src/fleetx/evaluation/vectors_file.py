@@ -8,13 +8,12 @@ every row is written to its position: memory holds one batch. The file appears w
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from fleetx.checkpoint.atomic import atomic_write
 from fleetx.evaluation.errors import EvaluationError
 from fleetx.evaluation.samples import IDS, ids_of
 from fleetx.evaluation.stored_arrays import StoredArray, stored_arrays
-from fleetx.serving.bodies import CODES, DTYPES
+from fleetx.serving.bodies import DTYPES, layout
 
 Arrays = dict[str, np.ndarray]
 
@@ -74,31 +73,16 @@ class VectorsWriter:
         return words.view(np.uint8).reshape(len(ids), self._id_width)
 
     def _begin(self, rows: Arrays) -> None:
-        header: dict[str, Any] = {"__metadata__": self._metadata}
-        begin = 0
-        # Wide types first, so that every tensor is aligned to its element size.
-        for name, array in sorted(rows.items(), key=lambda item: -item[1].dtype.itemsize):
-            code = CODES.get(array.dtype.newbyteorder("<"))
-            if code is None:
-                raise EvaluationError(
-                    f"output {name!r} holds {array.dtype}, which safetensors cannot hold."
-                )
-            shape = (self._count, *array.shape[1:])
-            end = begin + math.prod(shape) * array.dtype.itemsize
-            header[name] = {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
-            begin = end
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        self._stream.write(len(text).to_bytes(8, "little") + text)
-        start = 8 + len(text)
-        for name in rows:
-            entry = header[name]
-            self._rows[name] = StoredArray(
-                Path(),
-                start + entry["data_offsets"][0],
-                DTYPES[entry["dtype"]],
-                tuple(entry["shape"]),
-            )
+        tensors = {n: (row.dtype, (self._count, *row.shape[1:])) for n, row in rows.items()}
+        try:
+            head, places = layout(tensors, self._metadata)
+        except TypeError as error:
+            raise EvaluationError(f"vectors cannot be written: {error}") from error
+        self._stream.write(head)
+        self._rows = {
+            name: StoredArray(Path(), offset, DTYPES[code], shape)
+            for name, (code, shape, offset) in places.items()
+        }
 
 
 @contextlib.contextmanager

@@ -145,36 +145,29 @@ class Fleet(Composition, Saving):
         """Return this worker's share of a list of files, contiguous and of nearly equal size."""
         return split_files(files, self.worker_index(), self.worker_num())
 
-    def _server_job(self, name: str) -> ServerJob | None:
-        """Return the job with servers; others only hear that the call is not for them."""
+    def _in_server_job(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Call a method of the job with servers; in other jobs, only warn."""
         self._role  # noqa: B018 - raises if init was not called
         if self._servers is None:
             logger.warning("You should not call '%s' method for collective mode.", name)
-        return self._servers
+        else:
+            getattr(self._servers, name)(*args, **kwargs)
 
     def init_worker(self) -> None:
-        """Connect to the parameter servers; with the startup program's run, training can begin."""
-        job = self._server_job("init_worker")
-        if job is not None:
-            job.init_worker()
+        """Connect to the parameter servers; training can begin after the startup program's run."""
+        self._in_server_job("init_worker")
 
     def init_server(self, *args: Any, **kwargs: Any) -> None:
         """Prepare a parameter server: `init_server(model_dir)` loads what was saved."""
-        job = self._server_job("init_server")
-        if job is not None:
-            job.init_server(*args, **kwargs)
+        self._in_server_job("init_server", *args, **kwargs)
 
     def run_server(self) -> None:
-        """Be a parameter server until all workers have finished."""
-        job = self._server_job("run_server")
-        if job is not None:
-            job.run_server()
+        """Run a parameter server until all workers have finished."""
+        self._in_server_job("run_server")
 
     def stop_worker(self) -> None:
         """Disconnect from the parameter servers; they shut down when the last worker has."""
-        job = self._server_job("stop_worker")
-        if job is not None:
-            job.stop_worker()
+        self._in_server_job("stop_worker")
 
     # -- training ---------------------------------------------------------------------
     def distributed_model(self, model: nn.Module) -> nn.Module:

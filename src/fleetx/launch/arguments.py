@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from fleetx.launch import server_arguments
 from fleetx.launch.errors import LaunchError
-from fleetx.launch.server_arguments import ServerOptions
+from fleetx.launch.server_arguments import ServerOptions, checked, seconds
 
 # Flags of elastic jobs: recognised only to be rejected by name.
 _ELASTIC_FLAGS = ("elastic_server", "np", "scale", "force")
@@ -112,10 +112,10 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         script_args=tuple(given.training_script_args),
         is_module=given.module,
         gpus=given.gpus,
-        nproc=_number("nproc_per_node", given.nproc_per_node, least=1),
+        nproc=checked("nproc_per_node", given.nproc_per_node, 1),
         ips=given.ips,
         host=given.host,
-        started_port=_number("started_port", given.started_port, least=1, most=65535),
+        started_port=checked("started_port", given.started_port, 1, 65535),
         master=given.master,
         nnodes=_node_count(given.nnodes),
         rank=int(given.rank),
@@ -127,8 +127,8 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         log_level=_level(given.log_level),
         use_paddlecloud=given.use_paddlecloud,
         max_restart=_restarts(given.max_restart, given.elastic_level),
-        rdzv_timeout=_seconds("rdzv_timeout", given.rdzv_timeout) or 300.0,
-        hang_timeout=_seconds("hang_timeout", given.hang_timeout),
+        rdzv_timeout=seconds("rdzv_timeout", given.rdzv_timeout) or 300.0,
+        hang_timeout=seconds("hang_timeout", given.hang_timeout),
         backend=given.backend,
         with_gloo=given.with_gloo,
         server_job=server_job,
@@ -294,22 +294,8 @@ def _restarts(asked: int | None, elastic_level: int) -> int:
     """Return the number of restarts; Paddle's default of 3 applies only in its elastic mode."""
     if asked is None:
         return 3 if elastic_level > 0 else 0
-    if asked < 0:
-        raise LaunchError(f"--max_restart must be 0 or more, not {asked}.")
+    checked("max_restart", asked, 0)
     return asked
-
-
-def _number(name: str, value: int | None, least: int, most: int | None = None) -> int | None:
-    if value is not None and (value < least or (most is not None and value > most)):
-        limit = f"from {least} to {most}" if most else f"{least} or more"
-        raise LaunchError(f"--{name} must be {limit}, not {value}.")
-    return value
-
-
-def _seconds(name: str, value: float | None) -> float | None:
-    if value is not None and value <= 0:
-        raise LaunchError(f"--{name} must be more than 0 seconds, not {value:g}.")
-    return value
 
 
 def _level(text: str) -> int:

@@ -47,6 +47,13 @@ class ProcessSpec:
         """The name of this process in messages."""
         return f"{self.role} {self.rank}"
 
+    def traced_to(self, file: Path) -> ProcessSpec:
+        """Return this process with `file` for its stacks, if its command has a place for it."""
+        if "{stacks}" not in self.command:
+            return self
+        command = [part.replace("{stacks}", str(file)) for part in self.command]
+        return replace(self, command=command, stacks=file)
+
 
 @dataclass(frozen=True)
 class Worker:

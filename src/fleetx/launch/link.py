@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fleetx.launch.devices import Devices
 from fleetx.launch.failure import Failure
 from fleetx.launch.layout import Cluster, Site, alone
+from fleetx.runtime import network
 
 # Interrupts a wait with StopRequest if a stop was requested.
 Check = Callable[[], None]
@@ -71,6 +72,15 @@ class Link:
         self.finished = False
         """Whether the whole job has finished."""
         self._failures: list[Failure] = []
+
+    @property
+    def _meeting(self) -> tuple[str, int]:
+        """The address of the rendezvous of a job on several machines."""
+        assert self.site.meeting is not None
+        return self.site.meeting
+
+    def _where(self) -> str:
+        return network.join_endpoint(*self._meeting)
 
     def meet(self, attempt: int, check: Check) -> Cluster:
         """Wait until all machines have joined this attempt, and return the cluster."""

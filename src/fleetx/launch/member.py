@@ -20,7 +20,7 @@ from fleetx.launch.meeting import (
     cluster_from_json,
     node_to_json,
 )
-from fleetx.launch.root import lost
+from fleetx.launch.root import loss_of
 from fleetx.launch.wire import Line, Message
 from fleetx.runtime import network
 
@@ -90,14 +90,6 @@ class Member(Link):
             }
         )
 
-    @property
-    def _meeting(self) -> tuple[str, int]:
-        assert self.site.meeting is not None
-        return self.site.meeting
-
-    def _where(self) -> str:
-        return network.join_endpoint(*self._meeting)
-
     def _never_reached(self) -> str:
         return (
             f"The first machine was not reached at {self._where()} in "
@@ -151,15 +143,8 @@ class Member(Link):
     def _notice_loss(self) -> None:
         assert self._line is not None
         assert self._cluster is not None
-        silent = time.monotonic() - self._line.last_heard
-        if self._line.closed:
-            how = "its fleetrun disappeared (killed, or the machine restarted)"
-        elif silent > LOST_AFTER:
-            how = f"silent for {silent:.0f} s: the network is cut or the machine is down"
-        else:
-            return
-        root = self._cluster.nodes[0]
-        self._verdict = Verdict(lost(root.host, self._cluster.ranks(0), how))
+        failure = loss_of(self._line, self._cluster, 0)
+        self._verdict = None if failure is None else Verdict(failure)
 
     def _beat(self, idle: float) -> None:
         if self._pace.due():

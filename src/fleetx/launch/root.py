@@ -70,8 +70,7 @@ class Root(Link):
         self._listener = self._listen()
 
     def _listen(self) -> socket.socket:
-        assert self.site.meeting is not None
-        host, port = self.site.meeting
+        host, port = self._meeting
         # A name that does not resolve yet (Kubernetes publishes them late) is awaited in meet().
         listener = network.listen(host if network.resolve(host) else "", port)
         listener.setblocking(False)
@@ -92,10 +91,9 @@ class Root(Link):
         return self._start()
 
     def _gather(self, deadline: float, check: Check) -> None:
-        assert self.site.meeting is not None
         host = self._own_host(deadline, check)
         own = own_node(self.site, host, self.devices)
-        self._cluster = Cluster(nodes=(own,), this=0, master=self.site.meeting)
+        self._cluster = Cluster(nodes=(own,), this=0, master=self._meeting)
         notices = Notices()
         while len(self._members) + 1 < self.site.node_count:
             check()
@@ -123,16 +121,13 @@ class Root(Link):
 
     def _own_host(self, deadline: float, check: Check) -> str:
         """Return the address at which other machines reach this one."""
-        assert self.site.meeting is not None
-        host = self.site.host or network.resolve(self.site.meeting[0])
+        host = self.site.host or network.resolve(self._meeting[0])
         while host is None:
             check()
             if time.monotonic() >= deadline:
-                raise LaunchError(
-                    f"The name {self.site.meeting[0]} of --master cannot be resolved.", 1
-                )
+                raise LaunchError(f"The name {self._meeting[0]} of --master cannot be resolved.", 1)
             select.select([], [], [], 0.5)
-            host = network.resolve(self.site.meeting[0])
+            host = network.resolve(self._meeting[0])
         return host
 
     def _accept(self) -> None:
@@ -193,10 +188,6 @@ class Root(Link):
         ports = range(self.site.started_port, self.site.started_port + len(self.devices.shares))
         return ",".join(network.join_endpoint(host, port) for port in ports)
 
-    def _where(self) -> str:
-        assert self.site.meeting is not None
-        return network.join_endpoint(*self.site.meeting)
-
     def _timed_out(self, missing: str) -> str:
         return (
             f"After {self.rules.rdzv_timeout:g} s (--rdzv_timeout) these machines did not join: "
@@ -228,9 +219,8 @@ class Root(Link):
         self._number()
         ordered = sorted(self._members, key=lambda member: member.rank)
         own = self._cluster.nodes[0]
-        assert self.site.meeting is not None
         # Use the name from the flags: if it reaches this machine, it reaches the process group.
-        master = (self.site.meeting[0], master_port(own.host, own))
+        master = (self._meeting[0], master_port(own.host, own))
         nodes = (own, *(member.node for member in ordered))
         cluster = Cluster(nodes=nodes, this=0, master=master, listed=self.site.listed)
         self._cluster = cluster = replace(cluster, keys=self.rules.keys(cluster.servers))
@@ -311,18 +301,12 @@ class Root(Link):
                 member.stacks.append(message["text"])
 
     def _notice_loss(self, member: _Member) -> None:
-        silent = time.monotonic() - member.line.last_heard
         if self._told_to_stop or self.finished or self._failures:
             return
-        if member.line.closed:
-            how = "its fleetrun disappeared (killed, or the machine restarted)"
-        elif silent > LOST_AFTER:
-            how = f"silent for {silent:.0f} s: the network is cut or the machine is down"
-        else:
-            return
         assert self._cluster is not None
-        host, ranks = member.node.host, self._cluster.ranks(member.rank)
-        self._failures.append(lost(host, ranks, how))
+        failure = loss_of(member.line, self._cluster, member.rank)
+        if failure is not None:
+            self._failures.append(failure)
 
     def _beat(self, missing: str = "") -> None:
         if self._pace.due():
@@ -369,11 +353,18 @@ class Root(Link):
             member.line.close()
 
 
-def lost(host: str, ranks: str, how: str) -> Failure:
-    """Return the failure of a machine that no longer responds."""
-    return Failure(
-        kind="lost", host=host, sentence=f"Machine {host} ({ranks}) was lost: {how}.", code=1
-    )
+def loss_of(line: Line, cluster: Cluster, node: int) -> Failure | None:
+    """Return the failure of a machine that no longer responds; None if it does."""
+    silent = time.monotonic() - line.last_heard
+    if line.closed:
+        how = "its fleetrun disappeared (killed, or the machine restarted)"
+    elif silent > LOST_AFTER:
+        how = f"silent for {silent:.0f} s: the network is cut or the machine is down"
+    else:
+        return None
+    host = cluster.nodes[node].host
+    sentence = f"Machine {host} ({cluster.ranks(node)}) was lost: {how}."
+    return Failure(kind="lost", host=host, sentence=sentence, code=1)
 
 
 def open_root(site: Site, devices: Devices, rules: Rules, ticket: Ticket) -> Root | None:

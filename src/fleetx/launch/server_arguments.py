@@ -100,14 +100,14 @@ def read_flags(given: argparse.Namespace) -> ServerOptions | None:
         workers=workers,
         server_num=_count("server_num", given.server_num, "servers", servers),
         worker_num=_count("worker_num", given.worker_num, "workers", workers),
-        http_port=_port(given.http_port),
-        max_restart=_restarts(given.max_server_restart),
+        http_port=checked("http_port", given.http_port, 1, 65535),
+        max_restart=checked("max_server_restart", given.max_server_restart, 0) or 0,
         state=given.server_state,
         fsync=given.server_fsync,
-        snapshot_seconds=_positive("server_snapshot_seconds", given.server_snapshot_seconds),
+        snapshot_seconds=seconds("server_snapshot_seconds", given.server_snapshot_seconds),
         keys=given.server_keys,
         insecure=given.server_insecure,
-        worker_wait=_positive("worker_wait", given.worker_wait),
+        worker_wait=seconds("worker_wait", given.worker_wait),
     )
 
 
@@ -126,8 +126,7 @@ def _listed(flag: str, text: str, needs_port: bool) -> tuple[str, ...]:
 
 
 def _count(flag: str, number: int | None, list_flag: str, listed: tuple[str, ...]) -> int:
-    if number is not None and number < 1:
-        raise LaunchError(f"--{flag} must be 1 or more, not {number}.")
+    checked(flag, number, 1)
     if number is None and not listed:
         raise LaunchError(
             f"A job with parameter servers needs both roles: give --{flag} or --{list_flag} too."
@@ -139,19 +138,16 @@ def _count(flag: str, number: int | None, list_flag: str, listed: tuple[str, ...
     return number or len(listed)
 
 
-def _restarts(number: int) -> int:
-    if number < 0:
-        raise LaunchError(f"--max_server_restart must be 0 or more, not {number}.")
-    return number
+def checked(flag: str, value: int | None, least: int, most: int | None = None) -> int | None:
+    """Return the number given by a flag; raise LaunchError if it is out of range."""
+    if value is not None and (value < least or (most is not None and value > most)):
+        limit = f"from {least} to {most}" if most else f"{least} or more"
+        raise LaunchError(f"--{flag} must be {limit}, not {value}.")
+    return value
 
 
-def _port(number: int | None) -> int | None:
-    if number is not None and not 0 < number < 65536:
-        raise LaunchError(f"--http_port must be from 1 to 65535, not {number}.")
-    return number
-
-
-def _positive(flag: str, seconds: float | None) -> float | None:
-    if seconds is not None and not 0 < seconds < float("inf"):
-        raise LaunchError(f"--{flag} must be more than 0 seconds, not {seconds:g}.")
-    return seconds
+def seconds(flag: str, value: float | None) -> float | None:
+    """Return the time given by a flag; raise LaunchError if it is not positive."""
+    if value is not None and not 0 < value < float("inf"):
+        raise LaunchError(f"--{flag} must be more than 0 seconds, not {value:g}.")
+    return value

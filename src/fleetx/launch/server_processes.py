@@ -71,17 +71,15 @@ class ServerProcesses:
         self, role: str, local: int, number: int, environment: dict[str, str], restarts: int
     ) -> ProcessSpec:
         heartbeat = self.scratch / f"heartbeat.{role}.{local}"
-        file = self.scratch / f"stacks.{role}.{local}"
         return ProcessSpec(
             rank=number,
-            command=[part.replace("{stacks}", str(file)) for part in self.command],
+            command=self.command,
             environment={**environment, "FLEETX_HEARTBEAT": str(heartbeat)},
             log=Path(self.options.log_dir, f"{role}log.{local}"),
             heartbeat=heartbeat,
-            stacks=file if "{stacks}" in self.command else None,
             role=role,
             restarts=restarts,
-        )
+        ).traced_to(self.scratch / f"stacks.{role}.{local}")
 
     def _shared(self, cluster: Cluster, job: ServerOptions) -> dict[str, str]:
         host, port = cluster.master

@@ -158,9 +158,12 @@ class Supervisor:
         log.info("all parameter server are killed")
 
     def _specs(self, cluster: Cluster, attempt: int) -> list[ProcessSpec]:
-        if self._job.options.server_job is not None:
-            return self._server_specs(cluster)
-        options, scratch = self._job.options, self._job.scratch
+        job = self._job
+        if job.options.server_job is not None:
+            return ServerProcesses(
+                job.options, job.devices, job.environment, job.command, job.scratch, job.state
+            ).specs(cluster)
+        options, scratch = job.options, job.scratch
         extras = Extras(
             run_id=options.job_id,
             attempt=attempt,
@@ -173,29 +176,17 @@ class Supervisor:
         first = cluster.first_rank(cluster.this)
         specs = []
         for local_rank in range(len(self._job.devices.shares)):
-            file = scratch / f"stacks.{local_rank}.{attempt}"
-            traced = "{stacks}" in self._job.command
-            specs.append(
-                ProcessSpec(
-                    rank=first + local_rank,
-                    command=[p.replace("{stacks}", str(file)) for p in self._job.command]
-                    if traced
-                    else self._job.command,
-                    environment=worker_environment(
-                        self._job.environment, cluster, self._job.devices, local_rank, extras
-                    ),
-                    log=Path(options.log_dir, f"workerlog.{local_rank}"),
-                    heartbeat=scratch / f"heartbeat.{local_rank}",
-                    stacks=file if traced else None,
-                )
+            spec = ProcessSpec(
+                rank=first + local_rank,
+                command=self._job.command,
+                environment=worker_environment(
+                    self._job.environment, cluster, self._job.devices, local_rank, extras
+                ),
+                log=Path(options.log_dir, f"workerlog.{local_rank}"),
+                heartbeat=scratch / f"heartbeat.{local_rank}",
             )
+            specs.append(spec.traced_to(scratch / f"stacks.{local_rank}.{attempt}"))
         return specs
-
-    def _server_specs(self, cluster: Cluster) -> list[ProcessSpec]:
-        job = self._job
-        return ServerProcesses(
-            job.options, job.devices, job.environment, job.command, job.scratch, job.state
-        ).specs(cluster)
 
     def _announce(self, cluster: Cluster, specs: list[ProcessSpec]) -> None:
         folder = Path(self._job.options.log_dir)

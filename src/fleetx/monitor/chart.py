@@ -1,4 +1,4 @@
-"""SVG charts: lines over steps and stacked bars, with colours from the page's style.
+"""SVG charts of the reports: axes, lines over steps and bars, with colours from the page's style.
 
 The charts load nothing and run no scripts: values are shown by the browser's own tooltips, with
 one column of the chart per interval of steps.
@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 640, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 34
-COLOURS = 6
-"""The number of series with colours of their own (classes s0, s1, …)."""
+_LEFT, _RIGHT, _BOTTOM = 62, 12, 34
+COLOURS = 7
+"""The number of colours (classes s0, s1, …)."""
+
+Mark = tuple[float, str]
+"""A value on an axis, and its text in SVG."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,12 @@ def line_chart(
     across = [x for x in across if min(xs) <= x <= max(xs)] or [min(xs)]
     highest = min(max(ys), 2 * _usual_most(ys)) if crops else max(ys)
     up = ticks(0.0 if from_zero else min(ys), highest)
-    scale = _Scale(min(xs), max(xs), up[0], up[-1])
-    parts = [_grid(across, up, scale, unit)]
-    parts += [_line(each, i, scale) for i, each in enumerate(series)]
-    parts.append(_tooltips(series, scale, unit))
-    return _svg(HEIGHT, label, parts)
+    frame = Frame((min(xs), max(xs)), (up[0], up[-1]))
+    marks = [(value, f"{number(value)}{unit}") for value in up]
+    parts = [frame.axes([(value, number(value)) for value in across], marks, "step")]
+    parts += [_line(each, i, frame) for i, each in enumerate(series)]
+    parts.append(_tooltips(series, frame, unit))
+    return svg(WIDTH, HEIGHT, label, parts)
 
 
 def _usual_most(values: Sequence[float]) -> float:
@@ -82,56 +86,76 @@ def _usual_most(values: Sequence[float]) -> float:
     return sorted(values)[int(0.95 * (len(values) - 1))]
 
 
-class _Scale:
-    """The mapping from values to positions in the chart."""
+@dataclass(frozen=True)
+class Frame:
+    """The plot area of a chart: maps values to positions and draws the axes."""
 
-    def __init__(self, left: float, right: float, low: float, high: float) -> None:
-        self._left, self._across = left, (right - left) or 1.0
-        self._low, self._up = low, (high - low) or 1.0
-        self.is_point = right == left
+    across: tuple[float, float]
+    """The lowest and highest value of the x axis."""
+    up: tuple[float, float]
+    """The lowest and highest value of the y axis; higher values are drawn at the upper edge."""
+    width: int = WIDTH
+    height: int = HEIGHT
+    top: int = 10
+    """The margin above the plot area."""
+
+    @property
+    def bottom(self) -> int:
+        """The position of the x axis."""
+        return self.height - _BOTTOM
 
     def x(self, value: float) -> float:
-        if self.is_point:
-            return (_LEFT + WIDTH - _RIGHT) / 2
-        return _LEFT + (value - self._left) / self._across * (WIDTH - _LEFT - _RIGHT)
+        """Return the horizontal position of a value; the centre if the axis has only one value."""
+        low, high = self.across
+        share = (value - low) / (high - low) if high > low else 0.5
+        return _LEFT + share * (self.width - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        value = min(value, self._low + self._up)
-        return HEIGHT - _BOTTOM - (value - self._low) / self._up * (HEIGHT - _TOP - _BOTTOM)
+        """Return the vertical position of a value."""
+        low, high = self.up
+        share = min((value - low) / ((high - low) or 1.0), 1.0)
+        return self.bottom - share * (self.bottom - self.top)
+
+    def axes(self, across: Sequence[Mark], up: Sequence[Mark], title: str) -> str:
+        """Return grid lines, marks and the title of the x axis."""
+        right = self.width - _RIGHT
+        parts = []
+        for value, text in up:
+            y = self.y(value)
+            parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{right}"/>')
+            parts.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" class="end">{text}</text>')
+        for value, text in across:
+            x = self.x(value)
+            parts.append(f'<path class="axis" d="M{x:.1f} {self.bottom}v4"/>')
+            parts.append(f'<text x="{x:.1f}" y="{self.bottom + 17}" class="middle">{text}</text>')
+        parts.append(f'<path class="axis" d="M{_LEFT} {self.bottom}H{right}"/>')
+        middle, below = (_LEFT + right) / 2, self.height - 4
+        parts.append(f'<text x="{middle}" y="{below}" class="middle quiet">{title}</text>')
+        return "".join(parts)
 
 
-def _svg(height: int, label: str, parts: Sequence[str]) -> str:
+def svg(width: int, height: int, label: str, parts: Sequence[str]) -> str:
+    """Return a picture of the given parts; `label` is its accessible description."""
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">'
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
         f"{''.join(parts)}</svg>"
     )
 
 
-def _grid(across: Sequence[float], up: Sequence[float], scale: _Scale, unit: str) -> str:
-    parts = []
-    for value in up:
-        y = scale.y(value)
-        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>')
-        parts.append(
-            f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" class="end">{number(value)}{unit}</text>'
-        )
-    bottom = HEIGHT - _BOTTOM
-    for value in across:
-        x = scale.x(value)
-        parts.append(f'<path class="axis" d="M{x:.1f} {bottom}v4"/>')
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 17}" class="middle">{number(value)}</text>')
-    parts.append(f'<path class="axis" d="M{_LEFT} {bottom}H{WIDTH - _RIGHT}"/>')
-    middle = (_LEFT + WIDTH - _RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" class="middle quiet">step</text>')
-    return "".join(parts)
+def bar(x: float, y: float, width: float, height: float, colour: int, tip: str) -> str:
+    """Return a bar with a tooltip."""
+    return (
+        f'<rect class="bar s{colour % COLOURS}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
+        f'height="{height:.1f}"><title>{escape(tip)}</title></rect>'
+    )
 
 
-def _line(series: Series, index: int, scale: _Scale) -> str:
+def _line(series: Series, index: int, frame: Frame) -> str:
     colour = f"s{index % COLOURS}"
     pieces: list[list[str]] = [[]]
     for x, y in series.points:
         if math.isfinite(y):
-            pieces[-1].append(f"{scale.x(x):.1f},{scale.y(y):.1f}")
+            pieces[-1].append(f"{frame.x(x):.1f},{frame.y(y):.1f}")
         elif pieces[-1]:
             pieces.append([])
     drawn = []
@@ -144,7 +168,7 @@ def _line(series: Series, index: int, scale: _Scale) -> str:
     return "".join(drawn)
 
 
-def _tooltips(series: Sequence[Series], scale: _Scale, unit: str) -> str:
+def _tooltips(series: Sequence[Series], frame: Frame, unit: str) -> str:
     by_step: dict[float, list[str]] = {}
     for each in series:
         for x, y in each.points:
@@ -153,8 +177,8 @@ def _tooltips(series: Sequence[Series], scale: _Scale, unit: str) -> str:
     steps = sorted(by_step)
     width = max(3.0, (WIDTH - _LEFT - _RIGHT) / max(1, len(steps)))
     columns = [
-        f'<rect class="column" x="{scale.x(x) - width / 2:.1f}" y="{_TOP}" width="{width:.1f}" '
-        f'height="{HEIGHT - _TOP - _BOTTOM}"><title>step {number(x)}\n'
+        f'<rect class="column" x="{frame.x(x) - width / 2:.1f}" y="{frame.top}" '
+        f'width="{width:.1f}" height="{frame.bottom - frame.top}"><title>step {number(x)}\n'
         f"{escape(chr(10).join(by_step[x]))}</title></rect>"
         for x in steps
     ]
@@ -169,10 +193,10 @@ def bars(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, l
     across = ticks(0.0, most)
     row, top = 26, 4
     height = top + row * len(rows) + 38
-    width = WIDTH - _LEFT - _RIGHT - 20
+    room = WIDTH - _LEFT - _RIGHT - 20
 
     def place(value: float) -> float:
-        return _LEFT + 20 + value / across[-1] * width
+        return _LEFT + 20 + value / across[-1] * room
 
     drawn = []
     for value in across:
@@ -185,19 +209,17 @@ def bars(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, l
         y, start = top + i * row, 0.0
         drawn.append(f'<text x="{_LEFT + 12}" y="{y + 17}" class="end">{escape(name)}</text>')
         for j, part in enumerate(parts):
-            drawn.append(
-                f'<rect class="bar s{j % COLOURS}" x="{place(start):.1f}" y="{y + 4}" '
-                f'width="{max(0.0, place(start + part) - place(start)):.1f}" height="{row - 8}">'
-                f"<title>{escape(name)}, {escape(names[j])}: {number(part)} ms</title></rect>"
-            )
+            width = max(0.0, place(start + part) - place(start))
+            tip = f"{name}, {names[j]}: {number(part)} ms"
+            drawn.append(bar(place(start), y + 4, width, row - 8, j, tip))
             start += part
-    return _svg(height, label, drawn)
+    return svg(WIDTH, height, label, drawn)
 
 
-def legend(names: Sequence[str]) -> str:
+def legend(names: Sequence[str], colours: Sequence[int] = range(COLOURS)) -> str:
     """Return a legend with the names and colours of series."""
     items = [
-        f'<li><span class="key s{i % COLOURS}"></span>{escape(name)}</li>'
+        f'<li><span class="key s{colours[i % len(colours)]}"></span>{escape(name)}</li>'
         for i, name in enumerate(names)
     ]
     return f'<ul class="legend">{"".join(items)}</ul>'

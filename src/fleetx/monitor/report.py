@@ -22,13 +22,14 @@ from fleetx.monitor.analysis import (
     straggler,
     summarise,
 )
-from fleetx.monitor.chart import COLOURS, Series, bars, legend, line_chart, number
+from fleetx.monitor.chart import Series, bars, legend, line_chart, number
 from fleetx.monitor.files import PAGE
-from fleetx.monitor.page_style import STYLE
+from fleetx.monitor.page import document, facts_table, row, section, table
 from fleetx.monitor.progress import duration
 from fleetx.monitor.run_folder import RunFolder, read_run
 
 _MOST_BARS = 32
+_MOST_LINES = 6
 
 
 def write_report(folder: Path, target: Path | None = None) -> tuple[Path, RunFolder]:
@@ -56,14 +57,7 @@ def page(run: RunFolder) -> str:
         _facts(run),
     ]
     body = "\n".join(part for part in parts if part)
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(name)} – FleetX report</title>"
-        f'<link rel="icon" href="data:,"><style>{STYLE}</style></head>\n'
-        f"<body><main>\n{body}\n</main></body></html>\n"
-    )
+    return document(f"{name} – FleetX report", body, '<link rel="icon" href="data:,">')
 
 
 def _when(run: RunFolder) -> str:
@@ -113,7 +107,7 @@ def _typical(curve: Sequence[tuple[float, float]]) -> float:
     return values[len(values) // 2]
 
 
-def _busiest(workers: Sequence[WorkerSummary], count: int = COLOURS) -> list[WorkerSummary]:
+def _busiest(workers: Sequence[WorkerSummary], count: int = _MOST_LINES) -> list[WorkerSummary]:
     """Return the workers to draw if there are many, sorted by rank."""
     return sorted(sorted(workers, key=lambda w: -w.busy)[:count], key=lambda w: w.rank)
 
@@ -160,7 +154,11 @@ def _worker_section(
     kind = "verdict slow" if who is not None else "verdict"
     shown = _busiest(workers)
     series = [Series(f"worker {w.rank}", bins.busy(w.rank)) for w in shown]
-    which = "" if len(workers) <= COLOURS else f" The {COLOURS} busiest of {len(workers)} workers."
+    which = (
+        ""
+        if len(workers) <= _MOST_LINES
+        else f" The {_MOST_LINES} busiest of {len(workers)} workers."
+    )
     names = ("computing", "waiting for data", "waiting for others")
     rows = [
         (f"worker {w.rank}", [1000 * w.compute, 1000 * w.data, 1000 * w.wait])
@@ -192,43 +190,23 @@ def _worker_table(workers: Sequence[WorkerSummary], who: int | None) -> str:
             f"{w.data_share:.1%}",
             f"{w.communication_share:.1%}",
         )
-        rows.append(_row(cells, "slow" if w.rank == who else ""))
-    return _table(heads, rows)
-
-
-def _row(cells: Sequence[str], kind: str = "") -> str:
-    attribute = f' class="{kind}"' if kind else ""
-    return f"<tr{attribute}>{''.join(f'<td>{escape(c)}</td>' for c in cells)}</tr>"
-
-
-def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
-    titles = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    return (
-        f'<div class="scroll"><table><thead><tr>{titles}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        rows.append(row(cells, "slow" if w.rank == who else ""))
+    return table(heads, rows)
 
 
 def _strategy(strategy: Any) -> str:
     if not isinstance(strategy, list) or not strategy:
         text = '<p class="empty">The strategy of this run was not recorded.</p>'
     else:
+        fields = ("stage", "technique", "settings", "sent", "memory")
         rows = [
-            _row(
-                (
-                    str(row.get("stage", "")),
-                    str(row.get("technique", "")),
-                    str(row.get("settings", "")),
-                    str(row.get("sent", "")),
-                    str(row.get("memory", "")),
-                )
-            )
-            for row in strategy
-            if isinstance(row, dict)
+            row([str(part.get(name, "")) for name in fields])
+            for part in strategy
+            if isinstance(part, dict)
         ]
         heads = ("stage", "technique", "settings", "sent per step", "memory")
-        text = _table(heads, rows)
-    return f'<section class="wide"><h2>The composed step</h2>{text}</section>'
+        text = table(heads, rows)
+    return section("The composed step", text)
 
 
 def _facts(run: RunFolder) -> str:
@@ -244,6 +222,4 @@ def _facts(run: RunFolder) -> str:
         "CUDA": facts.get("cuda"),
         "threads of worker 0": facts.get("threads"),
     }
-    rows = [_row((name, str(value))) for name, value in known.items() if value is not None]
-    table = f'<div class="scroll"><table class="facts"><tbody>{"".join(rows)}</tbody></table></div>'
-    return f'<section class="wide"><h2>The job</h2>{table}</section>'
+    return section("The job", facts_table({k: str(v) for k, v in known.items() if v is not None}))

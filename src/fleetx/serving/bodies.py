@@ -13,7 +13,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,25 +44,43 @@ _LENGTH = struct.Struct("<Q")
 _METADATA = "__metadata__"
 
 
-def encode_raw(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return arrays, and metadata, as the bytes of a raw body."""
+class Layout(NamedTuple):
+    """The header of raw tensors, and where each of them is."""
+
+    head: bytes
+    """The bytes in front of the data: the length of the header, and the header."""
+    places: dict[str, tuple[str, tuple[int, ...], int]]
+    """The type code, the shape and the offset (in the whole body) of every tensor, in order."""
+
+
+def layout(
+    tensors: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]],
+    metadata: Mapping[str, str] | None = None,
+) -> Layout:
+    """Return the layout of tensors with these types and shapes."""
     header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
-    parts: list[bytes] = []
-    begin = 0
+    places, begin = {}, 0
     # Wide types first, so that every tensor is aligned to its element size.
-    rows = {name: np.asarray(value) for name, value in arrays.items()}
-    for name, array in sorted(rows.items(), key=lambda item: -item[1].dtype.itemsize):
-        code = CODES.get(array.dtype.newbyteorder("<"))
+    for name, (dtype, shape) in sorted(tensors.items(), key=lambda item: -item[1][0].itemsize):
+        code = CODES.get(dtype.newbyteorder("<"))
         if code is None:
-            raise TypeError(f"{name!r} holds {array.dtype}, for which raw bodies have no code.")
-        data = array.astype(DTYPES[code], copy=False).tobytes()
-        end = begin + len(data)
-        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [begin, end]}
-        parts.append(data)
+            raise TypeError(f"{name!r} holds {dtype}, for which raw bodies have no code.")
+        end = begin + math.prod(shape) * dtype.itemsize
+        header[name] = {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
+        places[name] = (code, shape, begin)
         begin = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join([_LENGTH.pack(len(text)), text, *parts])
+    head = _LENGTH.pack(len(text)) + text
+    return Layout(head, {name: (c, s, len(head) + at) for name, (c, s, at) in places.items()})
+
+
+def encode_raw(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return arrays, and metadata, as the bytes of a raw body."""
+    rows = {name: np.asarray(value) for name, value in arrays.items()}
+    head, places = layout({name: (row.dtype, row.shape) for name, row in rows.items()}, metadata)
+    data = [rows[n].astype(DTYPES[code], copy=False).tobytes() for n, (code, *_) in places.items()]
+    return b"".join([head, *data])
 
 
 def decode_raw(body: bytes | bytearray) -> Arrays:

@@ -62,8 +62,8 @@ def load_model(
 
     Args:
         path: the model's file, the path it was saved under, or a folder that holds one model.
-            version: its version; the first twelve digits of its checksum if None.
-            threads: the number of threads per batch; the library's choice if None.
+        version: its version; the first twelve digits of its checksum if None.
+        threads: the number of threads per batch; the library's choice if None.
     """
     if version is not None:
         check_version(version)

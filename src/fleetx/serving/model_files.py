@@ -15,8 +15,6 @@ from fleetx.checkpoint.errors import FormatError
 PROGRAM = "__model__"
 SUFFIXES = {".pdmodel": "paddle", ".pt2": "pt2", ".onnx": "onnx"}
 
-_BLOCK = 1 << 20
-
 
 def kind_of(path: Path) -> str | None:
     """Return "paddle", "pt2" or "onnx" for a file name; None for other files."""
@@ -62,9 +60,7 @@ def checksum_of(files: Iterable[Path]) -> str:
     """Return the SHA-256 of the names and contents of files, independent of their order."""
     total = hashlib.sha256()
     for path in sorted(set(files), key=lambda each: each.name):
-        one = hashlib.sha256()
         with path.open("rb") as stream:
-            while block := stream.read(_BLOCK):
-                one.update(block)
+            one = hashlib.file_digest(stream, "sha256")
         total.update(f"{path.name}\0{one.hexdigest()}\n".encode())
     return total.hexdigest()

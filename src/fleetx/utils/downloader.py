@@ -35,11 +35,11 @@ class Downloader:
         """Download the folder given by `bos_path` (or `data_path`) of a YAML file.
 
         Args:
-                fs_yaml: path or URL of the YAML file (.yml, .yaml).
-                local_path: the folder to download to, which is returned.
-                shard_num: the number of shards of the files; -1 downloads all.
-                shard_id: the shard of this machine, from 0.
-                process_num: the number of files fetched at the same time.
+            fs_yaml: path or URL of the YAML file (.yml, .yaml).
+            local_path: the folder to download to, which is returned.
+            shard_num: the number of shards of the files; -1 downloads all.
+            shard_id: the shard of this machine, from 0.
+            process_num: the number of files fetched at the same time.
         """
         settings = read_settings(fs_yaml)
         address = settings.get("bos_path") or settings.get("data_path")

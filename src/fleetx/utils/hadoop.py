@@ -13,7 +13,7 @@ def hadoop_options(settings: dict[str, Any], address: str) -> dict[str, Any]:
 
     Args:
         settings: the keys hadoop.job.ugi, hadoop_home and java_home.
-            address: the URL to read.
+        address: the URL to read.
     """
     if not address.startswith(("hdfs://", "webhdfs://")):
         return {}

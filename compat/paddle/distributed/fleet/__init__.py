@@ -60,49 +60,38 @@ def init(role_maker: Any = None, is_collective: bool = False, strategy: Any = No
     return fleet.init(role_maker, is_collective, strategy, wait=False)
 
 
-def _with_servers(name: str) -> None:
-    """Refuse a call that only a job with parameter servers has a use for."""
+def _in_server_job(name: str, *args: Any, **kwargs: Any) -> None:
+    """Call a method of the session in a job with parameter servers; refuse it in others."""
+    if fleet._role.is_non_distributed():
+        warnings.warn(
+            f"{name}() function doesn't work when use non_distributed fleet.", stacklevel=3
+        )
+        return
     if fleet._role.is_collective:
         raise ValueError(
             f"Fleet can not find suitable runtime handler: {name}() is for parameter servers."
         )
-
-
-def _alone(name: str) -> bool:
-    alone = fleet._role.is_non_distributed()
-    if alone:
-        warnings.warn(
-            f"{name}() function doesn't work when use non_distributed fleet.", stacklevel=3
-        )
-    return alone
+    getattr(fleet, name)(*args, **kwargs)
 
 
 def init_worker() -> None:
     """Start a worker of a parameter-server job."""
-    if not _alone("init_worker"):
-        _with_servers("init_worker")
-        fleet.init_worker()
+    _in_server_job("init_worker")
 
 
 def init_server(*args: Any, **kwargs: Any) -> None:
     """Start a server of a parameter-server job."""
-    if not _alone("init_server"):
-        _with_servers("init_server")
-        fleet.init_server(*args, **kwargs)
+    _in_server_job("init_server", *args, **kwargs)
 
 
 def run_server() -> None:
     """Serve until all workers have ended."""
-    if not _alone("run_server"):
-        _with_servers("run_server")
-        fleet.run_server()
+    _in_server_job("run_server")
 
 
 def stop_worker() -> None:
     """End a worker of a parameter-server job."""
-    if not _alone("stop_worker"):
-        _with_servers("stop_worker")
-        fleet.stop_worker()
+    _in_server_job("stop_worker")
 
 
 def set_util(my_util: UtilBase) -> None:

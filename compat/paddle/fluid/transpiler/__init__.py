@@ -1,6 +1,5 @@
 """Rewriting programs: settings of server jobs, and what is left of it for single machines."""
 
-from paddle._coverage import exported, missing
 from paddle.fluid._memory import memory_optimize, release_memory
 from paddle.fluid.transpiler import distribute_transpiler, ps_dispatcher
 from paddle.fluid.transpiler.distribute_transpiler import (
@@ -8,6 +7,3 @@ from paddle.fluid.transpiler.distribute_transpiler import (
     DistributeTranspilerConfig,
 )
 from paddle.fluid.transpiler.ps_dispatcher import HashName, RoundRobin
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

@@ -6,8 +6,4 @@ from fleetx.paddle_rules.server_config import (
     ServerRuntimeConfig,
 )
 from fleetx.paddle_rules.transpiler import DistributeTranspiler
-from paddle._coverage import exported, missing
 from paddle.fluid.transpiler.ps_dispatcher import HashName, PSDispatcher, RoundRobin
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

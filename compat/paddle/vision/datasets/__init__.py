@@ -1,7 +1,3 @@
 """Data sets of images, from local files."""
 
 from fleetx.data.vision_datasets import *  # noqa: F403
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

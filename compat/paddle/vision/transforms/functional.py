@@ -16,7 +16,3 @@ from fleetx.data.image import (
     to_tensor,
     vflip,
 )
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

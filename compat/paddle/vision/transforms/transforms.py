@@ -1,7 +1,3 @@
 """Transforms of images."""
 
 from fleetx.data.transforms import *  # noqa: F403
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

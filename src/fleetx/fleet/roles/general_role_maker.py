@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.comm.role_groups import meet
 from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker
 from fleetx.runtime import role_environment
 
@@ -53,13 +52,5 @@ class GeneralRoleMaker(PaddleCloudRoleMaker):
         self.current_endpoint = job.current_endpoint
 
     def _join_groups(self) -> None:
-        if self._rendezvous is None:
-            return
-        found = meet(
-            self._rendezvous,
-            is_server=self.is_server(),
-            index=self._current_id,
-            worker_num=self._trainers_num,
-            server_num=len(self._server_endpoints),
-        )
-        self._keep_groups(found)
+        if self._rendezvous is not None:
+            self._meet_at(self._rendezvous)

@@ -20,7 +20,7 @@ from fleetx.comm.device import device_of_worker
 from fleetx.comm.role_groups import WORLDS, TrainingGroup, meet
 from fleetx.fleet.roles import array_exchange
 from fleetx.runtime import role_environment, worker_environment
-from fleetx.runtime.role_environment import ServerJob
+from fleetx.runtime.role_environment import Rendezvous, ServerJob
 from fleetx.runtime.server_support import ServerSupport, detect_server_support
 from fleetx.runtime.worker_environment import WorkerEnvironment
 
@@ -200,6 +200,18 @@ class RoleMakerBase:
         """Say how the workers of a server job form a group when they first need one."""
         self._meet_workers = meet
 
+    def _meet_at(self, rendezvous: Rendezvous) -> None:
+        """Join the groups of a server job's processes."""
+        self._keep_groups(
+            meet(
+                rendezvous,
+                is_server=self.is_server(),
+                index=self._current_id,
+                worker_num=self._trainers_num,
+                server_num=len(self._server_endpoints),
+            )
+        )
+
     def _keep_groups(self, groups: Mapping[str, array_exchange.OwnChannel]) -> None:
         self._groups = dict(groups)
         # A group whose threads still run when the interpreter ends makes the process abort; to let
@@ -322,14 +334,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
         # Collective workers have the group that they train with.
         if rendezvous is None or self.is_collective or self._non_distributed:
             return
-        found = meet(
-            rendezvous,
-            is_server=self.is_server(),
-            index=self._current_id,
-            worker_num=self._trainers_num,
-            server_num=len(self._server_endpoints),
-        )
-        self._keep_groups(found)
+        self._meet_at(rendezvous)
 
 
 def check_endpoints(

@@ -7,105 +7,79 @@ technique are the dataclass in its own file.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fleetx.step.settings import Effect, Field, Rows
 
-_none, _refused = Effect.NONE, Effect.REFUSED
+_Inert = partial(Field, effect=Effect.NONE)
+_Refused = partial(Field, effect=Effect.REFUSED)
 
 
-def _strings(number: int, name: str, meaning: str, **more: Any) -> Field[list[str]]:
-    return Field(number, [], meaning, name, element=str, **more)
+def _strings(
+    kind: Callable[..., Field[Any]], number: int, name: str, meaning: str, since: str
+) -> Field[Any]:
+    return kind(number, [], meaning, name, element=str, since=since)
 
 
 PIPELINE: Rows = (
-    Field(1, 1, "samples per micro batch", "micro_batch_size", since="2.1", effect=_refused),
-    Field(2, 1, "micro batches per step", "accumulate_steps", since="2.1", effect=_refused),
-    Field(
+    _Refused(1, 1, "samples per micro batch", "micro_batch_size", since="2.1"),
+    _Refused(2, 1, "micro batches per step", "accumulate_steps", since="2.1"),
+    _Refused(
         3,
         "1F1B",
         "order of forward and backward",
         "schedule_mode",
         since="2.1",
-        effect=_refused,
         choices=("1F1B", "F-then-B"),
     ),
-    Field(4, True, "shapes between stages stay", "p2p_cache_shape", since="2.2", effect=_refused),
-    Field(
-        5, True, "split what stages send", "enable_partial_send_recv", since="2.3", effect=_refused
-    ),
-    Field(1001, 1, "micro batches (2.0)", "micro_batch", effect=_refused),
+    _Refused(4, True, "shapes between stages stay", "p2p_cache_shape", since="2.2"),
+    _Refused(5, True, "split what stages send", "enable_partial_send_recv", since="2.3"),
+    _Refused(1001, 1, "micro batches (2.0)", "micro_batch"),
 )
 SHARDING: Rows = (
-    Field(
-        1,
-        "segment_broadcast_MB",
-        "how a program is cut",
-        "sharding_segment_strategy",
-        since="2.1",
-        effect=_refused,
+    _Refused(
+        1, "segment_broadcast_MB", "how a program is cut", "sharding_segment_strategy", since="2.1"
     ),
-    Field(2, 32.0, "size of a segment", "segment_broadcast_MB", since="2.1", effect=_refused),
-    _strings(3, "segment_anchors", "names at which to cut", since="2.1", effect=_refused),
-    Field(4, 8, "workers that share one copy", "sharding_degree", since="2.1", effect=_refused),
-    Field(5, 1, "tensor parallel degree", "mp_degree", since="2.1", effect=_refused),
-    Field(6, 1, "data parallel degree", "dp_degree", since="2.1", effect=_refused),
-    Field(7, False, "data parallel between groups", "hybrid_dp", effect=_refused),
-    Field(8, 1, "steps to merge", "gradient_merge_acc_step", since="2.1", effect=_refused),
-    Field(
-        9, False, "optimizer state on the host", "optimize_offload", since="2.1", effect=_refused
-    ),
-    Field(
-        10,
-        False,
-        "all-reduce in the update",
-        "pp_allreduce_in_optimize",
-        since="2.2",
-        effect=_refused,
-    ),
-    Field(11, 1, "pipeline degree", "pp_degree", since="2.1", effect=_refused),
-    Field(12, False, "cast in the update", "optimize_cast", since="2.2", effect=_refused),
-    Field(
-        13,
-        False,
-        "shard the update only",
-        "_dp_as_optimizer_sharding",
-        since="2.2",
-        effect=_refused,
-    ),
-    Field(14, 1, "what is sharded", "stage", since="2.3", effect=_refused),
-    Field(15, False, "let the planner choose", "enable_tuning", since="2.3", effect=_refused),
-    Field(
-        16,
-        False,
-        "communicate on the stream of compute",
-        "use_calc_stream",
-        since="2.4",
-        effect=_refused,
-    ),
-    Field(1001, 32.0, "size of a fused broadcast (2.0)", "fuse_broadcast_MB", effect=_refused),
-    Field(1002, 8, "workers per group (2.0)", "sharding_group_size", effect=_refused),
+    _Refused(2, 32.0, "size of a segment", "segment_broadcast_MB", since="2.1"),
+    _strings(_Refused, 3, "segment_anchors", "names at which to cut", since="2.1"),
+    _Refused(4, 8, "workers that share one copy", "sharding_degree", since="2.1"),
+    _Refused(5, 1, "tensor parallel degree", "mp_degree", since="2.1"),
+    _Refused(6, 1, "data parallel degree", "dp_degree", since="2.1"),
+    _Refused(7, False, "data parallel between groups", "hybrid_dp"),
+    _Refused(8, 1, "steps to merge", "gradient_merge_acc_step", since="2.1"),
+    _Refused(9, False, "optimizer state on the host", "optimize_offload", since="2.1"),
+    _Refused(10, False, "all-reduce in the update", "pp_allreduce_in_optimize", since="2.2"),
+    _Refused(11, 1, "pipeline degree", "pp_degree", since="2.1"),
+    _Refused(12, False, "cast in the update", "optimize_cast", since="2.2"),
+    _Refused(13, False, "shard the update only", "_dp_as_optimizer_sharding", since="2.2"),
+    _Refused(14, 1, "what is sharded", "stage", since="2.3"),
+    _Refused(15, False, "let the planner choose", "enable_tuning", since="2.3"),
+    _Refused(16, False, "communicate on the stream of compute", "use_calc_stream", since="2.4"),
+    _Refused(1001, 32.0, "size of a fused broadcast (2.0)", "fuse_broadcast_MB"),
+    _Refused(1002, 8, "workers per group (2.0)", "sharding_group_size"),
 )
 TRAINER_DESC: Rows = (
-    Field(1, "", "folder for dumped values", "dump_fields_path", since="2.2", effect=_none),
-    _strings(2, "dump_fields", "variables to dump", since="2.2", effect=_none),
-    _strings(3, "dump_param", "parameters to dump", since="2.2", effect=_none),
-    _strings(4, "stat_var_names", "variables for statistics", since="2.2", effect=_none),
-    Field(5, "", "class of trainers", "trainer", since="2.3", effect=_none),
-    Field(6, "", "class of device workers", "device_worker", since="2.3", effect=_none),
-    _strings(7, "local_sparse", "tables kept by the worker", since="2.3", effect=_none),
-    _strings(8, "remote_sparse", "tables kept by servers", since="2.3", effect=_none),
+    _Inert(1, "", "folder for dumped values", "dump_fields_path", since="2.2"),
+    _strings(_Inert, 2, "dump_fields", "variables to dump", since="2.2"),
+    _strings(_Inert, 3, "dump_param", "parameters to dump", since="2.2"),
+    _strings(_Inert, 4, "stat_var_names", "variables for statistics", since="2.2"),
+    _Inert(5, "", "class of trainers", "trainer", since="2.3"),
+    _Inert(6, "", "class of device workers", "device_worker", since="2.3"),
+    _strings(_Inert, 7, "local_sparse", "tables kept by the worker", since="2.3"),
+    _strings(_Inert, 8, "remote_sparse", "tables kept by servers", since="2.3"),
 )
 TENSOR_PARALLEL: Rows = (
-    Field(1, 1, "workers per layer", "tensor_parallel_degree", since="2.1", effect=_refused),
-    Field(2, -1, "seed of split parameters", "tensor_init_seed", since="2.1", effect=_refused),
+    _Refused(1, 1, "workers per layer", "tensor_parallel_degree", since="2.1"),
+    _Refused(2, -1, "seed of split parameters", "tensor_init_seed", since="2.1"),
 )
 HYBRID: Rows = (
-    Field(1, -1, "data parallel degree", "dp_degree", since="2.1", effect=_refused),
-    Field(2, 1, "tensor parallel degree", "mp_degree", since="2.1", effect=_refused),
-    Field(3, 1, "pipeline degree", "pp_degree", since="2.1", effect=_refused),
-    Field(4, 1, "sharding degree", "sharding_degree", since="2.2", effect=_refused),
-    Field(5, 1, "sequence parallel degree", "sep_degree", since="2.6", effect=_refused),
+    _Refused(1, -1, "data parallel degree", "dp_degree", since="2.1"),
+    _Refused(2, 1, "tensor parallel degree", "mp_degree", since="2.1"),
+    _Refused(3, 1, "pipeline degree", "pp_degree", since="2.1"),
+    _Refused(4, 1, "sharding degree", "sharding_degree", since="2.2"),
+    _Refused(5, 1, "sequence parallel degree", "sep_degree", since="2.6"),
 )
 GRADIENT_SCALE: Rows = (
     Field(
@@ -116,41 +90,39 @@ GRADIENT_SCALE: Rows = (
         since="2.2",
         choices=("avg", "sum", "customized"),
     ),
-    Field(
-        2, False, "scale gradients instead of the loss", "scale_gradient", since="2.5", effect=_none
-    ),
+    _Inert(2, False, "scale gradients instead of the loss", "scale_gradient", since="2.5"),
 )
 QAT: Rows = (
-    Field(1, True, "a scale per channel", "channel_wise_abs_max", since="2.4", effect=_refused),
-    Field(2, 8, "bits of weights", "weight_bits", since="2.4", effect=_refused),
-    Field(3, 8, "bits of activations", "activation_bits", since="2.4", effect=_refused),
-    _strings(4, "not_quant_pattern", "names to leave out", since="2.4", effect=_refused),
-    Field(5, "", "algorithm", "algo", since="2.4", effect=_refused),
+    _Refused(1, True, "a scale per channel", "channel_wise_abs_max", since="2.4"),
+    _Refused(2, 8, "bits of weights", "weight_bits", since="2.4"),
+    _Refused(3, 8, "bits of activations", "activation_bits", since="2.4"),
+    _strings(_Refused, 4, "not_quant_pattern", "names to leave out", since="2.4"),
+    _Refused(5, "", "algorithm", "algo", since="2.4"),
 )
 BUILD: Rows = (
-    Field(1, False, "ops one after another", "enable_sequential_execution", effect=_none),
-    Field(2, False, "fuse additions and activations", "fuse_elewise_add_act_ops", effect=_none),
-    Field(3, False, "fuse normalisation and activation", "fuse_bn_act_ops", effect=_none),
-    Field(4, False, "fuse relu and convolution", "fuse_relu_depthwise_conv", effect=_none),
-    Field(5, False, "fuse broadcasts", "fuse_broadcast_ops", effect=_none),
-    Field(6, False, "fuse updates (always done)", "fuse_all_optimizer_ops", effect=_none),
-    Field(7, False, "reuse memory (always done)", "enable_inplace", effect=_none),
-    Field(8, True, "order of updates", "enable_backward_optimizer_op_deps", effect=_none),
-    Field(9, False, "keep contexts", "cache_runtime_context", effect=_none),
-    Field(10, True, "fuse normalisation, sum, activation", "fuse_bn_add_act_ops", effect=_none),
+    _Inert(1, False, "ops one after another", "enable_sequential_execution"),
+    _Inert(2, False, "fuse additions and activations", "fuse_elewise_add_act_ops"),
+    _Inert(3, False, "fuse normalisation and activation", "fuse_bn_act_ops"),
+    _Inert(4, False, "fuse relu and convolution", "fuse_relu_depthwise_conv"),
+    _Inert(5, False, "fuse broadcasts", "fuse_broadcast_ops"),
+    _Inert(6, False, "fuse updates (always done)", "fuse_all_optimizer_ops"),
+    _Inert(7, False, "reuse memory (always done)", "enable_inplace"),
+    _Inert(8, True, "order of updates", "enable_backward_optimizer_op_deps"),
+    _Inert(9, False, "keep contexts", "cache_runtime_context"),
+    _Inert(10, True, "fuse normalisation, sum, activation", "fuse_bn_add_act_ops"),
     Field(11, False, "compile the step with torch's compiler", "enable_auto_fusion"),
-    Field(12, False, "add gradients in place", "enable_addto", effect=_none),
-    Field(13, False, "fixed order of ops", "fix_op_run_order", since="2.1", effect=_none),
-    Field(14, False, "CUDA graphs", "allow_cuda_graph_capture", since="2.2", effect=_none),
-    Field(15, 0, "0 all-reduce, 1 reduce", "reduce_strategy", since="2.2", effect=_none),
-    Field(16, False, "fuse after products", "fuse_gemm_epilogue", since="2.3", effect=_none),
-    Field(17, "", "where to draw graphs", "debug_graphviz_path", since="2.3", effect=_none),
-    Field(18, False, "fuse attention", "fused_attention", since="2.5", effect=_none),
-    Field(19, False, "fuse feed-forward blocks", "fused_feedforward", since="2.5", effect=_none),
+    _Inert(12, False, "add gradients in place", "enable_addto"),
+    _Inert(13, False, "fixed order of ops", "fix_op_run_order", since="2.1"),
+    _Inert(14, False, "CUDA graphs", "allow_cuda_graph_capture", since="2.2"),
+    _Inert(15, 0, "0 all-reduce, 1 reduce", "reduce_strategy", since="2.2"),
+    _Inert(16, False, "fuse after products", "fuse_gemm_epilogue", since="2.3"),
+    _Inert(17, "", "where to draw graphs", "debug_graphviz_path", since="2.3"),
+    _Inert(18, False, "fuse attention", "fused_attention", since="2.5"),
+    _Inert(19, False, "fuse feed-forward blocks", "fused_feedforward", since="2.5"),
 )
 EXECUTION: Rows = (
-    Field(1, 1, "threads", "num_threads", effect=_none),
-    Field(2, 10, "steps before scopes are dropped", "num_iteration_per_drop_scope", effect=_none),
-    Field(3, 1, "steps per run", "num_iteration_per_run", effect=_none),
-    Field(4, False, "how threads wait", "use_thread_barrier", effect=_none),
+    _Inert(1, 1, "threads", "num_threads"),
+    _Inert(2, 10, "steps before scopes are dropped", "num_iteration_per_drop_scope"),
+    _Inert(3, 1, "steps per run", "num_iteration_per_run"),
+    _Inert(4, False, "how threads wait", "use_thread_barrier"),
 )

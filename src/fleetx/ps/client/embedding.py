@@ -176,16 +176,16 @@ class SparseEmbedding(RowModule):
     """An embedding for any number of 64-bit ids.
 
     Args:
-            name: the table's name; embeddings with the same name share rows.
-            dim: the length of a row.
-            initializer: the initial values of rows: an InitializerSpec, or the name of one.
-            optimizer: the update rule of rows, "sgd", "adagrad", "adam", "ftrl" or an OptimizerSpec
-                with a learning rate of its own; by default that of the other parameters.
-            entry: the admission rule of new ids: CountFilterEntry or ProbabilityEntry.
-            eviction: the eviction rule of rows.
-            padding_idx: an id that reads as zeros and is not trained.
-            dtype: float32 or float64.
-            seed: determines initial values together with the id; derived from the name by default.
+        name: the table's name; embeddings with the same name share rows.
+        dim: the length of a row.
+        initializer: the initial values of rows: an InitializerSpec, or the name of one.
+        optimizer: the update rule of rows, "sgd", "adagrad", "adam", "ftrl" or an OptimizerSpec
+            with a learning rate of its own; by default that of the other parameters.
+        entry: the admission rule of new ids: CountFilterEntry or ProbabilityEntry.
+        eviction: the eviction rule of rows.
+        padding_idx: an id that reads as zeros and is not trained.
+        dtype: float32 or float64.
+        seed: determines initial values together with the id; derived from the name by default.
     """
 
     def __init__(

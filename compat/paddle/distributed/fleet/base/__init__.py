@@ -1,11 +1,8 @@
 """The parts of fleet: roles, strategy, helpers, the session."""
 
-from paddle._coverage import missing
 from paddle.distributed.fleet.base import (
     distributed_strategy,
     fleet_base,
     role_maker,
     util_factory,
 )
-
-__getattr__ = missing(__name__)

@@ -2,8 +2,3 @@
 and the old value stays."""
 
 from fleetx.paddle_rules.strategy import DistributedStrategy
-from paddle._coverage import missing
-
-__all__ = ["DistributedStrategy"]
-
-__getattr__ = missing(__name__)

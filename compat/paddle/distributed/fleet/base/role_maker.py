@@ -4,7 +4,6 @@ from typing import Any
 
 from fleetx.fleet.roles import role_maker as core
 from fleetx.fleet.roles.role_maker import Role
-from paddle._coverage import missing
 from paddle._role_makers import RoleMakerBase
 
 # What Paddle looks at; scripts also give where workers would meet by Gloo (path, dfs.name, …).
@@ -32,6 +31,3 @@ class UserDefinedRoleMaker(RoleMakerBase, core.UserDefinedRoleMaker):
         # Paddle 2.x does not mind other arguments, nor an address that is listed twice.
         known = {name: value for name, value in kwargs.items() if name in _TOLD}
         core.UserDefinedRoleMaker.__init__(self, is_collective=is_collective, unique=False, **known)
-
-
-__getattr__ = missing(__name__)

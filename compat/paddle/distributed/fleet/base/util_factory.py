@@ -6,7 +6,6 @@ from fleetx.checkpoint.file_system import FS
 from fleetx.fleet import fleet
 from fleetx.fleet import utilities as core
 from fleetx.fleet.roles.role_maker import RoleMakerBase
-from paddle._coverage import missing
 
 __all__ = ["UtilBase", "UtilFactory"]
 
@@ -47,6 +46,3 @@ class UtilFactory:
         util._set_strategy(given.get("valid_strategy"))
         util._set_role_maker(given.get("role_maker"))
         return util
-
-
-__getattr__ = missing(__name__)

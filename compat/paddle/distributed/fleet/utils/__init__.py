@@ -1,9 +1,6 @@
 """What belongs to fleet besides training."""
 
-from paddle._coverage import missing
 from paddle.distributed.fleet.utils import fs
 from paddle.distributed.fleet.utils.fs import LocalFS
 
 __all__ = ["LocalFS"]
-
-__getattr__ = missing(__name__)

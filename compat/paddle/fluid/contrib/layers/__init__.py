@@ -2,7 +2,3 @@
 
 from fleetx.static.layers.contrib import *  # noqa: F403
 from fleetx.static.layers.stacked_rnn import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

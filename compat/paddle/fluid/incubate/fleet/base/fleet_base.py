@@ -3,17 +3,18 @@
 import abc
 from typing import Any
 
+from fleetx.fleet.roles.identity import Identity
 from fleetx.fleet.roles.role_maker import RoleMakerBase
+from fleetx.fleet.session import Fleet as Session
 from fleetx.fleet.utilities import split_files
 from fleetx.static.mixed_precision import OptimizerWithMixedPrecision
 from fleetx.static.optimizer import Optimizer, RecomputeOptimizer
-from paddle._coverage import missing
 from paddle.fluid.incubate.fleet.base.mode import Mode
 
 __all__ = ["DistributedOptimizer", "Fleet", "Mode"]
 
 
-class Fleet(metaclass=abc.ABCMeta):
+class Fleet(Identity, metaclass=abc.ABCMeta):
     """One worker's view of the training job."""
 
     def __init__(self, mode: Mode | None = None) -> None:
@@ -37,46 +38,8 @@ class Fleet(metaclass=abc.ABCMeta):
 
     @property
     def role_maker(self) -> Any:
-        """What says who is who in the job."""
+        """The role maker of the job; None before `init`."""
         return self._role_maker
-
-    def is_first_worker(self) -> bool:
-        """Tell whether this is worker 0."""
-        return self._role_maker.is_first_worker()
-
-    def is_worker(self) -> bool:
-        """Tell whether this process trains."""
-        return self._role_maker.is_worker()
-
-    def is_server(self) -> bool:
-        """Tell whether this process keeps parameters."""
-        return self._role_maker.is_server()
-
-    def worker_index(self) -> int:
-        """Return this worker's number."""
-        return self._role_maker.worker_index()
-
-    def worker_num(self) -> int:
-        """Return the number of workers."""
-        return self._role_maker.worker_num()
-
-    def server_index(self) -> int:
-        """Return this server's number."""
-        return self._role_maker.server_index()
-
-    def server_num(self) -> int:
-        """Return the number of servers."""
-        return len(self._role_maker.get_pserver_endpoints())
-
-    def worker_endpoints(self, to_string: bool = False) -> Any:
-        """Return the addresses of the workers, as a list or joined by commas."""
-        found = self._role_maker.get_trainer_endpoints()
-        return ",".join(found) if to_string else found
-
-    def server_endpoints(self, to_string: bool = False) -> Any:
-        """Return the addresses of the servers, as a list or joined by commas."""
-        found = self._role_maker.get_pserver_endpoints()
-        return ",".join(found) if to_string else found
 
     def split_files(self, files: list[str]) -> list[str]:
         """Return this worker's share of a list of files."""
@@ -112,6 +75,63 @@ class Fleet(metaclass=abc.ABCMeta):
     def save_persistables(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
+class SessionFleet(Fleet):
+    """A fleet that hands its work to a session of FleetX."""
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._session = Session()
+
+    @property
+    def startup_program(self) -> Any:
+        """The startup program of this process's role; None before minimize."""
+        return self._session.startup_program
+
+    @property
+    def main_program(self) -> Any:
+        """The program of this process's role; None before minimize."""
+        return self._session.main_program
+
+    @property
+    def _origin_program(self) -> Any:
+        return self._session._origin_program
+
+    def init_worker(self) -> None:
+        """Connect a worker of a server job to the servers."""
+        self._session.init_worker()
+
+    def init_server(self, model_dir: Any = None) -> None:
+        """Prepare a server, with the parameters saved in a folder if one is named."""
+        self._session.init_server(model_dir)
+
+    def run_server(self) -> None:
+        """Serve until all workers have finished."""
+        self._session.run_server()
+
+    def stop_worker(self) -> None:
+        """Send what is left and disconnect a worker of a server job from the servers."""
+        self._session.stop_worker()
+
+    def save_inference_model(
+        self,
+        executor: Any,
+        dirname: str,
+        feeded_var_names: Any = None,
+        target_vars: Any = None,
+        main_program: Any = None,
+        export_for_deployment: bool = True,
+    ) -> Any:
+        """Write what inference needs of a program."""
+        self._check_saving("save_inference_model", executor, main_program)
+        return self._session.save_inference_model(
+            executor, dirname, feeded_var_names, target_vars, main_program, export_for_deployment
+        )
+
+    @staticmethod
+    @abc.abstractmethod
+    def _check_saving(function: str, executor: Any, main_program: Any) -> None: ...
+
+
 class DistributedOptimizer(metaclass=abc.ABCMeta):
     """An optimizer of programs that trains on all workers."""
 
@@ -133,4 +153,13 @@ class DistributedOptimizer(metaclass=abc.ABCMeta):
     def minimize(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
-__getattr__ = missing(__name__)
+class PassingOptimizer(DistributedOptimizer):
+    """A distributed optimizer whose backward pass and updates are the wrapped optimizer's."""
+
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Append the backward pass."""
+        return self._optimizer.backward(*args, **kwargs)
+
+    def apply_gradients(self, params_grads: Any) -> Any:
+        """Append the updates."""
+        return self._optimizer.apply_gradients(params_grads)

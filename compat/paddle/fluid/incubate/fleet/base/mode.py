@@ -2,8 +2,6 @@
 
 import enum
 
-from paddle._coverage import missing
-
 __all__ = ["Mode"]
 
 
@@ -13,6 +11,3 @@ class Mode(enum.IntEnum):
     TRANSPILER = 1
     PSLIB = 2
     COLLECTIVE = 3
-
-
-__getattr__ = missing(__name__)

@@ -6,7 +6,6 @@ from fleetx.fleet.roles import general_role_maker, mpi_role_maker
 from fleetx.fleet.roles import role_maker as core
 from fleetx.fleet.roles.role_maker import Role
 from fleetx.runtime.role_environment import MissingVariableError
-from paddle._coverage import missing
 from paddle._role_makers import RoleMakerBase
 
 __all__ = [
@@ -156,6 +155,3 @@ def default_role_maker() -> RoleMakerBase:
     """Return the role maker of `fleet.init()`: MPI's."""
     mpi_role_maker.check_mpirun()
     return MPISymetricRoleMaker()
-
-
-__getattr__ = missing(__name__)

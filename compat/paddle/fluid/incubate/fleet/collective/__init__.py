@@ -4,7 +4,6 @@ import logging
 from typing import Any
 
 from fleetx.fleet.saving import program_checkpoints
-from fleetx.fleet.session import Fleet as Session
 from fleetx.paddle_rules import strategy_of_1x as legacy_strategy
 from fleetx.static.graph.program import Program
 from fleetx.static.mixed_precision import decorate
@@ -12,8 +11,7 @@ from fleetx.static.optimizer import RecomputeOptimizer
 from fleetx.static.run.compiled_program import CompiledProgram
 from fleetx.static.run.executor import Executor
 from fleetx.static.run.place import CPUPlace
-from paddle._coverage import missing
-from paddle.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
+from paddle.fluid.incubate.fleet.base.fleet_base import Mode, PassingOptimizer, SessionFleet
 
 __all__ = [
     "Collective",
@@ -55,7 +53,7 @@ class TrainStatus:
     __hash__ = None
 
 
-class Collective(Fleet):
+class Collective(SessionFleet):
     """One worker's view of a collective training job."""
 
     def __init__(self) -> None:
@@ -63,7 +61,6 @@ class Collective(Fleet):
 
     def _begin(self) -> None:
         super()._begin()
-        self._session = Session()
         self._compiled: CompiledProgram | None = None
 
     def init(self, role_maker: Any = None) -> None:
@@ -72,62 +69,22 @@ class Collective(Fleet):
         self._session.init(role_maker, is_collective=True, wait=False)
 
     @property
-    def startup_program(self) -> Any:
-        """The startup program; None before minimize."""
-        return self._session.startup_program
-
-    @property
     def main_program(self) -> Any:
         """The training program with communication; None before minimize."""
         return self._compiled or self._session.main_program
 
     @property
-    def _origin_program(self) -> Any:
-        return self._session._origin_program
-
-    @property
     def _transpiled_program(self) -> Any:
         return self._session.main_program
-
-    def init_worker(self) -> None:
-        """Only parameter-server jobs have something to do here."""
-        self._session.init_worker()
 
     def run_worker(self, main_programs: Any = None, scopes: Any = None) -> None:
         """Only parameter-server jobs have something to do here."""
         logging.warning("You should not call 'run_worker' method for collective mode.")
 
-    def init_server(self, model_dir: Any = None) -> None:
-        """Only parameter-server jobs have something to do here."""
-        self._session.init_server(model_dir)
-
-    def run_server(self) -> None:
-        """Only parameter-server jobs have something to do here."""
-        self._session.run_server()
-
-    def stop_worker(self) -> None:
-        """Only parameter-server jobs have something to do here."""
-        self._session.stop_worker()
-
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
         """Return an optimizer whose minimize writes the communication into the program."""
         self._optimizer = CollectiveOptimizer(optimizer, strategy)
         return self._optimizer
-
-    def save_inference_model(
-        self,
-        executor: Any,
-        dirname: str,
-        feeded_var_names: Any = None,
-        target_vars: Any = None,
-        main_program: Any = None,
-        export_for_deployment: bool = True,
-    ) -> Any:
-        """Write what inference needs of a program."""
-        self._check_saving("save_inference_model", executor, main_program)
-        return self._session.save_inference_model(
-            executor, dirname, feeded_var_names, target_vars, main_program, export_for_deployment
-        )
 
     def save_persistables(
         self, executor: Any, dirname: str, main_program: Any = None, filename: str | None = None
@@ -198,37 +155,21 @@ class Collective(Fleet):
 fleet = Collective()
 
 
-class CollectiveOpBasedOptimizer(DistributedOptimizer):
+class CollectiveOpBasedOptimizer(PassingOptimizer):
     """Passes on to an optimizer."""
 
     def __init__(self, optimizer: Any, strategy: Any = None) -> None:
         assert isinstance(strategy, DistributedStrategy), "strategy must be DistributedStrategy"
         super().__init__(optimizer, strategy)
 
-    def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Append the backward pass."""
-        return self._optimizer.backward(*args, **kwargs)
 
-    def apply_gradients(self, params_grads: Any) -> Any:
-        """Append the updates."""
-        return self._optimizer.apply_gradients(params_grads)
-
-
-class CollectiveOptimizer(DistributedOptimizer):
+class CollectiveOptimizer(PassingOptimizer):
     """An optimizer of programs that trains on all workers of `fleet`."""
 
     def __init__(self, optimizer: Any, strategy: Any = None) -> None:
         strategy = DistributedStrategy() if strategy is None else strategy
         legacy_strategy.check_strategy(strategy)
         super().__init__(optimizer, strategy)
-
-    def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Append the backward pass."""
-        return self._optimizer.backward(*args, **kwargs)
-
-    def apply_gradients(self, params_grads: Any) -> Any:
-        """Append the updates."""
-        return self._optimizer.apply_gradients(params_grads)
 
     def minimize(
         self,
@@ -265,6 +206,3 @@ class CollectiveOptimizer(DistributedOptimizer):
                 exec_strategy=strategy.exec_strategy,
             )
         return result
-
-
-__getattr__ = missing(__name__)

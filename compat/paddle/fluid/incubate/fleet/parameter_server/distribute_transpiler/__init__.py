@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-from fleetx.fleet.session import Fleet as Session
 from fleetx.paddle_rules.server_config import (
     DistributedMode,
     DistributeTranspilerConfig,
@@ -22,8 +21,12 @@ from fleetx.paddle_rules.server_strategy import ServerStrategy as DistributedStr
 from fleetx.static.optimizer import Optimizer
 from fleetx.static.run.compiled_program import CompiledProgram
 from fleetx.static.run.executor import Executor
-from paddle._coverage import missing
-from paddle.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
+from paddle.fluid.incubate.fleet.base.fleet_base import (
+    DistributedOptimizer,
+    Mode,
+    PassingOptimizer,
+    SessionFleet,
+)
 from paddle.fluid.incubate.fleet.base.role_maker import (
     MPISymetricRoleMaker,
     default_role_maker,
@@ -49,7 +52,7 @@ __all__ = [
 ]
 
 
-class DistributedTranspiler(Fleet):
+class DistributedTranspiler(SessionFleet):
     """One process's view of a job with parameter servers."""
 
     def __init__(self) -> None:
@@ -57,7 +60,6 @@ class DistributedTranspiler(Fleet):
 
     def _begin(self) -> None:
         super()._begin()
-        self._session = Session()
         self._transpile_config: DistributedStrategy | None = None
         self._opt_info: Any = None
 
@@ -67,25 +69,11 @@ class DistributedTranspiler(Fleet):
         super().init(role_maker)
         self._session.init(role_maker)
 
-    @property
-    def startup_program(self) -> Any:
-        """The startup program of this process's role; None before minimize."""
-        return self._session.startup_program
-
-    @property
-    def main_program(self) -> Any:
-        """The program of this process's role; None before minimize."""
-        return self._session.main_program
-
-    @property
-    def _origin_program(self) -> Any:
-        return self._session._origin_program
-
     def init_worker(self) -> None:
         """Print the worker's settings and connect to the servers."""
         if self._transpile_config is not None:
             print(self._transpile_config.get_trainer_runtime_config())
-        self._session.init_worker()
+        super().init_worker()
 
     def run_worker(self, main_programs: Any = None, scopes: Any = None) -> None:
         """There is nothing to do: a worker runs `fleet.main_program`."""
@@ -95,21 +83,17 @@ class DistributedTranspiler(Fleet):
         self._require(self.startup_program, "startup_program")
         if model_dir and not os.path.isdir(model_dir):
             raise ValueError(f"There is no directory named '{model_dir}'")
-        self._session.init_server(model_dir or None)
+        super().init_server(model_dir or None)
 
     def run_server(self) -> None:
         """Serve until all workers have finished."""
         self._require(self.main_program, "main_program")
-        self._session.run_server()
+        super().run_server()
 
     @staticmethod
     def _require(program: Any, name: str) -> None:
         if program is None:
             raise ValueError(f"{name} is None, need invoke DistributedOptimizer.minimize first")
-
-    def stop_worker(self) -> None:
-        """Send what is left and tell the servers that this worker is done."""
-        self._session.stop_worker()
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
         """Return an optimizer whose minimize divides the program between workers and servers."""
@@ -123,27 +107,24 @@ class DistributedTranspiler(Fleet):
         self._optimizer = TranspilerOptimizer(optimizer, strategy)
         return self._optimizer
 
-    def save_inference_model(
-        self,
-        executor: Any,
-        dirname: str,
-        feeded_var_names: Any = None,
-        target_vars: Any = None,
-        main_program: Any = None,
-        export_for_deployment: bool = True,
-    ) -> Any:
-        """Write what inference needs, with the parameters that the servers hold."""
-        _check_saving("save_inference_model", executor, main_program)
-        return self._session.save_inference_model(
-            executor, dirname, feeded_var_names, target_vars, main_program, export_for_deployment
-        )
-
     def save_persistables(self, executor: Any, dirname: str, main_program: Any = None) -> None:
         """Write the parameters that the servers hold."""
-        _check_saving("save_persistables", executor, main_program)
+        self._check_saving("save_persistables", executor, main_program)
         if main_program is not None and main_program.binding.servers is None:
             raise ValueError("main_program is for local, may not use fleet.save_persistables")
         self._session.save_persistables(executor, dirname, main_program)
+
+    @staticmethod
+    def _check_saving(function: str, executor: Any, main_program: Any) -> None:
+        where = f"in fleet.{function}() function"
+        if isinstance(executor, ParallelExecutor) or not isinstance(executor, Executor):
+            raise TypeError(
+                f"{where}, executor must be as Executor type, not {type(executor).__name__}"
+            )
+        if isinstance(main_program, CompiledProgram):
+            raise TypeError(
+                f"{where}, main_program must be as Program type, CompiledProgram is not allowed"
+            )
 
     def _transpile(self, config: Any) -> None:
         self._transpile_config = strategy_of(config)
@@ -152,22 +133,10 @@ class DistributedTranspiler(Fleet):
         self._opt_info = opt_info
 
 
-def _check_saving(function: str, executor: Any, main_program: Any) -> None:
-    where = f"in fleet.{function}() function"
-    if isinstance(executor, ParallelExecutor) or not isinstance(executor, Executor):
-        raise TypeError(
-            f"{where}, executor must be as Executor type, not {type(executor).__name__}"
-        )
-    if isinstance(main_program, CompiledProgram):
-        raise TypeError(
-            f"{where}, main_program must be as Program type, CompiledProgram is not allowed"
-        )
-
-
 fleet = DistributedTranspiler()
 
 
-class TranspilerOptimizer(DistributedOptimizer):
+class TranspilerOptimizer(PassingOptimizer):
     """An optimizer of programs that trains with the servers of `fleet`."""
 
     def __init__(self, optimizer: Any, strategy: Any = None) -> None:
@@ -192,14 +161,6 @@ class TranspilerOptimizer(DistributedOptimizer):
             }
             fleet._set_opt_info(self.opt_info)
 
-    def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Append the backward pass."""
-        return self._optimizer.backward(*args, **kwargs)
-
-    def apply_gradients(self, params_grads: Any) -> Any:
-        """Append the updates."""
-        return self._optimizer.apply_gradients(params_grads)
-
     def minimize(
         self,
         loss: Any,
@@ -215,6 +176,3 @@ class TranspilerOptimizer(DistributedOptimizer):
         fleet._transpile(self._strategy)
         inner = fleet._session.distributed_optimizer(self._optimizer, fleet._transpile_config)
         return inner.minimize(loss, startup_program, parameter_list, no_grad_set)
-
-
-__getattr__ = missing(__name__)

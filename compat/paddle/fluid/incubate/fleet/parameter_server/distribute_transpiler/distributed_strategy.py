@@ -14,7 +14,6 @@ from fleetx.paddle_rules.server_strategy import (
     SyncStrategy,
 )
 from fleetx.paddle_rules.server_strategy import ServerStrategy as DistributedStrategy
-from paddle._coverage import missing
 
 __all__ = [
     "AsyncStrategy",
@@ -25,5 +24,3 @@ __all__ = [
     "SyncStrategy",
     "TrainerRuntimeConfig",
 ]
-
-__getattr__ = missing(__name__)
