@@ -6,13 +6,22 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static.building.one_op import one_op
+from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.variable import Variable
 from fleetx.static.nn.functional.emit import binary, cast, unary
 
 
-def relu(x: Variable, name: str | None = None) -> Variable:
-    """Return max(x, 0)."""
-    return unary("relu", x)
+def _plain(type: str, x: Variable, name: str | None = None) -> Variable:
+    return unary(type, x)
+
+
+relu = with_first(_plain, "relu", "relu", doc="Return max(x, 0).")
+sigmoid = with_first(_plain, "sigmoid", "sigmoid", doc="Return 1 / (1 + exp(-x)).")
+tanh = with_first(_plain, "tanh", "tanh", doc="Return the hyperbolic tangent.")
+tanhshrink = with_first(_plain, "tanhshrink", "tanh_shrink", doc="Return x - tanh(x).")
+silu = with_first(_plain, "silu", "silu", doc="Return x sigmoid(x).")
+mish = with_first(_plain, "mish", "mish", doc="Return x tanh(softplus(x)).")
+softsign = with_first(_plain, "softsign", "softsign", doc="Return x / (1 + abs(x)).")
 
 
 def relu6(x: Variable, name: str | None = None) -> Variable:
@@ -52,16 +61,6 @@ def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Var
     return unary("gelu", x, {"approximate": approximate})
 
 
-def sigmoid(x: Variable, name: str | None = None) -> Variable:
-    """Return 1 / (1 + exp(-x))."""
-    return unary("sigmoid", x)
-
-
-def tanh(x: Variable, name: str | None = None) -> Variable:
-    """Return the hyperbolic tangent."""
-    return unary("tanh", x)
-
-
 def hardswish(x: Variable, name: str | None = None) -> Variable:
     """Return x min(max(x + 3, 0), 6) / 6."""
     attrs = {"threshold": 6.0, "scale": 6.0, "offset": 3.0}
@@ -92,11 +91,6 @@ def softshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> 
     return unary("softshrink", x, {"lambda": threshold})
 
 
-def tanhshrink(x: Variable, name: str | None = None) -> Variable:
-    """Return x - tanh(x)."""
-    return unary("tanh_shrink", x)
-
-
 def thresholded_relu(x: Variable, threshold: float = 1.0, name: str | None = None) -> Variable:
     """Return x where greater than the threshold, zero elsewhere."""
     return unary("thresholded_relu", x, {"threshold": threshold})
@@ -107,26 +101,11 @@ def swish(x: Variable, name: str | None = None) -> Variable:
     return unary("swish", x, {"beta": 1.0})
 
 
-def silu(x: Variable, name: str | None = None) -> Variable:
-    """Return x sigmoid(x)."""
-    return unary("silu", x)
-
-
-def mish(x: Variable, name: str | None = None) -> Variable:
-    """Return x tanh(softplus(x))."""
-    return unary("mish", x)
-
-
 def softplus(
     x: Variable, beta: float = 1, threshold: float = 20, name: str | None = None
 ) -> Variable:
     """Return log(1 + exp(beta x)) / beta, and x itself where beta x exceeds the threshold."""
     return unary("softplus", x, {"beta": float(beta), "threshold": float(threshold)})
-
-
-def softsign(x: Variable, name: str | None = None) -> Variable:
-    """Return x / (1 + abs(x))."""
-    return unary("softsign", x)
 
 
 def log_sigmoid(x: Variable, name: str | None = None) -> Variable:

@@ -15,6 +15,7 @@ from fleetx.static.nn.functional.emit import (
     FLOATS,
     binary,
     cast,
+    constant,
     reduce,
     squeeze,
     unary,
@@ -28,14 +29,12 @@ def linear(
     """Return x weight + bias; the weight has shape [inputs, outputs]."""
     helper = LayerHelper("linear", name=name)
     check_variable_and_dtype(x, "x", FLOATS, "linear")
-    out = helper.output_of(
-        "matmul_v2", {"X": [x], "Y": [weight]}, {"trans_x": False, "trans_y": False}, dtype=x.dtype
-    )
+    attrs = {"trans_x": False, "trans_y": False}
+    out = helper.output_of("matmul_v2", {"X": x, "Y": weight}, attrs, dtype=x.dtype)
     if bias is None:
         return out
-    return helper.output_of(
-        "elementwise_add", {"X": [out], "Y": [bias]}, {"axis": -1}, dtype=x.dtype
-    )
+    inputs = {"X": out, "Y": bias}
+    return helper.output_of("elementwise_add", inputs, {"axis": -1}, dtype=x.dtype)
 
 
 def embedding(
@@ -166,12 +165,7 @@ def normalize(
         raise ValueError(f"axis of normalize must be 0 or -1 for 1-D data, but is {axis}.")
     attrs = {"axis": axis, "porder": float(p), "keepdim": True, "epsilon": epsilon}
     norm = unary("p_norm", x, attrs)
-    floor = one_op(
-        "fill_constant",
-        {},
-        {"shape": [1], "dtype": int(x.dtype), "value": float(epsilon)},
-        dtype=x.dtype,
-    )
+    floor = constant(epsilon, x.dtype)
     return binary("elementwise_div", x, binary("elementwise_max", norm, floor))
 
 
@@ -361,27 +355,10 @@ def _area(x: Variable, size: Any) -> Variable:
 
     if size is None:
         raise ValueError("interpolate needs size in mode 'area'.")
-    rank = len(x.shape)
-    functions: dict[int, Any] = {
-        3: pooling.adaptive_avg_pool1d,
-        4: pooling.adaptive_avg_pool2d,
-        5: pooling.adaptive_avg_pool3d,
-    }
-    return functions[rank](x, size)
+    return getattr(pooling, f"adaptive_avg_pool{len(x.shape) - 2}d")(x, size)
 
 
-def upsample(
-    x: Variable,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool = False,
-    align_mode: int = 0,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> Variable:
-    """Resize; see `interpolate`."""
-    return interpolate(x, size, scale_factor, mode, align_corners, align_mode, data_format, name)
+upsample = interpolate
 
 
 export_defined(globals())

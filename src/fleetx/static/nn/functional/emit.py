@@ -23,6 +23,12 @@ def binary(type: str, x: Variable, y: Variable, axis: int = -1) -> Variable:
     return one_op(type, {"X": x, "Y": y}, {"axis": axis}, dtype=x.dtype)
 
 
+def constant(value: float, dtype: Any) -> Variable:
+    """Return a number as a Variable of shape [1]."""
+    attrs = {"shape": [1], "dtype": int(dtype), "value": float(value)}
+    return one_op("fill_constant", {}, attrs, dtype=dtype)
+
+
 def scale(x: Variable, factor: float, bias: float = 0.0) -> Variable:
     """Return factor * x + bias."""
     attrs = {"scale": float(factor), "bias": float(bias), "bias_after_scale": True}
@@ -38,28 +44,28 @@ def cast(x: Variable, dtype: Any) -> Variable:
     return one_op("cast", {"X": x}, attrs, dtype=wanted)
 
 
+def _reshaped(type: str, x: Variable, layer: str, **attrs: Any) -> Variable:
+    return op_with_x_shape(type, {"X": x}, attrs, helper=LayerHelper(layer), dtype=x.dtype)
+
+
 def unsqueeze(x: Variable, axes: list[int]) -> Variable:
     """Insert dimensions of size one."""
-    helper = LayerHelper("unsqueeze2")
-    return op_with_x_shape("unsqueeze2", {"X": x}, {"axes": axes}, helper=helper, dtype=x.dtype)
+    return _reshaped("unsqueeze2", x, "unsqueeze2", axes=axes)
 
 
 def squeeze(x: Variable, axes: list[int]) -> Variable:
     """Remove dimensions of size one."""
-    helper = LayerHelper("squeeze")
-    return op_with_x_shape("squeeze2", {"X": x}, {"axes": axes}, helper=helper, dtype=x.dtype)
+    return _reshaped("squeeze2", x, "squeeze", axes=axes)
 
 
 def reshape(x: Variable, shape: list[int]) -> Variable:
     """Give x another shape; 0 keeps a dimension, -1 is computed."""
-    helper = LayerHelper("reshape2")
-    return op_with_x_shape("reshape2", {"X": x}, {"shape": shape}, helper=helper, dtype=x.dtype)
+    return _reshaped("reshape2", x, "reshape2", shape=shape)
 
 
 def transpose(x: Variable, perm: list[int]) -> Variable:
     """Permute the dimensions."""
-    helper = LayerHelper("transpose")
-    return op_with_x_shape("transpose2", {"X": x}, {"axis": perm}, helper=helper, dtype=x.dtype)
+    return _reshaped("transpose2", x, "transpose", axis=perm)
 
 
 def reduce(

@@ -14,6 +14,7 @@ from fleetx.static.nn.functional.emit import (
     binary,
     cast,
     check_reduction,
+    constant,
     matmul,
     reduce,
     reduce_loss,
@@ -31,19 +32,10 @@ softmax_with_cross_entropy = fluid_loss.softmax_with_cross_entropy
 square_error_cost = fluid_loss.square_error_cost
 
 
-def _constant(value: float, dtype: Any) -> Variable:
-    attrs = {"shape": [1], "dtype": int(dtype), "value": float(value)}
-    return one_op("fill_constant", {}, attrs, dtype=dtype)
-
-
 def _not_ignored(label: Variable, ignore_index: int, dtype: Any) -> Variable:
     """Return one where the label counts and zero where it is to be ignored."""
-    kept = one_op(
-        "not_equal",
-        {"X": label, "Y": _constant(ignore_index, label.dtype)},
-        {"axis": -1},
-        dtype="bool",
-    )
+    inputs = {"X": label, "Y": constant(ignore_index, label.dtype)}
+    kept = one_op("not_equal", inputs, {"axis": -1}, dtype="bool")
     kept = cast(kept, dtype)
     kept.stop_gradient = True
     return kept
@@ -52,7 +44,7 @@ def _not_ignored(label: Variable, ignore_index: int, dtype: Any) -> Variable:
 def _ratio(total: Variable, count: Variable) -> Variable:
     """Return total / count, and total where the count is zero."""
     empty = one_op(
-        "equal", {"X": count, "Y": _constant(0.0, count.dtype)}, {"axis": -1}, dtype="bool"
+        "equal", {"X": count, "Y": constant(0.0, count.dtype)}, {"axis": -1}, dtype="bool"
     )
     return binary(
         "elementwise_div", total, binary("elementwise_add", count, cast(empty, count.dtype))
@@ -220,15 +212,9 @@ def smooth_l1_loss(
 ) -> Variable:
     """Return errors that are quadratic below `delta` and linear above."""
     check_reduction(reduction, "smooth_l1_loss")
-    helper = LayerHelper("huber_loss")
-    residual = helper.create_variable_for_type_inference(input.dtype)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="huber_loss",
-        inputs={"X": input, "Y": label},
-        outputs={"Out": out, "Residual": residual},
-        attrs={"delta": float(delta)},
-    )
+    dtypes = {"Residual": input.dtype, "Out": input.dtype}
+    inputs, attrs = {"X": input, "Y": label}, {"delta": float(delta)}
+    _, out = LayerHelper("huber_loss").outputs_of("huber_loss", inputs, attrs, **dtypes)
     return reduce_loss(out, reduction, "smooth_l1_loss")
 
 
