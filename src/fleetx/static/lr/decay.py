@@ -243,9 +243,7 @@ class StepDecay(LRScheduler):
         return float(self.base_lr * self.gamma ** (self.last_epoch // self.step_size))
 
 
-class LambdaDecay(LRScheduler):
-    """learning_rate * lr_lambda(epoch)."""
-
+class _ByFunction(LRScheduler):
     def __init__(
         self,
         learning_rate: float,
@@ -253,28 +251,23 @@ class LambdaDecay(LRScheduler):
         last_epoch: int = -1,
         verbose: bool = False,
     ) -> None:
-        _check_function(lr_lambda, "LambdaDecay")
+        owner, given = type(self).__name__, type(lr_lambda).__name__
+        if not callable(lr_lambda):
+            raise TypeError(f"lr_lambda of {owner} must be a function, not {given}.")
         self.lr_lambda = lr_lambda
         super().__init__(learning_rate, last_epoch, verbose)
+
+
+class LambdaDecay(_ByFunction):
+    """learning_rate * lr_lambda(epoch)."""
 
     def get_lr(self) -> float:
         """Return the rate at `last_epoch`."""
         return self.base_lr * self.lr_lambda(self.last_epoch)
 
 
-class MultiplicativeDecay(LRScheduler):
+class MultiplicativeDecay(_ByFunction):
     """learning_rate * lr_lambda(1) * lr_lambda(2) * ... * lr_lambda(epoch)."""
-
-    def __init__(
-        self,
-        learning_rate: float,
-        lr_lambda: Callable[[int], float],
-        last_epoch: int = -1,
-        verbose: bool = False,
-    ) -> None:
-        _check_function(lr_lambda, "MultiplicativeDecay")
-        self.lr_lambda = lr_lambda
-        super().__init__(learning_rate, last_epoch, verbose)
 
     def get_lr(self) -> float:
         """Return the rate at `last_epoch`."""
@@ -308,11 +301,6 @@ class LinearLR(LRScheduler):
         part = min(self.last_epoch, self.total_steps) / self.total_steps
         factor = self.start_factor + (self.end_factor - self.start_factor) * part
         return self.base_lr * factor
-
-
-def _check_function(value: Any, owner: str) -> None:
-    if not callable(value):
-        raise TypeError(f"lr_lambda of {owner} must be a function, not {type(value).__name__}.")
 
 
 export_defined(globals())

@@ -48,6 +48,20 @@ def _parameters(parameters: Any) -> list[Any] | None:
     return list(parameters)
 
 
+# What the constructors of 1.x do not take: see this module's docstring, and the classes below.
+_NOT_OF_1X = ("multi_precision", "use_multi_tensor", "rescale_grad", "always_adapt")
+
+
+def _of_1x(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments for the optimizer of 1.x from the locals of a 2.x constructor."""
+    own = ("self", "__class__", "parameters", "weight_decay", *_NOT_OF_1X)
+    return {
+        **{name: value for name, value in given.items() if name not in own},
+        "parameter_list": _parameters(given["parameters"]),
+        "regularization": _regularizer(given.get("weight_decay")),
+    }
+
+
 def _in_unit_range(**values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, int | float) and not 0 <= value < 1:
@@ -65,9 +79,7 @@ class Optimizer(BaseOptimizer):
         grad_clip: Any = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate, _parameters(parameters), _regularizer(weight_decay), grad_clip, name
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class SGD(sgd.SGDOptimizer):
@@ -82,9 +94,7 @@ class SGD(sgd.SGDOptimizer):
         multi_precision: bool = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate, _parameters(parameters), _regularizer(weight_decay), grad_clip, name
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class Momentum(sgd.MomentumOptimizer):
@@ -103,15 +113,7 @@ class Momentum(sgd.MomentumOptimizer):
         use_multi_tensor: bool = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            momentum,
-            _parameters(parameters),
-            use_nesterov,
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
         self._rescale_grad = float(rescale_grad)
 
     def settings(self) -> dict[str, Any]:
@@ -161,17 +163,7 @@ class Adam(adam.AdamOptimizer):
         name: str | None = None,
     ) -> None:
         _in_unit_range(beta1=beta1, beta2=beta2)
-        super().__init__(
-            learning_rate,
-            beta1,
-            beta2,
-            epsilon,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-            lazy_mode,
-        )
+        super().__init__(**_of_1x(locals()))
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
         return {
@@ -197,15 +189,7 @@ class Adagrad(adaptive.AdagradOptimizer):
         name: str | None = None,
         initial_accumulator_value: float = 0.0,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            epsilon,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-            initial_accumulator_value,
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class Adadelta(adaptive.AdadeltaOptimizer):
@@ -221,15 +205,7 @@ class Adadelta(adaptive.AdadeltaOptimizer):
         grad_clip: Any = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            epsilon,
-            rho,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
 
     def _op_inputs(self, param_and_grad: Any) -> dict[str, Any]:
         return {"LearningRate": [self._create_param_lr(param_and_grad)]}
@@ -250,16 +226,7 @@ class Adamax(adam.AdamaxOptimizer):
         name: str | None = None,
     ) -> None:
         _in_unit_range(beta1=beta1, beta2=beta2)
-        super().__init__(
-            learning_rate,
-            beta1,
-            beta2,
-            epsilon,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class RMSProp(adaptive.RMSPropOptimizer):
@@ -277,17 +244,7 @@ class RMSProp(adaptive.RMSPropOptimizer):
         grad_clip: Any = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            rho,
-            epsilon,
-            momentum,
-            centered,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class Lamb(adam.LambOptimizer):
@@ -312,18 +269,7 @@ class Lamb(adam.LambOptimizer):
         always_adapt: bool = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            lamb_weight_decay,
-            beta1,
-            beta2,
-            epsilon,
-            _parameters(parameters),
-            None,
-            grad_clip,
-            exclude_from_weight_decay_fn,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
         self.always_adapt = bool(always_adapt)
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:

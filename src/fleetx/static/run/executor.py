@@ -199,9 +199,19 @@ class Executor:
     ) -> None:
         """Run the program once for every batch of a dataset, printing fetched values now and
         then."""
-        self._run_dataset(
-            program, dataset, scope, debug, fetch_list, fetch_info, print_period, fetch_handler
-        )
+        if dataset is None:
+            raise RuntimeError("dataset is need and should be initialized")
+        names, _ = split_fetches(fetch_list)
+        labels = list(fetch_info) if fetch_info else names
+        with _watched(fetch_handler, global_scope() if scope is None else scope) as seen:
+            fetches = [*names, *seen]
+            for step, feed in enumerate(announcing(dataset)):
+                values = self.run(program, feed=feed, fetch_list=fetches, scope=scope)
+                for holder, value in zip(seen.values(), values[len(names) :], strict=True):
+                    holder.set(value)
+                if names and step % print_period == 0:
+                    shown = ", ".join(f"{k}={v}" for k, v in zip(labels, values, strict=False))
+                    print(f"[step {step}] {shown}", flush=True)
 
     def infer_from_dataset(
         self,
@@ -217,41 +227,10 @@ class Executor:
     ) -> None:
         """Run the program, without backward and update, once for every batch of a dataset."""
         program, _ = _unwrap(default_main_program() if program is None else program)
-        self._run_dataset(
-            program.clone(for_test=True),
-            dataset,
-            scope,
-            debug,
-            fetch_list,
-            fetch_info,
-            print_period,
-            fetch_handler,
-        )
-
-    def _run_dataset(
-        self,
-        program: Any,
-        dataset: Any,
-        scope: Scope | None,
-        debug: bool,
-        fetch_list: Any,
-        fetch_info: Sequence[str] | None,
-        print_period: int,
-        fetch_handler: Any,
-    ) -> None:
-        if dataset is None:
-            raise RuntimeError("dataset is need and should be initialized")
-        names, _ = split_fetches(fetch_list)
-        labels = list(fetch_info) if fetch_info else names
-        with _watched(fetch_handler, global_scope() if scope is None else scope) as seen:
-            fetches = [*names, *seen]
-            for step, feed in enumerate(announcing(dataset)):
-                values = self.run(program, feed=feed, fetch_list=fetches, scope=scope)
-                for holder, value in zip(seen.values(), values[len(names) :], strict=True):
-                    holder.set(value)
-                if names and step % print_period == 0:
-                    shown = ", ".join(f"{k}={v}" for k, v in zip(labels, values, strict=False))
-                    print(f"[step {step}] {shown}", flush=True)
+        self.train_from_dataset(
+            program.clone(for_test=True), dataset, scope, thread, debug, fetch_list, fetch_info,
+            print_period, fetch_handler,
+        )  # fmt: skip
 
     def close(self) -> None:
         """End the Executor: it cannot run any more, and servers that it trained with are told."""
