@@ -7,28 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static import initializer as base
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.variable import Variable
-from fleetx.static.initializer import Initializer, set_global_initializer
-
-__all__ = [
-    "Assign",
-    "Bilinear",
-    "Constant",
-    "Dirac",
-    "Initializer",
-    "KaimingNormal",
-    "KaimingUniform",
-    "Normal",
-    "TruncatedNormal",
-    "Uniform",
-    "XavierNormal",
-    "XavierUniform",
-    "calculate_gain",
-    "set_global_initializer",
-]
+from fleetx.static.initializer import Initializer
+from fleetx.static.initializer import set_global_initializer as set_global_initializer
 
 Bilinear = base.BilinearInitializer
 
@@ -162,3 +147,6 @@ class Dirac(Initializer):
             for channel in range(min(per_group, shape[1])):
                 values[(group * per_group + channel, channel, *centre)] = 1.0
         return base.NumpyArrayInitializer(values)(var, block)
+
+
+export_defined(globals(), "Bilinear", "Initializer", "set_global_initializer")

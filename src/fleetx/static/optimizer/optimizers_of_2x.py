@@ -9,22 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.optimizer import adam, adaptive, sgd
 from fleetx.static.optimizer.base import Optimizer as BaseOptimizer
 from fleetx.static.regularizer import L2Decay, WeightDecayRegularizer
-
-__all__ = [
-    "SGD",
-    "Adadelta",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Lamb",
-    "Momentum",
-    "Optimizer",
-    "RMSProp",
-]
 
 
 def _regularizer(weight_decay: Any) -> WeightDecayRegularizer | None:
@@ -278,3 +266,6 @@ class Lamb(adam.LambOptimizer):
             "always_adapt": self.always_adapt,
             "multi_precision": False,
         }
+
+
+export_defined(globals(), "AdamW")

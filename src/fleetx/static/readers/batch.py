@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 Reader = Callable[[], Iterable[Any]]
+T = TypeVar("T")
+
+
+def in_groups(items: Iterable[T], size: int, drop_last: bool = False) -> Iterator[list[T]]:
+    """Yield lists of `size` items; the last may be shorter, unless `drop_last` drops it then."""
+    source = iter(items)
+    while group := list(islice(source, size)):
+        if len(group) == size or not drop_last:
+            yield group
 
 
 def batch(
@@ -20,13 +30,6 @@ def batch(
         raise ValueError(f"batch_size should be a positive integer, but got batch_size={size}.")
 
     def batch_reader() -> Iterator[list[Any]]:
-        samples: list[Any] = []
-        for sample in reader():
-            samples.append(sample)
-            if len(samples) == size:
-                yield samples
-                samples = []
-        if samples and not drop_last:
-            yield samples
+        yield from in_groups(reader(), size, drop_last)
 
     return batch_reader

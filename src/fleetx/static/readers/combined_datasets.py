@@ -10,21 +10,11 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from torch.utils.data import get_worker_info
+from torch.utils.data import get_worker_info as get_worker_info
 
 from fleetx.data.dataset import Dataset, IterableDataset
+from fleetx.exports import export_defined
 from fleetx.static.errors import ArgumentError
-
-__all__ = [
-    "ChainDataset",
-    "ComposeDataset",
-    "Dataset",
-    "IterableDataset",
-    "Subset",
-    "TensorDataset",
-    "get_worker_info",
-    "random_split",
-]
 
 
 class TensorDataset(Dataset):
@@ -117,3 +107,6 @@ def random_split(
     permutation = (generator or np.random).permutation(len(dataset)).tolist()
     bounds = accumulate(lengths, initial=0)
     return [Subset(dataset, permutation[start:end]) for start, end in pairwise(bounds)]
+
+
+export_defined(globals(), "Dataset", "IterableDataset", "get_worker_info")

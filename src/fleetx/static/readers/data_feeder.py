@@ -16,7 +16,7 @@ from fleetx.comm import device
 from fleetx.runtime.environment import cpu_num
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.dtypes import to_numpy
-from fleetx.static.readers.batch import Reader
+from fleetx.static.readers.batch import Reader, in_groups
 from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.static.run.place import CPUPlace, CUDAPlace, Place
 
@@ -185,17 +185,14 @@ class DataFeeder:
                     yield self.feed(samples)
                 return
             count = len(self._places(num_places))
-            group: list[Any] = []
-            for samples in reader():
-                group.append(samples)
+            for group in in_groups(reader(), count):
                 if len(group) == count:
                     yield list(self.feed_parallel(group, count))
-                    group = []
-            if group and not drop_last:
-                raise ValueError(
-                    f"The reader ended with {len(group)} mini-batch(es) left for {count} devices; "
-                    "pass drop_last=True to drop them."
-                )
+                elif not drop_last:
+                    raise ValueError(
+                        f"The reader ended with {len(group)} mini-batch(es) left for {count} "
+                        "devices; pass drop_last=True to drop them."
+                    )
 
         return feeds
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static.readers.background import BackgroundIterator, Channel, pump, start_thread
-from fleetx.static.readers.batch import Reader
+from fleetx.static.readers.batch import Reader, in_groups
 
 _MISSING = object()
 
@@ -47,15 +47,9 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
     """Return a reader that fills a buffer of `buf_size` samples and gives it in random order."""
 
     def shuffled() -> Iterator[Any]:
-        buffer: list[Any] = []
-        for sample in reader():
-            buffer.append(sample)
-            if len(buffer) >= buf_size:
-                random.shuffle(buffer)
-                yield from buffer
-                buffer = []
-        random.shuffle(buffer)
-        yield from buffer
+        for buffer in in_groups(reader(), max(buf_size, 1)):
+            random.shuffle(buffer)
+            yield from buffer
 
     return shuffled
 

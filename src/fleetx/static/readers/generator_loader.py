@@ -14,7 +14,7 @@ from fleetx.static import unique_name
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.program import default_main_program
 from fleetx.static.readers.background import BackgroundIterator
-from fleetx.static.readers.batch import Reader
+from fleetx.static.readers.batch import Reader, in_groups
 from fleetx.static.readers.data_feeder import Feed, Slot, slot_of
 from fleetx.static.readers.generator_source import GeneratorSource, regular_array
 from fleetx.static.readers.lod_tensor import LoDTensor
@@ -230,9 +230,14 @@ def _announcing(
         return dict(zip(names, batch, strict=True))
 
     for batch in batches:
-        for tensor in batch:
-            tensor.set(tensor.value, place, zero_copy=True)
-        yield [AnnouncingFeed(as_feed(batch), batches, as_feed)]
+        yield [AnnouncingFeed(as_feed(_placed(batch, place)), batches, as_feed)]
+
+
+def _placed(batch: Sequence[LoDTensor], place: Place) -> list[LoDTensor]:
+    """Let the tensors of a batch be used on a place."""
+    for tensor in batch:
+        tensor.set(tensor.value, place, zero_copy=True)
+    return list(batch)
 
 
 def group_by_place(
@@ -245,14 +250,6 @@ def group_by_place(
     if names is not None and len(places) == 1 and isinstance(batches, BackgroundIterator):
         yield from _announcing(batches, places[0], names)
         return
-    group: Batch = []
-    for batch in batches:
-        place = places[len(group)]
-        for tensor in batch:
-            tensor.set(tensor.value, place, zero_copy=True)
-        group.append(list(batch) if names is None else dict(zip(names, batch, strict=True)))
-        if len(group) == len(places):
-            yield group
-            group = []
-    if group and not drop_last:
-        yield group
+    for group in in_groups(batches, len(places), drop_last):
+        rows = [_placed(batch, place) for batch, place in zip(group, places, strict=False)]
+        yield rows if names is None else [dict(zip(names, row, strict=True)) for row in rows]

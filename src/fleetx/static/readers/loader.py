@@ -9,7 +9,6 @@ through shared memory. With a `feed_list` the batches are lists with one feed di
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch.utils.data
 
 from fleetx.static.errors import ArgumentError
 from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.batch import in_groups
 from fleetx.static.readers.collate import default_collate_fn, default_convert_fn, map_leaves
 from fleetx.static.readers.dataset_loader import DatasetLoader
 from fleetx.static.readers.generator_loader import GeneratorLoader, as_places, group_by_place
@@ -136,10 +136,8 @@ class DataLoader:
             )
             yield from map(self.collate_fn, samples)
         elif self._is_stream:
-            stream, size = iter(self.dataset), self.batch_size or 1
-            while samples := list(islice(stream, size)):
-                if len(samples) == size or not self.drop_last:
-                    yield self.collate_fn(samples)
+            groups = in_groups(self.dataset, self.batch_size or 1, self.drop_last)
+            yield from map(self.collate_fn, groups)
         else:
             for indices in self.batch_sampler:
                 yield self.collate_fn([self.dataset[i] for i in indices])
@@ -190,7 +188,7 @@ class DataLoader:
             for batch in batches:
                 yield map_leaves(_tensor, batch)
             return
-        while len(group := list(islice(batches, len(self.places)))) == len(self.places):
+        for group in in_groups(batches, len(self.places), drop_last=True):
             yield [map_leaves(_tensor, batch) for batch in group]
 
     # -- loaders of other sources ----------------------------------------------------------------

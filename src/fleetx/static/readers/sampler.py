@@ -15,6 +15,7 @@ import torch.distributed
 
 from fleetx.runtime import environment
 from fleetx.static.errors import ArgumentError
+from fleetx.static.readers.batch import in_groups
 from fleetx.static.readers.combined_datasets import IterableDataset
 
 
@@ -148,7 +149,7 @@ class BatchSampler(Sampler):
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        return _batches(self.sampler, self.batch_size, self.drop_last)
+        return in_groups(self.sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         if not isinstance(self.sampler, Sized):
@@ -207,7 +208,7 @@ class DistributedBatchSampler(BatchSampler):
         rounds = order[:whole].reshape(-1, self.nranks, self.batch_size)[:, self.local_rank]
         rest = order[whole:].reshape(self.nranks, -1)[self.local_rank]
         own = [*rounds.ravel().tolist(), *rest.tolist()]
-        return _batches(own, self.batch_size, self.drop_last)
+        return in_groups(own, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         return _batch_count(self.num_samples, self.batch_size, self.drop_last)
@@ -229,17 +230,6 @@ def _check_flags(batch_size: Any, shuffle: Any, drop_last: Any) -> None:
     for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
         if not isinstance(flag, bool):
             raise ArgumentError(f"{name} should be True or False, but got {flag!r}.")
-
-
-def _batches(numbers: Iterable[int], size: int, drop_last: bool) -> Iterator[list[int]]:
-    batch: list[int] = []
-    for number in numbers:
-        batch.append(number)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch and not drop_last:
-        yield batch
 
 
 def _batch_count(samples: int, size: int, drop_last: bool) -> int:

@@ -10,18 +10,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.dataset_base import BATCHES_AHEAD, DatasetBase
 from fleetx.static.readers.memory_dataset import InMemoryDataset
 from fleetx.static.readers.multi_slot import Instance
-
-__all__ = [
-    "DatasetBase",
-    "DatasetFactory",
-    "FileInstantDataset",
-    "InMemoryDataset",
-    "QueueDataset",
-]
 
 
 class QueueDataset(DatasetBase):
@@ -78,3 +71,6 @@ class DatasetFactory:
             f"datafeed class {datafeed_class!r} does not exist; use "
             f"{', '.join(kind.__name__ for kind in self._KINDS)}."
         )
+
+
+export_defined(globals(), "DatasetBase", "InMemoryDataset")

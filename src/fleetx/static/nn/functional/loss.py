@@ -8,7 +8,13 @@ from fleetx.exports import export_defined
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers import loss as fluid_loss
+from fleetx.static.layers.loss import (
+    dice_loss,
+    log_loss,
+    npair_loss,
+    softmax_with_cross_entropy,
+    square_error_cost,
+)
 from fleetx.static.nn.functional.common import cosine_similarity, label_smooth, one_hot
 from fleetx.static.nn.functional.emit import (
     binary,
@@ -24,12 +30,6 @@ from fleetx.static.nn.functional.emit import (
     unary,
     unsqueeze,
 )
-
-dice_loss = fluid_loss.dice_loss
-log_loss = fluid_loss.log_loss
-npair_loss = fluid_loss.npair_loss
-softmax_with_cross_entropy = fluid_loss.softmax_with_cross_entropy
-square_error_cost = fluid_loss.square_error_cost
 
 
 def _not_ignored(label: Variable, ignore_index: int, dtype: Any) -> Variable:
@@ -353,11 +353,5 @@ def sigmoid_focal_loss(
     return reduce_loss(loss, reduction, "sigmoid_focal_loss")
 
 
-export_defined(
-    globals(),
-    "dice_loss",
-    "log_loss",
-    "npair_loss",
-    "softmax_with_cross_entropy",
-    "square_error_cost",
-)
+_OF_1X = (dice_loss, log_loss, npair_loss, softmax_with_cross_entropy, square_error_cost)
+export_defined(globals(), *(function.__name__ for function in _OF_1X))

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.variable import Variable
-from fleetx.static.nn.functional.common import normalize
+from fleetx.static.nn.functional.common import normalize as normalize
 from fleetx.static.nn.functional.emit import FLOATS
-
-__all__ = [
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "local_response_norm",
-    "normalize",
-]
 
 
 def batch_norm(
@@ -168,3 +160,6 @@ def local_response_norm(
     layout = "NHWC" if data_format.endswith("C") else "NCHW"
     attrs = {"n": size, "k": k, "alpha": alpha / size, "beta": beta, "data_format": layout}
     return _normalized("lrn", {"X": x}, attrs, name, "Out", MidOut=x.dtype)
+
+
+export_defined(globals(), "normalize")
