@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range, check_rate
+from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range, check_rate, check_word
 
 
 def _cosine(start: float, end: float, part: float) -> float:
@@ -141,10 +141,7 @@ class OneCycleLR(LRScheduler):
             if not isinstance(value, int | float):
                 raise TypeError(f"{name} of OneCycleLR must be a number, not {value!r}.")
         check_range(0 <= phase_pct <= 1, "phase_pct", "OneCycleLR", "between 0 and 1", phase_pct)
-        if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(
-                f"anneal_strategy of OneCycleLR must be 'cos' or 'linear', not {anneal_strategy!r}."
-            )
+        check_word(anneal_strategy, "anneal_strategy", "OneCycleLR", "cos", "linear")
         first = max_learning_rate / float(divide_factor)
         peak = phase_pct * total_steps - 1
         self.total_steps = total_steps
@@ -213,10 +210,7 @@ class CyclicLR(LRScheduler):
         }
         if scale_fn is None and mode not in scales:
             raise ValueError(f"mode of CyclicLR must be one of {list(scales)}, not {mode!r}.")
-        if scale_mode not in ("cycle", "iterations"):
-            raise ValueError(
-                f"scale_mode of CyclicLR must be 'cycle' or 'iterations', not {scale_mode!r}."
-            )
+        check_word(scale_mode, "scale_mode", "CyclicLR", "cycle", "iterations")
         self.scale_fn, self.scale_mode = (
             scales[mode] if scale_fn is None else (scale_fn, scale_mode)
         )
@@ -269,12 +263,8 @@ class ReduceOnPlateau(LRScheduler):
         verbose: bool = False,
     ) -> None:
         self.mode, self.threshold_mode = mode.lower(), threshold_mode.lower()
-        if self.mode not in ("min", "max"):
-            raise ValueError(f"mode of ReduceOnPlateau must be 'min' or 'max', not {mode!r}.")
-        if self.threshold_mode not in ("rel", "abs"):
-            raise ValueError(
-                f"threshold_mode of ReduceOnPlateau must be 'rel' or 'abs', not {threshold_mode!r}."
-            )
+        check_word(self.mode, "mode", "ReduceOnPlateau", "min", "max")
+        check_word(self.threshold_mode, "threshold_mode", "ReduceOnPlateau", "rel", "abs")
         check_range(factor < 1, "factor", "ReduceOnPlateau", "less than 1", factor)
         check_rate(learning_rate, "learning_rate", "ReduceOnPlateau")
         self.factor = factor

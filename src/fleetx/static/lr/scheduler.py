@@ -105,6 +105,13 @@ def check_int(value: Any, name: str, owner: str) -> None:
         raise ValueError(f"{name} of {owner} must be positive, but is {value}.")
 
 
+def check_word(value: Any, name: str, owner: str, *words: str) -> None:
+    """Refuse anything but one of two words."""
+    if value not in words:
+        known = " or ".join(map(repr, words))
+        raise ValueError(f"{name} of {owner} must be {known}, not {value!r}.")
+
+
 def check_range(ok: bool, name: str, owner: str, rule: str, value: Any) -> None:
     """Refuse a value out of range, in one sentence."""
     if not ok:

@@ -17,7 +17,16 @@ def _position(index: int, length: int) -> int:
     return index % length
 
 
-class Sequential(Layer):
+class _Container(Layer):
+    def __len__(self) -> int:
+        """Return the number of layers."""
+        return len(self._sub_layers)
+
+    def _layers(self) -> list[Any]:
+        return list(self._sub_layers.values())
+
+
+class Sequential(_Container):
     """Calls layers one after another; they are given in order, or as (name, layer) pairs."""
 
     def __init__(self, *layers: Any) -> None:
@@ -32,11 +41,10 @@ class Sequential(Layer):
     def __getitem__(self, index: int | slice | str) -> Any:
         """Return a layer, or a Sequential of some of them."""
         if isinstance(index, slice):
-            return type(self)(*list(self._sub_layers.values())[index])
+            return type(self)(*self._layers()[index])
         if isinstance(index, str):
             return self._sub_layers[index]
-        values = list(self._sub_layers.values())
-        return values[_position(index, len(values))]
+        return self._layers()[_position(index, len(self))]
 
     def __setitem__(self, name: Any, layer: Layer) -> None:
         """Put a layer under a name or number."""
@@ -46,10 +54,6 @@ class Sequential(Layer):
         """Remove the layer under a name or number."""
         del self._sub_layers[str(name)]
 
-    def __len__(self) -> int:
-        """Return the number of layers."""
-        return len(self._sub_layers)
-
     def forward(self, input: Any) -> Any:
         """Call the layers in order."""
         for layer in self._sub_layers.values():
@@ -57,7 +61,7 @@ class Sequential(Layer):
         return input
 
 
-class LayerList(Layer):
+class LayerList(_Container):
     """A list of layers that their owner calls as it likes."""
 
     def __init__(self, sublayers: Iterable[Layer] | None = None) -> None:
@@ -66,10 +70,9 @@ class LayerList(Layer):
 
     def __getitem__(self, index: int | slice) -> Any:
         """Return a layer, or a LayerList of some of them."""
-        values = list(self._sub_layers.values())
         if isinstance(index, slice):
-            return type(self)(values[index])
-        return values[_position(index, len(values))]
+            return type(self)(self._layers()[index])
+        return self._layers()[_position(index, len(self))]
 
     def __setitem__(self, index: int, layer: Layer) -> None:
         """Replace a layer."""
@@ -77,13 +80,9 @@ class LayerList(Layer):
 
     def __delitem__(self, index: int | slice) -> None:
         """Remove layers; those behind move up."""
-        values = list(self._sub_layers.values())
+        values = self._layers()
         del values[index]
         self._renumber(values)
-
-    def __len__(self) -> int:
-        """Return the number of layers."""
-        return len(self._sub_layers)
 
     def __iter__(self) -> Iterator[Layer]:
         """Iterate over the layers."""
@@ -99,7 +98,7 @@ class LayerList(Layer):
 
     def insert(self, index: int, sublayer: Layer) -> None:
         """Add a layer before another."""
-        values = list(self._sub_layers.values())
+        values = self._layers()
         values.insert(index, sublayer)
         self._renumber(values)
 
@@ -110,7 +109,7 @@ class LayerList(Layer):
         return self
 
 
-class LayerDict(Layer):
+class LayerDict(_Container):
     """Layers by name that their owner calls as it likes."""
 
     def __init__(self, sublayers: Any = None) -> None:
@@ -128,10 +127,6 @@ class LayerDict(Layer):
     def __delitem__(self, key: str) -> None:
         """Remove the layer of this name."""
         del self._sub_layers[key]
-
-    def __len__(self) -> int:
-        """Return the number of layers."""
-        return len(self._sub_layers)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""

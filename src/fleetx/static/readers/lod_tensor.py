@@ -78,18 +78,17 @@ class LoDTensor:
     def set_lod(self, lod: Iterable[Iterable[int]]) -> None:
         """Set the offsets of each level; they must fit each other and the number of rows."""
         levels = [[int(offset) for offset in level] for level in lod]
-        problem = _lod_problem(levels, self._rows())
-        if problem:
-            raise InvalidLoDError(f"The LoD {levels} is invalid: {problem}.")
-        self._lod = levels
+        self._set_levels(levels, f"The LoD {levels} is invalid")
 
     def set_recursive_sequence_lengths(self, lengths: Iterable[Iterable[int]]) -> None:
         """Set the sequence lengths of each level; they must fit each other and the rows."""
         lists = [[int(length) for length in level] for level in lengths]
-        levels = _offsets(lists)
+        self._set_levels(_offsets(lists), f"The recursive sequence lengths {lists} are invalid")
+
+    def _set_levels(self, levels: LoD, failure: str) -> None:
         problem = _lod_problem(levels, self._rows())
         if problem:
-            raise InvalidLoDError(f"The recursive sequence lengths {lists} are invalid: {problem}.")
+            raise InvalidLoDError(f"{failure}: {problem}.")
         self._lod = levels
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
