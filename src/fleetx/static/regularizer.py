@@ -1,6 +1,6 @@
 """Weight decay as ops: the gradient of a penalty on the parameters is added to their gradients.
 
-A parameter's own regularizer (from its ParamAttr) goes before the one given to the optimizer.
+A parameter's own regularizer (from its ParamAttr) takes precedence over the optimizer's.
 """
 
 from __future__ import annotations

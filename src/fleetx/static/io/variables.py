@@ -32,7 +32,7 @@ from fleetx.static.io.scope_values import (
     value_of,
 )
 
-# The words by which scripts recognise this warning of Paddle.
+# Paddle's wording, which scripts recognise.
 NOTHING_TO_SAVE = (
     "no variable in your model, please ensure there are any variables in your model to save"
 )

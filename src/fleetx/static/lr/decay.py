@@ -1,4 +1,4 @@
-"""Schedulers that a formula of the epoch gives: steps, exponentials, polynomials, warm-up."""
+"""Schedulers defined by a formula of the epoch: steps, exponentials, polynomials, warm-up."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class PolynomialDecay(LRScheduler):
 
 
 class LinearWarmup(LRScheduler):
-    """From start_lr to end_lr in `warmup_steps`, then `learning_rate` (a number or scheduler)."""
+    """Linear warm-up from start_lr to end_lr, then `learning_rate` (a number or scheduler)."""
 
     def __init__(
         self,
@@ -161,14 +161,14 @@ class LinearWarmup(LRScheduler):
         return self.learning_rate
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state to save, with that of the scheduler behind the warm-up."""
+        """Return the state to save, including that of the scheduler after the warm-up."""
         state = super().state_dict()
         if isinstance(self.learning_rate, LRScheduler):
             state["LinearWarmup_LR"] = self.learning_rate.state_dict()
         return state
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a saved state."""
+        """Load a saved state."""
         own = {k: v for k, v in state_dict.items() if k != "LinearWarmup_LR"}
         super().set_state_dict(own)
         if isinstance(self.learning_rate, LRScheduler):

@@ -1,6 +1,6 @@
 """ResNet, ResNeXt and wide ResNet: He et al., "Deep Residual Learning for Image Recognition", 2015.
 
-The stride of a bottleneck is in its 3x3 convolution. Parameters are placed as in Paddle 2's models.
+The stride of a bottleneck is in its 3x3 convolution. Parameters have the paths of Paddle's models.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BLOCKS = {
 
 
 class _Residual(nn.Layer):
-    """Convolutions with a short cut around them; subclasses say which convolutions."""
+    """Convolutions with a residual connection; subclasses define the convolutions."""
 
     expansion = 1
 
@@ -72,7 +72,7 @@ class _Residual(nn.Layer):
         raise NotImplementedError(f"{type(self).__name__} does not define convolutions().")
 
     def forward(self, x: Variable) -> Variable:
-        """Add the convolutions' result to the short cut."""
+        """Add the output of the convolutions to the residual connection."""
         out = x
         for i in range(1, self._depth + 1):
             out = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(out))
@@ -118,8 +118,8 @@ class ResNet(Classifier):
         width: the base width of a group's convolutions, 64 in the plain network.
         num_classes: the number of scores; 0 for none.
         with_pool: whether to average the last feature map.
-        groups: into how many groups the 3x3 convolutions are divided.
-        channels: how many channels the first stage has.
+        groups: the number of groups of the 3x3 convolutions.
+        channels: the number of channels of the first stage.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class Identity(Layer):
 
 
 class Linear(Layer):
-    """x weight + bias."""
+    """Applies a linear map to the last dimension: x weight + bias."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Linear(Layer):
 
 
 class Bilinear(Layer):
-    """x1 W_i x2 + bias for each of `out_features` matrices."""
+    """Applies a bilinear map: x1 W_i x2 + bias for each of `out_features` matrices."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class Bilinear(Layer):
         self.bias = self.create_parameter([1, out_features], attr=bias_attr, is_bias=True)
 
     def forward(self, x1: Variable, x2: Variable) -> Variable:
-        """Apply the forms to pairs of rows."""
+        """Apply the bilinear map to pairs of rows."""
         return F.bilinear(x1, x2, self.weight, self.bias)
 
 
 class Embedding(Layer):
-    """Rows of a learnt table by integer ids."""
+    """Looks up rows of a learnable table by integer ids."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Embedding(Layer):
         self.weight = self.create_parameter([num_embeddings, embedding_dim], attr=weight_attr)
 
     def forward(self, x: Variable) -> Variable:
-        """Look ids of any shape up."""
+        """Look up ids of any shape."""
         return F.embedding(x, self.weight, self._padding_idx, self._sparse)
 
     def extra_repr(self) -> str:
@@ -104,7 +104,7 @@ class Embedding(Layer):
 
 
 class Dropout(Layer):
-    """Sets elements to zero while training."""
+    """Zeroes elements at random in training."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Dropout(Layer):
         self.p, self.axis, self.mode = p, axis, mode
 
     def forward(self, input: Variable) -> Variable:
-        """Drop elements."""
+        """Apply dropout."""
         return F.dropout(input, self.p, self.axis, self.training, self.mode)
 
     def extra_repr(self) -> str:
@@ -131,28 +131,28 @@ class _ChannelDropout(Spatial):
         self.p, self.data_format = p, data_format
 
     def forward(self, input: Variable) -> Variable:
-        """Drop channels."""
+        """Apply dropout to channels."""
         drop = F.dropout2d if self._axes == 2 else F.dropout3d
         return drop(input, self.p, self.training, self.data_format)
 
 
 class Dropout2D(_ChannelDropout, axes=2):
-    """Sets whole channels of images to zero while training."""
+    """Zeroes whole channels of images at random in training."""
 
 
 class Dropout3D(_ChannelDropout, axes=3):
-    """Sets whole channels of volumes to zero while training."""
+    """Zeroes whole channels of volumes at random in training."""
 
 
 class Flatten(Layer):
-    """Joins dimensions into one."""
+    """Flattens a range of dimensions into one."""
 
     def __init__(self, start_axis: int = 1, stop_axis: int = -1) -> None:
         super().__init__()
         self.start_axis, self.stop_axis = start_axis, stop_axis
 
     def forward(self, input: Variable) -> Variable:
-        """Join the dimensions from start to stop."""
+        """Flatten the dimensions from `start_axis` to `stop_axis`."""
         rank = len(input.shape)
         attrs = {"start_axis": self.start_axis % rank, "stop_axis": self.stop_axis % rank}
         return op_with_x_shape(
@@ -222,14 +222,14 @@ Fold = layer_of("Fold", F.fold, base=InputLayer, arguments=f"output_sizes {_WIND
 
 
 class CosineSimilarity(Layer):
-    """The cosine between two tensors along an axis."""
+    """Computes the cosine similarity of two tensors along an axis."""
 
     def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         self._axis, self._eps = axis, eps
 
     def forward(self, x1: Variable, x2: Variable) -> Variable:
-        """Return the cosine."""
+        """Return the cosine similarity."""
         return F.cosine_similarity(x1, x2, self._axis, self._eps)
 
 

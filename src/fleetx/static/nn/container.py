@@ -1,4 +1,4 @@
-"""Layers that hold other layers: in sequence, in lists, by name; and lists of parameters."""
+"""Containers of layers (in sequence, as a list, by name) and of parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Container(Layer):
 
 
 class Sequential(_Container):
-    """Calls layers one after another; they are given in order, or as (name, layer) pairs."""
+    """Chains layers; they are given in order, or as (name, layer) pairs."""
 
     def __init__(self, *layers: Any) -> None:
         super().__init__()
@@ -47,11 +47,11 @@ class Sequential(_Container):
         return self._layers()[_position(index, len(self))]
 
     def __setitem__(self, name: Any, layer: Layer) -> None:
-        """Put a layer under a name or number."""
+        """Set the layer with this name or index."""
         self.add_sublayer(str(name), layer)
 
     def __delitem__(self, name: Any) -> None:
-        """Remove the layer under a name or number."""
+        """Remove the layer with this name or index."""
         del self._sub_layers[str(name)]
 
     def forward(self, input: Any) -> Any:
@@ -62,7 +62,7 @@ class Sequential(_Container):
 
 
 class LayerList(_Container):
-    """A list of layers that their owner calls as it likes."""
+    """Holds layers in a list; the owner decides how to call them."""
 
     def __init__(self, sublayers: Iterable[Layer] | None = None) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class LayerList(_Container):
         self.add_sublayer(str(_position(index, len(self))), layer)
 
     def __delitem__(self, index: int | slice) -> None:
-        """Remove layers; those behind move up."""
+        """Remove layers and renumber the ones after them."""
         values = self._layers()
         del values[index]
         self._renumber(values)
@@ -92,25 +92,25 @@ class LayerList(_Container):
         self._sub_layers = OrderedDict((str(i), v) for i, v in enumerate(values))
 
     def append(self, sublayer: Layer) -> LayerList:
-        """Add a layer at the end."""
+        """Append a layer."""
         self.add_sublayer(str(len(self)), sublayer)
         return self
 
     def insert(self, index: int, sublayer: Layer) -> None:
-        """Add a layer before another."""
+        """Insert a layer before the given index."""
         values = self._layers()
         values.insert(index, sublayer)
         self._renumber(values)
 
     def extend(self, sublayers: Iterable[Layer]) -> LayerList:
-        """Add layers at the end."""
+        """Append layers."""
         for layer in sublayers:
             self.append(layer)
         return self
 
 
 class LayerDict(_Container):
-    """Layers by name that their owner calls as it likes."""
+    """Holds layers by name; the owner decides how to call them."""
 
     def __init__(self, sublayers: Any = None) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class LayerDict(_Container):
         return self._sub_layers[key]
 
     def __setitem__(self, key: str, layer: Layer) -> None:
-        """Put a layer under a name."""
+        """Set the layer of this name."""
         self.add_sublayer(key, layer)
 
     def __delitem__(self, key: str) -> None:
@@ -164,7 +164,7 @@ class LayerDict(_Container):
 
 
 class ParameterList(Layer):
-    """A list of parameters."""
+    """Holds parameters in a list."""
 
     def __init__(self, parameters: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -188,6 +188,6 @@ class ParameterList(Layer):
         return iter(self._parameters.values())
 
     def append(self, parameter: Any) -> ParameterList:
-        """Add a parameter at the end."""
+        """Append a parameter."""
         self.add_parameter(str(len(self)), parameter)
         return self

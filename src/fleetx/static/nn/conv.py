@@ -15,7 +15,7 @@ from fleetx.static.nn.layer_of import Spatial
 
 
 class _Conv(Spatial):
-    """What all convolutions share: sizes, a weight and a bias."""
+    """Base of all convolutions: sizes, a weight and a bias."""
 
     _transposed = False
 
@@ -131,7 +131,7 @@ class _TransposedConv(_Conv):
         self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
 
     def forward(self, x: Variable, output_size: Any = None) -> Variable:
-        """Convolve; `output_size` chooses among the sizes that a stride allows."""
+        """Convolve; `output_size` resolves the ambiguity of sizes with a stride above 1."""
         return getattr(F, f"conv{self._axes}d_transpose")(
             x,
             self.weight,

@@ -30,7 +30,7 @@ _GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Return by how much a function shrinks values, as a factor for the initial spread."""
+    """Return the gain of a nonlinearity, by which the standard deviation is multiplied."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
@@ -68,7 +68,7 @@ class TruncatedNormal(base.TruncatedNormalInitializer):
 
 
 class XavierUniform(base.XavierInitializer):
-    """Variance 2 / (fan_in + fan_out), equally likely values."""
+    """Uniform values with variance 2 / (fan_in + fan_out)."""
 
     _equally_likely = True
 
@@ -79,13 +79,13 @@ class XavierUniform(base.XavierInitializer):
 
 
 class XavierNormal(XavierUniform):
-    """Variance 2 / (fan_in + fan_out), normally distributed values."""
+    """Normal values with variance 2 / (fan_in + fan_out)."""
 
     _equally_likely = False
 
 
 class _Kaiming(base.MSRAInitializer):
-    """Variance gain² / fan_in, with the gain of the function that follows."""
+    """Variance gain² / fan_in, with the gain of the nonlinearity."""
 
     _equally_likely: bool
 
@@ -105,13 +105,13 @@ class _Kaiming(base.MSRAInitializer):
 
 
 class KaimingUniform(_Kaiming):
-    """Variance gain² / fan_in, equally likely values."""
+    """Uniform values with variance gain² / fan_in."""
 
     _equally_likely = True
 
 
 class KaimingNormal(_Kaiming):
-    """Variance gain² / fan_in, normally distributed values."""
+    """Normal values with variance gain² / fan_in."""
 
     _equally_likely = False
 
@@ -126,7 +126,7 @@ class Assign(base.NumpyArrayInitializer):
 
 
 class Dirac(Initializer):
-    """Filters of a convolution that hand the first channels through unchanged."""
+    """Convolution filters that pass the first channels through unchanged."""
 
     def __init__(self, groups: int = 1, name: str | None = None) -> None:
         if not isinstance(groups, int) or groups < 1:

@@ -51,7 +51,7 @@ class _Statistics(_Affine):
 
 
 class BatchNorm(_Statistics):
-    """Batch norm with an activation and the arguments of the first generation of layers."""
+    """Batch norm with an activation and the arguments of Paddle 1.x."""
 
     def __init__(
         self,
@@ -186,14 +186,14 @@ class BatchNorm3D(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm over the batches of all workers."""
+    """Batch norm with the statistics of all workers' batches."""
 
     _ranks = (2, 3, 4, 5)
     _formats = ("NCHW", "NHWC", "NC", "NCL", "NLC", "NCDHW", "NDHWC")
 
     @classmethod
     def convert_sync_batchnorm(cls, layer: Layer) -> Layer:
-        """Return the layer with every batch norm inside it replaced by a synchronised one."""
+        """Return the layer with every batch norm in it replaced by SyncBatchNorm."""
         if isinstance(layer, _BatchNorm) and not isinstance(layer, SyncBatchNorm):
             new = cls.__new__(cls)
             new.__dict__.update(layer.__dict__)

@@ -1,6 +1,6 @@
 """Averages of parameters for evaluation: ExponentialMovingAverage and ModelAverage.
 
-`with average.apply(executor):` puts the averages in place of the parameters, then these back.
+`with average.apply(executor):` swaps in the averages, and restores the parameters afterwards.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fleetx.static.optimizer.base import Optimizer
 
 
 class _Swapping:
-    """Programs that put averages in place of parameters, and the parameters back."""
+    """Programs that swap in the averages, and restore the parameters."""
 
     def _begin(self, prefix: str, suffix: str) -> list[tuple[Parameter, Variable]]:
-        """Return the averaged parameters with variables that keep them meanwhile."""
+        """Return the averaged parameters, each with a variable that backs it up."""
         block = default_main_program().global_block()
         averaged = [p for p in block.all_parameters() if p.do_model_average is not False]
         return [(param, self._backup(param, prefix, suffix)) for param in averaged]
@@ -62,12 +62,12 @@ class _Swapping:
                 self.restore(executor)
 
     def restore(self, executor: Any) -> None:
-        """Put the parameters back."""
+        """Restore the parameters."""
         executor.run(self.restore_program)
 
 
 class ExponentialMovingAverage(_Swapping):
-    """ema = decay * ema + (1 - decay) * parameter, corrected for its zero start when applied.
+    """ema = decay * ema + (1 - decay) * parameter, bias-corrected when applied.
 
     Call `update()` after the optimizer's minimize. With `thres_steps`, a step count, the decay is
     at most (1 + steps) / (10 + steps).
@@ -143,7 +143,7 @@ class ExponentialMovingAverage(_Swapping):
             layers.assign(input=layers.elementwise_div(average, weight), output=target)
 
     def update(self) -> None:
-        """Append the ops that follow the parameters with the averages."""
+        """Append the ops that update the averages."""
         from fleetx.static import layers
 
         layers.autoincreased_step_counter(counter_name=self._step_counter_name)

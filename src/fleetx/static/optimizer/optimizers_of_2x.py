@@ -1,7 +1,7 @@
 """The optimizers with Paddle 2.x's arguments (`parameters`, `weight_decay`) and formulas.
 
 `weight_decay` is a number (L2) or a regularizer. `multi_precision` and `use_multi_tensor` are
-accepted: parameters are float32 here, and updates of many parameters are always one call.
+accepted without effect: parameters are float32, and updates are always fused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _parameters(parameters: Any) -> list[Any] | None:
     return list(parameters)
 
 
-# What the constructors of 1.x do not take: see this module's docstring, and the classes below.
+# Arguments that the constructors of 1.x do not have.
 _NOT_OF_1X = ("multi_precision", "use_multi_tensor", "rescale_grad", "always_adapt")
 
 
@@ -105,13 +105,13 @@ class Momentum(sgd.MomentumOptimizer):
         self._rescale_grad = float(rescale_grad)
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments it was made with."""
+        """Return the constructor's arguments."""
         return {**super().settings(), "rescale_grad": self._rescale_grad}
 
     def append_regularization_ops(
         self, parameters_and_grads: Sequence[Any], regularization: Any = None
     ) -> list[tuple[Any, Any]]:
-        """Add weight decay other than L2, which the update op does itself."""
+        """Add weight decay other than L2, which is part of the update op."""
         others = [
             (p, g) for p, g in parameters_and_grads if not isinstance(self._decay(p), L2Decay)
         ]

@@ -1,8 +1,7 @@
 """Attributes of ops in Paddle's protobuf: which kind a value is stored as, and the value itself.
 
-An attribute that was read from a file keeps the kind it had there (`Operator._attr_kinds`), because
-Paddle's releases differ in a few. Otherwise the op registry knows the kind, else the value tells
-it.
+An attribute that was read from a file keeps its kind (`Operator._attr_kinds`), because Paddle's
+releases differ in a few. Otherwise the kind comes from the op registry, or from the value.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def in_groups(items: Iterable[T], size: int, drop_last: bool = False) -> Iterator[list[T]]:
-    """Yield lists of `size` items; the last may be shorter, unless `drop_last` drops it then."""
+    """Yield lists of `size` items; `drop_last` drops a shorter last one."""
     source = iter(items)
     while group := list(islice(source, size)):
         if len(group) == size or not drop_last:
@@ -23,7 +23,7 @@ def batch(
 ) -> Callable[[], Iterator[list[Any]]]:
     """Return a reader of lists of `batch_size` samples.
 
-    The last list may be shorter; with `drop_last` it is left out then.
+    The last list may be shorter; `drop_last` drops it in that case.
     """
     size = int(batch_size)
     if size <= 0:

@@ -1,4 +1,4 @@
-"""Datasets: samples by number (`Dataset`) or in a stream (`IterableDataset`), and combinations.
+"""Datasets: map-style (`Dataset`), iterable-style (`IterableDataset`), and combinations.
 
 They are torch datasets too, so torch's and this package's loaders both take them.
 """
@@ -18,7 +18,7 @@ from fleetx.static.errors import ArgumentError
 
 
 class TensorDataset(Dataset):
-    """Samples are rows of arrays or tensors with the same first dimension."""
+    """A dataset of the rows of arrays or tensors with the same first dimension."""
 
     def __init__(self, tensors: Sequence[Any]) -> None:
         rows = {int(tensor.shape[0]) for tensor in tensors}
@@ -36,7 +36,7 @@ class TensorDataset(Dataset):
 
 
 class ComposeDataset(Dataset):
-    """Joins the fields of datasets of the same length: sample i has those of every sample i."""
+    """Zips datasets of the same length: sample i has the fields of every dataset's sample i."""
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self.datasets = list(datasets)
@@ -64,7 +64,7 @@ class ComposeDataset(Dataset):
 
 
 class ChainDataset(IterableDataset):
-    """Gives the streams of several IterableDatasets one after the other."""
+    """Chains several IterableDatasets."""
 
     def __init__(self, datasets: Iterable[IterableDataset]) -> None:
         self.datasets = list(datasets)
@@ -82,7 +82,7 @@ class ChainDataset(IterableDataset):
 
 
 class Subset(Dataset):
-    """The samples of a dataset with the given numbers."""
+    """The samples of a dataset at the given indices."""
 
     def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
         self.dataset = dataset

@@ -1,9 +1,9 @@
-"""DataLoader: batches of a Dataset for a program, loaded ahead by a thread or by processes.
+"""DataLoader: batches of a Dataset for a program, prefetched by a thread or by processes.
 
-Without worker processes the dataset is read in a background thread, and what it raises arrives
-unchanged. With `num_workers` the work is done by torch's loader and its processes; arrays travel
-through shared memory. With a `feed_list` the batches are lists with one feed dict per place; with
-`return_list` (the default where there is no feed_list) they are the collated samples.
+Without worker processes a background thread reads the dataset, and exceptions propagate
+unchanged. With `num_workers`, torch's loader does the work in its processes, and arrays are passed
+in shared memory. With a `feed_list` the batches are lists with one feed dict per place; with
+`return_list` (the default without feed_list) they are the collated samples.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fleetx.static.run.place import CPUPlace
 
 
 class DataLoader:
-    """Iterates a dataset in batches; every `iter()` or call begins a pass of its own."""
+    """Iterates over a dataset in batches; every `iter()` or call starts a new pass."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class DataLoader:
         self.collate_fn = collate_fn or (
             default_convert_fn if self._is_batched_already else default_collate_fn
         )
-        # A generator of its own: loading data must not shift the program's random numbers.
+        # A separate generator: loading data must not change the program's random numbers.
         self._generator = torch.Generator().manual_seed(torch.initial_seed())
         self._workers: torch.utils.data.DataLoader[Any] | None = None
 
@@ -100,7 +100,7 @@ class DataLoader:
 
     @property
     def _is_batched_already(self) -> bool:
-        """Whether the dataset gives batches instead of samples."""
+        """Whether the dataset yields batches instead of samples."""
         return self.batch_sampler is None and self.batch_size is None
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class DataLoader:
         return len(self.dataset if self.batch_sampler is None else self.batch_sampler)
 
     def __call__(self) -> Iterator[Any]:
-        """Begin a pass."""
+        """Start a pass."""
         return iter(self)
 
     def __iter__(self) -> Iterator[Any]:
@@ -230,7 +230,7 @@ class _SharingCollate:
 
 
 class _Shared:
-    """An array on its way through shared memory, told apart from tensors of the user."""
+    """An array in shared memory; the class distinguishes it from the user's tensors."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor

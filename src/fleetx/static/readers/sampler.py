@@ -1,7 +1,7 @@
-"""Samplers: in which order, and in which batches, the samples of a dataset are taken.
+"""Samplers: the order and the batches in which the samples of a dataset are taken.
 
-The order of random samplers follows NumPy's global seed; that of DistributedBatchSampler follows
-the epoch number, which is the same on every worker.
+Random samplers use NumPy's global random state; DistributedBatchSampler is seeded by the epoch
+number, which is the same on every worker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetx.static.readers.combined_datasets import IterableDataset
 
 
 class Sampler:
-    """Gives the numbers of samples in some order: subclasses define `__iter__`."""
+    """Base of samplers, which iterate over indices: subclasses define `__iter__`."""
 
     def __init__(self, data_source: Any = None) -> None:
         self.data_source = data_source
@@ -30,7 +30,7 @@ class Sampler:
 
 
 class SequenceSampler(Sampler):
-    """0, 1, 2, ..."""
+    """Indices in order: 0, 1, 2, ..."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.data_source)))
@@ -40,9 +40,9 @@ class SequenceSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """A random order; with `replacement`, `num_samples` random numbers.
+    """A random permutation of the indices; with `replacement`, `num_samples` random indices.
 
-    A `generator` is an iterator of numbers that is used instead.
+    A `generator`, an iterator of indices, is used instead if it is given.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RandomSampler(Sampler):
 
     @property
     def num_samples(self) -> int:
-        """How many numbers one pass gives."""
+        """The number of indices in a pass."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
@@ -84,7 +84,7 @@ class RandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """Random numbers, each drawn with a probability proportional to its weight."""
+    """Random indices, drawn with probabilities proportional to their weights."""
 
     def __init__(self, weights: Any, num_samples: int, replacement: bool = True) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Groups the numbers of a sampler, or of a dataset in order or shuffled, into batches."""
+    """Groups the indices of a sampler, or of a dataset (in order or shuffled), into batches."""
 
     sampler: Iterable[int]
 
@@ -158,10 +158,10 @@ class BatchSampler(Sampler):
 
 
 class DistributedBatchSampler(BatchSampler):
-    """The batches of one worker: all workers get equally many, and no sample twice.
+    """The batches of one worker; all workers get the same number of samples.
 
-    The samples are padded from the front so that they divide among the workers. Batch after batch
-    goes to worker after worker; the remainder is shared evenly.
+    The indices are padded with the first ones to a multiple of the number of workers. Batches are
+    distributed round-robin; the remainder is divided evenly.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class DistributedBatchSampler(BatchSampler):
         self.total_size = self.num_samples * self.nranks
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next pass when shuffling; use the same number on every worker."""
+        """Set the seed of the next shuffled pass; use the same number on every worker."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -215,9 +215,9 @@ class DistributedBatchSampler(BatchSampler):
 
 
 def worker_rank_and_count() -> tuple[int, int]:
-    """Return which worker this is and how many there are.
+    """Return the rank of this worker and the number of workers.
 
-    torch.distributed knows when it is initialised; otherwise the launcher's variables do.
+    They come from torch.distributed if it is initialised, else from the launcher's variables.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()

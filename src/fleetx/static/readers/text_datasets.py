@@ -18,10 +18,10 @@ from fleetx.static.readers.multi_slot import Instance
 
 
 class QueueDataset(DatasetBase):
-    """Streams the files; nothing is kept, so nothing can be shuffled."""
+    """Streams the files; a stream cannot be shuffled."""
 
     def _instances(self) -> Iterator[Instance]:
-        # Several files are read at once, but given in order.
+        # Several files are read concurrently, but yielded in order.
         files = iter(self.filelist)
         running: deque[BackgroundIterator[list[Instance]]] = deque()
 
@@ -39,13 +39,13 @@ class QueueDataset(DatasetBase):
             open_next()
 
     def local_shuffle(self) -> None:
-        """Refuse: a stream cannot be shuffled."""
+        """Raise NotImplementedError: a stream cannot be shuffled."""
         raise NotImplementedError(
             "QueueDataset does not support local_shuffle; InMemoryDataset does."
         )
 
     def global_shuffle(self, fleet: Any = None) -> None:
-        """Refuse: a stream cannot be shuffled."""
+        """Raise NotImplementedError: a stream cannot be shuffled."""
         raise NotImplementedError(
             "QueueDataset does not support global_shuffle; InMemoryDataset does."
         )

@@ -1,4 +1,4 @@
-"""Places: where a program runs. CUDA where there is one, the CPU otherwise, said once."""
+"""Places: the devices that programs run on. Without CUDA, CUDAPlace is the CPU, with a warning."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CUDAPlace(Place):
         return self.device_id
 
     def device(self) -> torch.device:
-        """Return the CUDA device, or the CPU with one warning where there is no CUDA."""
+        """Return the CUDA device, or the CPU, with one warning, if there is no CUDA."""
         global _warned_without_cuda
         gpus = device.gpu_count()
         if gpus:
@@ -93,7 +93,7 @@ def cuda_places(device_ids: list[int] | None = None) -> list[CUDAPlace]:
 
 
 def usual_device() -> str:
-    """Return the kind of device that programs usually run on here: cuda where there is one."""
+    """Return the default kind of device: cuda if available, else cpu."""
     return "cuda" if is_compiled_with_cuda() else "cpu"
 
 

@@ -57,7 +57,7 @@ def selu(
 
 
 def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Variable:
-    """Return x times the normal distribution function of x, or its approximation by tanh."""
+    """Return x times the normal CDF of x, or its tanh approximation."""
     return unary("gelu", x, {"approximate": approximate})
 
 
@@ -70,12 +70,12 @@ def hardswish(x: Variable, name: str | None = None) -> Variable:
 def hardsigmoid(
     x: Variable, slope: float = 0.1666667, offset: float = 0.5, name: str | None = None
 ) -> Variable:
-    """Return slope * x + offset, kept between 0 and 1."""
+    """Return slope * x + offset, clamped to [0, 1]."""
     return unary("hard_sigmoid", x, {"slope": slope, "offset": offset}, "hardsigmoid")
 
 
 def hardtanh(x: Variable, min: float = -1.0, max: float = 1.0, name: str | None = None) -> Variable:
-    """Return x, kept between min and max."""
+    """Return x, clamped to [min, max]."""
     return unary("brelu", x, {"t_min": min, "t_max": max}, "hardtanh")
 
 
@@ -85,7 +85,7 @@ def hardshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> 
 
 
 def softshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> Variable:
-    """Return x moved towards zero by the threshold, at most to zero."""
+    """Shrink x towards zero by the threshold; smaller values become zero."""
     if threshold < 0:
         raise ValueError(f"threshold of softshrink must not be negative, but is {threshold}.")
     return unary("softshrink", x, {"lambda": threshold})
@@ -128,7 +128,7 @@ def maxout(x: Variable, groups: int, axis: int = 1, name: str | None = None) -> 
 
 
 def softmax(x: Variable, axis: int = -1, dtype: Any = None, name: str | None = None) -> Variable:
-    """Turn numbers into probabilities along an axis."""
+    """Return the softmax along an axis."""
     x = x if dtype is None else cast(x, dtype)
     return unary("softmax", x, {"axis": axis, "use_cudnn": True})
 
@@ -149,7 +149,7 @@ def glu(x: Variable, axis: int = -1, name: str | None = None) -> Variable:
     return binary("elementwise_mul", first, sigmoid(gate))
 
 
-# A program's variables are not changed in place: these names give the same values.
+# A program's variables are never changed in place, so these are the same functions.
 relu_, tanh_, softmax_ = relu, tanh, softmax
 
 

@@ -15,7 +15,7 @@ from fleetx.static.nn.functional.emit import FLOATS, squeeze, unsqueeze
 
 
 def _check(n: int, x: Variable, groups: int, data_format: str, layer: str) -> int:
-    """Check what all convolutions take; return the number of channels."""
+    """Check the input of a convolution; return its number of channels."""
     check_variable_and_dtype(x, "x", FLOATS, layer)
     check_choice(data_format, "data_format", LAYOUTS[n], layer)
     if len(x.shape) != n + 2:

@@ -1,4 +1,4 @@
-"""Short ways to append the ops that functions of this package are made of."""
+"""Helpers that append one op each, for the functions of this package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def scale(x: Variable, factor: float, bias: float = 0.0) -> Variable:
 
 
 def cast(x: Variable, dtype: Any) -> Variable:
-    """Return x as another element type."""
+    """Cast x to another element type."""
     from fleetx.static.graph.dtypes import convert_dtype
 
     wanted = convert_dtype(dtype)
@@ -59,7 +59,7 @@ def squeeze(x: Variable, axes: list[int]) -> Variable:
 
 
 def reshape(x: Variable, shape: list[int]) -> Variable:
-    """Give x another shape; 0 keeps a dimension, -1 is computed."""
+    """Reshape x; 0 keeps a dimension, -1 is inferred."""
     return _reshaped("reshape2", x, "reshape2", shape=shape)
 
 
@@ -71,7 +71,7 @@ def transpose(x: Variable, perm: list[int]) -> Variable:
 def reduce(
     type: str, x: Variable, axis: list[int] | None = None, keepdim: bool = False
 ) -> Variable:
-    """Append reduce_sum, reduce_mean, ...: over all dimensions where no axis is given."""
+    """Append reduce_sum, reduce_mean, ...; without `axis`, over all dimensions."""
     attrs = {"dim": axis or [0], "keep_dim": keepdim, "reduce_all": axis is None}
     return one_op(f"reduce_{type}", {"X": x}, attrs, dtype=x.dtype, layer=type)
 
@@ -79,7 +79,7 @@ def reduce(
 def matmul(
     x: Variable, y: Variable, transpose_y: bool = False, layer: str = "matmul_v2"
 ) -> Variable:
-    """Return the product of matrices, or of batches of them."""
+    """Return the (batched) matrix product."""
     attrs = {"trans_x": False, "trans_y": transpose_y}
     return one_op("matmul_v2", {"X": x, "Y": y}, attrs, dtype=x.dtype, layer=layer)
 

@@ -25,7 +25,7 @@ def batch_norm(
     use_global_stats: bool | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Normalise channels over the batch while training, else with the running statistics."""
+    """Normalise channels by batch statistics in training, else by running statistics."""
     check_variable_and_dtype(x, "input", FLOATS, "batch_norm")
     if len(x.shape) < 2:
         raise ValueError(f"batch_norm takes at least 2 dimensions, but the shape is {x.shape}.")
