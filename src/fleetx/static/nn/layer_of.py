@@ -123,8 +123,8 @@ class Spatial(Layer):
 
     _axes = 2
 
-    def __init_subclass__(cls, axes: int | None = None) -> None:
-        super().__init_subclass__()
+    def __init_subclass__(cls, axes: int | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
         if axes is not None:
             cls._axes = axes
             cls.__init__ = _with_layout(cls, LAYOUTS[axes][0])  # type: ignore[method-assign]

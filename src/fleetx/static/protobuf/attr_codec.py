@@ -47,18 +47,8 @@ _FIELDS = {
     AttrType.SCALARS: "scalars",
 }
 
-# kind of a list -> kind of its elements
-_ELEMENTS = {
-    AttrType.INTS: AttrType.INT,
-    AttrType.FLOATS: AttrType.FLOAT,
-    AttrType.STRINGS: AttrType.STRING,
-    AttrType.BOOLEANS: AttrType.BOOLEAN,
-    AttrType.BLOCKS: AttrType.BLOCK,
-    AttrType.LONGS: AttrType.LONG,
-    AttrType.FLOAT64S: AttrType.FLOAT64,
-    AttrType.VARS: AttrType.VAR,
-    AttrType.SCALARS: AttrType.SCALAR,
-}
+# The kind of a list -> the kind of its elements: INTS -> INT.
+_ELEMENTS = {kind: AttrType[kind.name[:-1]] for kind in AttrType if kind.name.endswith("S")}
 
 
 def kind_for(op: Operator, name: str, value: Any) -> AttrType:
