@@ -32,7 +32,7 @@ class BaseErrorClipAttr:
     """What `Variable.error_clip` may hold."""
 
     def _append_clip_op(self, block: Any, grad_name: str) -> None:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it clips.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how to clip.")
 
 
 class ErrorClipByValue(BaseErrorClipAttr):
@@ -92,7 +92,7 @@ class GradientClipBase:
         """Append the clip ops; return the pairs with the clipped gradients."""
         if any(getattr(p, "gradient_clip_attr", None) is not None for p, _ in params_grads):
             warnings.warn(
-                "set_gradient_clip has no effect: the optimizer's grad_clip goes before it.",
+                "set_gradient_clip has no effect: the optimizer's grad_clip takes precedence.",
                 stacklevel=2,
             )
         pairs = [(p, g) for p, g in params_grads if g is not None]
@@ -120,7 +120,7 @@ class GradientClipBase:
         return result
 
     def _clip_one(self, grad: Variable) -> Variable:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it clips.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how to clip.")
 
 
 class GradientClipByValue(GradientClipBase):

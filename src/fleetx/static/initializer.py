@@ -35,7 +35,7 @@ class Initializer:
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Add the op that sets `var` to `block` and return it."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it sets a variable.")
+        raise NotImplementedError(f"{type(self).__name__} must define __call__().")
 
     def _compute_fans(self, var: Variable) -> tuple[int, int]:
         """Return the number of inputs and outputs of a matrix or a filter [out, in, ...]."""
@@ -295,7 +295,9 @@ def set_global_initializer(weight_init: Any, bias_init: Any = None) -> None:
     global _global_weight, _global_bias
     for value in (weight_init, bias_init):
         if value is not None and not isinstance(value, Initializer):
-            raise TypeError(f"an Initializer or None was expected, not {type(value).__name__}.")
+            raise TypeError(
+                f"an initializer must be an Initializer or None, not {type(value).__name__}."
+            )
     _global_weight, _global_bias = weight_init, bias_init
 
 

@@ -161,7 +161,7 @@ class OneCycleLR(LRScheduler):
         now = self.last_epoch
         if now > self.total_steps:
             raise ValueError(
-                f"OneCycleLR was made for {self.total_steps} steps, but step {now} was asked for."
+                f"OneCycleLR has {self.total_steps} steps, but was advanced to step {now}."
             )
         phase = next((i for i, end in enumerate(self._ends[1:]) if now <= end), len(self._ends) - 2)
         begin, end = self._ends[phase], self._ends[phase + 1]

@@ -35,7 +35,7 @@ def refuse_pretrained(pretrained: Any, model: str) -> None:
     """Reject `pretrained=True`, and explain how to load weights."""
     if pretrained:
         raise ValueError(
-            f"{model}(pretrained=True) finds no weights: build {model}() and load a file with "
+            f"{model}(pretrained=True) is not supported: build {model}() and load a file with "
             "fleetx.static.load, or give the arrays of a .pdparams file to set_state_dict()."
         )
 

@@ -130,14 +130,16 @@ class Dirac(Initializer):
 
     def __init__(self, groups: int = 1, name: str | None = None) -> None:
         if not isinstance(groups, int) or groups < 1:
-            raise ValueError(f"groups of Dirac must be a number from 1 on, not {groups!r}.")
+            raise ValueError(f"groups of Dirac must be a positive integer, not {groups!r}.")
         self._groups = groups
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Add an `assign_value` op."""
         shape = var.shape
         if len(shape) not in (3, 4, 5):
-            raise ValueError(f"Dirac sets filters of 3 to 5 dimensions, not of shape {shape}.")
+            raise ValueError(
+                f"Dirac initializes filters with 3 to 5 dimensions, not of shape {shape}."
+            )
         if shape[0] % self._groups:
             raise ValueError(f"{shape[0]} filters cannot be split into {self._groups} groups.")
         values = np.zeros(shape, dtype=np.float32)

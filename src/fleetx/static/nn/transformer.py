@@ -89,7 +89,7 @@ class MultiHeadAttention(Layer):
     ) -> Any:
         """Return the output [batch, length, embed_dim], with the weights if `need_weights`."""
         if cache is not None:
-            raise ValueError("MultiHeadAttention keeps no cache: give whole sequences.")
+            raise ValueError("MultiHeadAttention does not support a cache: pass whole sequences.")
         key = query if key is None else key
         value = query if value is None else value
         q = self._heads(self.q_proj(query))

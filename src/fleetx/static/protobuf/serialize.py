@@ -164,7 +164,7 @@ class _ProgramReader:
                 return Parameter(block, allow_scalar=True, trainable=trainable, **keywords)
             return Variable(block, **keywords)
         except (TypeError, ValueError) as error:
-            raise self.fail(f"variable {desc.name!r} is not possible: {error}") from error
+            raise self.fail(f"variable {desc.name!r} is invalid: {error}") from error
 
     def _append(self, desc: Any, block: Block) -> None:
         attrs, kinds = {}, {}

@@ -45,8 +45,7 @@ class ComposeDataset(Dataset):
         for dataset in self.datasets:
             if not isinstance(dataset, Dataset) or isinstance(dataset, IterableDataset):
                 raise ArgumentError(
-                    "ComposeDataset takes datasets with samples by number, not "
-                    f"{type(dataset).__name__}."
+                    f"ComposeDataset takes map-style datasets, not {type(dataset).__name__}."
                 )
         lengths = [len(dataset) for dataset in self.datasets]
         if len(set(lengths)) != 1:

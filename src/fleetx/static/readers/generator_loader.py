@@ -45,10 +45,10 @@ class DataLoaderBase:
         return self.__next__()
 
     def __iter__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say how to iterate.")
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__() and __next__().")
 
     def __next__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say how to iterate.")
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__() and __next__().")
 
 
 class GeneratorLoader(DataLoaderBase):
@@ -65,7 +65,9 @@ class GeneratorLoader(DataLoaderBase):
         drop_last: bool = True,
     ) -> None:
         if not capacity:
-            raise ValueError("A generator loader needs a capacity: how many batches to read ahead.")
+            raise ValueError(
+                "A generator loader needs a capacity: the number of batches to prefetch."
+            )
         if not feed_list:
             raise ArgumentError("A generator loader of a program needs feed_list: its variables.")
         slots = [slot_of(variable) for variable in feed_list]
@@ -130,7 +132,7 @@ class GeneratorLoader(DataLoaderBase):
         """Start a pass; its thread ends with the pass, or when the iterator is dropped."""
         if not self.iterable:
             raise ArgumentError(
-                "This loader was made with iterable=False: use start(), exe.run() and reset()."
+                "This loader has iterable=False: use start(), exe.run() and reset()."
             )
         if not self._source.is_set:
             raise ArgumentError("The loader has no data source: call one of its set_* methods.")
@@ -170,7 +172,9 @@ class GeneratorLoader(DataLoaderBase):
 
     def _program_reader(self, method: str) -> ProgramReader:
         if self._reader is None:
-            raise ArgumentError(f"{method}() is for loaders with iterable=False; iterate this one.")
+            raise ArgumentError(
+                f"{method}() is for loaders with iterable=False; iterate over this one."
+            )
         return self._reader
 
 

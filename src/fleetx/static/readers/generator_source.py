@@ -49,8 +49,8 @@ class GeneratorSource:
     def _set(self, reader: Reader, feeder: DataFeeder | None) -> None:
         if not callable(reader):
             raise TypeError(
-                "A reader is a function that returns a generator, so that every pass can start "
-                f"afresh; got {type(reader).__name__}."
+                "A reader must be a function that returns a new generator for every pass, not "
+                f"{type(reader).__name__}."
             )
         self._reader, self._feeder = reader, feeder
 
@@ -71,8 +71,8 @@ class GeneratorSource:
         if len(items) != len(self.slots):
             names = ", ".join(slot.name for slot in self.slots)
             raise ValueError(
-                f"A batch generator must give one array for each of {names} "
-                f"({len(self.slots)}), but gave {len(items)}."
+                f"A batch generator must yield one array for each of {names} "
+                f"({len(self.slots)}), but yielded {len(items)}."
             )
         return [_as_tensor(item, slot) for item, slot in zip(items, self.slots, strict=True)]
 

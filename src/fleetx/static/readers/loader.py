@@ -84,7 +84,7 @@ class DataLoader:
         if batch_sampler is not None:
             if self.batch_size != 1 or shuffle or self.drop_last:
                 raise ArgumentError(
-                    "batch_size, shuffle and drop_last are not for a loader with a batch_sampler."
+                    "batch_size, shuffle and drop_last cannot be used with a batch_sampler."
                 )
             self.batch_size = None
             return batch_sampler
@@ -178,7 +178,7 @@ class DataLoader:
             fields = list(batch) if isinstance(batch, list | tuple) else [batch]
         if len(fields) != len(names):
             raise ValueError(
-                f"The dataset gives {len(fields)} fields per sample, but feed_list has "
+                f"The dataset has {len(fields)} fields per sample, but feed_list has "
                 f"{len(names)} variables: {', '.join(names)}."
             )
         return [_feedable(field, name) for field, name in zip(fields, names, strict=True)]

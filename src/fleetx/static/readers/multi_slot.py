@@ -175,4 +175,4 @@ def _pack(values: list[str], slot: Slot) -> array[Any]:
         # Feature signs use all 64 bits; they wrap to negative numbers in an int64 tensor.
         return array("Q", (int(value) & 0xFFFF_FFFF_FFFF_FFFF for value in values))
     except ValueError as error:
-        raise ValueError(f"slot {slot.name!r} has a value that is no number: {error}") from error
+        raise ValueError(f"slot {slot.name!r} has a value that is not a number: {error}") from error

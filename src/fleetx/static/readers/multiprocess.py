@@ -113,7 +113,7 @@ def _serve(reader: Reader, pipe: Connection, ahead: int) -> None:
             samples = BackgroundIterator(reader, ahead) if ahead else reader()
             for sample in samples:
                 if sample is None:
-                    raise ValueError("a reader gave None instead of a sample.")
+                    raise ValueError("a reader yielded None instead of a sample.")
                 pipe.send_bytes(pickle.dumps((_SAMPLE, sample)))
             pipe.send_bytes(pickle.dumps((_END, None)))
         except BrokenPipeError:

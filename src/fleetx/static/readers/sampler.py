@@ -107,7 +107,7 @@ class WeightedRandomSampler(Sampler):
             usable = int(np.count_nonzero(row))
             if not self.replacement and usable < self.num_samples:
                 raise ArgumentError(
-                    f"{self.num_samples} samples without replacement were asked for, but only "
+                    f"{self.num_samples} samples without replacement were requested, but only "
                     f"{usable} weights are above zero."
                 )
             yield from np.random.choice(
@@ -143,7 +143,9 @@ class BatchSampler(Sampler):
             self.sampler = sampler
         else:
             if isinstance(dataset, IterableDataset):
-                raise ArgumentError("BatchSampler needs samples by number, not an IterableDataset.")
+                raise ArgumentError(
+                    "BatchSampler needs a map-style dataset, not an IterableDataset."
+                )
             self.sampler = RandomSampler(dataset) if shuffle else SequenceSampler(dataset)
         self.batch_size = batch_size
         self.drop_last = drop_last

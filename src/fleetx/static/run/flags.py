@@ -51,7 +51,7 @@ def set_flags(flags: Mapping[str, Any]) -> None:
         _check(name)
         if name == "FLAGS_check_nan_inf" and value:
             warnings.warn(
-                "FLAGS_check_nan_inf is kept but has no effect here: look for NaN with "
+                "FLAGS_check_nan_inf has no effect: look for NaN with "
                 "layers.has_nan or torch.autograd.detect_anomaly().",
                 stacklevel=2,
             )

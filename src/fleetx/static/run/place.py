@@ -49,7 +49,7 @@ class CUDAPlace(Place):
 
     def __init__(self, device_id: int = 0) -> None:
         if not isinstance(device_id, int) or device_id < 0:
-            raise ValueError(f"CUDAPlace takes a device number from 0 on, not {device_id!r}.")
+            raise ValueError(f"CUDAPlace takes a non-negative device number, not {device_id!r}.")
         self.device_id = device_id
 
     def get_device_id(self) -> int:
@@ -63,15 +63,14 @@ class CUDAPlace(Place):
         if gpus:
             if self.device_id >= gpus:
                 raise ValueError(
-                    f"CUDAPlace({self.device_id}) was asked for, but this machine has "
-                    f"{gpus} CUDA device(s), numbered from 0."
+                    f"CUDAPlace({self.device_id}) is out of range: this machine has {gpus} CUDA "
+                    "device(s), numbered from 0."
                 )
             return torch.device("cuda", self.device_id)
         if not _warned_without_cuda:
             _warned_without_cuda = True
             warnings.warn(
-                f"CUDAPlace({self.device_id}) was asked for, but there is no CUDA device here: "
-                "running on the CPU.",
+                f"CUDAPlace({self.device_id}) runs on the CPU: there is no CUDA device.",
                 stacklevel=3,
             )
         return torch.device("cpu")
