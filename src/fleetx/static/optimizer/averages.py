@@ -19,21 +19,16 @@ from fleetx.static.optimizer.base import Optimizer
 class _Swapping:
     """Programs that swap in the averages, and restore the parameters."""
 
-    def _begin(self, prefix: str, suffix: str) -> list[tuple[Parameter, Variable]]:
-        """Return the averaged parameters, each with a variable that backs it up."""
-        block = default_main_program().global_block()
-        averaged = [p for p in block.all_parameters() if p.do_model_average is not False]
-        return [(param, self._backup(param, prefix, suffix)) for param in averaged]
-
     @staticmethod
-    def _backup(param: Parameter, prefix: str, suffix: str) -> Variable:
-        return param.block.create_var(
-            name=unique_name.generate(f"{prefix}{param.name}.{suffix}"),
-            shape=param.shape,
-            dtype=param.dtype,
-            persistable=False,
-            stop_gradient=True,
-        )
+    def _backups(prefix: str, suffix: str) -> list[tuple[Parameter, Variable]]:
+        """Return the averaged parameters, each with a variable that backs it up."""
+        found = []
+        for param in default_main_program().global_block().all_parameters():
+            if param.do_model_average is not False:
+                name = unique_name.generate(f"{prefix}{param.name}.{suffix}")
+                settings = {"shape": param.shape, "dtype": param.dtype, "stop_gradient": True}
+                found.append((param, param.block.create_var(name=name, **settings)))
+        return found
 
     def _create_programs(self, backups: list[tuple[Parameter, Variable]]) -> None:
         """Create both programs; the one that applies the averages is still empty."""
@@ -82,7 +77,7 @@ class ExponentialMovingAverage(_Swapping):
         self._thres_steps = thres_steps
         self._name = name or ""
         self._decay_var = self._create_decay()
-        self._params_tmps = self._begin(self._name, "ema_tmp")
+        self._params_tmps = self._backups(self._name, "ema_tmp")
         self._ema_vars: dict[str, Variable] = {}
         for param, backup in self._params_tmps:
             with (
@@ -176,7 +171,7 @@ class ModelAverage(_Swapping, Optimizer):
         self.average_window = average_window_rate
         self.min_average_window = min_average_window
         self.max_average_window = max_average_window
-        self.params_grads = self._begin("", "tmp")
+        self.params_grads = self._backups("", "tmp")
         for param, backup in self.params_grads:
             with param.block.program.optimized_guard([param, backup]), name_scope("move_average"):
                 self._append_average_accumulate_op(param)

@@ -41,7 +41,10 @@ _NOT_OF_1X = ("multi_precision", "use_multi_tensor", "rescale_grad", "always_ada
 
 
 def _of_1x(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments for the optimizer of 1.x from the locals of a 2.x constructor."""
+    """Return the arguments of the 1.x constructor, given the locals() of the 2.x one.
+
+    The 2.x constructor must not have set other locals yet.
+    """
     own = ("self", "__class__", "parameters", "weight_decay", *_NOT_OF_1X)
     return {
         **{name: value for name, value in given.items() if name not in own},
