@@ -11,6 +11,8 @@ from fleetx.static import nn
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer_of import FunctionLayer, layer_of
 
+PADS = (nn.Pad1D, nn.Pad2D, nn.Pad3D)
+
 
 def test_the_constructor_takes_what_the_function_takes_besides_its_input():
     arguments = list(inspect.signature(F.max_pool2d).parameters.values())[1:]
@@ -57,3 +59,32 @@ def test_arguments_in_another_order():
     assert list(inspect.signature(made).parameters) == ["max", "min"]
     assert made.__module__ == __name__
     assert made(2.0, -2.0)._settings == {"max": 2.0, "min": -2.0}
+
+
+def test_settings_that_the_constructor_does_not_take():
+    made = layer_of("Wide", F.hardtanh, arguments="name", fixed={"min": -9.0, "max": 9.0})
+    assert list(inspect.signature(made).parameters) == ["name"]
+    assert made()._settings == {"min": -9.0, "max": 9.0}
+    with pytest.raises(TypeError, match=r"Wide\(\) got an unexpected keyword argument 'min'"):
+        made(min=0.0)
+
+
+def test_the_default_layout_follows_the_number_of_axes():
+    layouts = [inspect.signature(c).parameters["data_format"].default for c in PADS]
+    assert layouts == ["NCL", "NCHW", "NCDHW"]
+    assert [c(1)._pad for c in PADS] == [[1] * 2, [1] * 4, [1] * 6]
+    assert inspect.signature(nn.Conv1D).parameters["data_format"].default is None
+    with pytest.raises(TypeError, match=r"Pad3D.__init__\(\) missing 1 required"):
+        nn.Pad3D()
+
+
+def test_a_subclass_keeps_the_axes_of_its_base():
+    class Mirrored(nn.Pad3D):
+        def __init__(self):
+            super().__init__(1, "reflect")
+
+    main = static.Program()
+    with static.program_guard(main, static.Program()):
+        Mirrored()(static.data("x", [2, 1, 4, 4, 4]))
+    (op,) = main.global_block().ops
+    assert (op.attr("mode"), op.attr("data_format")) == ("reflect", "NCDHW")

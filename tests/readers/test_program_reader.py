@@ -297,7 +297,7 @@ def test_errors_of_loaders(variable):
     with pytest.raises(TypeError, match="places must hold"):
         loader.set_batch_generator(batches(), places="cpu")
     loader.set_batch_generator(lambda: iter([([1],)]), places=CPUPlace())
-    with pytest.raises(ValueError, match=r"each of x, y \(2\), but gave 1"):
+    with pytest.raises(ValueError, match=r"each of x, y \(2\), but yielded 1"):
         list(loader)
     loader.set_batch_generator(lambda: iter([([[1, 2], [3]], [1])]), places=CPUPlace())
     with pytest.raises(TypeError, match="'x' is not a regular array"):

@@ -152,7 +152,7 @@ def test_compressed_files_are_unpacked(slots, tmp_path):
         ("1 4 3 0 0 0 1 1", r"'dense' of shape \(-1, 2\) needs 2 values, not 3"),
         ("0 2 0 0 1 1", "'ids' has no values; pad"),
         ("x 4 2 0 0 1 1", "'x' is not a number of values for slot 'ids'"),
-        ("1 4.5 2 0 0 1 1", "'ids' has a value that is no number"),
+        ("1 4.5 2 0 0 1 1", "'ids' has a value that is not a number"),
     ],
 )
 @pytest.mark.parametrize("kind", [QueueDataset, InMemoryDataset])

@@ -138,7 +138,7 @@ def test_set_gradient_clip_too_late_or_beside_grad_clip_warns() -> None:
     *_, loss = nets.mlp()
     by_norm = clip.GradientClipByGlobalNorm(1.0)
     clip.set_gradient_clip(by_norm)
-    with pytest.warns(UserWarning, match="grad_clip goes before it"):
+    with pytest.warns(UserWarning, match="grad_clip takes precedence"):
         optimizer.SGD(0.1, grad_clip=by_norm).minimize(loss)
     with pytest.warns(UserWarning, match="no effect after minimize"):
         clip.set_gradient_clip(by_norm)

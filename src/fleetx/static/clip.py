@@ -1,4 +1,4 @@
-"""Gradient clipping as ops: by value, by each gradient's norm, by the norm of all together.
+"""Gradient clipping as ops: by value, by each gradient's norm, by the global norm.
 
 A clip object is given to the optimizer (`grad_clip`), or to parameters through `set_gradient_clip`.
 `ErrorClipByValue` bounds the gradient of one variable inside the backward pass.
@@ -32,7 +32,7 @@ class BaseErrorClipAttr:
     """What `Variable.error_clip` may hold."""
 
     def _append_clip_op(self, block: Any, grad_name: str) -> None:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it clips.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how to clip.")
 
 
 class ErrorClipByValue(BaseErrorClipAttr):
@@ -55,7 +55,7 @@ class ErrorClipByValue(BaseErrorClipAttr):
 
 
 def error_clip_callback(block: Any, context: dict[str, str]) -> None:
-    """Clip a complete gradient where its variable asks for it.
+    """Clip the gradients of variables that have an `error_clip`.
 
     `append_backward` calls this; `context` maps gradients to the variables they belong to.
     """
@@ -76,7 +76,7 @@ def error_clip_callback(block: Any, context: dict[str, str]) -> None:
 class GradientClipBase:
     """A way to clip gradients; calling it with (parameter, gradient) pairs appends the ops.
 
-    Parameters are left alone if `need_clip`, a function of the parameter, says False, or if their
+    A parameter is skipped if `need_clip`, a function of the parameter, returns False, or if its
     ParamAttr has need_clip=False.
     """
 
@@ -92,7 +92,7 @@ class GradientClipBase:
         """Append the clip ops; return the pairs with the clipped gradients."""
         if any(getattr(p, "gradient_clip_attr", None) is not None for p, _ in params_grads):
             warnings.warn(
-                "set_gradient_clip has no effect: the optimizer's grad_clip goes before it.",
+                "set_gradient_clip has no effect: the optimizer's grad_clip takes precedence.",
                 stacklevel=2,
             )
         pairs = [(p, g) for p, g in params_grads if g is not None]
@@ -120,7 +120,7 @@ class GradientClipBase:
         return result
 
     def _clip_one(self, grad: Variable) -> Variable:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it clips.")
+        raise NotImplementedError(f"{type(self).__name__} does not define how to clip.")
 
 
 class GradientClipByValue(GradientClipBase):
@@ -161,7 +161,7 @@ class GradientClipByNorm(GradientClipBase):
 
 
 class GradientClipByGlobalNorm(GradientClipBase):
-    """Scales all gradients by one factor so that their common norm is at most `clip_norm`."""
+    """Scales all gradients by one factor so that their global norm is at most `clip_norm`."""
 
     epsilon = 0.0
     """Added to the norm that is divided by."""
@@ -192,7 +192,7 @@ class GradientClipByGlobalNorm(GradientClipBase):
         return result
 
     def _append_factor(self, pairs: Pairs) -> Variable:
-        """Append what computes the factor from all gradients."""
+        """Append the ops that compute the factor from all gradients."""
         from fleetx.static import layers
 
         squares = []
@@ -205,7 +205,7 @@ class GradientClipByGlobalNorm(GradientClipBase):
 
 
 class GradientClipByTorchNorm(GradientClipByGlobalNorm):
-    """Clips by the norm of all together with the factor that PyTorch's `clip_grad_norm_` has."""
+    """Clips by the global norm, with the same factor as PyTorch's `clip_grad_norm_`."""
 
     epsilon = CLIP_EPSILON
 
@@ -239,7 +239,7 @@ class ClipGradByNorm(GradientClipByNorm):
 class ClipGradByGlobalNorm(GradientClipByGlobalNorm):
     """The 2.x name of `GradientClipByGlobalNorm`.
 
-    `auto_skip_clip` is for hybrid parallel eager training and changes nothing here.
+    `auto_skip_clip` is for hybrid parallel eager training and has no effect.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ def set_gradient_clip(
 ) -> None:
     """Clip the gradients of parameters (all of the program by default); call it before minimize.
 
-    An optimizer's `grad_clip` does the same more plainly and goes before this.
+    Prefer an optimizer's `grad_clip`, which takes precedence.
     """
     if not isinstance(clip, GradientClipBase):
         raise TypeError(
@@ -285,7 +285,7 @@ def set_gradient_clip(
 
 
 def append_gradient_clip_ops(params_grads: Sequence[tuple[Any, Any]]) -> Pairs:
-    """Clip gradients as `set_gradient_clip` or ParamAttr said; parameters without a clip stay.
+    """Clip gradients as set by `set_gradient_clip` or ParamAttr.
 
     Parameters with equal clips by global norm share one norm per `group_name`.
     """
@@ -320,7 +320,7 @@ def append_gradient_clip_ops(params_grads: Sequence[tuple[Any, Any]]) -> Pairs:
 
 
 def _correct_role_vars(pairs: Pairs) -> None:
-    """Let the clip ops name the clipped gradient as their parameter's gradient."""
+    """Set the clipped gradient as the parameter's gradient in the clip ops' role variables."""
     new = {p.name: g.name for p, g in pairs}
     for op in pairs[0][0].block.program.global_block().ops if pairs else ():
         role = op.attrs.get("op_role_var")

@@ -1,7 +1,7 @@
-"""Initializers: how parameters get their first values.
+"""Initializers of parameters.
 
 Calling an initializer puts its op at the beginning of a block (the startup program's) and returns
-the op. Random ones take the program's `random_seed` where they have no seed of their own.
+the op. Random ones without a seed of their own use the program's `random_seed`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _global_bias: Initializer | None = None
 class Initializer:
     """Base of all initializers."""
 
-    # What a float32 stand-in for a low-precision variable is called.
+    # Prefix of the name of the float32 temporary for a low-precision variable.
     _tmp_prefix = "init"
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Add the op that sets `var` to `block` and return it."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it sets a variable.")
+        raise NotImplementedError(f"{type(self).__name__} must define __call__().")
 
     def _compute_fans(self, var: Variable) -> tuple[int, int]:
         """Return the number of inputs and outputs of a matrix or a filter [out, in, ...]."""
@@ -170,7 +170,7 @@ class TruncatedNormalInitializer(NormalInitializer):
 
 
 class _ScaledByFan(_Seeded):
-    """Uniform or normal values whose spread depends on the number of inputs and outputs."""
+    """Uniform or normal values scaled by fan-in and fan-out."""
 
     _uniform: bool
 
@@ -291,27 +291,29 @@ def value_attrs(value: np.ndarray, dtype: VarType) -> dict[str, Any]:
 
 
 def set_global_initializer(weight_init: Any, bias_init: Any = None) -> None:
-    """Use these initializers where a ParamAttr names none; None takes them away again."""
+    """Set the initializers of parameters whose ParamAttr has none; None resets them."""
     global _global_weight, _global_bias
     for value in (weight_init, bias_init):
         if value is not None and not isinstance(value, Initializer):
-            raise TypeError(f"an Initializer or None was expected, not {type(value).__name__}.")
+            raise TypeError(
+                f"an initializer must be an Initializer or None, not {type(value).__name__}."
+            )
     _global_weight, _global_bias = weight_init, bias_init
 
 
 def global_initializer(is_bias: bool) -> Initializer | None:
-    """Return what `set_global_initializer` chose for biases or for weights."""
+    """Return the global initializer of biases or of weights."""
     return _global_bias if is_bias else _global_weight
 
 
 def force_init_on_cpu() -> bool:
-    """Tell whether initialization is to stay on the CPU; kept in the program, without effect."""
+    """Return whether initialization is requested on the CPU; recorded in ops, without effect."""
     return _force_init_on_cpu
 
 
 @contextmanager
 def init_on_cpu() -> Iterator[None]:
-    """Ask for initialization on the CPU within the block."""
+    """Request initialization on the CPU within the block."""
     global _force_init_on_cpu
     before, _force_init_on_cpu = _force_init_on_cpu, True
     try:

@@ -1,6 +1,6 @@
 """Weight decay as ops: the gradient of a penalty on the parameters is added to their gradients.
 
-A parameter's own regularizer (from its ParamAttr) goes before the one given to the optimizer.
+A parameter's own regularizer (from its ParamAttr) takes precedence over the optimizer's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WeightDecayRegularizer:
 
     def __call__(self, param: Parameter, grad: Variable, block: Any) -> Variable:
         """Append the ops that compute the penalty's gradient to the block."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is computed.")
+        raise NotImplementedError(f"{type(self).__name__} must define __call__().")
 
     def _decay_var(self, param: Parameter, block: Any) -> Variable:
         if not isinstance(param, Parameter):

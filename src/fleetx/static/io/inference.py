@@ -17,11 +17,10 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.io.inference_program import describe, inference_program
 from fleetx.static.io.scope_values import device_of, valid_program, value_of
 from fleetx.static.io.variables import (
-    NOTHING_TO_SAVE,
     get_program_persistable_vars,
     load_vars,
     save_vars,
-    write_combined,
+    write_records,
 )
 from fleetx.static.protobuf.serialize import program_from_bytes, program_to_bytes
 
@@ -132,11 +131,7 @@ def save_inference_model(
     records = {var.name: value_of(var.name) for var in variables}
     folder, name = os.path.split(prefix)
     with atomic_files(folder) as files:
-        if records:
-            with files.open(name + ".pdiparams") as stream:
-                write_combined(stream, records)
-        else:
-            warnings.warn(NOTHING_TO_SAVE, stacklevel=2)
+        write_records(files, records, name + ".pdiparams")
         files.write(name + ".pdmodel", program_to_bytes(program))
 
 
@@ -173,10 +168,8 @@ def load_inference_model(
     if not os.path.isdir(folder):
         raise ValueError(f"There is no folder {folder!r} to load a model from.")
     if not kwargs:
-        model, params = (
-            os.path.basename(prefix) + ".pdmodel",
-            os.path.basename(prefix) + ".pdiparams",
-        )
+        name = os.path.basename(prefix)
+        model, params = f"{name}.pdmodel", f"{name}.pdiparams"
     model_path = _existing(folder, model or "__model__", ".pdmodel")
     program = program_from_bytes(load_from_file(model_path), source=model_path)
     variables = get_program_persistable_vars(program)

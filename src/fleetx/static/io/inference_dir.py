@@ -7,19 +7,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from fleetx.checkpoint.atomic import AtomicFiles, atomic_files
-from fleetx.checkpoint.paddle_tensor import write_tensor
+from fleetx.checkpoint.atomic import atomic_files
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.io.inference import deserialize_persistables, load_from_file
 from fleetx.static.io.inference_program import describe, fetch_names_of, inference_program
 from fleetx.static.io.scope_values import device_of, valid_program, value_of
-from fleetx.static.io.variables import (
-    NOTHING_TO_SAVE,
-    get_program_persistable_vars,
-    load_vars,
-    write_combined,
-)
+from fleetx.static.io.variables import get_program_persistable_vars, load_vars, write_records
 from fleetx.static.protobuf.serialize import program_from_bytes, program_to_bytes
 
 _NAME = "__model__"
@@ -35,19 +29,6 @@ def _check(feeds: Any, targets: Any) -> tuple[list[str], list[Variable]]:
     if not all(isinstance(var, Variable) for var in targets):
         raise ValueError("target_vars must be a list of Variables.")
     return list(feeds), list(targets)
-
-
-def _write_variables(files: AtomicFiles, program: Program, filename: str | None) -> None:
-    records = {var.name: value_of(var.name) for var in get_program_persistable_vars(program)}
-    if not records:
-        warnings.warn(NOTHING_TO_SAVE, stacklevel=3)
-    elif filename is not None:
-        with files.open(os.path.basename(filename)) as stream:
-            write_combined(stream, records)
-    else:
-        for name, record in records.items():
-            with files.open(name) as stream:
-                write_tensor(stream, *record)
 
 
 def save_inference_dir(
@@ -86,7 +67,9 @@ def save_inference_dir(
         if program_only:
             warnings.warn("program_only is set: the parameters are not saved.", stacklevel=2)
         else:
-            _write_variables(files, program, params_filename)
+            variables = get_program_persistable_vars(program)
+            params = None if params_filename is None else os.path.basename(params_filename)
+            write_records(files, {var.name: value_of(var.name) for var in variables}, params)
         files.write(model_name, program_to_bytes(program))
     return names
 

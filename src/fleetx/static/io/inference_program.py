@@ -1,7 +1,7 @@
-"""From a training program to one that only computes given targets from given feeds, and back.
+"""Conversion of a training program to an inference program for given feeds and targets.
 
-The feeds and targets are written into the program as `feed` and `fetch` ops, which is how a saved
-model tells its inputs and outputs. The program that is passed in is never changed.
+The feeds and targets become `feed` and `fetch` ops, which mark the inputs and outputs of a saved
+model. The program that is passed in is never changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARKERS = ("feed", "fetch")
 
 
 def _rename_target(block: Block, var: Variable, index: int) -> Variable:
-    """Copy a target to a variable with the name by which saved models know their outputs."""
+    """Copy a target to a variable with the name that outputs of saved models have."""
     number = 0
     while block.has_var(name := f"save_infer_model/scale_{index}.tmp_{number}"):
         number += 1

@@ -1,7 +1,7 @@
-"""The step between files and scopes: values taken out to be saved, and loaded values put in.
+"""Values between files and scopes: reading them to be saved, and setting loaded ones.
 
-Loaded values are checked against what the program declares, and all of them are ready on their
-device, before the first one enters the scope.
+All loaded values are checked against the program's declarations and moved to their device before
+the first one is set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetx.static.run.scope import Scope, global_scope, tensor_to_numpy
 
 
 def valid_program(program: Any) -> Program:
-    """Return the program an argument means: None the default one, a CompiledProgram its own."""
+    """Resolve a program argument: None is the default program, a CompiledProgram its own."""
     if program is None:
         return default_main_program()
     inner = getattr(program, "_program", program)
@@ -75,7 +75,7 @@ def _shape_fits(shape: tuple[int, ...], var: Variable) -> bool:
 
 
 def check_value(array: np.ndarray, var: Variable, source: str) -> None:
-    """Refuse a loaded array whose shape or type is not that of the program's variable."""
+    """Reject a loaded array whose shape or type differs from the program's variable."""
     if not _shape_fits(array.shape, var):
         raise RuntimeError(
             f"{source}: variable {var.name!r} has shape {list(array.shape)} there, but the program "
@@ -90,14 +90,14 @@ def check_value(array: np.ndarray, var: Variable, source: str) -> None:
 
 
 def to_tensor(array: np.ndarray, device: torch.device | None = None) -> torch.Tensor:
-    """Return an array as a tensor, in the array's memory if it can be; uint16 holds bfloat16."""
+    """Return an array as a tensor, sharing memory if possible; uint16 holds bfloat16."""
     if array.dtype == np.uint16:
         tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     else:
         tensor = torch.from_numpy(array)
     if device is not None and device.type != "cpu":
         return tensor.to(device)
-    # Unaligned memory would slow down torch's vector instructions in every step to come.
+    # Unaligned memory would slow down torch's vector instructions in every step.
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
@@ -107,9 +107,9 @@ def put_values(
     device: torch.device | None = None,
     scope: Scope | None = None,
 ) -> None:
-    """Put loaded values into a scope, which takes over their memory; missing variables are made.
+    """Set loaded values in a scope, which takes over their memory; create missing variables.
 
-    Without ``device`` a value goes where the variable's old value is, on the CPU if it has none.
+    Without ``device`` a value goes to the device of the variable's old value, or to the CPU.
     """
     target = scope or global_scope()
     tensors = {}

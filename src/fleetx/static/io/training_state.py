@@ -1,6 +1,6 @@
 """Whole training states: `path.pdparams`, `path.pdopt` and `path.pdmodel`.
 
-`load` also takes a folder or a combined file that save_vars and its relatives wrote.
+`load` also takes a folder or a combined file written by save_vars, save_params, ...
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def load(
 ) -> None:
     """Load the state of ``program`` from the prefix ``model_path``.
 
-    Where there is no `.pdparams` file, ``model_path`` may be a folder of variables, or a combined
-    file of exactly the variables ``var_list``; both need an executor.
+    Without a `.pdparams` file, ``model_path`` may be a folder of variables, or a combined file of
+    exactly the variables ``var_list``; both need an executor.
     """
     prefix = _prefix(model_path)
     device = None if executor is None else device_of(executor)
@@ -107,8 +107,7 @@ def load(
     values = load_arrays(parameters)
     records = _pick(values, filter(is_parameter, program.list_vars()), parameters)
     others = list(filter(is_belong_to_optimizer, program.list_vars()))
-    # In a program that Paddle 1.x saved, nothing says which variables are Parameters: those are
-    # here too.
+    # Programs saved by Paddle 1.x do not mark Parameters, so these are among the others.
     records |= _pick(values, [var for var in others if var.name in values], parameters)
     others = [var for var in others if var.name not in values]
     if others:
@@ -196,7 +195,7 @@ def program_state_dict(
 def set_program_state(
     program: Program, state_dict: Mapping[str, Any], scope: Scope | None = None
 ) -> None:
-    """Give the variables of ``program`` the arrays of ``state_dict``; names not in it are kept.
+    """Set the variables of ``program`` to the arrays of ``state_dict``; others are kept.
 
     The variables must have values already; shapes and types must agree with them.
     """

@@ -15,9 +15,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fleetx.checkpoint.atomic import atomic_files, atomic_write, inside
+from fleetx.checkpoint.atomic import AtomicFiles, atomic_files, atomic_write, inside
 from fleetx.checkpoint.errors import MissingFileError
 from fleetx.checkpoint.paddle_tensor import Record, parse_tensors, read_tensors, write_tensor
+from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.program import Program
@@ -31,7 +32,7 @@ from fleetx.static.io.scope_values import (
     value_of,
 )
 
-# The words by which scripts recognise this warning of Paddle.
+# Paddle's wording, which scripts recognise.
 NOTHING_TO_SAVE = (
     "no variable in your model, please ensure there are any variables in your model to save"
 )
@@ -97,6 +98,21 @@ def write_combined(stream: BinaryIO, records: Mapping[str, Record]) -> None:
         write_tensor(stream, *records[name])
 
 
+def write_records(
+    files: AtomicFiles, records: Mapping[str, Record], filename: str | None = None
+) -> None:
+    """Write records to a combined file of this name, or to a file each; warn if there are none."""
+    if not records:
+        warnings.warn(NOTHING_TO_SAVE, stacklevel=3)
+    elif filename is not None:
+        with files.open(filename) as stream:
+            write_combined(stream, records)
+    else:
+        for name, record in records.items():
+            with files.open(name) as stream:
+                write_tensor(stream, *record)
+
+
 def save_vars(
     executor: Any,
     dirname: str | os.PathLike[str] | None,
@@ -124,30 +140,24 @@ def save_vars(
         return None
     assert dirname is not None
     with atomic_files(dirname) as files:
-        for name, record in records.items():
-            with files.open(name) as stream:
-                write_tensor(stream, *record)
+        write_records(files, records)
     return None
 
 
-def save_params(
-    executor: Any,
-    dirname: str | os.PathLike[str] | None,
-    main_program: Program | None = None,
-    filename: str | None = None,
-) -> bytes | None:
-    """Save the Parameters of a program; see :func:`save_vars`."""
-    return save_vars(executor, dirname, main_program, None, is_parameter, filename)
-
-
-def save_persistables(
+def _save_those(
+    predicate: Callable[[Variable], bool],
     executor: Any,
     dirname: str | os.PathLike[str] | None,
     main_program: Program | None = None,
     filename: str | None = None,
 ) -> bytes | None:
     """Save all variables that keep their values: Parameters, optimizer state, learning rates."""
-    return save_vars(executor, dirname, main_program, None, is_persistable, filename)
+    return save_vars(executor, dirname, main_program, None, predicate, filename)
+
+
+_PARAMETERS_SAVED = "Save the Parameters of a program; see :func:`save_vars`."
+save_params = with_first(_save_those, "save_params", is_parameter, doc=_PARAMETERS_SAVED)
+save_persistables = with_first(_save_those, "save_persistables", is_persistable)
 
 
 # -- loading
@@ -205,21 +215,17 @@ def load_vars(
     put_values(records, device=device)
 
 
-def load_params(
-    executor: Any,
-    dirname: str | os.PathLike[str] | None,
-    main_program: Program | None = None,
-    filename: str | bytes | None = None,
-) -> None:
-    """Load the Parameters of a program; see :func:`load_vars`."""
-    load_vars(executor, dirname, main_program, None, is_parameter, filename)
-
-
-def load_persistables(
+def _load_those(
+    predicate: Callable[[Variable], bool],
     executor: Any,
     dirname: str | os.PathLike[str] | None,
     main_program: Program | None = None,
     filename: str | bytes | None = None,
 ) -> None:
     """Load all variables of a program that keep their values; see :func:`load_vars`."""
-    load_vars(executor, dirname, main_program, None, is_persistable, filename)
+    load_vars(executor, dirname, main_program, None, predicate, filename)
+
+
+_PARAMETERS_LOADED = "Load the Parameters of a program; see :func:`load_vars`."
+load_params = with_first(_load_those, "load_params", is_parameter, doc=_PARAMETERS_LOADED)
+load_persistables = with_first(_load_those, "load_persistables", is_persistable)

@@ -1,4 +1,4 @@
-"""Learning-rate schedulers that the training loop moves on: `scheduler.step()`.
+"""Learning-rate schedulers that the training loop advances with `scheduler.step()`.
 
 An optimizer keeps the rate in a persistable variable of its program (`_var_name`) and writes
 `scheduler()` into it before every run. Rates computed by the program itself are in

@@ -1,4 +1,4 @@
-"""Schedulers that go up and down, or look at a metric: cosine, one cycle, cyclic, plateau."""
+"""Cyclic and metric-driven schedulers: cosine annealing, one cycle, cyclic, plateau."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range, check_rate
+from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range, check_rate, check_word
 
 
 def _cosine(start: float, end: float, part: float) -> float:
-    """Go from start to end along half a cosine."""
+    """Interpolate from start to end along half a cosine."""
     return end + (start - end) / 2 * (1 + math.cos(math.pi * part))
 
 
@@ -22,7 +22,7 @@ def _linear(start: float, end: float, part: float) -> float:
 
 
 class CosineAnnealingDecay(LRScheduler):
-    """Half a cosine from learning_rate to eta_min in T_max epochs, then up again, and so on."""
+    """Cosine annealing between learning_rate and eta_min with half a period of T_max epochs."""
 
     def __init__(
         self,
@@ -42,26 +42,26 @@ class CosineAnnealingDecay(LRScheduler):
         super().__init__(learning_rate, last_epoch, verbose)
 
     def get_lr(self) -> float:
-        """Return the rate at `last_epoch`, relative to the rate before.
+        """Return the rate at `last_epoch`, computed from the previous rate.
 
-        A rate that was changed by hand, or loaded, so stays the starting point.
+        A rate that was loaded or set by hand therefore stays the starting point.
         """
         epoch, low = self.last_epoch, self.eta_min
         if epoch == 0:
             return self.base_lr
         before = 1 + math.cos(math.pi * (epoch - 1) / self.T_max)
         now = 1 + math.cos(math.pi * epoch / self.T_max)
-        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the rate before was the lowest
+        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the previous rate was the lowest
             return self.last_lr + (self.base_lr - low) * (1 - math.cos(math.pi / self.T_max)) / 2
         return now / before * (self.last_lr - low) + low
 
     def _get_closed_form_lr(self) -> float:
-        """Return the rate at `last_epoch` by the closed formula."""
+        """Return the rate at `last_epoch` by a closed formula."""
         return _cosine(self.base_lr, self.eta_min, self.last_epoch / self.T_max)
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine down to eta_min in T_0 epochs, then again in T_0 * T_mult epochs, and so on."""
+    """Cosine annealing to eta_min with warm restarts; cycles of T_0, T_0 * T_mult, ... epochs."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return _cosine(self.base_lr, self.eta_min, self.T_cur / self.T_i)
 
     def step(self, epoch: float | None = None) -> None:  # type: ignore[override]  # parts of epochs
-        """Move on by one epoch, or to the given one, which may be a fraction."""
+        """Advance by one epoch, or to the given one, which may be fractional."""
         if epoch is None and self.last_epoch >= 0:
             epoch = self.last_epoch + 1
             self.T_cur += 1
@@ -105,7 +105,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self._set(self.get_lr())
 
     def _seek(self, epoch: float) -> None:
-        """Find the cycle that an epoch lies in."""
+        """Set the cycle that contains an epoch."""
         if epoch < self.T_0:
             self.T_i, self.T_cur = self.T_0, epoch
         elif self.T_mult == 1:
@@ -117,9 +117,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Up from max / divide_factor to max, then down to end_learning_rate, within `total_steps`.
+    """Increases from max / divide_factor to max, then decreases to end_learning_rate.
 
-    With `three_phase` it first comes down to where it started from, as slowly as it went up.
+    All of it takes `total_steps`. With `three_phase` the rate first returns to its start value, in
+    as many steps as it took to increase.
     """
 
     def __init__(
@@ -141,10 +142,7 @@ class OneCycleLR(LRScheduler):
             if not isinstance(value, int | float):
                 raise TypeError(f"{name} of OneCycleLR must be a number, not {value!r}.")
         check_range(0 <= phase_pct <= 1, "phase_pct", "OneCycleLR", "between 0 and 1", phase_pct)
-        if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(
-                f"anneal_strategy of OneCycleLR must be 'cos' or 'linear', not {anneal_strategy!r}."
-            )
+        check_word(anneal_strategy, "anneal_strategy", "OneCycleLR", "cos", "linear")
         first = max_learning_rate / float(divide_factor)
         peak = phase_pct * total_steps - 1
         self.total_steps = total_steps
@@ -163,7 +161,7 @@ class OneCycleLR(LRScheduler):
         now = self.last_epoch
         if now > self.total_steps:
             raise ValueError(
-                f"OneCycleLR was made for {self.total_steps} steps, but step {now} was asked for."
+                f"OneCycleLR has {self.total_steps} steps, but was advanced to step {now}."
             )
         phase = next((i for i, end in enumerate(self._ends[1:]) if now <= end), len(self._ends) - 2)
         begin, end = self._ends[phase], self._ends[phase + 1]
@@ -172,18 +170,18 @@ class OneCycleLR(LRScheduler):
 
 
 class CyclicLR(LRScheduler):
-    """Up and down between base_learning_rate and max_learning_rate.
+    """Cycles between base_learning_rate and max_learning_rate.
 
     Args:
-        base_learning_rate: the lower end.
-        max_learning_rate: the upper end of the first cycle.
-        step_size_up: how many steps go up.
-        step_size_down: how many steps go down; as many by default.
-        mode: "triangular" (all cycles alike), "triangular2" (each half as high as the last one)
-            or "exp_range" (the height is multiplied by `exp_gamma` every step).
+        base_learning_rate: the lowest rate.
+        max_learning_rate: the highest rate of the first cycle.
+        step_size_up: the number of steps with an increasing rate.
+        step_size_down: the number of steps with a decreasing rate; `step_size_up` by default.
+        mode: "triangular" (constant amplitude), "triangular2" (the amplitude halves every cycle)
+            or "exp_range" (the amplitude is multiplied by `exp_gamma` every step).
         exp_gamma: see `mode`.
-        scale_fn: the height's factor as a function, instead of `mode`.
-        scale_mode: whether `scale_fn` takes the number of the "cycle" or of the "iterations".
+        scale_fn: a function that scales the amplitude, instead of `mode`.
+        scale_mode: whether `scale_fn` takes the "cycle" or the number of "iterations".
         last_epoch: the step before the first one.
         verbose: whether to print every new rate.
     """
@@ -213,10 +211,7 @@ class CyclicLR(LRScheduler):
         }
         if scale_fn is None and mode not in scales:
             raise ValueError(f"mode of CyclicLR must be one of {list(scales)}, not {mode!r}.")
-        if scale_mode not in ("cycle", "iterations"):
-            raise ValueError(
-                f"scale_mode of CyclicLR must be 'cycle' or 'iterations', not {scale_mode!r}."
-            )
+        check_word(scale_mode, "scale_mode", "CyclicLR", "cycle", "iterations")
         self.scale_fn, self.scale_mode = (
             scales[mode] if scale_fn is None else (scale_fn, scale_mode)
         )
@@ -240,18 +235,18 @@ class CyclicLR(LRScheduler):
 
 
 class ReduceOnPlateau(LRScheduler):
-    """Multiplies the rate by `factor` when a metric has not become better for `patience` epochs.
+    """Multiplies the rate by `factor` if a metric has not improved for `patience` epochs.
 
     Args:
-        learning_rate: the first rate.
+        learning_rate: the initial rate.
         mode: "min" if a smaller metric is better, "max" if a larger one is.
         factor: what the rate is multiplied by.
-        patience: how many epochs without improvement are allowed.
-        threshold: how much better counts as better.
+        patience: the number of epochs without improvement that are tolerated.
+        threshold: the smallest change that counts as an improvement.
         threshold_mode: whether `threshold` is relative to the best metric ("rel") or not ("abs").
-        cooldown: how many epochs after a change are not counted.
+        cooldown: the number of epochs to wait after a change of the rate.
         min_lr: the smallest rate.
-        epsilon: a change smaller than this is not made.
+        epsilon: changes of the rate up to this size are not made.
         verbose: whether to print every new rate.
     """
 
@@ -269,12 +264,8 @@ class ReduceOnPlateau(LRScheduler):
         verbose: bool = False,
     ) -> None:
         self.mode, self.threshold_mode = mode.lower(), threshold_mode.lower()
-        if self.mode not in ("min", "max"):
-            raise ValueError(f"mode of ReduceOnPlateau must be 'min' or 'max', not {mode!r}.")
-        if self.threshold_mode not in ("rel", "abs"):
-            raise ValueError(
-                f"threshold_mode of ReduceOnPlateau must be 'rel' or 'abs', not {threshold_mode!r}."
-            )
+        check_word(self.mode, "mode", "ReduceOnPlateau", "min", "max")
+        check_word(self.threshold_mode, "threshold_mode", "ReduceOnPlateau", "rel", "abs")
         check_range(factor < 1, "factor", "ReduceOnPlateau", "less than 1", factor)
         check_rate(learning_rate, "learning_rate", "ReduceOnPlateau")
         self.factor = factor
@@ -297,7 +288,7 @@ class ReduceOnPlateau(LRScheduler):
         self.keys = ["cooldown_counter", "best", "num_bad_epochs", "last_epoch", "last_lr"]
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Note the metric of one more epoch (or the given one); reduce the rate if it is time."""
+        """Record the metric of the next (or given) epoch; reduce the rate if it has stalled."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         value = _number(metrics)
         if self.cooldown_counter > 0:

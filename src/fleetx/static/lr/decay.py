@@ -1,4 +1,4 @@
-"""Schedulers that a formula of the epoch gives: steps, exponentials, polynomials, warm-up."""
+"""Schedulers defined by a formula of the epoch: steps, exponentials, polynomials, warm-up."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class PolynomialDecay(LRScheduler):
 
 
 class LinearWarmup(LRScheduler):
-    """From start_lr to end_lr in `warmup_steps`, then `learning_rate` (a number or scheduler)."""
+    """Linear warm-up from start_lr to end_lr, then `learning_rate` (a number or scheduler)."""
 
     def __init__(
         self,
@@ -161,14 +161,14 @@ class LinearWarmup(LRScheduler):
         return self.learning_rate
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state to save, with that of the scheduler behind the warm-up."""
+        """Return the state to save, including that of the scheduler after the warm-up."""
         state = super().state_dict()
         if isinstance(self.learning_rate, LRScheduler):
             state["LinearWarmup_LR"] = self.learning_rate.state_dict()
         return state
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a saved state."""
+        """Load a saved state."""
         own = {k: v for k, v in state_dict.items() if k != "LinearWarmup_LR"}
         super().set_state_dict(own)
         if isinstance(self.learning_rate, LRScheduler):
@@ -243,9 +243,7 @@ class StepDecay(LRScheduler):
         return float(self.base_lr * self.gamma ** (self.last_epoch // self.step_size))
 
 
-class LambdaDecay(LRScheduler):
-    """learning_rate * lr_lambda(epoch)."""
-
+class _ByFunction(LRScheduler):
     def __init__(
         self,
         learning_rate: float,
@@ -253,28 +251,23 @@ class LambdaDecay(LRScheduler):
         last_epoch: int = -1,
         verbose: bool = False,
     ) -> None:
-        _check_function(lr_lambda, "LambdaDecay")
+        owner, given = type(self).__name__, type(lr_lambda).__name__
+        if not callable(lr_lambda):
+            raise TypeError(f"lr_lambda of {owner} must be a function, not {given}.")
         self.lr_lambda = lr_lambda
         super().__init__(learning_rate, last_epoch, verbose)
+
+
+class LambdaDecay(_ByFunction):
+    """learning_rate * lr_lambda(epoch)."""
 
     def get_lr(self) -> float:
         """Return the rate at `last_epoch`."""
         return self.base_lr * self.lr_lambda(self.last_epoch)
 
 
-class MultiplicativeDecay(LRScheduler):
+class MultiplicativeDecay(_ByFunction):
     """learning_rate * lr_lambda(1) * lr_lambda(2) * ... * lr_lambda(epoch)."""
-
-    def __init__(
-        self,
-        learning_rate: float,
-        lr_lambda: Callable[[int], float],
-        last_epoch: int = -1,
-        verbose: bool = False,
-    ) -> None:
-        _check_function(lr_lambda, "MultiplicativeDecay")
-        self.lr_lambda = lr_lambda
-        super().__init__(learning_rate, last_epoch, verbose)
 
     def get_lr(self) -> float:
         """Return the rate at `last_epoch`."""
@@ -308,11 +301,6 @@ class LinearLR(LRScheduler):
         part = min(self.last_epoch, self.total_steps) / self.total_steps
         factor = self.start_factor + (self.end_factor - self.start_factor) * part
         return self.base_lr * factor
-
-
-def _check_function(value: Any, owner: str) -> None:
-    if not callable(value):
-        raise TypeError(f"lr_lambda of {owner} must be a function, not {type(value).__name__}.")
 
 
 export_defined(globals())

@@ -1,4 +1,4 @@
-"""LRScheduler: a learning rate that the training loop moves on with `step()`."""
+"""LRScheduler: a learning rate that the training loop advances with `step()`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LRScheduler:
-    """Base of all schedulers: `get_lr()` says the rate at `last_epoch`, a call returns it.
+    """Base of all schedulers: `get_lr()` computes the rate at `last_epoch`, a call returns it.
 
     Args:
         learning_rate: the rate to start from.
@@ -16,7 +16,7 @@ class LRScheduler:
         verbose: whether to print every new rate.
     """
 
-    # The optimizer notes here which variable of its program holds the rate.
+    # The variable of the program that holds the rate; set by the optimizer.
     _var_name: str | None = None
 
     def __init__(
@@ -35,7 +35,7 @@ class LRScheduler:
         return self.last_lr
 
     def step(self, epoch: int | None = None) -> None:
-        """Move on by one epoch, or to the given one."""
+        """Advance by one epoch, or to the given one."""
         if epoch is None:
             self.last_epoch += 1
             self._set(self.get_lr())
@@ -44,11 +44,11 @@ class LRScheduler:
             self._set(self._get_closed_form_lr())
 
     def get_lr(self) -> float:
-        """Return the rate at `last_epoch`; subclasses say how."""
+        """Return the rate at `last_epoch`; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} must define get_lr().")
 
     def _get_closed_form_lr(self) -> float:
-        """Return the rate at `last_epoch` without relying on the rate before."""
+        """Return the rate at `last_epoch` by a closed formula, independent of the previous rate."""
         return self.get_lr()
 
     def _set(self, rate: float) -> None:
@@ -69,7 +69,7 @@ class LRScheduler:
         return {key: vars(self)[key] for key in self.keys if key in vars(self)}
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a saved state."""
+        """Load a saved state."""
         self.state_keys()
         for key in self.keys:
             if key not in state_dict:
@@ -90,7 +90,7 @@ class LRScheduler:
 
 
 def check_rate(value: Any, name: str, owner: str) -> None:
-    """Refuse anything but a number that is not negative."""
+    """Reject a value that is not a non-negative number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} of {owner} must be a number, not {type(value).__name__}.")
     if value < 0:
@@ -98,14 +98,21 @@ def check_rate(value: Any, name: str, owner: str) -> None:
 
 
 def check_int(value: Any, name: str, owner: str) -> None:
-    """Refuse anything but a positive whole number."""
+    """Reject a value that is not a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} of {owner} must be an int, not {type(value).__name__}.")
     if value <= 0:
         raise ValueError(f"{name} of {owner} must be positive, but is {value}.")
 
 
+def check_word(value: Any, name: str, owner: str, *words: str) -> None:
+    """Reject a value that is not one of the words."""
+    if value not in words:
+        known = " or ".join(map(repr, words))
+        raise ValueError(f"{name} of {owner} must be {known}, not {value!r}.")
+
+
 def check_range(ok: bool, name: str, owner: str, rule: str, value: Any) -> None:
-    """Refuse a value out of range, in one sentence."""
+    """Reject a value that is out of range."""
     if not ok:
         raise ValueError(f"{name} of {owner} must be {rule}, but is {value}.")

@@ -1,4 +1,4 @@
-"""Metrics kept in Python over many batches, as `fluid.metrics` has them.
+"""Metrics accumulated in Python over many batches, with the interface of `fluid.metrics`.
 
 `update` takes what a program computed for a batch, `eval` returns the value over all batches since
 `reset`. The counting is in free functions, which the second generation (`metrics_of_2x.py`) uses
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def check_array(value: Any, name: str) -> Array:
-    """Refuse anything but an array."""
+    """Reject anything but an array."""
     if not isinstance(value, np.ndarray | np.generic):
         raise ValueError(f"The '{name}' must be a numpy ndarray, not {type(value).__name__}.")
     return np.asarray(value)
@@ -96,7 +96,7 @@ class MetricBase:
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset the state."""
         for key, value in self._states().items():
             if isinstance(value, int | float):
                 setattr(self, key, type(value)(0))
@@ -110,7 +110,7 @@ class MetricBase:
         return {"name": self._name, "states": copy.deepcopy(self._states())}
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Take a batch in."""
+        """Update the state with a batch."""
         raise NotImplementedError(f"{type(self).__name__} does not define update().")
 
     def eval(self) -> Any:
@@ -132,7 +132,7 @@ class CompositeMetric(MetricBase):
         self._metrics.append(metric)
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Give a batch to every metric."""
+        """Update every metric with a batch."""
         for metric in self._metrics:
             metric.update(preds, labels)
 
@@ -142,7 +142,7 @@ class CompositeMetric(MetricBase):
 
 
 class Precision(MetricBase):
-    """How many of the predicted positives are positive."""
+    """The share of true positives among predicted positives."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -150,7 +150,7 @@ class Precision(MetricBase):
         self.fp = 0
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Take probabilities and 0/1 labels in."""
+        """Update with probabilities and 0/1 labels."""
         found = count_decisions(check_array(preds, "preds"), check_array(labels, "labels"))
         self.tp += found[0]
         self.fp += found[1]
@@ -161,7 +161,7 @@ class Precision(MetricBase):
 
 
 class Recall(MetricBase):
-    """How many of the positives are predicted."""
+    """The share of positives that are predicted."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -169,7 +169,7 @@ class Recall(MetricBase):
         self.fn = 0
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Take probabilities and 0/1 labels in."""
+        """Update with probabilities and 0/1 labels."""
         found = count_decisions(check_array(preds, "preds"), check_array(labels, "labels"))
         self.tp += found[0]
         self.fn += found[2]
@@ -188,7 +188,7 @@ class Accuracy(MetricBase):
         self.weight: Any = 0.0
 
     def update(self, value: Any, weight: Any) -> None:
-        """Take a batch's accuracy and its weight (usually its size) in."""
+        """Update with a batch's accuracy and its weight (usually its size)."""
         _check_number(value, "value", array=True)
         _check_number(weight, "weight")
         if weight < 0:
@@ -218,7 +218,7 @@ class ChunkEvaluator(MetricBase):
     def update(  # type: ignore[override]  # takes three counts, as Fluid's does
         self, num_infer_chunks: Any, num_label_chunks: Any, num_correct_chunks: Any
     ) -> None:
-        """Take a batch's numbers of predicted, true and correctly predicted chunks in."""
+        """Update with a batch's numbers of predicted, true and correctly predicted chunks."""
         for key, value in (
             ("num_infer_chunks", num_infer_chunks),
             ("num_label_chunks", num_label_chunks),
@@ -244,7 +244,7 @@ class EditDistance(MetricBase):
         self.instance_error = 0
 
     def update(self, distances: Any, seq_num: Any) -> None:
-        """Take a batch's distances and its number of sequences in."""
+        """Update with a batch's distances and its number of sequences."""
         distances = check_array(distances, "distances")
         count = int(np.asarray(_check_number(seq_num, "seq_num")).item())
         self.seq_num += count
@@ -274,12 +274,12 @@ class Auc(MetricBase):
         self._stat_neg = np.zeros(num_thresholds + 1)
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset the state."""
         self._stat_pos[:] = 0
         self._stat_neg[:] = 0
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Take probabilities [batch, 2] and 0/1 labels in."""
+        """Update with probabilities [batch, 2] and 0/1 labels."""
         labels = check_array(labels, "labels")
         pos, neg = bucket_counts(check_array(preds, "predictions"), labels, self._num_thresholds)
         self._stat_pos += pos

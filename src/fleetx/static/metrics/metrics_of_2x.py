@@ -26,11 +26,11 @@ class Metric(metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset the state."""
 
     @abc.abstractmethod
     def update(self, *args: Any) -> Any:
-        """Take a batch in."""
+        """Update the state with a batch."""
 
     @abc.abstractmethod
     def accumulate(self) -> Any:
@@ -41,7 +41,7 @@ class Metric(metaclass=abc.ABCMeta):
         """Return the metric's name."""
 
     def compute(self, *args: Any) -> Any:
-        """Return what `update` shall get of a batch, by default all of it."""
+        """Return what `update` takes of a batch, by default all of it."""
         return args
 
 
@@ -69,7 +69,7 @@ class Accuracy(Metric):
         return layers.cast(layers.equal(best, layers.cast(label, "int64")), "float32")
 
     def update(self, correct: Any, *args: Any) -> Any:
-        """Take what `compute` gave for a batch in; return the batch's accuracy."""
+        """Update with the result of `compute`; return the batch's accuracy."""
         correct = np.asarray(correct)
         rows = int(np.prod(correct.shape[:-1]))
         found = []
@@ -81,7 +81,7 @@ class Accuracy(Metric):
         return found[0] if len(found) == 1 else found
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset the state."""
         self.total = [0.0] * len(self.topk)
         self.count = [0] * len(self.topk)
 
@@ -96,22 +96,22 @@ class Accuracy(Metric):
 
 
 class Precision(Metric):
-    """How many of the predicted positives are positive."""
+    """The share of true positives among predicted positives."""
 
     def __init__(self, name: str = "precision", *args: Any, **kwargs: Any) -> None:
         self._name = name
         self.reset()
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Take probabilities and 0/1 labels in."""
-        # Half counts as positive here, other than in fluid.metrics.
+        """Update with probabilities and 0/1 labels."""
+        # Unlike in fluid.metrics, a probability of one half counts as positive.
         decisions = np.floor(check_array(preds, "preds") + 0.5)
         found = count_decisions(decisions, check_array(labels, "labels"))
         self.tp += found[0]
         self.fp += found[1]
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset the state."""
         self.tp = 0
         self.fp = 0
 
@@ -125,20 +125,20 @@ class Precision(Metric):
 
 
 class Recall(Metric):
-    """How many of the positives are predicted."""
+    """The share of positives that are predicted."""
 
     def __init__(self, name: str = "recall", *args: Any, **kwargs: Any) -> None:
         self._name = name
         self.reset()
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Take probabilities and 0/1 labels in."""
+        """Update with probabilities and 0/1 labels."""
         found = count_decisions(check_array(preds, "preds"), check_array(labels, "labels"))
         self.tp += found[0]
         self.fn += found[2]
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset the state."""
         self.tp = 0
         self.fn = 0
 
@@ -166,14 +166,14 @@ class Auc(Metric):
         self.reset()
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Take probabilities [batch, 2] and 0/1 labels in."""
+        """Update with probabilities [batch, 2] and 0/1 labels."""
         labels = check_array(labels, "labels")
         pos, neg = bucket_counts(check_array(preds, "preds"), labels, self._num_thresholds)
         self._stat_pos += pos
         self._stat_neg += neg
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset the state."""
         self._stat_pos = np.zeros(self._num_thresholds + 1)
         self._stat_neg = np.zeros(self._num_thresholds + 1)
 

@@ -1,4 +1,4 @@
-"""A running average of values with weights, kept outside of programs."""
+"""A weighted running average, kept in Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class WeightedAverage:
-    """The average of all values added since the last reset, each counted by its weight."""
+    """The weighted average of all values added since the last reset."""
 
     def __init__(self) -> None:
         warnings.warn(
@@ -20,12 +20,12 @@ class WeightedAverage:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all values."""
+        """Reset the average."""
         self.numerator: Any = None
         self.denominator: Any = None
 
     def add(self, value: Any, weight: Any) -> None:
-        """Count a number or array with a weight."""
+        """Add a number or array with a weight."""
         for name, number in (("value", value), ("weight", weight)):
             if not isinstance(number, np.ndarray | np.number | int | float):
                 raise ValueError(f"{name} of WeightedAverage.add must be a number or an array.")

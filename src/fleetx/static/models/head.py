@@ -1,4 +1,4 @@
-"""What the models share: the end of a classifier, and the answer to `pretrained=True`."""
+"""Shared parts of the models: the classifier's head, and the error for `pretrained=True`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Classifier", "refuse_pretrained"]
 
 
 class Classifier(Layer):
-    """A network that ends in a pooling (unless `with_pool` is False) and `num_classes` scores."""
+    """A network whose head is a pooling (unless `with_pool` is False) and `num_classes` scores."""
 
     num_classes: int
     with_pool: bool
@@ -32,10 +32,10 @@ class Classifier(Layer):
 
 
 def refuse_pretrained(pretrained: Any, model: str) -> None:
-    """Say where weights come from: nothing is downloaded here."""
+    """Reject `pretrained=True`, and explain how to load weights."""
     if pretrained:
         raise ValueError(
-            f"{model}(pretrained=True) finds no weights: build {model}() and load a file with "
+            f"{model}(pretrained=True) is not supported: build {model}() and load a file with "
             "fleetx.static.load, or give the arrays of a .pdparams file to set_state_dict()."
         )
 

@@ -26,7 +26,7 @@ def _conv_norm(
 
 
 class _Separable(nn.Layer):
-    """A convolution of each channel by itself, then one across channels."""
+    """A depthwise convolution and a pointwise one."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class MobileNetV1(Classifier):
 
 
 class _Inverted(nn.Layer):
-    """Widen, convolve each channel by itself, narrow; with a short cut where shapes agree."""
+    """An inverted residual block: expand, depthwise convolution, project."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, widening: int) -> None:
         super().__init__()

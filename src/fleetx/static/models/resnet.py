@@ -1,11 +1,11 @@
 """ResNet, ResNeXt and wide ResNet: He et al., "Deep Residual Learning for Image Recognition", 2015.
 
-The stride of a bottleneck is in its 3x3 convolution. Parameters are placed as in Paddle 2's models.
+The stride of a bottleneck is in its 3x3 convolution. Parameters have the paths of Paddle's models.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from fleetx.static import nn
 from fleetx.static.graph.variable import Variable
@@ -39,7 +39,7 @@ BLOCKS = {
 
 
 class _Residual(nn.Layer):
-    """Convolutions with a short cut around them; subclasses say which convolutions."""
+    """Convolutions with a residual connection; subclasses define the convolutions."""
 
     expansion = 1
 
@@ -72,7 +72,7 @@ class _Residual(nn.Layer):
         raise NotImplementedError(f"{type(self).__name__} does not define convolutions().")
 
     def forward(self, x: Variable) -> Variable:
-        """Add the convolutions' result to the short cut."""
+        """Add the output of the convolutions to the residual connection."""
         out = x
         for i in range(1, self._depth + 1):
             out = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(out))
@@ -118,8 +118,8 @@ class ResNet(Classifier):
         width: the base width of a group's convolutions, 64 in the plain network.
         num_classes: the number of scores; 0 for none.
         with_pool: whether to average the last feature map.
-        groups: into how many groups the 3x3 convolutions are divided.
-        channels: how many channels the first stage has.
+        groups: the number of groups of the 3x3 convolutions.
+        channels: the number of channels of the first stage.
     """
 
     def __init__(
@@ -172,81 +172,35 @@ class ResNet(Classifier):
         return self._end(self.extract(x), self.avgpool, self.fc)
 
 
+class _Constructor(Protocol):
+    def __call__(self, pretrained: bool = False, **kwargs: Any) -> ResNet: ...
+
+
 def _resnet(
-    name: str, block: type[_Residual], depth: int, pretrained: bool, kwargs: dict[str, Any]
-) -> ResNet:
-    refuse_pretrained(pretrained, name)
-    return ResNet(block, depth, **kwargs)
+    name: str, depth: int, block: type[_Residual] = BottleneckBlock, **settings: int
+) -> _Constructor:
+    """Return the function that builds a ResNet of this depth, with these of its settings."""
+
+    def build(pretrained: bool = False, **kwargs: Any) -> ResNet:
+        refuse_pretrained(pretrained, name)
+        return ResNet(block, depth, **{**kwargs, **settings})
+
+    chosen = "".join(f", {key}={value}" for key, value in settings.items())
+    build.__doc__ = f"Build a ResNet of {depth} layers{chosen}; other keywords as `ResNet` takes."
+    build.__name__ = build.__qualname__ = name
+    return build
 
 
-def resnet18(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNet of 18 layers; keywords as `ResNet` takes them."""
-    return _resnet("resnet18", BasicBlock, 18, pretrained, kwargs)
-
-
-def resnet34(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNet of 34 layers; keywords as `ResNet` takes them."""
-    return _resnet("resnet34", BasicBlock, 34, pretrained, kwargs)
-
-
-def resnet50(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNet of 50 layers; keywords as `ResNet` takes them."""
-    return _resnet("resnet50", BottleneckBlock, 50, pretrained, kwargs)
-
-
-def resnet101(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNet of 101 layers; keywords as `ResNet` takes them."""
-    return _resnet("resnet101", BottleneckBlock, 101, pretrained, kwargs)
-
-
-def resnet152(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNet of 152 layers; keywords as `ResNet` takes them."""
-    return _resnet("resnet152", BottleneckBlock, 152, pretrained, kwargs)
-
-
-def resnext50_32x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNeXt of 50 layers, 32 groups of width 4."""
-    kwargs |= {"groups": 32, "width": 4}
-    return _resnet("resnext50_32x4d", BottleneckBlock, 50, pretrained, kwargs)
-
-
-def resnext50_64x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNeXt of 50 layers, 64 groups of width 4."""
-    kwargs |= {"groups": 64, "width": 4}
-    return _resnet("resnext50_64x4d", BottleneckBlock, 50, pretrained, kwargs)
-
-
-def resnext101_32x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNeXt of 101 layers, 32 groups of width 4."""
-    kwargs |= {"groups": 32, "width": 4}
-    return _resnet("resnext101_32x4d", BottleneckBlock, 101, pretrained, kwargs)
-
-
-def resnext101_64x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNeXt of 101 layers, 64 groups of width 4."""
-    kwargs |= {"groups": 64, "width": 4}
-    return _resnet("resnext101_64x4d", BottleneckBlock, 101, pretrained, kwargs)
-
-
-def resnext152_32x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNeXt of 152 layers, 32 groups of width 4."""
-    kwargs |= {"groups": 32, "width": 4}
-    return _resnet("resnext152_32x4d", BottleneckBlock, 152, pretrained, kwargs)
-
-
-def resnext152_64x4d(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNeXt of 152 layers, 64 groups of width 4."""
-    kwargs |= {"groups": 64, "width": 4}
-    return _resnet("resnext152_64x4d", BottleneckBlock, 152, pretrained, kwargs)
-
-
-def wide_resnet50_2(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNet of 50 layers with convolutions of double width."""
-    kwargs |= {"width": 128}
-    return _resnet("wide_resnet50_2", BottleneckBlock, 50, pretrained, kwargs)
-
-
-def wide_resnet101_2(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """ResNet of 101 layers with convolutions of double width."""
-    kwargs |= {"width": 128}
-    return _resnet("wide_resnet101_2", BottleneckBlock, 101, pretrained, kwargs)
+resnet18 = _resnet("resnet18", 18, BasicBlock)
+resnet34 = _resnet("resnet34", 34, BasicBlock)
+resnet50 = _resnet("resnet50", 50)
+resnet101 = _resnet("resnet101", 101)
+resnet152 = _resnet("resnet152", 152)
+resnext50_32x4d = _resnet("resnext50_32x4d", 50, groups=32, width=4)
+resnext50_64x4d = _resnet("resnext50_64x4d", 50, groups=64, width=4)
+resnext101_32x4d = _resnet("resnext101_32x4d", 101, groups=32, width=4)
+resnext101_64x4d = _resnet("resnext101_64x4d", 101, groups=64, width=4)
+resnext152_32x4d = _resnet("resnext152_32x4d", 152, groups=32, width=4)
+resnext152_64x4d = _resnet("resnext152_64x4d", 152, groups=64, width=4)
+wide_resnet50_2 = _resnet("wide_resnet50_2", 50, width=128)
+wide_resnet101_2 = _resnet("wide_resnet101_2", 101, width=128)

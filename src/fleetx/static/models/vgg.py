@@ -23,7 +23,7 @@ class VGG(Classifier):
         features: what `vgg_features` returns.
         num_classes: the number of scores; 0 for none.
         with_pool: whether to average the last feature map to 7x7.
-        channels: how many channels the features end with.
+        channels: the number of channels of the last feature map.
         hidden: the width of the first two linear layers.
     """
 

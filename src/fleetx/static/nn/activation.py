@@ -48,7 +48,7 @@ ThresholdedReLU = layer_of("ThresholdedReLU", F.thresholded_relu, base=_Activati
 
 
 class PReLU(Layer):
-    """x where positive, a learnt multiple of it elsewhere."""
+    """x where positive, a learnable multiple of x elsewhere."""
 
     def __init__(
         self,

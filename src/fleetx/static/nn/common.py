@@ -11,7 +11,7 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
-from fleetx.static.nn.layer_of import layer_of
+from fleetx.static.nn.layer_of import InputLayer, Spatial, layer_of
 
 
 class Identity(Layer):
@@ -26,7 +26,7 @@ class Identity(Layer):
 
 
 class Linear(Layer):
-    """x weight + bias."""
+    """Applies a linear map to the last dimension: x weight + bias."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Linear(Layer):
 
 
 class Bilinear(Layer):
-    """x1 W_i x2 + bias for each of `out_features` matrices."""
+    """Applies a bilinear map: x1 W_i x2 + bias for each of `out_features` matrices."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class Bilinear(Layer):
         self.bias = self.create_parameter([1, out_features], attr=bias_attr, is_bias=True)
 
     def forward(self, x1: Variable, x2: Variable) -> Variable:
-        """Apply the forms to pairs of rows."""
+        """Apply the bilinear map to pairs of rows."""
         return F.bilinear(x1, x2, self.weight, self.bias)
 
 
 class Embedding(Layer):
-    """Rows of a learnt table by integer ids."""
+    """Looks up rows of a learnable table by integer ids."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Embedding(Layer):
         self.weight = self.create_parameter([num_embeddings, embedding_dim], attr=weight_attr)
 
     def forward(self, x: Variable) -> Variable:
-        """Look ids of any shape up."""
+        """Look up ids of any shape."""
         return F.embedding(x, self.weight, self._padding_idx, self._sparse)
 
     def extra_repr(self) -> str:
@@ -104,7 +104,7 @@ class Embedding(Layer):
 
 
 class Dropout(Layer):
-    """Sets elements to zero while training."""
+    """Zeroes elements at random in training."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Dropout(Layer):
         self.p, self.axis, self.mode = p, axis, mode
 
     def forward(self, input: Variable) -> Variable:
-        """Drop elements."""
+        """Apply dropout."""
         return F.dropout(input, self.p, self.axis, self.training, self.mode)
 
     def extra_repr(self) -> str:
@@ -125,38 +125,34 @@ class Dropout(Layer):
         return f"p={self.p}, axis={self.axis}, mode={self.mode}"
 
 
-class Dropout2D(Layer):
-    """Sets whole channels of images to zero while training."""
-
-    _drop = staticmethod(F.dropout2d)
-
+class _ChannelDropout(Spatial):
     def __init__(self, p: float = 0.5, data_format: str = "NCHW", name: str | None = None) -> None:
         super().__init__()
         self.p, self.data_format = p, data_format
 
     def forward(self, input: Variable) -> Variable:
-        """Drop channels."""
-        return self._drop(input, self.p, self.training, self.data_format)
+        """Apply dropout to channels."""
+        drop = F.dropout2d if self._axes == 2 else F.dropout3d
+        return drop(input, self.p, self.training, self.data_format)
 
 
-class Dropout3D(Dropout2D):
-    """Sets whole channels of volumes to zero while training."""
+class Dropout2D(_ChannelDropout, axes=2):
+    """Zeroes whole channels of images at random in training."""
 
-    _drop = staticmethod(F.dropout3d)
 
-    def __init__(self, p: float = 0.5, data_format: str = "NCDHW", name: str | None = None) -> None:
-        super().__init__(p, data_format, name)
+class Dropout3D(_ChannelDropout, axes=3):
+    """Zeroes whole channels of volumes at random in training."""
 
 
 class Flatten(Layer):
-    """Joins dimensions into one."""
+    """Flattens a range of dimensions into one."""
 
     def __init__(self, start_axis: int = 1, stop_axis: int = -1) -> None:
         super().__init__()
         self.start_axis, self.stop_axis = start_axis, stop_axis
 
     def forward(self, input: Variable) -> Variable:
-        """Join the dimensions from start to stop."""
+        """Flatten the dimensions from `start_axis` to `stop_axis`."""
         rank = len(input.shape)
         attrs = {"start_axis": self.start_axis % rank, "stop_axis": self.stop_axis % rank}
         return op_with_x_shape(
@@ -168,9 +164,7 @@ class Flatten(Layer):
         )
 
 
-class _Pad(Layer):
-    _axes = 2
-
+class _Pad(Spatial):
     def __init__(
         self,
         padding: Any,
@@ -190,40 +184,16 @@ class _Pad(Layer):
         return F.pad(x, self._pad, self._mode, self._value, self._data_format)
 
 
-class Pad1D(_Pad):
+class Pad1D(_Pad, axes=1):
     """Pads signals: left, right."""
 
-    _axes = 1
 
-    def __init__(
-        self,
-        padding: Any,
-        mode: str = "constant",
-        value: float = 0.0,
-        data_format: str = "NCL",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(padding, mode, value, data_format, name)
-
-
-class Pad2D(_Pad):
+class Pad2D(_Pad, axes=2):
     """Pads images: left, right, top, bottom."""
 
 
-class Pad3D(_Pad):
+class Pad3D(_Pad, axes=3):
     """Pads volumes: left, right, top, bottom, front, back."""
-
-    _axes = 3
-
-    def __init__(
-        self,
-        padding: Any,
-        mode: str = "constant",
-        value: float = 0.0,
-        data_format: str = "NCDHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(padding, mode, value, data_format, name)
 
 
 class ZeroPad2D(_Pad):
@@ -233,104 +203,34 @@ class ZeroPad2D(_Pad):
         super().__init__(padding, "constant", 0.0, data_format, name)
 
 
-class Upsample(Layer):
-    """Resizes; see `functional.interpolate`."""
-
-    def __init__(
-        self,
-        size: Any = None,
-        scale_factor: Any = None,
-        mode: str = "nearest",
-        align_corners: bool = False,
-        align_mode: int = 0,
-        data_format: str = "NCHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__()
-        self._arguments = (size, scale_factor, mode, align_corners, align_mode, data_format)
-
-    def forward(self, x: Variable) -> Variable:
-        """Resize."""
-        return F.interpolate(x, *self._arguments)
-
-
-class UpsamplingNearest2D(Upsample):
-    """Resizes images by taking the nearest pixel."""
-
-    _method = ("nearest", False)
-
-    def __init__(
-        self,
-        size: Any = None,
-        scale_factor: Any = None,
-        data_format: str = "NCHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(size, scale_factor, *self._method, 0, data_format)
-
-
-class UpsamplingBilinear2D(UpsamplingNearest2D):
-    """Resizes images by linear interpolation with aligned corners."""
-
-    _method = ("bilinear", True)
-
-
+Upsample = layer_of("Upsample", F.interpolate)
+UpsamplingNearest2D = layer_of(
+    "UpsamplingNearest2D", F.interpolate, arguments="size scale_factor data_format name"
+)
+UpsamplingBilinear2D = layer_of(
+    "UpsamplingBilinear2D",
+    F.interpolate,
+    arguments="size scale_factor data_format name",
+    fixed={"mode": "bilinear", "align_corners": True},
+)
 PixelShuffle = layer_of("PixelShuffle", F.pixel_shuffle)
-
 PixelUnshuffle = layer_of("PixelUnshuffle", F.pixel_unshuffle)
-
 ChannelShuffle = layer_of("ChannelShuffle", F.channel_shuffle)
+_WINDOWS = "kernel_sizes dilations paddings strides name"
+Unfold = layer_of("Unfold", F.unfold, base=InputLayer, arguments=_WINDOWS)
+Fold = layer_of("Fold", F.fold, base=InputLayer, arguments=f"output_sizes {_WINDOWS}")
 
 
 class CosineSimilarity(Layer):
-    """The cosine between two tensors along an axis."""
+    """Computes the cosine similarity of two tensors along an axis."""
 
     def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         self._axis, self._eps = axis, eps
 
     def forward(self, x1: Variable, x2: Variable) -> Variable:
-        """Return the cosine."""
+        """Return the cosine similarity."""
         return F.cosine_similarity(x1, x2, self._axis, self._eps)
-
-
-class Unfold(Layer):
-    """The patches of images as columns."""
-
-    def __init__(
-        self,
-        kernel_sizes: Any,
-        dilations: Any = 1,
-        paddings: Any = 0,
-        strides: Any = 1,
-        name: str | None = None,
-    ) -> None:
-        super().__init__()
-        self._arguments = (kernel_sizes, strides, paddings, dilations)
-
-    def forward(self, input: Variable) -> Variable:
-        """Return the patches."""
-        return F.unfold(input, *self._arguments)
-
-
-class Fold(Layer):
-    """Adds patches up to images."""
-
-    def __init__(
-        self,
-        output_sizes: Any,
-        kernel_sizes: Any,
-        dilations: Any = 1,
-        paddings: Any = 0,
-        strides: Any = 1,
-        name: str | None = None,
-    ) -> None:
-        super().__init__()
-        self._arguments = (output_sizes, kernel_sizes, strides, paddings, dilations)
-
-    def forward(self, input: Variable) -> Variable:
-        """Return the images."""
-        return F.fold(input, *self._arguments)
 
 
 export_defined(globals())

@@ -1,4 +1,4 @@
-"""Layers that hold other layers: in sequence, in lists, by name; and lists of parameters."""
+"""Containers of layers (in sequence, as a list, by name) and of parameters."""
 
 from __future__ import annotations
 
@@ -17,8 +17,17 @@ def _position(index: int, length: int) -> int:
     return index % length
 
 
-class Sequential(Layer):
-    """Calls layers one after another; they are given in order, or as (name, layer) pairs."""
+class _Container(Layer):
+    def __len__(self) -> int:
+        """Return the number of layers."""
+        return len(self._sub_layers)
+
+    def _layers(self) -> list[Any]:
+        return list(self._sub_layers.values())
+
+
+class Sequential(_Container):
+    """Chains layers; they are given in order, or as (name, layer) pairs."""
 
     def __init__(self, *layers: Any) -> None:
         super().__init__()
@@ -32,23 +41,18 @@ class Sequential(Layer):
     def __getitem__(self, index: int | slice | str) -> Any:
         """Return a layer, or a Sequential of some of them."""
         if isinstance(index, slice):
-            return type(self)(*list(self._sub_layers.values())[index])
+            return type(self)(*self._layers()[index])
         if isinstance(index, str):
             return self._sub_layers[index]
-        values = list(self._sub_layers.values())
-        return values[_position(index, len(values))]
+        return self._layers()[_position(index, len(self))]
 
     def __setitem__(self, name: Any, layer: Layer) -> None:
-        """Put a layer under a name or number."""
+        """Set the layer with this name or index."""
         self.add_sublayer(str(name), layer)
 
     def __delitem__(self, name: Any) -> None:
-        """Remove the layer under a name or number."""
+        """Remove the layer with this name or index."""
         del self._sub_layers[str(name)]
-
-    def __len__(self) -> int:
-        """Return the number of layers."""
-        return len(self._sub_layers)
 
     def forward(self, input: Any) -> Any:
         """Call the layers in order."""
@@ -57,8 +61,8 @@ class Sequential(Layer):
         return input
 
 
-class LayerList(Layer):
-    """A list of layers that their owner calls as it likes."""
+class LayerList(_Container):
+    """Holds layers in a list; the owner decides how to call them."""
 
     def __init__(self, sublayers: Iterable[Layer] | None = None) -> None:
         super().__init__()
@@ -66,24 +70,19 @@ class LayerList(Layer):
 
     def __getitem__(self, index: int | slice) -> Any:
         """Return a layer, or a LayerList of some of them."""
-        values = list(self._sub_layers.values())
         if isinstance(index, slice):
-            return type(self)(values[index])
-        return values[_position(index, len(values))]
+            return type(self)(self._layers()[index])
+        return self._layers()[_position(index, len(self))]
 
     def __setitem__(self, index: int, layer: Layer) -> None:
         """Replace a layer."""
         self.add_sublayer(str(_position(index, len(self))), layer)
 
     def __delitem__(self, index: int | slice) -> None:
-        """Remove layers; those behind move up."""
-        values = list(self._sub_layers.values())
+        """Remove layers and renumber the ones after them."""
+        values = self._layers()
         del values[index]
         self._renumber(values)
-
-    def __len__(self) -> int:
-        """Return the number of layers."""
-        return len(self._sub_layers)
 
     def __iter__(self) -> Iterator[Layer]:
         """Iterate over the layers."""
@@ -93,25 +92,25 @@ class LayerList(Layer):
         self._sub_layers = OrderedDict((str(i), v) for i, v in enumerate(values))
 
     def append(self, sublayer: Layer) -> LayerList:
-        """Add a layer at the end."""
+        """Append a layer."""
         self.add_sublayer(str(len(self)), sublayer)
         return self
 
     def insert(self, index: int, sublayer: Layer) -> None:
-        """Add a layer before another."""
-        values = list(self._sub_layers.values())
+        """Insert a layer before the given index."""
+        values = self._layers()
         values.insert(index, sublayer)
         self._renumber(values)
 
     def extend(self, sublayers: Iterable[Layer]) -> LayerList:
-        """Add layers at the end."""
+        """Append layers."""
         for layer in sublayers:
             self.append(layer)
         return self
 
 
-class LayerDict(Layer):
-    """Layers by name that their owner calls as it likes."""
+class LayerDict(_Container):
+    """Holds layers by name; the owner decides how to call them."""
 
     def __init__(self, sublayers: Any = None) -> None:
         super().__init__()
@@ -122,16 +121,12 @@ class LayerDict(Layer):
         return self._sub_layers[key]
 
     def __setitem__(self, key: str, layer: Layer) -> None:
-        """Put a layer under a name."""
+        """Set the layer of this name."""
         self.add_sublayer(key, layer)
 
     def __delitem__(self, key: str) -> None:
         """Remove the layer of this name."""
         del self._sub_layers[key]
-
-    def __len__(self) -> int:
-        """Return the number of layers."""
-        return len(self._sub_layers)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""
@@ -169,7 +164,7 @@ class LayerDict(Layer):
 
 
 class ParameterList(Layer):
-    """A list of parameters."""
+    """Holds parameters in a list."""
 
     def __init__(self, parameters: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -193,6 +188,6 @@ class ParameterList(Layer):
         return iter(self._parameters.values())
 
     def append(self, parameter: Any) -> ParameterList:
-        """Add a parameter at the end."""
+        """Append a parameter."""
         self.add_parameter(str(len(self)), parameter)
         return self

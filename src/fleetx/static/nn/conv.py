@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.building.spatial_variants import LAYOUTS
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Normal
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn import functional as F
-from fleetx.static.nn.layer import Layer
+from fleetx.static.nn.layer_of import Spatial
 
 
-class _Conv(Layer):
-    """What all convolutions share: sizes, a weight and a bias."""
+class _Conv(Spatial):
+    """Base of all convolutions: sizes, a weight and a bias."""
 
-    _axes = 2
     _transposed = False
 
     def _build(
@@ -41,10 +42,7 @@ class _Conv(Layer):
             shape, initializer = [in_channels, out_channels // groups, *kernel], None
         else:
             shape = [out_channels, in_channels // groups, *kernel]
-            elements = in_channels
-            for size in kernel:
-                elements *= size
-            initializer = Normal(0.0, (2.0 / elements) ** 0.5)
+            initializer = Normal(0.0, (2.0 / (in_channels * math.prod(kernel))) ** 0.5)
         self.weight = self.create_parameter(
             shape, attr=weight_attr, default_initializer=initializer
         )
@@ -73,10 +71,9 @@ class _PlainConv(_Conv):
         super().__init__()
         modes = ("zeros", "reflect", "replicate", "circular")
         check_choice(padding_mode, "padding_mode", modes, type(self).__name__)
-        formats = {1: "NCL", 2: "NCHW", 3: "NCDHW"}
         self._stride, self._padding, self._dilation = stride, padding, dilation
         self._padding_mode = padding_mode
-        self._data_format = data_format or formats[self._axes]
+        self._data_format = data_format or LAYOUTS[self._axes][0]
         self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
 
     def forward(self, x: Variable) -> Variable:
@@ -87,8 +84,7 @@ class _PlainConv(_Conv):
             both = [p for p in reversed(amounts) for _ in range(2)]
             x = F.pad(x, both, self._padding_mode, 0.0, self._data_format)
             padding = 0
-        functions: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-        return functions[self._axes](
+        return getattr(F, f"conv{self._axes}d")(
             x,
             self.weight,
             bias=self.bias,
@@ -100,92 +96,20 @@ class _PlainConv(_Conv):
         )
 
 
-class Conv1D(_PlainConv):
+class Conv1D(_PlainConv, axes=1):
     """Convolves signals [N, C, L]."""
 
-    _axes = 1
 
-
-class Conv2D(_PlainConv):
+class Conv2D(_PlainConv, axes=2):
     """Convolves images [N, C, H, W]."""
 
 
-class Conv3D(_PlainConv):
+class Conv3D(_PlainConv, axes=3):
     """Convolves volumes [N, C, D, H, W]."""
-
-    _axes = 3
 
 
 class _TransposedConv(_Conv):
     _transposed = True
-
-    def _setup(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        output_padding: Any,
-        dilation: Any,
-        groups: int,
-        weight_attr: Any,
-        bias_attr: Any,
-        data_format: str,
-    ) -> None:
-        self._stride, self._padding, self._dilation = stride, padding, dilation
-        self._output_padding, self._data_format = output_padding, data_format
-        self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
-
-    def forward(self, x: Variable, output_size: Any = None) -> Variable:
-        """Convolve; `output_size` chooses among the sizes that a stride allows."""
-        functions: dict[int, Any] = {
-            1: F.conv1d_transpose,
-            2: F.conv2d_transpose,
-            3: F.conv3d_transpose,
-        }
-        return functions[self._axes](
-            x,
-            self.weight,
-            bias=self.bias,
-            stride=self._stride,
-            padding=self._padding,
-            output_padding=self._output_padding if output_size is None else 0,
-            dilation=self._dilation,
-            groups=self._groups,
-            output_size=output_size,
-            data_format=self._data_format,
-        )
-
-
-class Conv1DTranspose(_TransposedConv):
-    """Transposed convolution of signals."""
-
-    _axes = 1
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-        data_format: str = "NCL",
-    ) -> None:
-        super().__init__()
-        self._setup(
-            in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation,
-            groups, weight_attr, bias_attr, data_format,
-        )  # fmt: skip
-
-
-class Conv2DTranspose(_TransposedConv):
-    """Transposed convolution of images."""
 
     def __init__(
         self,
@@ -202,16 +126,28 @@ class Conv2DTranspose(_TransposedConv):
         data_format: str = "NCHW",
     ) -> None:
         super().__init__()
-        self._setup(
-            in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation,
-            groups, weight_attr, bias_attr, data_format,
-        )  # fmt: skip
+        self._stride, self._padding, self._dilation = stride, padding, dilation
+        self._output_padding, self._data_format = output_padding, data_format
+        self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
+
+    def forward(self, x: Variable, output_size: Any = None) -> Variable:
+        """Convolve; `output_size` resolves the ambiguity of sizes with a stride above 1."""
+        return getattr(F, f"conv{self._axes}d_transpose")(
+            x,
+            self.weight,
+            bias=self.bias,
+            stride=self._stride,
+            padding=self._padding,
+            output_padding=self._output_padding if output_size is None else 0,
+            dilation=self._dilation,
+            groups=self._groups,
+            output_size=output_size,
+            data_format=self._data_format,
+        )
 
 
-class Conv3DTranspose(_TransposedConv):
-    """Transposed convolution of volumes."""
-
-    _axes = 3
+class Conv1DTranspose(_TransposedConv, axes=1):
+    """Transposed convolution of signals."""
 
     def __init__(
         self,
@@ -221,17 +157,24 @@ class Conv3DTranspose(_TransposedConv):
         stride: Any = 1,
         padding: Any = 0,
         output_padding: Any = 0,
-        dilation: Any = 1,
         groups: int = 1,
+        dilation: Any = 1,
         weight_attr: Any = None,
         bias_attr: Any = None,
-        data_format: str = "NCDHW",
+        data_format: str = "NCL",
     ) -> None:
-        super().__init__()
-        self._setup(
+        super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation,
             groups, weight_attr, bias_attr, data_format,
         )  # fmt: skip
+
+
+class Conv2DTranspose(_TransposedConv, axes=2):
+    """Transposed convolution of images."""
+
+
+class Conv3DTranspose(_TransposedConv, axes=3):
+    """Transposed convolution of volumes."""
 
 
 export_defined(globals())

@@ -7,28 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static import initializer as base
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.variable import Variable
-from fleetx.static.initializer import Initializer, set_global_initializer
-
-__all__ = [
-    "Assign",
-    "Bilinear",
-    "Constant",
-    "Dirac",
-    "Initializer",
-    "KaimingNormal",
-    "KaimingUniform",
-    "Normal",
-    "TruncatedNormal",
-    "Uniform",
-    "XavierNormal",
-    "XavierUniform",
-    "calculate_gain",
-    "set_global_initializer",
-]
+from fleetx.static.initializer import Initializer
+from fleetx.static.initializer import set_global_initializer as set_global_initializer
 
 Bilinear = base.BilinearInitializer
 
@@ -45,7 +30,7 @@ _GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Return by how much a function shrinks values, as a factor for the initial spread."""
+    """Return the gain of a nonlinearity, by which the standard deviation is multiplied."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
@@ -83,7 +68,7 @@ class TruncatedNormal(base.TruncatedNormalInitializer):
 
 
 class XavierUniform(base.XavierInitializer):
-    """Variance 2 / (fan_in + fan_out), equally likely values."""
+    """Uniform values with variance 2 / (fan_in + fan_out)."""
 
     _equally_likely = True
 
@@ -94,13 +79,13 @@ class XavierUniform(base.XavierInitializer):
 
 
 class XavierNormal(XavierUniform):
-    """Variance 2 / (fan_in + fan_out), normally distributed values."""
+    """Normal values with variance 2 / (fan_in + fan_out)."""
 
     _equally_likely = False
 
 
 class _Kaiming(base.MSRAInitializer):
-    """Variance gain² / fan_in, with the gain of the function that follows."""
+    """Variance gain² / fan_in, with the gain of the nonlinearity."""
 
     _equally_likely: bool
 
@@ -120,13 +105,13 @@ class _Kaiming(base.MSRAInitializer):
 
 
 class KaimingUniform(_Kaiming):
-    """Variance gain² / fan_in, equally likely values."""
+    """Uniform values with variance gain² / fan_in."""
 
     _equally_likely = True
 
 
 class KaimingNormal(_Kaiming):
-    """Variance gain² / fan_in, normally distributed values."""
+    """Normal values with variance gain² / fan_in."""
 
     _equally_likely = False
 
@@ -141,18 +126,20 @@ class Assign(base.NumpyArrayInitializer):
 
 
 class Dirac(Initializer):
-    """Filters of a convolution that hand the first channels through unchanged."""
+    """Convolution filters that pass the first channels through unchanged."""
 
     def __init__(self, groups: int = 1, name: str | None = None) -> None:
         if not isinstance(groups, int) or groups < 1:
-            raise ValueError(f"groups of Dirac must be a number from 1 on, not {groups!r}.")
+            raise ValueError(f"groups of Dirac must be a positive integer, not {groups!r}.")
         self._groups = groups
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Add an `assign_value` op."""
         shape = var.shape
         if len(shape) not in (3, 4, 5):
-            raise ValueError(f"Dirac sets filters of 3 to 5 dimensions, not of shape {shape}.")
+            raise ValueError(
+                f"Dirac initializes filters with 3 to 5 dimensions, not of shape {shape}."
+            )
         if shape[0] % self._groups:
             raise ValueError(f"{shape[0]} filters cannot be split into {self._groups} groups.")
         values = np.zeros(shape, dtype=np.float32)
@@ -162,3 +149,6 @@ class Dirac(Initializer):
             for channel in range(min(per_group, shape[1])):
                 values[(group * per_group + channel, channel, *centre)] = 1.0
         return base.NumpyArrayInitializer(values)(var, block)
+
+
+export_defined(globals(), "Bilinear", "Initializer", "set_global_initializer")

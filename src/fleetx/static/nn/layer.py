@@ -2,7 +2,7 @@
 
 Layers have the names and methods of Paddle 2's `paddle.nn.Layer`, but build a program: a
 parameter is created in the default main and startup programs; `forward` appends ops. Parameters are
-named after the layer (`linear_0.w_0`); `state_dict` names them by their place (`fc.weight`).
+named after the layer (`linear_0.w_0`); `state_dict` names them by their path (`fc.weight`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ def _snake_case(name: str) -> str:
 
 
 class HookRemoveHelper:
-    """What registering a hook returns: `remove()` takes the hook away."""
+    """Handle of a registered hook: `remove()` removes it."""
 
     def __init__(self, hooks: dict[int, Any]) -> None:
         self._hooks = hooks
         self._id = max(hooks, default=-1) + 1
 
     def remove(self) -> None:
-        """Take the hook away."""
+        """Remove the hook."""
         self._hooks.pop(self._id, None)
 
 
 class Layer:
     """A part of a network; subclasses create parameters in `__init__` and ops in `forward`.
 
-    Without a `dtype`, parameters are of the type that `set_default_dtype` has set.
+    Without a `dtype`, parameters have the type set by `set_default_dtype`.
     """
 
     def __init__(self, name_scope: str | None = None, dtype: Any = None) -> None:
@@ -57,7 +57,7 @@ class Layer:
         self._sub_layers: OrderedDict[str, Any] = OrderedDict()
         self._pre_hooks: dict[int, Callable[..., Any]] = {}
         self._post_hooks: dict[int, Callable[..., Any]] = {}
-        # Last: from here on, __setattr__ sorts what it gets.
+        # Last: from here on, __setattr__ registers parameters, layers and buffers.
         self._parameters: OrderedDict[str, Any] = OrderedDict()
 
     # -- calling -------------------------------------------------------------------------------
@@ -90,11 +90,11 @@ class Layer:
         return helper
 
     def train(self: _Self) -> _Self:
-        """Build for training from now on: dropout drops, batch norm uses the batch."""
+        """Build for training: dropout is active, batch norm uses batch statistics."""
         return self._set_mode(True)
 
     def eval(self: _Self) -> _Self:
-        """Build for inference from now on."""
+        """Build for inference."""
         return self._set_mode(False)
 
     def _set_mode(self: _Self, training: bool) -> _Self:
@@ -104,7 +104,7 @@ class Layer:
 
     # -- parameters ----------------------------------------------------------------------------
     def full_name(self) -> str:
-        """Return the layer's unique name, which its parameters begin with."""
+        """Return the layer's unique name, the prefix of its parameters' names."""
         return self._full_name
 
     def create_parameter(
@@ -115,7 +115,7 @@ class Layer:
         is_bias: bool = False,
         default_initializer: Any = None,
     ) -> Any:
-        """Create a parameter in both default programs; None where `attr` is False."""
+        """Create a parameter in both default programs; return None if `attr` is False."""
         helper = LayerHelper("layer", name=self._full_name)
         return helper.create_parameter(
             attr=ParamAttr._to_attr(attr),
@@ -128,7 +128,7 @@ class Layer:
     def create_tensor(
         self, name: str | None = None, persistable: bool | None = None, dtype: Any = None
     ) -> Variable:
-        """Create a variable of the program that no parameter holds."""
+        """Create a variable of the program that is not a parameter."""
         helper = LayerHelper("layer", name=self._full_name)
         name = unique_name.generate(f"{self._full_name}.{name or '_generated_var'}")
         return helper.create_global_variable(
@@ -138,7 +138,7 @@ class Layer:
     create_variable = create_tensor
 
     def add_parameter(self, name: str, parameter: Any) -> Any:
-        """Keep a parameter under a name."""
+        """Register a parameter under a name."""
         if parameter is not None and not isinstance(parameter, Parameter):
             raise TypeError(
                 f"parameter {name!r} must be a Parameter, not {type(parameter).__name__}."
@@ -147,7 +147,7 @@ class Layer:
         return parameter
 
     def register_buffer(self, name: str, tensor: Any, persistable: bool = True) -> None:
-        """Keep a Variable that is no parameter under a name."""
+        """Register a buffer: a Variable that is not a parameter."""
         if tensor is not None and not isinstance(tensor, Variable):
             raise TypeError(f"buffer {name!r} must be a Variable, not {type(tensor).__name__}.")
         self._buffers[name] = tensor
@@ -161,7 +161,7 @@ class Layer:
     def named_parameters(
         self, prefix: str = "", include_sublayers: bool = True
     ) -> Iterator[tuple[str, Any]]:
-        """Iterate over (place, parameter), each parameter once."""
+        """Iterate over (path, parameter), each parameter once."""
         yield from self._named("_parameters", prefix, include_sublayers)
 
     def buffers(self, include_sublayers: bool = True) -> list[Any]:
@@ -171,7 +171,7 @@ class Layer:
     def named_buffers(
         self, prefix: str = "", include_sublayers: bool = True
     ) -> Iterator[tuple[str, Any]]:
-        """Iterate over (place, buffer), each buffer once."""
+        """Iterate over (path, buffer), each buffer once."""
         yield from self._named("_buffers", prefix, include_sublayers)
 
     def _named(self, kind: str, prefix: str, deep: bool) -> Iterator[tuple[str, Any]]:
@@ -185,7 +185,7 @@ class Layer:
 
     # -- sublayers -----------------------------------------------------------------------------
     def add_sublayer(self, name: str, sublayer: Any) -> Any:
-        """Keep a layer under a name."""
+        """Register a sublayer under a name."""
         if sublayer is not None and not isinstance(sublayer, Layer):
             raise TypeError(f"sublayer {name!r} must be a Layer, not {type(sublayer).__name__}.")
         self._sub_layers[str(name)] = sublayer
@@ -198,7 +198,7 @@ class Layer:
     def named_sublayers(
         self, prefix: str = "", include_self: bool = False, layers_set: set[Any] | None = None
     ) -> Iterator[tuple[str, Layer]]:
-        """Iterate over (place, layer) of the layers inside this one, each once."""
+        """Iterate over (path, layer) of the layers inside this one, each once."""
         seen = set() if layers_set is None else layers_set
         if include_self and self not in seen:
             seen.add(self)
@@ -231,7 +231,7 @@ class Layer:
         structured_name_prefix: str = "",
         use_hook: bool = True,
     ) -> Any:
-        """Return the parameters and persistable buffers by their place in the tree of layers."""
+        """Return the parameters and persistable buffers by their path in the tree of layers."""
         found = OrderedDict() if destination is None else destination
         prefix = structured_name_prefix.rstrip(".")
         layers: Iterable[tuple[str, Layer]] = [(prefix, self)]
@@ -273,7 +273,7 @@ class Layer:
 
     # -- attributes ----------------------------------------------------------------------------
     def __setattr__(self, name: str, value: Any) -> None:
-        """Keep parameters, layers and buffers where the methods above find them."""
+        """Register parameters, layers and buffers; set other attributes."""
         groups = self.__dict__
         if "_parameters" not in groups:
             if isinstance(value, Parameter | Layer):

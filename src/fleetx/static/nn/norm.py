@@ -13,9 +13,19 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Normal
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
+from fleetx.static.nn.layer_of import InputLayer, layer_of
 
 
-class _Statistics(Layer):
+class _Affine(Layer):
+    """A layer that scales and shifts what it has normalised."""
+
+    def _scale_and_shift(self, size: int, weight_attr: Any, bias_attr: Any) -> tuple[Any, Any]:
+        """Create the parameters, which begin with ones and zeros."""
+        scale = self.create_parameter([size], attr=weight_attr, default_initializer=Constant(1.0))
+        return scale, self.create_parameter([size], attr=bias_attr, is_bias=True)
+
+
+class _Statistics(_Affine):
     """A scale, a shift, and the running mean and variance of channels."""
 
     def _build(
@@ -27,10 +37,7 @@ class _Statistics(Layer):
         variance_name: str | None = None,
         model_average: bool = True,
     ) -> None:
-        self.weight = self.create_parameter(
-            [channels], attr=weight_attr, default_initializer=Constant(1.0)
-        )
-        self.bias = self.create_parameter([channels], attr=bias_attr, is_bias=True)
+        self.weight, self.bias = self._scale_and_shift(channels, weight_attr, bias_attr)
         self._mean = self._statistic(channels, mean_name, 0.0, model_average)
         self._variance = self._statistic(channels, variance_name, 1.0, model_average)
 
@@ -44,7 +51,7 @@ class _Statistics(Layer):
 
 
 class BatchNorm(_Statistics):
-    """Batch norm with an activation and the arguments of the first generation of layers."""
+    """Batch norm with an activation and the arguments of Paddle 1.x."""
 
     def __init__(
         self,
@@ -83,12 +90,9 @@ class BatchNorm(_Statistics):
     def forward(self, input: Variable) -> Variable:
         """Normalise and activate."""
         helper = LayerHelper("batch_norm", name=self._full_name, act=self._act)
-        saved = [
-            helper.create_variable_for_type_inference(self._dtype, stop_gradient=True)
-            for _ in range(2)
-        ]
-        reserve = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-        out = helper.create_variable_for_type_inference(input.dtype)
+        temporary = helper.create_variable_for_type_inference
+        saved = [temporary(self._dtype, stop_gradient=True) for _ in range(2)]
+        reserve, out = temporary(input.dtype, stop_gradient=True), temporary(input.dtype)
         helper.append_op(
             type="batch_norm",
             inputs={
@@ -182,14 +186,14 @@ class BatchNorm3D(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm over the batches of all workers."""
+    """Batch norm with the statistics of all workers' batches."""
 
     _ranks = (2, 3, 4, 5)
     _formats = ("NCHW", "NHWC", "NC", "NCL", "NLC", "NCDHW", "NDHWC")
 
     @classmethod
     def convert_sync_batchnorm(cls, layer: Layer) -> Layer:
-        """Return the layer with every batch norm inside it replaced by a synchronised one."""
+        """Return the layer with every batch norm in it replaced by SyncBatchNorm."""
         if isinstance(layer, _BatchNorm) and not isinstance(layer, SyncBatchNorm):
             new = cls.__new__(cls)
             new.__dict__.update(layer.__dict__)
@@ -199,7 +203,7 @@ class SyncBatchNorm(_BatchNorm):
         return layer
 
 
-class LayerNorm(Layer):
+class LayerNorm(_Affine):
     """Normalises each row over its last dimensions."""
 
     def __init__(
@@ -213,11 +217,7 @@ class LayerNorm(Layer):
         super().__init__()
         shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
         self._normalized_shape, self._epsilon = shape, epsilon
-        size = [math.prod(shape)]
-        self.weight = self.create_parameter(
-            size, attr=weight_attr, default_initializer=Constant(1.0)
-        )
-        self.bias = self.create_parameter(size, attr=bias_attr, is_bias=True)
+        self.weight, self.bias = self._scale_and_shift(math.prod(shape), weight_attr, bias_attr)
 
     def forward(self, input: Variable) -> Variable:
         """Normalise."""
@@ -228,7 +228,7 @@ class LayerNorm(Layer):
         return f"normalized_shape={self._normalized_shape}, epsilon={self._epsilon}"
 
 
-class GroupNorm(Layer):
+class GroupNorm(_Affine):
     """Normalises groups of channels of each instance."""
 
     def __init__(
@@ -243,25 +243,15 @@ class GroupNorm(Layer):
     ) -> None:
         super().__init__()
         self._num_groups, self._epsilon, self._data_format = num_groups, epsilon, data_format
-        self.weight = self.create_parameter(
-            [num_channels], attr=weight_attr, default_initializer=Constant(1.0)
-        )
-        self.bias = self.create_parameter([num_channels], attr=bias_attr, is_bias=True)
+        self.weight, self.bias = self._scale_and_shift(num_channels, weight_attr, bias_attr)
 
     def forward(self, input: Variable) -> Variable:
         """Normalise."""
-        return F.group_norm(
-            input,
-            self._num_groups,
-            self._epsilon,
-            self.weight,
-            self.bias,
-            self._data_format,
-            self._full_name,
-        )
+        parameters = (self.weight, self.bias, self._data_format, self._full_name)
+        return F.group_norm(input, self._num_groups, self._epsilon, *parameters)
 
 
-class _InstanceNorm(Layer):
+class _InstanceNorm(_Affine):
     def __init__(
         self,
         num_features: int,
@@ -274,10 +264,7 @@ class _InstanceNorm(Layer):
     ) -> None:
         super().__init__()
         self._epsilon = epsilon
-        self.scale = self.create_parameter(
-            [num_features], attr=weight_attr, default_initializer=Constant(1.0)
-        )
-        self.bias = self.create_parameter([num_features], attr=bias_attr, is_bias=True)
+        self.scale, self.bias = self._scale_and_shift(num_features, weight_attr, bias_attr)
 
     def forward(self, input: Variable) -> Variable:
         """Normalise."""
@@ -296,24 +283,7 @@ class InstanceNorm3D(_InstanceNorm):
     """Normalises each channel of each volume."""
 
 
-class LocalResponseNorm(Layer):
-    """Divides by the squares of neighbouring channels."""
-
-    def __init__(
-        self,
-        size: int,
-        alpha: float = 0.0001,
-        beta: float = 0.75,
-        k: float = 1.0,
-        data_format: str = "NCHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__()
-        self._arguments = (size, alpha, beta, k, data_format)
-
-    def forward(self, input: Variable) -> Variable:
-        """Normalise."""
-        return F.local_response_norm(input, *self._arguments)
+LocalResponseNorm = layer_of("LocalResponseNorm", F.local_response_norm, base=InputLayer)
 
 
 class SpectralNorm(Layer):

@@ -1,4 +1,4 @@
-"""Transformers: attention with several heads, encoder and decoder."""
+"""Transformers: multi-head attention, encoder and decoder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fleetx.static.nn.norm import LayerNorm
 
 
 def _additive(mask: Variable | None, dtype: Any) -> Variable | None:
-    """Return a mask as numbers to add: of truth values or integers, 0 hides a place."""
+    """Return a mask to add to scores; where a bool or integer mask is 0, positions are hidden."""
     if mask is None or mask.dtype == dtype:
         return mask
     kind = dtype_name(mask.dtype)
@@ -34,7 +34,7 @@ def _additive(mask: Variable | None, dtype: Any) -> Variable | None:
 
 
 def _attrs(attr: Any, n: int) -> list[Any]:
-    """Return n attributes; one that has a name is told apart by numbers."""
+    """Return n attributes; copies of one with a name get numbered names."""
     if isinstance(attr, list | tuple):
         if len(attr) != n:
             raise ValueError(f"{n} attributes are needed, but {len(attr)} were given.")
@@ -50,7 +50,7 @@ def _attrs(attr: Any, n: int) -> list[Any]:
 
 
 class MultiHeadAttention(Layer):
-    """Attention of queries to keys and values, in several heads."""
+    """Multi-head attention of queries to keys and values."""
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class MultiHeadAttention(Layer):
         attn_mask: Variable | None = None,
         cache: None = None,
     ) -> Any:
-        """Return the attended values [batch, length, embed_dim], and weights if they are wanted."""
+        """Return the output [batch, length, embed_dim], with the weights if `need_weights`."""
         if cache is not None:
-            raise ValueError("MultiHeadAttention keeps no cache: give whole sequences.")
+            raise ValueError("MultiHeadAttention does not support a cache: pass whole sequences.")
         key = query if key is None else key
         value = query if value is None else value
         q = self._heads(self.q_proj(query))
@@ -108,7 +108,7 @@ class MultiHeadAttention(Layer):
 
 
 class _Block(Layer):
-    """A layer of an encoder or decoder: attentions and a small network, each with a short cut."""
+    """An encoder or decoder layer: attentions and a feed-forward net with residual connections."""
 
     _attentions: tuple[str, ...]
 
@@ -149,7 +149,7 @@ class _Block(Layer):
             self.add_sublayer(f"dropout{i}", Dropout(dropout))
 
     def _short_cut(self, i: int, x: Variable, part: Any) -> Variable:
-        """Return x + part(x) with dropout and the i-th norm before or after."""
+        """Return x + part(x) with dropout, and the i-th norm before or after it."""
         norm = getattr(self, f"norm{i}")
         inside = part(norm(x) if self.normalize_before else x)
         total = binary("elementwise_add", x, getattr(self, f"dropout{i}")(inside))
@@ -160,19 +160,19 @@ class _Block(Layer):
 
 
 class TransformerEncoderLayer(_Block):
-    """Attention of a sequence to itself, then a small network."""
+    """Self-attention and a feed-forward network."""
 
     _attentions = ("self_attn",)
 
     def forward(self, src: Variable, src_mask: Variable | None = None) -> Variable:
-        """Return the sequence after attention and network."""
+        """Return the encoded sequence."""
         mask = _additive(src_mask, src.dtype)
         src = self._short_cut(1, src, lambda x: self.self_attn(x, x, x, mask))
         return self._short_cut(2, src, self._feed_forward)
 
 
 class TransformerDecoderLayer(_Block):
-    """Attention of a sequence to itself and to an encoded one, then a small network."""
+    """Self-attention, cross-attention to an encoded sequence, and a feed-forward network."""
 
     _attentions = ("self_attn", "cross_attn")
 
@@ -183,7 +183,7 @@ class TransformerDecoderLayer(_Block):
         tgt_mask: Variable | None = None,
         memory_mask: Variable | None = None,
     ) -> Variable:
-        """Return the sequence after both attentions and the network."""
+        """Return the decoded sequence."""
         own, other = _additive(tgt_mask, tgt.dtype), _additive(memory_mask, memory.dtype)
         tgt = self._short_cut(1, tgt, lambda x: self.self_attn(x, x, x, own))
         tgt = self._short_cut(2, tgt, lambda x: self.cross_attn(x, memory, memory, other))
@@ -191,12 +191,12 @@ class TransformerDecoderLayer(_Block):
 
 
 def _copies(layer: Any, n: int) -> LayerList:
-    """Return a list of the layer and n - 1 fresh ones like it."""
+    """Return a list of the layer and n - 1 new ones with the same configuration."""
     return LayerList([layer if i == 0 else type(layer)(*layer._config) for i in range(n)])
 
 
 class TransformerEncoder(Layer):
-    """Several encoder layers."""
+    """A stack of encoder layers."""
 
     def __init__(self, encoder_layer: Any, num_layers: int, norm: Layer | None = None) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class TransformerEncoder(Layer):
 
 
 class TransformerDecoder(Layer):
-    """Several decoder layers."""
+    """A stack of decoder layers."""
 
     def __init__(self, decoder_layer: Any, num_layers: int, norm: Layer | None = None) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ class Accumulator:
 
 
 class StateMixin:
-    """The part of an optimizer that keeps its accumulators."""
+    """The part of an optimizer that manages its accumulators."""
 
     _name: str | None
     _accumulators: dict[str, dict[str, Variable]]

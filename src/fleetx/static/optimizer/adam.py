@@ -13,7 +13,7 @@ from fleetx.static.optimizer.base import Optimizer, require
 
 
 class AdamOptimizer(Optimizer):
-    """Adam; `beta1` and `beta2` may be Variables, whose values then count anew in every step."""
+    """Adam; `beta1` and `beta2` may be Variables, which are read in every step."""
 
     type = "adam"
     _moment1_acc_str = "moment1"
@@ -47,7 +47,7 @@ class AdamOptimizer(Optimizer):
         self._lazy_mode = lazy_mode
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments it was made with."""
+        """Return the constructor's arguments."""
         more = {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
         return {**super().settings(), **more}
 
@@ -80,8 +80,8 @@ class AdamOptimizer(Optimizer):
 class AdamW(AdamOptimizer):
     """Adam with decoupled weight decay (2.x): parameters shrink by lr * weight_decay each step.
 
-    `apply_decay_param_fun` takes a parameter's name and says whether it decays; `lr_ratio` takes a
-    parameter and gives a factor for its learning rate.
+    `apply_decay_param_fun` maps a parameter's name to whether it decays, `lr_ratio` a parameter to
+    a factor of its learning rate.
     """
 
     type = "adamw"
@@ -174,10 +174,10 @@ class AdamaxOptimizer(Optimizer):
 
 
 class LambOptimizer(AdamOptimizer):
-    """Adam's direction plus weight decay, scaled layer by layer to the norm of the parameters.
+    """LAMB: Adam's update plus weight decay, with a layer-wise trust ratio.
 
-    As 1.8.5 has it, without bias correction. `exclude_from_weight_decay_fn` takes a parameter and
-    says whether it has no decay.
+    As in Paddle 1.8.5, without bias correction. `exclude_from_weight_decay_fn` maps a parameter to
+    whether it is excluded from weight decay.
     """
 
     type = "lamb"

@@ -1,4 +1,4 @@
-"""Adagrad, DecayedAdagrad, RMSProp, Adadelta and Ftrl: a rate of its own for every element."""
+"""Adagrad, DecayedAdagrad, RMSProp, Adadelta and Ftrl: per-element learning rates."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class DecayedAdagradOptimizer(Optimizer):
 
 
 class RMSPropOptimizer(Optimizer):
-    """Divides by the root of the running mean square; `centered` takes the variance instead."""
+    """Divides gradients by their running RMS, or with `centered` by their standard deviation."""
 
     type = "rmsprop"
     _momentum_acc_str = "momentum"
@@ -107,7 +107,7 @@ class RMSPropOptimizer(Optimizer):
 
 
 class AdadeltaOptimizer(Optimizer):
-    """Scales gradients by the ratio of running updates to running gradients; no rate is used."""
+    """Scales gradients by RMS(updates) / RMS(gradients); the learning rate is not used."""
 
     type = "adadelta"
     _avg_squared_grad_acc_str = "_avg_squared_grad"

@@ -1,6 +1,6 @@
 """Averages of parameters for evaluation: ExponentialMovingAverage and ModelAverage.
 
-`with average.apply(executor):` puts the averages in place of the parameters, then these back.
+`with average.apply(executor):` swaps in the averages, and restores the parameters afterwards.
 """
 
 from __future__ import annotations
@@ -16,15 +16,22 @@ from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.optimizer.base import Optimizer
 
 
-def _averaged_parameters() -> list[Parameter]:
-    block = default_main_program().global_block()
-    return [p for p in block.all_parameters() if p.do_model_average is not False]
+class _Swapping:
+    """Programs that swap in the averages, and restore the parameters."""
 
+    @staticmethod
+    def _backups(prefix: str, suffix: str) -> list[tuple[Parameter, Variable]]:
+        """Return the averaged parameters, each with a variable that backs it up."""
+        found = []
+        for param in default_main_program().global_block().all_parameters():
+            if param.do_model_average is not False:
+                name = unique_name.generate(f"{prefix}{param.name}.{suffix}")
+                settings = {"shape": param.shape, "dtype": param.dtype, "stop_gradient": True}
+                found.append((param, param.block.create_var(name=name, **settings)))
+        return found
 
-class _Swap:
-    """Programs that put averages in place of parameters, and the parameters back."""
-
-    def __init__(self, backups: list[tuple[Parameter, Variable]]) -> None:
+    def _create_programs(self, backups: list[tuple[Parameter, Variable]]) -> None:
+        """Create both programs; the one that applies the averages is still empty."""
         from fleetx.static import layers
 
         self.apply_program = Program()
@@ -36,18 +43,26 @@ class _Swap:
                     input=block.clone_variable(backup), output=block.clone_variable(param)
                 )
 
+    def apply(self, executor: Any, need_restore: bool = True) -> Any:
+        """Return a context in which the parameters are the averages."""
+        return self._swapped(executor, need_restore)
+
     @contextlib.contextmanager
-    def swapped(self, executor: Any, need_restore: bool) -> Iterator[None]:
+    def _swapped(self, executor: Any, need_restore: bool) -> Iterator[None]:
         executor.run(self.apply_program)
         try:
             yield
         finally:
             if need_restore:
-                executor.run(self.restore_program)
+                self.restore(executor)
+
+    def restore(self, executor: Any) -> None:
+        """Restore the parameters."""
+        executor.run(self.restore_program)
 
 
-class ExponentialMovingAverage:
-    """ema = decay * ema + (1 - decay) * parameter, corrected for its zero start when applied.
+class ExponentialMovingAverage(_Swapping):
+    """ema = decay * ema + (1 - decay) * parameter, bias-corrected when applied.
 
     Call `update()` after the optimizer's minimize. With `thres_steps`, a step count, the decay is
     at most (1 + steps) / (10 + steps).
@@ -62,7 +77,7 @@ class ExponentialMovingAverage:
         self._thres_steps = thres_steps
         self._name = name or ""
         self._decay_var = self._create_decay()
-        self._params_tmps = [(p, self._create_backup(p)) for p in _averaged_parameters()]
+        self._params_tmps = self._backups(self._name, "ema_tmp")
         self._ema_vars: dict[str, Variable] = {}
         for param, backup in self._params_tmps:
             with (
@@ -70,9 +85,7 @@ class ExponentialMovingAverage:
                 name_scope("moving_average"),
             ):
                 self._ema_vars[param.name] = self._create_average(param)
-        self._swap = _Swap(self._params_tmps)
-        self.apply_program = self._swap.apply_program
-        self.restore_program = self._swap.restore_program
+        self._create_programs(self._params_tmps)
         # The step counter starts in the default startup program.
         with program_guard(self.apply_program):
             self._append_apply()
@@ -94,15 +107,6 @@ class ExponentialMovingAverage:
                 grown = (steps + 1.0) / (steps + 10.0)
                 layers.assign(layers.elementwise_min(grown, limit), decay)
         return decay
-
-    def _create_backup(self, param: Parameter) -> Variable:
-        return param.block.create_var(
-            name=unique_name.generate(f"{self._name}{param.name}.ema_tmp"),
-            shape=param.shape,
-            dtype=param.dtype,
-            persistable=False,
-            stop_gradient=True,
-        )
 
     def _create_average(self, param: Parameter) -> Variable:
         from fleetx.static import layers
@@ -134,7 +138,7 @@ class ExponentialMovingAverage:
             layers.assign(input=layers.elementwise_div(average, weight), output=target)
 
     def update(self) -> None:
-        """Append the ops that follow the parameters with the averages."""
+        """Append the ops that update the averages."""
         from fleetx.static import layers
 
         layers.autoincreased_step_counter(counter_name=self._step_counter_name)
@@ -147,16 +151,8 @@ class ExponentialMovingAverage:
                 value = average * self._decay_var + param * (1 - self._decay_var)
                 layers.assign(input=value, output=average)
 
-    def apply(self, executor: Any, need_restore: bool = True) -> Any:
-        """Return a context in which the parameters are the averages."""
-        return self._swap.swapped(executor, need_restore)
 
-    def restore(self, executor: Any) -> None:
-        """Put the parameters back."""
-        executor.run(self.restore_program)
-
-
-class ModelAverage(Optimizer):
+class ModelAverage(_Swapping, Optimizer):
     """The mean of each parameter over the last steps.
 
     The window grows with training: at least `min_average_window` steps, at most
@@ -175,26 +171,14 @@ class ModelAverage(Optimizer):
         self.average_window = average_window_rate
         self.min_average_window = min_average_window
         self.max_average_window = max_average_window
-        self.params_grads = [(p, self._create_backup(p)) for p in _averaged_parameters()]
+        self.params_grads = self._backups("", "tmp")
         for param, backup in self.params_grads:
             with param.block.program.optimized_guard([param, backup]), name_scope("move_average"):
                 self._append_average_accumulate_op(param)
-        self._swap = _Swap(self.params_grads)
-        self.apply_program = self._swap.apply_program
-        self.restore_program = self._swap.restore_program
+        self._create_programs(self.params_grads)
         with program_guard(self.apply_program, Program()):
             for param, backup in self.params_grads:
                 self._append_apply(param, backup)
-
-    @staticmethod
-    def _create_backup(param: Parameter) -> Variable:
-        return param.block.create_var(
-            name=unique_name.generate(f"{param.name}.tmp"),
-            shape=param.shape,
-            dtype=param.dtype,
-            persistable=False,
-            stop_gradient=True,
-        )
 
     def _append_average_accumulate_op(self, param: Parameter) -> None:
         self.helper = LayerHelper("average_accumulate")
@@ -227,11 +211,3 @@ class ModelAverage(Optimizer):
         total = layers.sum(x=[cloned("sum_1"), cloned("sum_2"), cloned("sum_3")])
         mean = layers.elementwise_div(x=total, y=layers.cast(count, param.dtype))
         layers.assign(input=mean, output=target)
-
-    def apply(self, executor: Any, need_restore: bool = True) -> Any:
-        """Return a context in which the parameters are the means."""
-        return self._swap.swapped(executor, need_restore)
-
-    def restore(self, executor: Any) -> None:
-        """Put the parameters back."""
-        executor.run(self.restore_program)

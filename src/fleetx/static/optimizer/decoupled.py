@@ -14,7 +14,7 @@ from fleetx.static.optimizer.base import Optimizer
 
 
 class DecoupledWeightDecay:
-    """Put before an optimizer's class, it makes parameters decay apart from their gradients."""
+    """Mixin for optimizer classes: parameters decay independently of their gradients."""
 
     def __init__(
         self,

@@ -29,16 +29,16 @@ class DGCMomentumOptimizer(Optimizer):
     Args:
         learning_rate: as for every optimizer.
         momentum: the factor of the velocity.
-        rampup_begin_step: the step from which on gradients are compressed; whole before it.
-        rampup_step: the steps over which `sparsity` is gone through.
-        sparsity: shares of entries that are held back, one after another.
+        rampup_begin_step: the first step with compressed gradients.
+        rampup_step: the number of steps over which `sparsity` ramps up.
+        sparsity: the sparsities of the ramp-up: shares of entries that are not sent.
         parameter_list: parameters to update.
         use_nesterov: Nesterov's variant.
         num_trainers: the number of workers, needed with `grad_clip`.
         regularization: L1Decay or L2Decay, added before compression.
         grad_clip: GradientClipByNorm; each worker clips to `clip_norm / sqrt(num_trainers)`.
         name: prefix of names.
-        keep_rate: what is held back keeps the learning rate of its own step.
+        keep_rate: scale residuals by the learning rate of the step they come from.
     """
 
     type = "dgc_momentum"
@@ -88,7 +88,7 @@ class DGCMomentumOptimizer(Optimizer):
                     f"{num_trainers!r}."
                 )
             self._local_clip_norm = grad_clip.clip_norm * num_trainers**-0.5
-        _regular_type(regularization)  # refuses others
+        _regular_type(regularization)  # rejects others
         self._step_counter: Variable | None = None
 
     def apply_gradients(self, params_grads: Sequence[tuple[Any, Any]]) -> list[Operator]:
@@ -111,7 +111,7 @@ class DGCMomentumOptimizer(Optimizer):
         return size >= SMALLEST and param.dtype == VarType.FP32
 
     def _create_accumulators(self, block: Any, parameters: Sequence[Any]) -> None:
-        """Have them already: the exchange comes first."""
+        """Do nothing: `_append_exchange` has created them."""
 
     def _append_exchange(self, large: Sequence[Any], small: Sequence[Any]) -> None:
         program = default_main_program()
@@ -122,7 +122,7 @@ class DGCMomentumOptimizer(Optimizer):
         us = [self._get_accumulator(self._u_velocity_acc_str, param) for param, _ in large]
         self._step_counter = self._counter()
         params, grads, dense = [p for p, _ in large], [g for _, g in large], [g for _, g in small]
-        # A parameter's own regularizer goes before the optimizer's.
+        # A parameter's own regularizer takes precedence over the optimizer's.
         decays = [getattr(p, "regularizer", None) or self.regularization for p in params]
         rates = []
         if self._schedule["keep_rate"]:
@@ -191,7 +191,7 @@ class DGCMomentumOptimizer(Optimizer):
 
 
 def _regular_type(regularization: Any) -> int:
-    """Return how the dgc op knows a regularizer: 0 none, 1 L1, 2 L2."""
+    """Return the dgc op's code of a regularizer: 0 none, 1 L1, 2 L2."""
     if regularization is None:
         return 0
     if isinstance(regularization, L1Decay):

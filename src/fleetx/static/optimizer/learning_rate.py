@@ -32,7 +32,7 @@ def is_scheduler(value: Any) -> bool:
 
 
 def checked(value: Any, owner: str) -> Any:
-    """Return a learning rate as float, Variable or scheduler; refuse anything else."""
+    """Return a learning rate as float, Variable or scheduler; reject anything else."""
     if value is None:
         raise ValueError(f"learning_rate is not set: {owner} needs one.")
     if isinstance(value, int) and not isinstance(value, bool):
@@ -46,7 +46,7 @@ def checked(value: Any, owner: str) -> Any:
 
 
 class WriteSchedule:
-    """Writes a scheduler's value into its variable; called with the scope before each run."""
+    """Hook that writes a scheduler's value into its variable before each run."""
 
     def __init__(self, scheduler: Any, name: str, dtype: Any) -> None:
         self.scheduler = scheduler
@@ -54,7 +54,7 @@ class WriteSchedule:
         self.dtype = to_torch(dtype)
 
     def __call__(self, scope: Scope) -> None:
-        """Bring the variable in the scope up to date."""
+        """Update the variable in the scope."""
         variable = scope.find_var(self.name) or scope.var(self.name)
         value = float(self.scheduler())
         if isinstance(variable.value, torch.Tensor):
@@ -64,7 +64,7 @@ class WriteSchedule:
 
 
 class LearningRateMixin:
-    """The part of an optimizer that deals with its learning rate."""
+    """The part of an optimizer that manages its learning rate."""
 
     _learning_rate: Any
     _learning_rate_map: dict[Program, Variable]
@@ -77,7 +77,7 @@ class LearningRateMixin:
     _global_learning_rate = global_learning_rate
 
     def _create_global_learning_rate(self) -> None:
-        """Make the learning rate variable in the default programs, unless there is one."""
+        """Create the learning rate variable in the default programs, unless it exists."""
         program = default_main_program()
         if program in self._learning_rate_map:
             return
@@ -133,7 +133,7 @@ class LearningRateMixin:
     current_step_lr = get_lr
 
     def set_lr(self, value: float) -> None:
-        """Change the learning rate from the next step on; it must have been given as a number."""
+        """Set the learning rate for the next steps; the optimizer's must be a number."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"set_lr takes a number, not {type(value).__name__}.")
         if not isinstance(self._learning_rate, float):
@@ -146,13 +146,13 @@ class LearningRateMixin:
             found = global_scope().find_var(variable.name)
             if found is not None and isinstance(found.value, torch.Tensor):
                 found.value.fill_(value)
-            # A startup program that has not run yet must not bring the old value back.
+            # A startup program that has not run yet must not restore the old value.
             initial = default_startup_program().global_block().vars.get(variable.name)
             if initial is not None and initial.op is not None:
                 initial.op.set_attr("value", float(value))
 
     def set_lr_scheduler(self, scheduler: Any) -> None:
-        """Use a scheduler from now on; only before minimize."""
+        """Use a scheduler; call it before minimize."""
         if not is_scheduler(scheduler):
             raise TypeError(
                 f"set_lr_scheduler takes an LRScheduler, not {type(scheduler).__name__}."

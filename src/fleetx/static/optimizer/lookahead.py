@@ -30,7 +30,7 @@ class LookaheadOptimizer:
         self.k = k
 
     def minimize(self, loss: Variable, startup_program: Program | None = None) -> Any:
-        """Append the inner optimizer's updates and the slow weights; return what it returned."""
+        """Append the inner optimizer's updates and the slow weights; return the former's result."""
         result = self.inner_optimizer.minimize(loss, startup_program=startup_program)
         startup = default_startup_program() if startup_program is None else startup_program
         with program_guard(loss.block.program, startup):

@@ -1,7 +1,7 @@
 """The optimizers with Paddle 2.x's arguments (`parameters`, `weight_decay`) and formulas.
 
 `weight_decay` is a number (L2) or a regularizer. `multi_precision` and `use_multi_tensor` are
-accepted: parameters are float32 here, and updates of many parameters are always one call.
+accepted without effect: parameters are float32, and updates are always fused.
 """
 
 from __future__ import annotations
@@ -9,22 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.optimizer import adam, adaptive, sgd
 from fleetx.static.optimizer.base import Optimizer as BaseOptimizer
 from fleetx.static.regularizer import L2Decay, WeightDecayRegularizer
-
-__all__ = [
-    "SGD",
-    "Adadelta",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Lamb",
-    "Momentum",
-    "Optimizer",
-    "RMSProp",
-]
 
 
 def _regularizer(weight_decay: Any) -> WeightDecayRegularizer | None:
@@ -48,6 +36,23 @@ def _parameters(parameters: Any) -> list[Any] | None:
     return list(parameters)
 
 
+# Arguments that the constructors of 1.x do not have.
+_NOT_OF_1X = ("multi_precision", "use_multi_tensor", "rescale_grad", "always_adapt")
+
+
+def _of_1x(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the 1.x constructor, given the locals() of the 2.x one.
+
+    The 2.x constructor must not have set other locals yet.
+    """
+    own = ("self", "__class__", "parameters", "weight_decay", *_NOT_OF_1X)
+    return {
+        **{name: value for name, value in given.items() if name not in own},
+        "parameter_list": _parameters(given["parameters"]),
+        "regularization": _regularizer(given.get("weight_decay")),
+    }
+
+
 def _in_unit_range(**values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, int | float) and not 0 <= value < 1:
@@ -65,9 +70,7 @@ class Optimizer(BaseOptimizer):
         grad_clip: Any = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate, _parameters(parameters), _regularizer(weight_decay), grad_clip, name
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class SGD(sgd.SGDOptimizer):
@@ -82,9 +85,7 @@ class SGD(sgd.SGDOptimizer):
         multi_precision: bool = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate, _parameters(parameters), _regularizer(weight_decay), grad_clip, name
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class Momentum(sgd.MomentumOptimizer):
@@ -103,25 +104,17 @@ class Momentum(sgd.MomentumOptimizer):
         use_multi_tensor: bool = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            momentum,
-            _parameters(parameters),
-            use_nesterov,
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
         self._rescale_grad = float(rescale_grad)
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments it was made with."""
+        """Return the constructor's arguments."""
         return {**super().settings(), "rescale_grad": self._rescale_grad}
 
     def append_regularization_ops(
         self, parameters_and_grads: Sequence[Any], regularization: Any = None
     ) -> list[tuple[Any, Any]]:
-        """Add weight decay other than L2, which the update op does itself."""
+        """Add weight decay other than L2, which is part of the update op."""
         others = [
             (p, g) for p, g in parameters_and_grads if not isinstance(self._decay(p), L2Decay)
         ]
@@ -161,17 +154,7 @@ class Adam(adam.AdamOptimizer):
         name: str | None = None,
     ) -> None:
         _in_unit_range(beta1=beta1, beta2=beta2)
-        super().__init__(
-            learning_rate,
-            beta1,
-            beta2,
-            epsilon,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-            lazy_mode,
-        )
+        super().__init__(**_of_1x(locals()))
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
         return {
@@ -197,15 +180,7 @@ class Adagrad(adaptive.AdagradOptimizer):
         name: str | None = None,
         initial_accumulator_value: float = 0.0,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            epsilon,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-            initial_accumulator_value,
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class Adadelta(adaptive.AdadeltaOptimizer):
@@ -221,15 +196,7 @@ class Adadelta(adaptive.AdadeltaOptimizer):
         grad_clip: Any = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            epsilon,
-            rho,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
 
     def _op_inputs(self, param_and_grad: Any) -> dict[str, Any]:
         return {"LearningRate": [self._create_param_lr(param_and_grad)]}
@@ -250,16 +217,7 @@ class Adamax(adam.AdamaxOptimizer):
         name: str | None = None,
     ) -> None:
         _in_unit_range(beta1=beta1, beta2=beta2)
-        super().__init__(
-            learning_rate,
-            beta1,
-            beta2,
-            epsilon,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class RMSProp(adaptive.RMSPropOptimizer):
@@ -277,17 +235,7 @@ class RMSProp(adaptive.RMSPropOptimizer):
         grad_clip: Any = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            rho,
-            epsilon,
-            momentum,
-            centered,
-            _parameters(parameters),
-            _regularizer(weight_decay),
-            grad_clip,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
 
 
 class Lamb(adam.LambOptimizer):
@@ -312,18 +260,7 @@ class Lamb(adam.LambOptimizer):
         always_adapt: bool = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate,
-            lamb_weight_decay,
-            beta1,
-            beta2,
-            epsilon,
-            _parameters(parameters),
-            None,
-            grad_clip,
-            exclude_from_weight_decay_fn,
-            name,
-        )
+        super().__init__(**_of_1x(locals()))
         self.always_adapt = bool(always_adapt)
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
@@ -332,3 +269,6 @@ class Lamb(adam.LambOptimizer):
             "always_adapt": self.always_adapt,
             "multi_precision": False,
         }
+
+
+export_defined(globals(), "AdamW")

@@ -39,7 +39,7 @@ class MomentumOptimizer(Optimizer):
         self._use_nesterov = bool(use_nesterov)
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments it was made with."""
+        """Return the constructor's arguments."""
         more = {"momentum": self._momentum, "use_nesterov": self._use_nesterov}
         return {**super().settings(), **more}
 
@@ -48,10 +48,10 @@ class MomentumOptimizer(Optimizer):
 
 
 class LarsMomentumOptimizer(Optimizer):
-    """Momentum with a rate per layer: lr * coeff * |p| / (|g| + decay * |p|).
+    """LARS: momentum with a rate per layer, lr * coeff * |p| / (|g| + decay * |p|).
 
-    Without `epsilon` the op is 1.8.5's. With it, as in 2.x, parameters whose name contains one of
-    `exclude_from_weight_decay` have no decay and keep the plain learning rate.
+    Without `epsilon` the op is that of Paddle 1.8.5. With it, as in 2.x, parameters whose name
+    contains one of `exclude_from_weight_decay` have no decay and keep the plain learning rate.
     """
 
     type = "lars_momentum"
@@ -97,7 +97,7 @@ class LarsMomentumOptimizer(Optimizer):
 
 
 class DpsgdOptimizer(Optimizer):
-    """SGD for differential privacy: clipped gradients, noise of deviation sigma / batch_size."""
+    """Differentially private SGD: clips gradients, adds noise of deviation sigma / batch_size."""
 
     type = "dpsgd"
 
@@ -113,7 +113,7 @@ class DpsgdOptimizer(Optimizer):
         self._clip = float(clip)
         self._batch_size = float(batch_size)
         self._sigma = float(sigma)
-        # Set it to a number other than 0 to get the same noise in every run.
+        # A number other than 0 makes the noise reproducible.
         self._seed = 0
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:

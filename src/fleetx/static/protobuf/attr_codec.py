@@ -1,8 +1,7 @@
 """Attributes of ops in Paddle's protobuf: which kind a value is stored as, and the value itself.
 
-An attribute that was read from a file keeps the kind it had there (`Operator._attr_kinds`), because
-Paddle's releases differ in a few. Otherwise the op registry knows the kind, else the value tells
-it.
+An attribute that was read from a file keeps its kind (`Operator._attr_kinds`), because Paddle's
+releases differ in a few. Otherwise the kind comes from the op registry, or from the value.
 """
 
 from __future__ import annotations
@@ -48,18 +47,8 @@ _FIELDS = {
     AttrType.SCALARS: "scalars",
 }
 
-# kind of a list -> kind of its elements
-_ELEMENTS = {
-    AttrType.INTS: AttrType.INT,
-    AttrType.FLOATS: AttrType.FLOAT,
-    AttrType.STRINGS: AttrType.STRING,
-    AttrType.BOOLEANS: AttrType.BOOLEAN,
-    AttrType.BLOCKS: AttrType.BLOCK,
-    AttrType.LONGS: AttrType.LONG,
-    AttrType.FLOAT64S: AttrType.FLOAT64,
-    AttrType.VARS: AttrType.VAR,
-    AttrType.SCALARS: AttrType.SCALAR,
-}
+# The kind of a list -> the kind of its elements: INTS -> INT.
+_ELEMENTS = {kind: AttrType[kind.name[:-1]] for kind in AttrType if kind.name.endswith("S")}
 
 
 def kind_for(op: Operator, name: str, value: Any) -> AttrType:

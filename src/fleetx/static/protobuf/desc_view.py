@@ -1,8 +1,7 @@
 """Views of a Program with the methods of Paddle's ProgramDesc, BlockDesc, OpDesc and VarDesc.
 
-A view holds nothing itself: it reads and changes the Program, Block, Operator or Variable behind
-it, so both sides always agree. `ProgramDescView()` without a program starts an empty one. Two views
-of one object are equal.
+A view has no state: it reads and changes the underlying Program, Block, Operator or Variable.
+`ProgramDescView()` without a program creates an empty one. Two views of one object are equal.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from fleetx.static.shapes.infer_shape import infer_shape
 
 
 class _View:
-    """Equality and hash by the object behind the view."""
+    """Equality and hash by the underlying object."""
 
     _target: Any
 
@@ -65,7 +64,7 @@ class ProgramDescView(_View):
         return program_to_bytes(self._target)
 
     def parse_from_string(self, data: bytes) -> None:
-        """Take over the content of a serialized program."""
+        """Replace the content by that of a serialized program."""
         parsed = program_from_bytes(data, source="the given bytes")
         self._target.blocks = parsed.blocks
         for block in parsed.blocks:
@@ -73,7 +72,7 @@ class ProgramDescView(_View):
         self._target.bump_version()
 
     def flush(self) -> None:
-        """Do nothing: views never lag behind the program."""
+        """Do nothing: views are always up to date."""
 
     def get_feed_target_names(self) -> list[str]:
         """Return the names that the program's `feed` ops write."""
@@ -114,7 +113,7 @@ class BlockDescView(_View):
 
     # -- variables ---------------------------------------------------------------------------------
     def var(self, name: str | bytes) -> VarDescView:
-        """Return the variable of this name, added if there is none."""
+        """Return the variable of this name; create it if there is none."""
         return VarDescView(self._target.create_var(name=_text(name)))
 
     def has_var(self, name: str | bytes) -> bool:
@@ -303,7 +302,7 @@ class OpDescView(_View):
         self.infer_shape(block)
 
     def copy_from(self, other: OpDescView) -> None:
-        """Take over type, variables and attributes of another op."""
+        """Copy type, variables and attributes of another op."""
         source, target = other._target, self._target
         target.type = source.type
         target.inputs = {k: list(v) for k, v in source.inputs.items()}
@@ -434,7 +433,7 @@ class VarDescView(_View):
 
 
 def _empty_operator(block: Block) -> Operator:
-    """Return an op without type, variables and attributes, to be filled in step by step."""
+    """Return an op without type, variables and attributes."""
     op = Operator(block, "feed", {"X": ["feed"]}, {"Out": ["feed"]})
     op.type, op.inputs, op.outputs, op.attrs = "", {}, {}, {}
     return op

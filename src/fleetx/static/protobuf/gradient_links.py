@@ -1,4 +1,4 @@
-"""Restores what a program in memory knows about its gradient ops, and a file does not say.
+"""Restores the links of gradient ops, which files do not contain.
 
 Each gradient op gets its forward op (`forward_uid`), each op that runs again the one it is a copy
 of (`recomputes`), and both the backward pass they belong to (`backward_id`). Also, a gradient op
@@ -47,7 +47,7 @@ def _matches(grad_op: Operator, forward: Operator) -> bool:
 
 
 def _is_copy(op: Operator, forward: Operator) -> bool:
-    """Tell whether an op makes values of another one again."""
+    """Return whether an op recomputes the values of another one."""
     return (
         any(number_of(n) is not None for n in op.output_arg_names)
         and [first_name(n) for n in op.output_arg_names] == forward.output_arg_names
@@ -89,7 +89,7 @@ def _link(op: Operator, forward: Operator) -> None:
 
 
 def _number_passes(block: Block) -> None:
-    """Give the ops of each backward pass its number; a pass begins with the gradient of a loss."""
+    """Number the backward passes of the ops; a pass starts with the gradient of a loss."""
     number: int | None = None
     produced: set[str] = set()
     for op in block.ops:

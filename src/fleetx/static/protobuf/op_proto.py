@@ -1,4 +1,4 @@
-"""What an op's definition looks like from outside: its slots and attributes, as Paddle lists them.
+"""Definitions of ops as Paddle's OpProto: slots and attributes.
 
 Tools and tests that build ops from their definitions read these; see `op_registry` for the
 definitions themselves.

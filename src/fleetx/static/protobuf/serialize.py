@@ -2,7 +2,7 @@
 
 `program_to_bytes` writes what `__model__` and `.pdmodel` files hold; `program_from_bytes` checks
 such bytes completely and returns a Program, or raises an error that names the source. Attributes
-are in `attr_codec.py`; `gradient_links.py` finds the forward op of each gradient op again.
+are in `attr_codec.py`; `gradient_links.py` restores the forward op of each gradient op.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class _ProgramReader:
                 return Parameter(block, allow_scalar=True, trainable=trainable, **keywords)
             return Variable(block, **keywords)
         except (TypeError, ValueError) as error:
-            raise self.fail(f"variable {desc.name!r} is not possible: {error}") from error
+            raise self.fail(f"variable {desc.name!r} is invalid: {error}") from error
 
     def _append(self, desc: Any, block: Block) -> None:
         attrs, kinds = {}, {}
@@ -202,7 +202,7 @@ class _ProgramReader:
         return blocks if isinstance(value, list) else blocks[0]
 
     def _check_name(self, name: str, op: Operator, block: Block) -> None:
-        # Gradients that are not wanted have names but no variables in Paddle's programs.
+        # Unneeded gradients have names but no variables in Paddle's programs.
         # The gradient of a body sees the variables of the body.
         places = [block]
         if 0 <= block.forward_block_idx < len(self.program.blocks):

@@ -1,9 +1,9 @@
-"""Reading ahead in a background thread, with a bounded queue and a clean end.
+"""Prefetching in a background thread, with a bounded queue and a clean shutdown.
 
-`Channel` is the queue between one side that puts and one that gets; either side can end it.
-`BackgroundIterator` runs an iterable in a thread and hands its items on. The thread ends when
-the data ends, when `close()` is called, and when nobody holds the iterator any more; what the
-iterable raises is raised again by `next()`, the same object with its own traceback.
+`Channel` is a queue between a producer and a consumer; either side can close it.
+`BackgroundIterator` runs an iterable in a thread. The thread ends when the data ends, when
+`close()` is called, and when the iterator is garbage-collected. `next()` re-raises exceptions of
+the iterable, with their traceback.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 class Channel(Generic[T]):
-    """A bounded queue (capacity 0: unbounded) that both sides can end."""
+    """A bounded queue (capacity 0: unbounded) that both sides can close."""
 
     def __init__(self, capacity: int = 0) -> None:
         self._capacity = capacity
         self._items: deque[T] = deque()
-        # Reentrant: a collected iterator closes its channel from wherever the collector runs.
+        # Reentrant: the garbage collector may close the channel in any thread, at any point.
         self._changed = threading.Condition(threading.RLock())
         self._finished = False
         self._closed = False
@@ -48,11 +48,11 @@ class Channel(Generic[T]):
         return self._finished or self._closed
 
     def __len__(self) -> int:
-        """Return how many items wait."""
+        """Return the number of queued items."""
         return len(self._items)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Say that no more items come; a given error is raised after the items before it."""
+        """Signal the end of the items; an error is raised after the queued items."""
         with self._changed:
             if not self._finished:
                 self._finished = True
@@ -61,7 +61,7 @@ class Channel(Generic[T]):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop both sides: puts are refused, gets end, waiting items are dropped."""
+        """Close both sides: `put` returns False, `get` ends, queued items are dropped."""
         with self._changed:
             self._closed = True
             self._items.clear()
@@ -82,7 +82,7 @@ class Channel(Generic[T]):
             raise StopIteration
 
     def peek(self) -> T | None:
-        """Return the next item without taking it, None if it is not there yet."""
+        """Return the next item without removing it, None if it is not available yet."""
         with self._changed:
             return self._items[0] if self._items else None
 
@@ -112,7 +112,7 @@ def pump(source: Callable[[], Iterable[Any]], channel: Channel[Any]) -> None:
 
 
 def start_thread(target: Callable[..., None], *args: Any, name: str) -> threading.Thread:
-    """Start a daemon thread: a reader must not keep the interpreter from leaving."""
+    """Start a daemon thread: a reader must not keep the interpreter from exiting."""
     thread = threading.Thread(target=target, args=args, name=name, daemon=True)
     thread.start()
     return thread
@@ -131,7 +131,7 @@ class BackgroundIterator(Iterator[T]):
         self, source: Callable[[], Iterable[T]], capacity: int, name: str = "fleetx-reader"
     ) -> None:
         self._channel: Channel[T] = Channel(capacity)
-        # The thread knows the channel only, so that an abandoned iterator can be collected.
+        # The thread references only the channel, so that an abandoned iterator can be collected.
         self._finalizer = weakref.finalize(self, _close_in, os.getpid(), self._channel)
         self._thread = start_thread(pump, source, self._channel, name=name)
 
@@ -139,7 +139,7 @@ class BackgroundIterator(Iterator[T]):
         return self._channel.get()
 
     def peek(self) -> T | None:
-        """Return the next item without taking it, None if it has not been read yet."""
+        """Return the next item without consuming it, None if it is not available yet."""
         return self._channel.peek()
 
     @property
@@ -148,7 +148,7 @@ class BackgroundIterator(Iterator[T]):
         return self._thread
 
     def close(self) -> None:
-        """Stop reading and wait until the thread has left the source."""
+        """Stop reading and join the thread."""
         self._finalizer()
         if self._thread is not threading.current_thread():
             self._thread.join()

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 Reader = Callable[[], Iterable[Any]]
+T = TypeVar("T")
+
+
+def in_groups(items: Iterable[T], size: int, drop_last: bool = False) -> Iterator[list[T]]:
+    """Yield lists of `size` items; `drop_last` drops a shorter last one."""
+    source = iter(items)
+    while group := list(islice(source, size)):
+        if len(group) == size or not drop_last:
+            yield group
 
 
 def batch(
@@ -13,20 +23,13 @@ def batch(
 ) -> Callable[[], Iterator[list[Any]]]:
     """Return a reader of lists of `batch_size` samples.
 
-    The last list may be shorter; with `drop_last` it is left out then.
+    The last list may be shorter; `drop_last` drops it in that case.
     """
     size = int(batch_size)
     if size <= 0:
         raise ValueError(f"batch_size should be a positive integer, but got batch_size={size}.")
 
     def batch_reader() -> Iterator[list[Any]]:
-        samples: list[Any] = []
-        for sample in reader():
-            samples.append(sample)
-            if len(samples) == size:
-                yield samples
-                samples = []
-        if samples and not drop_last:
-            yield samples
+        yield from in_groups(reader(), size, drop_last)
 
     return batch_reader

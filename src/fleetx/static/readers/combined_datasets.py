@@ -1,4 +1,4 @@
-"""Datasets: samples by number (`Dataset`) or in a stream (`IterableDataset`), and combinations.
+"""Datasets: map-style (`Dataset`), iterable-style (`IterableDataset`), and combinations.
 
 They are torch datasets too, so torch's and this package's loaders both take them.
 """
@@ -10,25 +10,15 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from torch.utils.data import get_worker_info
+from torch.utils.data import get_worker_info as get_worker_info
 
 from fleetx.data.dataset import Dataset, IterableDataset
+from fleetx.exports import export_defined
 from fleetx.static.errors import ArgumentError
-
-__all__ = [
-    "ChainDataset",
-    "ComposeDataset",
-    "Dataset",
-    "IterableDataset",
-    "Subset",
-    "TensorDataset",
-    "get_worker_info",
-    "random_split",
-]
 
 
 class TensorDataset(Dataset):
-    """Samples are rows of arrays or tensors with the same first dimension."""
+    """A dataset of the rows of arrays or tensors with the same first dimension."""
 
     def __init__(self, tensors: Sequence[Any]) -> None:
         rows = {int(tensor.shape[0]) for tensor in tensors}
@@ -46,7 +36,7 @@ class TensorDataset(Dataset):
 
 
 class ComposeDataset(Dataset):
-    """Joins the fields of datasets of the same length: sample i has those of every sample i."""
+    """Zips datasets of the same length: sample i has the fields of every dataset's sample i."""
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self.datasets = list(datasets)
@@ -55,8 +45,7 @@ class ComposeDataset(Dataset):
         for dataset in self.datasets:
             if not isinstance(dataset, Dataset) or isinstance(dataset, IterableDataset):
                 raise ArgumentError(
-                    "ComposeDataset takes datasets with samples by number, not "
-                    f"{type(dataset).__name__}."
+                    f"ComposeDataset takes map-style datasets, not {type(dataset).__name__}."
                 )
         lengths = [len(dataset) for dataset in self.datasets]
         if len(set(lengths)) != 1:
@@ -74,7 +63,7 @@ class ComposeDataset(Dataset):
 
 
 class ChainDataset(IterableDataset):
-    """Gives the streams of several IterableDatasets one after the other."""
+    """Chains several IterableDatasets."""
 
     def __init__(self, datasets: Iterable[IterableDataset]) -> None:
         self.datasets = list(datasets)
@@ -92,7 +81,7 @@ class ChainDataset(IterableDataset):
 
 
 class Subset(Dataset):
-    """The samples of a dataset with the given numbers."""
+    """The samples of a dataset at the given indices."""
 
     def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
         self.dataset = dataset
@@ -117,3 +106,6 @@ def random_split(
     permutation = (generator or np.random).permutation(len(dataset)).tolist()
     bounds = accumulate(lengths, initial=0)
     return [Subset(dataset, permutation[start:end]) for start, end in pairwise(bounds)]
+
+
+export_defined(globals(), "Dataset", "IterableDataset", "get_worker_info")

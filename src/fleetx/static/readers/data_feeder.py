@@ -16,7 +16,7 @@ from fleetx.comm import device
 from fleetx.runtime.environment import cpu_num
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.dtypes import to_numpy
-from fleetx.static.readers.batch import Reader
+from fleetx.static.readers.batch import Reader, in_groups
 from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.static.run.place import CPUPlace, CUDAPlace, Place
 
@@ -24,7 +24,7 @@ Feed = dict[str, LoDTensor]
 
 
 class Slot(NamedTuple):
-    """What one variable takes: its name, shape (-1 for any size), element type, LoD levels."""
+    """The input of one variable: its name, shape (-1 for any size), element type, LoD levels."""
 
     name: str
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class Slot(NamedTuple):
 
 
 def slot_of(variable: Any) -> Slot:
-    """Return what a Variable takes."""
+    """Return the slot of a Variable."""
     return Slot(
         variable.name,
         tuple(variable.shape),
@@ -51,12 +51,12 @@ class SlotConverter:
         self.slot = slot
         self.place = place if place is not None else CPUPlace()
         self._dtype = to_numpy(slot.dtype)
-        # With several unknown dimensions there is nothing to reshape to.
+        # Reshaping needs at most one unknown dimension.
         self._fixed_rank = sum(dim < 0 for dim in slot.shape) <= 1
         self.reset()
 
     def reset(self) -> None:
-        """Drop what has been collected."""
+        """Discard the collected fields."""
         self._rows: list[Any] = []
         self._lengths: list[list[int]] = [[] for _ in range(self.slot.lod_level)]
 
@@ -82,7 +82,7 @@ class SlotConverter:
                 self._add(part, level + 1)
 
     def done(self) -> LoDTensor:
-        """Return all collected fields as one tensor, and start afresh."""
+        """Return the collected fields as one tensor, and reset."""
         tensor = LoDTensor()
         tensor.set(self._shaped(self._array()), self.place, zero_copy=True)
         if self._lengths:
@@ -175,7 +175,7 @@ class DataFeeder:
     ) -> Callable[[], Iterator[Feed | list[Feed]]]:
         """Return a reader of feeds; with `multi_devices` of lists with one feed per device.
 
-        Mini-batches at the end that do not suffice for all devices are dropped; with
+        Mini-batches that are left over at the end, too few for all devices, are dropped; with
         `drop_last=False` they are an error.
         """
 
@@ -185,17 +185,14 @@ class DataFeeder:
                     yield self.feed(samples)
                 return
             count = len(self._places(num_places))
-            group: list[Any] = []
-            for samples in reader():
-                group.append(samples)
+            for group in in_groups(reader(), count):
                 if len(group) == count:
                     yield list(self.feed_parallel(group, count))
-                    group = []
-            if group and not drop_last:
-                raise ValueError(
-                    f"The reader ended with {len(group)} mini-batch(es) left for {count} devices; "
-                    "pass drop_last=True to drop them."
-                )
+                elif not drop_last:
+                    raise ValueError(
+                        f"The reader ended with {len(group)} mini-batch(es) left for {count} "
+                        "devices; pass drop_last=True to drop them."
+                    )
 
         return feeds
 

@@ -1,7 +1,7 @@
-"""What QueueDataset and InMemoryDataset share: settings, and how text files become feeds.
+"""Base of QueueDataset and InMemoryDataset: settings, and parsing of text files to feeds.
 
 The files hold samples in the multi-slot format, or are turned into it by a pipe command. Iterating
-a dataset gives feeds, made ahead in a background thread; batches are the same for every number of
+a dataset yields feeds, prefetched by a background thread; batches do not depend on the number of
 threads.
 """
 
@@ -17,12 +17,12 @@ from fleetx.static.readers.batch import batch
 from fleetx.static.readers.data_feeder import Feed, Slot, slot_of
 from fleetx.static.readers.multi_slot import Instance, MultiSlotFormat, read_lines
 
-_CHUNK = 256  # samples handed from a file's thread at once
+_CHUNK = 256  # samples that a file's thread passes on at once
 BATCHES_AHEAD = 4
 
 
 class DatasetBase:
-    """Settings that both datasets share, and how files become feeds."""
+    """Settings of both kinds of datasets, and parsing of files to feeds."""
 
     feed_type = "MultiSlotDataFeed"
 
@@ -87,7 +87,7 @@ class DatasetBase:
         self.batch_size = batch_size
 
     def set_thread(self, thread_num: int) -> None:
-        """Set how many files are read at the same time."""
+        """Set the number of files that are read concurrently."""
         if not isinstance(thread_num, int) or thread_num < 0:
             raise ValueError(f"thread_num of a dataset must not be negative, not {thread_num!r}.")
         self.thread_num = max(1, thread_num)
@@ -111,7 +111,7 @@ class DatasetBase:
         self.download_cmd = download_cmd
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
-        """Accept where a remote file system is; reading from it needs `set_download_cmd`."""
+        """Set the remote file system; reading from it needs `set_download_cmd`."""
         self.fs_name, self.fs_ugi = fs_name, fs_ugi
 
     def _set_input_type(self, input_type: int) -> None:
@@ -149,7 +149,7 @@ class DatasetBase:
         return self.batches()
 
     def batches(self, drop_last: bool = False) -> Iterator[Feed]:
-        """Give feeds, made ahead in the background; the last may be smaller or dropped."""
+        """Return an iterator of prefetched feeds; the last may be smaller, or is dropped."""
         if not self._slots:
             raise RuntimeError("The dataset has no variables: call set_use_var() first.")
         groups = batch(self._instances, self.batch_size, drop_last)
@@ -165,7 +165,7 @@ class DatasetBase:
         return MultiSlotFormat(self._slots, int(self.parse_ins_id) + int(self.parse_content))
 
     def _file_chunks(self, path: str) -> Iterator[list[Instance]]:
-        """Parse one file; an error says where in it."""
+        """Parse one file; errors name the line."""
         form, chunk = self._format(), []
         for number, line in enumerate(read_lines(path, self.pipe_command, self.download_cmd), 1):
             if line.isspace():

@@ -10,7 +10,7 @@ from fleetx.static.readers.generator_loader import Batch, DataLoaderBase, as_pla
 
 
 class DatasetLoader(DataLoaderBase):
-    """Iterates the feeds of a dataset, as lists with one dict per place."""
+    """Iterates over the feeds of a dataset: lists with one dict per place."""
 
     def __init__(self, dataset: Any, places: Any, drop_last: bool = True) -> None:
         from fleetx.static.readers.text_datasets import DatasetBase

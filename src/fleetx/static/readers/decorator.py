@@ -1,7 +1,7 @@
 """Reader decorators: functions from readers to a reader.
 
 A reader is a function without arguments that returns an iterable of samples. Decorators that
-use threads stop them when the consumer stops early, and pass on what a reader or mapper raises.
+use threads stop them when the consumer stops early, and propagate exceptions.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static.readers.background import BackgroundIterator, Channel, pump, start_thread
-from fleetx.static.readers.batch import Reader
+from fleetx.static.readers.batch import Reader, in_groups
 
 _MISSING = object()
 
 
 class ComposeNotAligned(ValueError):
-    """Readers that should give equally many samples do not."""
+    """Raised if composed readers have different numbers of samples."""
 
 
 def cache(reader: Reader) -> Reader:
-    """Read everything now, once, and return a reader over what is kept in memory."""
+    """Read all samples once, now, and return a reader over them."""
     samples = tuple(reader())
 
     def cached() -> Iterator[Any]:
@@ -44,24 +44,18 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
-    """Return a reader that fills a buffer of `buf_size` samples and gives it in random order."""
+    """Return a reader that shuffles samples in buffers of `buf_size`."""
 
     def shuffled() -> Iterator[Any]:
-        buffer: list[Any] = []
-        for sample in reader():
-            buffer.append(sample)
-            if len(buffer) >= buf_size:
-                random.shuffle(buffer)
-                yield from buffer
-                buffer = []
-        random.shuffle(buffer)
-        yield from buffer
+        for buffer in in_groups(reader(), max(buf_size, 1)):
+            random.shuffle(buffer)
+            yield from buffer
 
     return shuffled
 
 
 def chain(*readers: Reader) -> Reader:
-    """Return a reader that gives all samples of the first reader, then of the next, ..."""
+    """Return a reader that chains readers."""
 
     def chained() -> Iterator[Any]:
         for reader in readers:
@@ -100,7 +94,7 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
 
 
 def buffered(reader: Reader, size: int) -> Reader:
-    """Return a reader that reads up to `size` samples ahead in a thread (0: without limit)."""
+    """Return a reader that prefetches up to `size` samples in a thread (0: no limit)."""
 
     def ahead() -> Iterator[Any]:
         yield from BackgroundIterator(reader, size, name="fleetx-buffered")
@@ -126,8 +120,8 @@ def xmap_readers(
 ) -> Reader:
     """Return a reader of `mapper(sample)`, computed by `process_num` threads.
 
-    At most `buffer_size` samples wait at each end. With `order` the results come in the order of
-    the reader, otherwise as they are ready.
+    Input and output queues hold up to `buffer_size` samples. With `order` the results keep the
+    order of the reader, otherwise they come as they are ready.
     """
     if process_num < 1:
         raise ValueError(f"xmap_readers needs at least one thread, not process_num={process_num}.")
@@ -146,7 +140,7 @@ def _map_in_order(
     results: Channel[Future[Any]] = Channel(buffer_size)
 
     def promises() -> Iterator[Future[Any]]:
-        # Each sample takes its place among the results before its work is done.
+        # A sample's future is queued before the sample is mapped, which keeps the order.
         for sample in reader():
             place: Future[Any] = Future()
             tasks.put((place, sample))

@@ -1,8 +1,8 @@
 """Loaders over user-written generators: `DataLoader.from_generator` and `PyReader`.
 
-An iterable loader gives feeds: a list with one dict (or list) of tensors per place. One that is
-not iterable belongs to the program: between `start()` and `reset()` every `exe.run` without feed
-takes the next batch, until EOFException says that the pass is over.
+An iterable loader yields feeds: a list with one dict (or list) of tensors per place. A
+non-iterable one is part of the program: between `start()` and `reset()` every `exe.run` without
+feed takes the next batch, until EOFException at the end of the pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fleetx.static import unique_name
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.program import default_main_program
 from fleetx.static.readers.background import BackgroundIterator
-from fleetx.static.readers.batch import Reader
+from fleetx.static.readers.batch import Reader, in_groups
 from fleetx.static.readers.data_feeder import Feed, Slot, slot_of
 from fleetx.static.readers.generator_source import GeneratorSource, regular_array
 from fleetx.static.readers.lod_tensor import LoDTensor
@@ -25,12 +25,12 @@ from fleetx.static.run.place import Place
 
 Batch = list[Any]
 
-# Loaders are numbered apart from layers: making one must not change the names of parameters.
+# Loaders have a name generator of their own: creating one must not change parameter names.
 _loader_names = unique_name.UniqueNameGenerator()
 
 
 class DataLoaderBase:
-    """What all loaders share: calling one gives something to iterate."""
+    """Base of all loaders: calling one returns an iterable."""
 
     def __call__(self) -> Any:
         """Return the loader itself: `for batch in loader():`."""
@@ -45,14 +45,14 @@ class DataLoaderBase:
         return self.__next__()
 
     def __iter__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say how to iterate.")
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__() and __next__().")
 
     def __next__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say how to iterate.")
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__() and __next__().")
 
 
 class GeneratorLoader(DataLoaderBase):
-    """Batches from a generator, read up to `capacity` ahead in a background thread."""
+    """Loads batches from a generator; a background thread prefetches up to `capacity` of them."""
 
     def __init__(
         self,
@@ -65,7 +65,9 @@ class GeneratorLoader(DataLoaderBase):
         drop_last: bool = True,
     ) -> None:
         if not capacity:
-            raise ValueError("A generator loader needs a capacity: how many batches to read ahead.")
+            raise ValueError(
+                "A generator loader needs a capacity: the number of batches to prefetch."
+            )
         if not feed_list:
             raise ArgumentError("A generator loader of a program needs feed_list: its variables.")
         slots = [slot_of(variable) for variable in feed_list]
@@ -82,10 +84,10 @@ class GeneratorLoader(DataLoaderBase):
             self._reader = self._join_program(slots)
 
     def _join_program(self, slots: Sequence[Slot]) -> ProgramReader:
-        """Let the default main program read from this loader, and show so in its ops."""
+        """Attach this loader to the default main program, and append its ops."""
         program = default_main_program()
         block = program.current_block()
-        # Numbered in this order, whichever is used.
+        # All three names are generated, in this order, even if they are not used.
         keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
         queue, name, buffer = (_loader_names(key) for key in keys)
         append_reader(block, name, queue, slots)
@@ -127,10 +129,10 @@ class GeneratorLoader(DataLoaderBase):
 
     # -- iterable --------------------------------------------------------------------------------
     def __iter__(self) -> Iterator[Batch]:
-        """Begin a pass of its own; its thread ends with it, or when it is dropped."""
+        """Start a pass; its thread ends with the pass, or when the iterator is dropped."""
         if not self.iterable:
             raise ArgumentError(
-                "This loader was made with iterable=False: use start(), exe.run() and reset()."
+                "This loader has iterable=False: use start(), exe.run() and reset()."
             )
         if not self._source.is_set:
             raise ArgumentError("The loader has no data source: call one of its set_* methods.")
@@ -139,7 +141,7 @@ class GeneratorLoader(DataLoaderBase):
         return group_by_place(batches, self._places, names, self._drop_last)
 
     def __next__(self) -> Batch:
-        """Return the next batch of a pass that the loader keeps for such calls."""
+        """Return the next batch of the loader's own pass."""
         if self._own_pass is None:
             self._own_pass = iter(self)
         try:
@@ -156,21 +158,23 @@ class GeneratorLoader(DataLoaderBase):
 
     # -- part of a program -----------------------------------------------------------------------
     def start(self) -> None:
-        """Begin a pass of a loader that is not iterable."""
+        """Start a pass of a non-iterable loader."""
         self._program_reader("start").start()
 
     def reset(self) -> None:
-        """End the pass of a loader that is not iterable."""
+        """End the pass of a non-iterable loader."""
         self._program_reader("reset").reset()
 
     @property
     def queue(self) -> PushQueue:
-        """The queue of a loader that is not iterable."""
+        """The queue of a non-iterable loader."""
         return self._program_reader("queue").queue
 
     def _program_reader(self, method: str) -> ProgramReader:
         if self._reader is None:
-            raise ArgumentError(f"{method}() is for loaders with iterable=False; iterate this one.")
+            raise ArgumentError(
+                f"{method}() is for loaders with iterable=False; iterate over this one."
+            )
         return self._reader
 
 
@@ -224,15 +228,20 @@ def as_places(places: Any) -> list[Place]:
 def _announcing(
     batches: BackgroundIterator[Sequence[LoDTensor]], place: Place, names: Sequence[str]
 ) -> Iterator[Batch]:
-    """Give feeds for one place; each can tell the next."""
+    """Yield feeds for one place; each can return the next one."""
 
     def as_feed(batch: Sequence[LoDTensor]) -> Feed:
         return dict(zip(names, batch, strict=True))
 
     for batch in batches:
-        for tensor in batch:
-            tensor.set(tensor.value, place, zero_copy=True)
-        yield [AnnouncingFeed(as_feed(batch), batches, as_feed)]
+        yield [AnnouncingFeed(as_feed(_placed(batch, place)), batches, as_feed)]
+
+
+def _placed(batch: Sequence[LoDTensor], place: Place) -> list[LoDTensor]:
+    """Assign the tensors of a batch to a place."""
+    for tensor in batch:
+        tensor.set(tensor.value, place, zero_copy=True)
+    return list(batch)
 
 
 def group_by_place(
@@ -241,18 +250,10 @@ def group_by_place(
     names: Sequence[str] | None,
     drop_last: bool,
 ) -> Iterator[Batch]:
-    """Give lists with one batch per place: dicts by name, or lists where there are no names."""
+    """Yield lists with one batch per place: dicts by name, or lists if there are no names."""
     if names is not None and len(places) == 1 and isinstance(batches, BackgroundIterator):
         yield from _announcing(batches, places[0], names)
         return
-    group: Batch = []
-    for batch in batches:
-        place = places[len(group)]
-        for tensor in batch:
-            tensor.set(tensor.value, place, zero_copy=True)
-        group.append(list(batch) if names is None else dict(zip(names, batch, strict=True)))
-        if len(group) == len(places):
-            yield group
-            group = []
-    if group and not drop_last:
-        yield group
+    for group in in_groups(batches, len(places), drop_last):
+        rows = [_placed(batch, place) for batch, place in zip(group, places, strict=False)]
+        yield rows if names is None else [dict(zip(names, row, strict=True)) for row in rows]

@@ -1,7 +1,7 @@
-"""Where the batches of a generator loader come from: samples, lists of samples, or batches.
+"""The data source of a generator loader: samples, lists of samples, or batches.
 
-All three are turned into lists with one LoDTensor per variable. This runs in the loader's
-background thread, so that converting data does not cost the training loop time.
+All three are converted to lists with one LoDTensor per variable, in the loader's background
+thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GeneratorSource:
 
     @property
     def is_set(self) -> bool:
-        """Whether a generator has been given."""
+        """Whether a generator has been set."""
         return self._reader is not None
 
     def set_samples(self, reader: Reader, batch_size: int, drop_last: bool = True) -> None:
@@ -49,13 +49,13 @@ class GeneratorSource:
     def _set(self, reader: Reader, feeder: DataFeeder | None) -> None:
         if not callable(reader):
             raise TypeError(
-                "A reader is a function that returns a generator, so that every pass can start "
-                f"afresh; got {type(reader).__name__}."
+                "A reader must be a function that returns a new generator for every pass, not "
+                f"{type(reader).__name__}."
             )
         self._reader, self._feeder = reader, feeder
 
     def batches(self) -> Iterator[list[LoDTensor]]:
-        """Run the generator from its beginning."""
+        """Run the generator from the start."""
         if self._reader is None:
             raise ArgumentError("The loader has no data source: call one of its set_* methods.")
         reader = multiprocess_reader([self._reader]) if self._use_multiprocess else self._reader
@@ -71,8 +71,8 @@ class GeneratorSource:
         if len(items) != len(self.slots):
             names = ", ".join(slot.name for slot in self.slots)
             raise ValueError(
-                f"A batch generator must give one array for each of {names} "
-                f"({len(self.slots)}), but gave {len(items)}."
+                f"A batch generator must yield one array for each of {names} "
+                f"({len(self.slots)}), but yielded {len(items)}."
             )
         return [_as_tensor(item, slot) for item, slot in zip(items, self.slots, strict=True)]
 
@@ -81,13 +81,13 @@ def _as_tensor(item: Any, slot: Slot) -> LoDTensor:
     if isinstance(item, LoDTensor):
         return item
     tensor = LoDTensor()
-    # Copied: the generator may fill the same buffer again while this batch waits.
+    # Copied: the generator may reuse its buffer while this batch is queued.
     tensor.set(regular_array(item, f"The batch for variable {slot.name!r}"))
     return tensor
 
 
 def regular_array(item: Any, what: str) -> np.ndarray[Any, Any]:
-    """Return an array for nested lists; a TypeError says if their lengths differ."""
+    """Return nested lists as an array; raise TypeError if their lengths differ."""
     try:
         array = np.asarray(item)
         ragged = array.dtype == object

@@ -1,15 +1,14 @@
-"""DataLoader: batches of a Dataset for a program, loaded ahead by a thread or by processes.
+"""DataLoader: batches of a Dataset for a program, prefetched by a thread or by processes.
 
-Without worker processes the dataset is read in a background thread, and what it raises arrives
-unchanged. With `num_workers` the work is done by torch's loader and its processes; arrays travel
-through shared memory. With a `feed_list` the batches are lists with one feed dict per place; with
-`return_list` (the default where there is no feed_list) they are the collated samples.
+Without worker processes a background thread reads the dataset, and exceptions propagate
+unchanged. With `num_workers`, torch's loader does the work in its processes, and arrays are passed
+in shared memory. With a `feed_list` the batches are lists with one feed dict per place; with
+`return_list` (the default without feed_list) they are the collated samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch.utils.data
 
 from fleetx.static.errors import ArgumentError
 from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.batch import in_groups
 from fleetx.static.readers.collate import default_collate_fn, default_convert_fn, map_leaves
 from fleetx.static.readers.dataset_loader import DatasetLoader
 from fleetx.static.readers.generator_loader import GeneratorLoader, as_places, group_by_place
@@ -27,7 +27,7 @@ from fleetx.static.run.place import CPUPlace
 
 
 class DataLoader:
-    """Iterates a dataset in batches; every `iter()` or call begins a pass of its own."""
+    """Iterates over a dataset in batches; every `iter()` or call starts a new pass."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class DataLoader:
         self.collate_fn = collate_fn or (
             default_convert_fn if self._is_batched_already else default_collate_fn
         )
-        # A generator of its own: loading data must not shift the program's random numbers.
+        # A separate generator: loading data must not change the program's random numbers.
         self._generator = torch.Generator().manual_seed(torch.initial_seed())
         self._workers: torch.utils.data.DataLoader[Any] | None = None
 
@@ -84,7 +84,7 @@ class DataLoader:
         if batch_sampler is not None:
             if self.batch_size != 1 or shuffle or self.drop_last:
                 raise ArgumentError(
-                    "batch_size, shuffle and drop_last are not for a loader with a batch_sampler."
+                    "batch_size, shuffle and drop_last cannot be used with a batch_sampler."
                 )
             self.batch_size = None
             return batch_sampler
@@ -100,7 +100,7 @@ class DataLoader:
 
     @property
     def _is_batched_already(self) -> bool:
-        """Whether the dataset gives batches instead of samples."""
+        """Whether the dataset yields batches instead of samples."""
         return self.batch_sampler is None and self.batch_size is None
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class DataLoader:
         return len(self.dataset if self.batch_sampler is None else self.batch_sampler)
 
     def __call__(self) -> Iterator[Any]:
-        """Begin a pass."""
+        """Start a pass."""
         return iter(self)
 
     def __iter__(self) -> Iterator[Any]:
@@ -136,10 +136,8 @@ class DataLoader:
             )
             yield from map(self.collate_fn, samples)
         elif self._is_stream:
-            stream, size = iter(self.dataset), self.batch_size or 1
-            while samples := list(islice(stream, size)):
-                if len(samples) == size or not self.drop_last:
-                    yield self.collate_fn(samples)
+            groups = in_groups(self.dataset, self.batch_size or 1, self.drop_last)
+            yield from map(self.collate_fn, groups)
         else:
             for indices in self.batch_sampler:
                 yield self.collate_fn([self.dataset[i] for i in indices])
@@ -180,7 +178,7 @@ class DataLoader:
             fields = list(batch) if isinstance(batch, list | tuple) else [batch]
         if len(fields) != len(names):
             raise ValueError(
-                f"The dataset gives {len(fields)} fields per sample, but feed_list has "
+                f"The dataset has {len(fields)} fields per sample, but feed_list has "
                 f"{len(names)} variables: {', '.join(names)}."
             )
         return [_feedable(field, name) for field, name in zip(fields, names, strict=True)]
@@ -190,7 +188,7 @@ class DataLoader:
             for batch in batches:
                 yield map_leaves(_tensor, batch)
             return
-        while len(group := list(islice(batches, len(self.places)))) == len(self.places):
+        for group in in_groups(batches, len(self.places), drop_last=True):
             yield [map_leaves(_tensor, batch) for batch in group]
 
     # -- loaders of other sources ----------------------------------------------------------------
@@ -232,7 +230,7 @@ class _SharingCollate:
 
 
 class _Shared:
-    """An array on its way through shared memory, told apart from tensors of the user."""
+    """An array in shared memory; the class distinguishes it from the user's tensors."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor

@@ -50,7 +50,7 @@ class LoDTensor:
         return self._value
 
     def set(self, array: Any, place: Place | None = None, zero_copy: bool = False) -> None:
-        """Copy the data (or share it); `place` is where a program will want it; keeps the LoD."""
+        """Copy (or share) the data; `place` is where a program uses it. The LoD is kept."""
         if isinstance(array, LoDTensor):
             array = array._value
         if isinstance(array, torch.Tensor):
@@ -78,22 +78,21 @@ class LoDTensor:
     def set_lod(self, lod: Iterable[Iterable[int]]) -> None:
         """Set the offsets of each level; they must fit each other and the number of rows."""
         levels = [[int(offset) for offset in level] for level in lod]
-        problem = _lod_problem(levels, self._rows())
-        if problem:
-            raise InvalidLoDError(f"The LoD {levels} is invalid: {problem}.")
-        self._lod = levels
+        self._set_levels(levels, f"The LoD {levels} is invalid")
 
     def set_recursive_sequence_lengths(self, lengths: Iterable[Iterable[int]]) -> None:
         """Set the sequence lengths of each level; they must fit each other and the rows."""
         lists = [[int(length) for length in level] for level in lengths]
-        levels = _offsets(lists)
+        self._set_levels(_offsets(lists), f"The recursive sequence lengths {lists} are invalid")
+
+    def _set_levels(self, levels: LoD, failure: str) -> None:
         problem = _lod_problem(levels, self._rows())
         if problem:
-            raise InvalidLoDError(f"The recursive sequence lengths {lists} are invalid: {problem}.")
+            raise InvalidLoDError(f"{failure}: {problem}.")
         self._lod = levels
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
-        """Tell whether the LoD fits the data; data set anew may have other rows."""
+        """Return whether the LoD fits the current data."""
         return _lod_problem(self._lod, self._rows()) is None
 
     # -- data -----------------------------------------------------------------------------------
@@ -102,13 +101,13 @@ class LoDTensor:
         return [0] if self._value is None else [int(dim) for dim in self._value.shape]
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Return the data as a NumPy array; shared where it lives on the CPU."""
+        """Return the data as a NumPy array, which shares memory with data on the CPU."""
         if self._value is None:
             return np.array([])
         if isinstance(self._value, torch.Tensor):
             value = self._value.detach().cpu()
             if value.dtype == torch.bfloat16:
-                # NumPy has no bfloat16; its bits travel as uint16.
+                # NumPy has no bfloat16: its bits are stored as uint16.
                 value = value.view(torch.uint16)
             return value.numpy()
         return self._value
@@ -122,7 +121,7 @@ class LoDTensor:
         return array.copy() if copy else array
 
     def __getitem__(self, index: Any) -> LoDTensor:
-        """Return a part without LoD; a dimension picked by a number stays, with size 1."""
+        """Return a slice without LoD; indexing by an integer keeps the dimension, with size 1."""
         parts = index if isinstance(index, tuple) else (index,)
         keep = tuple(_as_slice(p, d) for p, d in zip(parts, self.shape(), strict=False))
         if len(keep) < len(parts):
@@ -184,7 +183,7 @@ class LoDTensor:
         self._mutable_data(place, VarType.INT32)
 
     def _mutable_data(self, place: Place | None, dtype: VarType) -> int:
-        """Make room for the dimensions in an element type; return the memory's address."""
+        """Allocate memory of an element type; return its address."""
         if self._value is None or self._dtype() != dtype:
             dims = (0,) if self._value is None else tuple(self.shape())
             self.set(torch.zeros(dims, dtype=to_torch(dtype)), place, zero_copy=True)
@@ -220,7 +219,7 @@ class LoDTensorArray(list[LoDTensor]):
     """A list that holds LoDTensors only."""
 
     def append(self, tensor: LoDTensor) -> None:
-        """Add a LoDTensor at the end."""
+        """Append a LoDTensor."""
         if not isinstance(tensor, LoDTensor):
             raise TypeError(f"A LoDTensorArray holds LoDTensors, not {type(tensor).__name__}.")
         super().append(tensor)
@@ -264,7 +263,7 @@ def create_lod_tensor(
 
 
 def concat_lod_tensors(tensors: Sequence[Any]) -> LoDTensor:
-    """Return one tensor with the rows, and the sequences, of several (arrays or LoDTensors)."""
+    """Concatenate the rows and sequences of arrays or LoDTensors."""
     parts = [part if isinstance(part, LoDTensor) else LoDTensor(part) for part in tensors]
     joined = LoDTensor(np.concatenate([part.numpy() for part in parts]))
     lengths = [part.recursive_sequence_lengths() for part in parts]
@@ -313,7 +312,7 @@ def _as_slice(index: Any, size: int) -> slice:
 
 
 def _lod_problem(levels: LoD, rows: int) -> str | None:
-    """Return what is wrong with offsets over `rows` rows (0: not known yet), or None."""
+    """Return why offsets over `rows` rows (0: unknown) are invalid, or None."""
     for number, level in enumerate(levels):
         if len(level) < 2 or level[0] != 0:
             return f"level {number} must start at offset 0 and hold at least one sequence"

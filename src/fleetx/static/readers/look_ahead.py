@@ -1,7 +1,7 @@
-"""The feed after this one, where it has been read already.
+"""Look-ahead: the next feed, if it has been prefetched.
 
-Training with parameter servers begins to fetch the rows of the next batch while it computes this
-one. So feeds that come from a reader running ahead know what comes after them.
+Training with parameter servers prefetches the rows of the next batch while the current one
+computes. To this end, feeds of a prefetching reader can return the feed after them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetx.static.readers.data_feeder import Feed
 
 
 class AnnouncingFeed(dict[str, Any]):
-    """A feed that can tell the feed after it."""
+    """A feed that can return the feed after it."""
 
     def __init__(
         self,
@@ -24,21 +24,21 @@ class AnnouncingFeed(dict[str, Any]):
         source: BackgroundIterator[Any],
         as_feed: Callable[[Any], Feed] = lambda feed: feed,
     ) -> None:
-        """`source` gives the feeds after this one, as `as_feed` makes them of its items."""
+        """`source` holds the next feeds; `as_feed` converts its items to feeds."""
         super().__init__(feed)
-        # Not held: a reader ends when nobody iterates it any more, whoever keeps a batch.
+        # A weak reference: a batch that is kept must not keep the reader running.
         self._source = weakref.ref(source)
         self._as_feed = as_feed
 
     def following(self) -> Feed | None:
-        """Return the next feed, None if it has not been read yet or there is none."""
+        """Return the next feed, None if there is none or it has not been read yet."""
         source = self._source()
         item = None if source is None else source.peek()
         return None if item is None else self._as_feed(item)
 
 
 def announcing(feeds: Iterable[Feed]) -> Iterator[Feed]:
-    """Give feeds that tell the feed after them, if they are read ahead."""
+    """Yield feeds that can return the feed after them, if they are prefetched."""
     source = iter(feeds)
     if not isinstance(source, BackgroundIterator):
         yield from source
@@ -48,9 +48,9 @@ def announcing(feeds: Iterable[Feed]) -> Iterator[Feed]:
 
 
 def following_feed(program: Program, feed: Any) -> Feed | None:
-    """Return what the run after this one will be fed with, if it is known.
+    """Return the feed of the next run, if it is known.
 
-    `feed` is what this run was given; what its program reads itself has been taken already.
+    `feed` is that of the current run, whose batches of the program's readers are already taken.
     """
     if isinstance(feed, Sequence) and len(feed) == 1:
         feed = feed[0]

@@ -1,8 +1,8 @@
-"""InMemoryDataset: holds all samples, and shuffles them, also between workers.
+"""InMemoryDataset: holds all samples and shuffles them, locally or across workers.
 
-A global shuffle deals every worker's samples, in random order, to all workers in turn, and each
-puts what it got in random order: no sample is lost or doubled, and shares differ by one at most.
-Order comes from Python's `random` of every worker: equal seeds give equal results.
+A global shuffle distributes every worker's shuffled samples round-robin to all workers, and each
+shuffles what it received: no sample is lost or duplicated, and shares differ by at most one.
+The order comes from Python's `random` on each worker: equal seeds give equal results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fleetx.static.readers.parcels import pack, unpack
 
 
 class _Workers(Protocol):
-    """What a shuffle asks of a role maker."""
+    """The methods of a role maker that a shuffle needs."""
 
     def worker_index(self) -> int: ...
     def worker_num(self) -> int: ...
@@ -33,7 +33,7 @@ class _Workers(Protocol):
 
 
 def _workers_of(fleet: Any) -> _Workers | None:
-    """Return the workers of a session, or of the module whose functions are one's; None: alone."""
+    """Return the workers of a session (or of the module `fleet`), None for a single worker."""
     if fleet is None or fleet.worker_num() == 1:
         return None
     found: _Workers = (fleet.fleet if isinstance(fleet, ModuleType) else fleet).role_maker
@@ -74,7 +74,7 @@ class InMemoryDataset(DatasetBase):
         self.update_settings(**settings)
 
     def set_queue_num(self, queue_num: int) -> None:
-        """Accept the number of queues between reading and training; here it is always one."""
+        """Set the number of queues between reading and training; without effect."""
         self.queue_num = queue_num
 
     def set_parse_ins_id(self, parse_ins_id: bool) -> None:
@@ -86,11 +86,11 @@ class InMemoryDataset(DatasetBase):
         self.parse_content = parse_content
 
     def set_merge_by_lineid(self, merge_size: int = 2) -> None:
-        """Let a global shuffle join the lines of one id, `merge_size` each; turns on ids."""
+        """Merge lines of the same id, `merge_size` each, in a global shuffle; enables ids."""
         self._merge_size, self.parse_ins_id = merge_size, True
 
     def set_generate_unique_feasigns(self, generate_uni_feasigns: bool, shard_num: int) -> None:
-        """Accept how the features of a pass are collected for a parameter server."""
+        """Accept the settings of feature collection for parameter servers; without effect."""
 
     def generate_local_tables_unlock(
         self,
@@ -100,10 +100,10 @@ class InMemoryDataset(DatasetBase):
         consume_thread_num: int,
         shard_num: int,
     ) -> None:
-        """Accept the call that fills a parameter server's tables; without a server none exist."""
+        """Accept the call that fills a parameter server's tables; without effect."""
 
     def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
-        """Set how many samples a global shuffle sends at once to each worker."""
+        """Set the number of samples that a global shuffle sends to each worker at once."""
         if not isinstance(fleet_send_batch_size, int) or fleet_send_batch_size < 1:
             raise ValueError(
                 f"fleet_send_batch_size must be at least 1, not {fleet_send_batch_size!r}."
@@ -111,11 +111,11 @@ class InMemoryDataset(DatasetBase):
         self.fleet_send_batch_size = fleet_send_batch_size
 
     def set_fleet_send_sleep_seconds(self, fleet_send_sleep_seconds: int = 0) -> None:
-        """Accept how long a global shuffle pauses between sending."""
+        """Set the pause of a global shuffle between sends; without effect."""
         self.fleet_send_sleep_seconds = fleet_send_sleep_seconds
 
     def set_fea_eval(self, record_candidate_size: int, fea_eval: bool = True) -> None:
-        """Accept the switch for `slots_shuffle`, which needs none here."""
+        """Enable `slots_shuffle`; without effect, it is always available."""
         self.fea_eval, self.record_candidate_size = fea_eval, record_candidate_size
 
     def load_into_memory(self, is_shuffle: bool = False) -> None:
@@ -126,7 +126,7 @@ class InMemoryDataset(DatasetBase):
             self.local_shuffle()
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Begin to read all files in the background; `wait_preload_done()` ends that."""
+        """Start to read all files in the background; `wait_preload_done()` waits for the end."""
         pool = ThreadPoolExecutor(1, thread_name_prefix="fleetx-preload")
         self._loading = pool.submit(self._load, thread_num or self.thread_num)
         pool.shutdown(wait=False)
@@ -144,15 +144,15 @@ class InMemoryDataset(DatasetBase):
             return list(chain.from_iterable(files))
 
     def local_shuffle(self) -> None:
-        """Put this worker's samples in random order (Python's `random` seed)."""
+        """Shuffle this worker's samples with Python's `random`."""
         random.shuffle(self._loaded())
         self._shuffled = True
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Shuffle the samples of all workers, all of whom call it; see the module's beginning.
+        """Shuffle the samples across workers; all workers must call it. See the module's docstring.
 
-        Without `fleet`, or with one worker, that is a local shuffle. Lines that are to be joined
-        (`set_merge_by_lineid`) come to one worker by their id.
+        Without `fleet`, or with one worker, this is a local shuffle. Lines to be merged
+        (`set_merge_by_lineid`) are sent to a worker by their id.
         """
         self.local_shuffle()
         workers = _workers_of(fleet)
@@ -163,7 +163,7 @@ class InMemoryDataset(DatasetBase):
             self.merge_by_lineid()
 
     def _exchanged(self, workers: _Workers) -> list[Instance]:
-        """Return what all workers have for this one; not much more than that is in memory."""
+        """Exchange samples in chunks; return those that all workers have for this one."""
         count, memory = workers.worker_num(), self._loaded()
         if self._merge_size is not None:
             goals = [zlib.crc32(each.ins_id.encode()) % count for each in memory]
@@ -191,7 +191,7 @@ class InMemoryDataset(DatasetBase):
         self._memory = merge_by_id(self._loaded(), self._slots, self._merge_size or 0)
 
     def slots_shuffle(self, slots: Sequence[str]) -> None:
-        """Shuffle the values of some slots among the samples, to see what a slot contributes."""
+        """Permute the values of slots across samples, to measure what a slot contributes."""
         memory = self._loaded()
         for name in slots:
             index = self.slot_names.index(name)
@@ -205,11 +205,11 @@ class InMemoryDataset(DatasetBase):
         self._memory, self._shuffled = None, False
 
     def get_memory_data_size(self, fleet: Any = None) -> int:
-        """Return how many samples are in memory; with `fleet`, in that of all workers."""
+        """Return the number of samples in memory; with `fleet`, of all workers."""
         return _total(len(self._memory or ()), fleet)
 
     def get_shuffle_data_size(self, fleet: Any = None) -> int:
-        """Return how many samples have been shuffled; with `fleet`, by all workers."""
+        """Return the number of shuffled samples; with `fleet`, of all workers."""
         return _total(len(self._memory or ()) if self._shuffled else 0, fleet)
 
     def _loaded(self) -> list[Instance]:
@@ -221,6 +221,6 @@ class InMemoryDataset(DatasetBase):
         return iter(self._loaded())
 
     def batches(self, drop_last: bool = False) -> Iterator[Feed]:
-        """Give feeds; see `DatasetBase.batches`."""
+        """Return an iterator of feeds; see `DatasetBase.batches`."""
         self._loaded()
         return super().batches(drop_last)

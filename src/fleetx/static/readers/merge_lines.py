@@ -1,4 +1,4 @@
-"""Merging the lines of one sample: records that carry the same instance id become one."""
+"""Merging of lines: records with the same instance id become one sample."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _logger = logging.getLogger(__name__)
 
 
 def merge_by_id(records: Sequence[Instance], slots: Sequence[Slot], size: int) -> list[Instance]:
-    """Join the records of each id; a slot takes the values of the record that has some.
+    """Merge the records of each id; a slot takes the values of the record that has non-zero ones.
 
-    Values that are all zero count as none. An id is dropped if it has not `size` records (any
-    number fits size 0), or if two of them have values for the same slot.
+    An id is dropped if it does not have `size` records (0: any number), or if two of them have
+    non-zero values for the same slot.
     """
     merged, dropped = [], 0
     for name, group in groupby(sorted(records, key=lambda r: r.ins_id), key=lambda r: r.ins_id):

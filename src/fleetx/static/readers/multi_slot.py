@@ -1,7 +1,7 @@
 """The multi-slot text format: a line is a sample, with "<count> v1 v2 ..." for each slot in turn.
 
-`MultiSlotFormat` parses lines and joins samples to feeds; `read_lines` gives the lines of a
-file after the user's pipe command. Values are kept packed until a batch is made of them.
+`MultiSlotFormat` parses lines and collates samples to feeds; `read_lines` yields the lines of a
+file after the user's pipe command. Values stay packed until they are collated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REMOTE = ("hdfs:", "afs:")
 
 
 class Instance(list["array[Any]"]):
-    """One sample: the packed values of each slot, and its id where lines carry one."""
+    """One sample: the packed values of each slot, and its id if lines have one."""
 
     __slots__ = ("ins_id",)
 
@@ -50,7 +50,7 @@ class MultiSlotFormat:
         self._expected = [_dense_size(slot) for slot in slots]
 
     def parse(self, line: str) -> Instance:
-        """Return the values of every slot, packed; ValueError says what is wrong with the line."""
+        """Return the packed values of every slot; raise ValueError for a malformed line."""
         words = line.split()
         at = 0
         for _ in range(self.leading_fields):
@@ -75,7 +75,7 @@ class MultiSlotFormat:
         return instance
 
     def feed(self, instances: Sequence[Instance]) -> Feed:
-        """Join samples to one batch."""
+        """Collate samples to one batch."""
         return {
             slot.name: self._tensor(slot, [instance[i] for instance in instances])
             for i, slot in enumerate(self.slots)
@@ -103,9 +103,9 @@ class MultiSlotFormat:
 
 
 def read_lines(path: str, pipe_command: str, download_cmd: str = "cat") -> Iterator[str]:
-    """Give the lines that `pipe_command` makes of a file; a name in .gz is unpacked before.
+    """Yield the output lines of `pipe_command` on a file; .gz files are decompressed first.
 
-    A remote file (hdfs:, afs:) is read through `download_cmd`, called with its name.
+    A remote file (hdfs:, afs:) is read by `download_cmd`, called with its name.
     """
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_opened(path, download_cmd))
@@ -135,7 +135,7 @@ def _opened(path: str, download_cmd: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _running(command: str, path: str, stdin: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[Any]:
-    """Run a shell command and give its output; it must end well, or be left early."""
+    """Run a shell command and yield its output; raise if it fails."""
     process = subprocess.Popen(command, shell=True, stdin=stdin, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -147,13 +147,13 @@ def _running(command: str, path: str, stdin: IO[bytes] | int = subprocess.DEVNUL
         process.terminate()
         process.wait()
         raise
-    # A command whose output was not read to the end dies of a broken pipe; that is no failure.
+    # A command whose output is not read to the end gets SIGPIPE, which is not a failure.
     if code not in (0, -signal.SIGPIPE, 128 + signal.SIGPIPE):
         raise RuntimeError(f"The command {command!r} ended with exit code {code} on {path!r}.")
 
 
 def _dense_size(slot: Slot) -> int | None:
-    """Return how many values a sample holds for a dense slot, None where any number is right."""
+    """Return the number of values of a dense slot, None if it may vary."""
     inner = slot.shape[1:] if slot.shape[:1] == (-1,) else slot.shape
     return None if slot.lod_level or any(dim < 0 for dim in inner) else math.prod(inner)
 
@@ -175,4 +175,4 @@ def _pack(values: list[str], slot: Slot) -> array[Any]:
         # Feature signs use all 64 bits; they wrap to negative numbers in an int64 tensor.
         return array("Q", (int(value) & 0xFFFF_FFFF_FFFF_FFFF for value in values))
     except ValueError as error:
-        raise ValueError(f"slot {slot.name!r} has a value that is no number: {error}") from error
+        raise ValueError(f"slot {slot.name!r} has a value that is not a number: {error}") from error

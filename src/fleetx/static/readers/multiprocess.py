@@ -1,8 +1,8 @@
-"""`multiprocess_reader`: several readers, each in a process of its own, merged into one.
+"""`multiprocess_reader`: runs several readers in processes and merges their samples.
 
-Each process sends its samples through a pipe. Readers are closures more often than not, so the
-processes are forked. What a reader raises comes back as the cause of a ReaderProcessError that
-holds the traceback of the process.
+Each process sends its samples through a pipe. Processes are forked, because readers are usually
+closures. An exception of a reader becomes the cause of a ReaderProcessError with the process's
+traceback.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def multiprocess_reader(
 ) -> Reader:
     """Return a reader that runs each of `readers` in a process and merges their samples.
 
-    With `use_pipe` the samples come from each reader in turn, as long as it has some; without, in
-    the order in which they are ready, each process running up to `queue_size` samples ahead.
+    With `use_pipe` readers take turns until they are exhausted; without it, samples come as they
+    are ready, and each process prefetches up to `queue_size` of them.
     """
     if not isinstance(readers, list) or not readers:
         raise ArgumentError("multiprocess_reader() takes a list of at least one reader.")
@@ -46,7 +46,7 @@ def multiprocess_reader(
 
 
 class _Worker:
-    """One process with its pipe, seen from the consumer."""
+    """A process and the consumer's end of its pipe."""
 
     def __init__(self, index: int, reader: Reader, ahead: int) -> None:
         context: Any = multiprocessing.get_context("fork")
@@ -59,7 +59,7 @@ class _Worker:
         child_end.close()
 
     def receive(self) -> tuple[str, Any]:
-        """Return the next message; raise what the reader raised."""
+        """Return the next message; re-raise an exception of the reader."""
         try:
             kind, value = pickle.loads(self.pipe.recv_bytes())
         except EOFError:
@@ -106,14 +106,14 @@ def _as_ready(workers: list[_Worker]) -> Iterator[Any]:
 
 
 def _serve(reader: Reader, pipe: Connection, ahead: int) -> None:
-    """Send every sample of the reader, then the end or what it raised; runs in the process."""
-    # A broken pipe means that the consumer has left: there is nobody to tell.
+    """Send every sample of the reader, then the end or its exception; runs in the process."""
+    # A broken pipe means that the consumer has stopped.
     with contextlib.suppress(BrokenPipeError), pipe:
         try:
             samples = BackgroundIterator(reader, ahead) if ahead else reader()
             for sample in samples:
                 if sample is None:
-                    raise ValueError("a reader gave None instead of a sample.")
+                    raise ValueError("a reader yielded None instead of a sample.")
                 pipe.send_bytes(pickle.dumps((_SAMPLE, sample)))
             pipe.send_bytes(pickle.dumps((_END, None)))
         except BrokenPipeError:
@@ -128,6 +128,6 @@ def _pack_error(error: Exception) -> bytes:
         packed = pickle.dumps((_ERROR, (error, text)))
         pickle.loads(packed)
     except Exception:
-        # An exception that cannot travel is told by its text alone.
+        # An exception that cannot be pickled is reported by its text alone.
         packed = pickle.dumps((_ERROR, (None, text)))
     return packed

@@ -1,6 +1,6 @@
-"""Samples as bytes, to be sent to another worker: counts, then ids, then the values of each slot.
+"""Serialization of samples for other workers: counts, then ids, then the values of each slot.
 
-Both sides know the slots, so that types need not travel.
+Both sides know the slots, so types are not sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def pack(instances: Sequence[Instance], slots: Sequence[Slot]) -> Bytes:
-    """Return samples as an array of bytes."""
+    """Serialize samples to an array of bytes."""
     ids = [each.ins_id.encode() for each in instances]
     counts = np.array(
         [[len(name), *map(len, each)] for name, each in zip(ids, instances, strict=True)],
@@ -31,7 +31,7 @@ def pack(instances: Sequence[Instance], slots: Sequence[Slot]) -> Bytes:
 
 
 def unpack(parcel: Bytes, slots: Sequence[Slot]) -> list[Instance]:
-    """Return the samples of an array of bytes."""
+    """Deserialize samples."""
     data = memoryview(parcel.tobytes())
     number = int(np.frombuffer(data[:8], dtype=np.int64)[0])
     at = 8 + number * 4 * (1 + len(slots))

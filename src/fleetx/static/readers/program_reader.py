@@ -1,8 +1,8 @@
-"""ProgramReader: data that a program takes by itself, without a feed.
+"""ProgramReader: a data source that is part of a program, instead of a feed.
 
-The reader runs ahead in a background thread between `start()` and `reset()`. Each place in a
-program that reads from it is a `ReadPort`, listed in `program.binding.readers`; `Executor.run`
-takes one batch from every port whose variables it needs.
+A background thread prefetches between `start()` and `reset()`. Each point where a program reads is
+a `ReadPort`, listed in `program.binding.readers`; `Executor.run` takes one batch from every port
+whose variables it needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetx.static.readers.lod_tensor import LoDTensor
 
 
 class PushQueue:
-    """The queue of a reader that another thread of the script fills, batch by batch."""
+    """A reader's queue, to which another thread of the script pushes batches."""
 
     def __init__(self, capacity: int) -> None:
         self._channel: Channel[list[LoDTensor]] = Channel(capacity)
@@ -30,11 +30,11 @@ class PushQueue:
         return self._channel.put(list(tensors))
 
     def close(self) -> None:
-        """Say that no more batches come; those that wait are still read."""
+        """Signal the end of the data; queued batches are still read."""
         self._channel.finish()
 
     def size(self) -> int:
-        """Return how many batches wait."""
+        """Return the number of queued batches."""
         return len(self._channel)
 
     def pop(self) -> list[LoDTensor]:
@@ -79,12 +79,12 @@ class ProgramReader:
 
     @property
     def thread(self) -> threading.Thread | None:
-        """The thread that reads ahead, None before `start()`."""
+        """The prefetching thread, None before `start()`."""
         return self._running.thread if self._running is not None else None
 
     # -- passes ----------------------------------------------------------------------------------
     def start(self) -> None:
-        """Begin a pass: read ahead, up to `capacity` batches."""
+        """Start a pass: prefetch up to `capacity` batches."""
         if not self._source.is_set:
             raise RuntimeError(
                 f"Reader {self.name!r} has no data source: decorate it with a generator first."
@@ -99,17 +99,17 @@ class ProgramReader:
         )
 
     def reset(self) -> None:
-        """End the pass; the next `start()` begins with the first batch."""
+        """End the pass; the next `start()` starts with the first batch."""
         running, self._running, self._ended, self._pushed = self._running, None, False, None
         if running is not None:
             running.close()
 
     def peek(self) -> list[LoDTensor] | None:
-        """Return the next batch without taking it, None if it is not there yet."""
+        """Return the next batch without consuming it, None if it is not available yet."""
         return None if self._running is None else self._running.peek()
 
     def next_batch(self) -> list[LoDTensor]:
-        """Return the next batch; EOFException at the end of the data."""
+        """Return the next batch; raise EOFException at the end of the data."""
         if self._running is None and (self._pushed is None or self._source.is_set):
             raise RuntimeError(
                 f"Reader {self.name!r} is not started: call its start() before running the "
@@ -125,7 +125,7 @@ class ProgramReader:
 
 
 class ReadPort:
-    """One place in a program that reads: the names that a batch's tensors get there."""
+    """A point where a program reads: the variables that a batch's tensors become."""
 
     def __init__(self, reader: ProgramReader, output_names: Sequence[str]) -> None:
         self.reader = reader
@@ -136,5 +136,5 @@ class ReadPort:
         return dict(zip(self.output_names, self.reader.next_batch(), strict=True))
 
     def attach(self, program: Any) -> None:
-        """Let a program read here."""
+        """Attach the port to a program."""
         program.binding.readers.append(self)

@@ -1,4 +1,4 @@
-"""`py_reader` and `read_file`: readers as part of a program, Fluid's older way to feed it."""
+"""`py_reader` and `read_file`: readers that are part of a program, the older API of Fluid."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def py_reader(
 ) -> ProgramReader:
     """Return a reader of batches with the given shapes (batch dimension included) and types.
 
-    Reading always runs ahead in the background, by up to `capacity` batches; `use_double_buffer`
-    only changes the name, as it does in Fluid.
+    A background thread always prefetches up to `capacity` batches; `use_double_buffer` only changes
+    the name.
     """
     levels = [0] * len(shapes) if lod_levels is None else list(lod_levels)
     if not len(shapes) == len(dtypes) == len(levels):
@@ -88,9 +88,9 @@ def read_file(reader: ProgramReader) -> Variable | list[Variable]:
 def double_buffer(
     reader: ProgramReader, place: Place | None = None, name: str | None = None
 ) -> ProgramReader:
-    """Return the reader, shown in the program as one that copies batches ahead.
+    """Return the reader, with a double-buffer op in the program.
 
-    Every reader reads ahead in the background already; `place` is where the Executor runs.
+    Every reader prefetches anyway; `place` is accepted without effect.
     """
     buffer = unique_name.generate("create_double_buffer_reader") if name is None else name
     append_double_buffer(default_main_program().current_block(), buffer, reader.name)
@@ -103,7 +103,7 @@ def _append_ops(name: str | None, slots: Sequence[Slot], use_double_buffer: bool
     if name is not None:
         queue, reader, buffer = f"{name}_queue", f"{name}_reader", f"{name}_double_buffer"
     else:
-        # All three are numbered, in this order, whichever is used.
+        # All three names are generated, in this order, even if they are not used.
         keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
         queue, reader, buffer = (unique_name.generate(key) for key in keys)
     main = default_main_program().current_block()

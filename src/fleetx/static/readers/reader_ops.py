@@ -1,8 +1,8 @@
-"""The ops and variables that show in a program where its data comes from.
+"""The ops and variables that represent readers in a program.
 
-`create_py_reader` stands for a reader, `create_double_buffer_reader` for one that copies batches
-ahead, `read` for a place where a batch enters. They describe; the data itself comes through the
-`ReadPort`s in `program.binding.readers`.
+`create_py_reader` represents a reader, `create_double_buffer_reader` a double-buffered one, `read`
+a point where a batch is read. The data itself comes from the `ReadPort`s in
+`program.binding.readers`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetx.static.readers.data_feeder import Slot
 
 
 def append_reader(block: Block, name: str, queue: str, slots: Sequence[Slot]) -> None:
-    """Append the op that makes the reader `name` of batches with these slots."""
+    """Append the op that creates the reader `name` of batches with these slots."""
     declare_reader(block, name)
     block.append_op(
         type="create_py_reader",
@@ -33,7 +33,7 @@ def append_reader(block: Block, name: str, queue: str, slots: Sequence[Slot]) ->
 
 
 def append_double_buffer(block: Block, name: str, underlying: str) -> None:
-    """Append the op that makes the reader `name` over another one."""
+    """Append the op that creates the reader `name` on top of another one."""
     declare_reader(block, name)
     block.append_op(
         type="create_double_buffer_reader",

@@ -1,7 +1,7 @@
-"""Samplers: in which order, and in which batches, the samples of a dataset are taken.
+"""Samplers: the order and the batches in which the samples of a dataset are taken.
 
-The order of random samplers follows NumPy's global seed; that of DistributedBatchSampler follows
-the epoch number, which is the same on every worker.
+Random samplers use NumPy's global random state; DistributedBatchSampler is seeded by the epoch
+number, which is the same on every worker.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import torch.distributed
 
 from fleetx.runtime import environment
 from fleetx.static.errors import ArgumentError
+from fleetx.static.readers.batch import in_groups
 from fleetx.static.readers.combined_datasets import IterableDataset
 
 
 class Sampler:
-    """Gives the numbers of samples in some order: subclasses define `__iter__`."""
+    """Base of samplers, which iterate over indices: subclasses define `__iter__`."""
 
     def __init__(self, data_source: Any = None) -> None:
         self.data_source = data_source
@@ -29,7 +30,7 @@ class Sampler:
 
 
 class SequenceSampler(Sampler):
-    """0, 1, 2, ..."""
+    """Indices in order: 0, 1, 2, ..."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.data_source)))
@@ -39,9 +40,9 @@ class SequenceSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """A random order; with `replacement`, `num_samples` random numbers.
+    """A random permutation of the indices; with `replacement`, `num_samples` random indices.
 
-    A `generator` is an iterator of numbers that is used instead.
+    A `generator`, an iterator of indices, is used instead if it is given.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class RandomSampler(Sampler):
 
     @property
     def num_samples(self) -> int:
-        """How many numbers one pass gives."""
+        """The number of indices in a pass."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
@@ -83,7 +84,7 @@ class RandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """Random numbers, each drawn with a probability proportional to its weight."""
+    """Random indices, drawn with probabilities proportional to their weights."""
 
     def __init__(self, weights: Any, num_samples: int, replacement: bool = True) -> None:
         super().__init__()
@@ -106,7 +107,7 @@ class WeightedRandomSampler(Sampler):
             usable = int(np.count_nonzero(row))
             if not self.replacement and usable < self.num_samples:
                 raise ArgumentError(
-                    f"{self.num_samples} samples without replacement were asked for, but only "
+                    f"{self.num_samples} samples without replacement were requested, but only "
                     f"{usable} weights are above zero."
                 )
             yield from np.random.choice(
@@ -118,7 +119,7 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Groups the numbers of a sampler, or of a dataset in order or shuffled, into batches."""
+    """Groups the indices of a sampler, or of a dataset (in order or shuffled), into batches."""
 
     sampler: Iterable[int]
 
@@ -142,13 +143,15 @@ class BatchSampler(Sampler):
             self.sampler = sampler
         else:
             if isinstance(dataset, IterableDataset):
-                raise ArgumentError("BatchSampler needs samples by number, not an IterableDataset.")
+                raise ArgumentError(
+                    "BatchSampler needs a map-style dataset, not an IterableDataset."
+                )
             self.sampler = RandomSampler(dataset) if shuffle else SequenceSampler(dataset)
         self.batch_size = batch_size
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        return _batches(self.sampler, self.batch_size, self.drop_last)
+        return in_groups(self.sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         if not isinstance(self.sampler, Sized):
@@ -157,10 +160,10 @@ class BatchSampler(Sampler):
 
 
 class DistributedBatchSampler(BatchSampler):
-    """The batches of one worker: all workers get equally many, and no sample twice.
+    """The batches of one worker; all workers get the same number of samples.
 
-    The samples are padded from the front so that they divide among the workers. Batch after batch
-    goes to worker after worker; the remainder is shared evenly.
+    The indices are padded with the first ones to a multiple of the number of workers. Batches are
+    distributed round-robin; the remainder is divided evenly.
     """
 
     def __init__(
@@ -193,7 +196,7 @@ class DistributedBatchSampler(BatchSampler):
         self.total_size = self.num_samples * self.nranks
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next pass when shuffling; use the same number on every worker."""
+        """Set the seed of the next shuffled pass; use the same number on every worker."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -207,16 +210,16 @@ class DistributedBatchSampler(BatchSampler):
         rounds = order[:whole].reshape(-1, self.nranks, self.batch_size)[:, self.local_rank]
         rest = order[whole:].reshape(self.nranks, -1)[self.local_rank]
         own = [*rounds.ravel().tolist(), *rest.tolist()]
-        return _batches(own, self.batch_size, self.drop_last)
+        return in_groups(own, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         return _batch_count(self.num_samples, self.batch_size, self.drop_last)
 
 
 def worker_rank_and_count() -> tuple[int, int]:
-    """Return which worker this is and how many there are.
+    """Return the rank of this worker and the number of workers.
 
-    torch.distributed knows when it is initialised; otherwise the launcher's variables do.
+    They come from torch.distributed if it is initialised, else from the launcher's variables.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -229,17 +232,6 @@ def _check_flags(batch_size: Any, shuffle: Any, drop_last: Any) -> None:
     for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
         if not isinstance(flag, bool):
             raise ArgumentError(f"{name} should be True or False, but got {flag!r}.")
-
-
-def _batches(numbers: Iterable[int], size: int, drop_last: bool) -> Iterator[list[int]]:
-    batch: list[int] = []
-    for number in numbers:
-        batch.append(number)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch and not drop_last:
-        yield batch
 
 
 def _batch_count(samples: int, size: int, drop_last: bool) -> int:

@@ -10,25 +10,18 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.readers.background import BackgroundIterator
 from fleetx.static.readers.dataset_base import BATCHES_AHEAD, DatasetBase
 from fleetx.static.readers.memory_dataset import InMemoryDataset
 from fleetx.static.readers.multi_slot import Instance
 
-__all__ = [
-    "DatasetBase",
-    "DatasetFactory",
-    "FileInstantDataset",
-    "InMemoryDataset",
-    "QueueDataset",
-]
-
 
 class QueueDataset(DatasetBase):
-    """Streams the files; nothing is kept, so nothing can be shuffled."""
+    """Streams the files; a stream cannot be shuffled."""
 
     def _instances(self) -> Iterator[Instance]:
-        # Several files are read at once, but given in order.
+        # Several files are read concurrently, but yielded in order.
         files = iter(self.filelist)
         running: deque[BackgroundIterator[list[Instance]]] = deque()
 
@@ -46,13 +39,13 @@ class QueueDataset(DatasetBase):
             open_next()
 
     def local_shuffle(self) -> None:
-        """Refuse: a stream cannot be shuffled."""
+        """Raise NotImplementedError: a stream cannot be shuffled."""
         raise NotImplementedError(
             "QueueDataset does not support local_shuffle; InMemoryDataset does."
         )
 
     def global_shuffle(self, fleet: Any = None) -> None:
-        """Refuse: a stream cannot be shuffled."""
+        """Raise NotImplementedError: a stream cannot be shuffled."""
         raise NotImplementedError(
             "QueueDataset does not support global_shuffle; InMemoryDataset does."
         )
@@ -78,3 +71,6 @@ class DatasetFactory:
             f"datafeed class {datafeed_class!r} does not exist; use "
             f"{', '.join(kind.__name__ for kind in self._KINDS)}."
         )
+
+
+export_defined(globals(), "DatasetBase", "InMemoryDataset")

@@ -1,8 +1,8 @@
 """CompiledProgram, ParallelExecutor and their settings.
 
-In Paddle these switch to another executor; here every program is lowered, so they are names for the
-same thing. The one setting with an effect is `BuildStrategy.enable_auto_fusion`: compile the
-lowered step with torch's compiler.
+In Paddle these select another executor; FleetX lowers every program, so they are equivalent. The
+only setting with an effect is `BuildStrategy.enable_auto_fusion`: compile the lowered step with
+torch's compiler.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class _Settings:
 
 
 class BuildStrategy(_Settings):
-    """How a program is built for running.
+    """How a program is built.
 
-    `enable_auto_fusion` compiles the step. The other fields steer Paddle's graph passes: what they
-    ask for is done anyway (fused updates, memory freed early) or has no meaning in one process per
-    device; they are accepted and kept.
+    `enable_auto_fusion` compiles the step. The other fields control Paddle's graph passes, which
+    are always on (fused updates, early freeing of memory) or have no meaning with one process per
+    device; they are accepted without effect.
     """
 
     ReduceStrategy = ReduceStrategy
@@ -121,11 +121,10 @@ class BuildStrategy(_Settings):
 
 
 class ExecutionStrategy(_Settings):
-    """How a program is run. A program runs as one function here; the fields are accepted and
-    kept."""
+    """How a program is run; the fields are accepted without effect."""
 
     class ExecutorType(enum.IntEnum):
-        """Kinds of executors in Paddle; here there is one."""
+        """Kinds of executors in Paddle; without effect."""
 
         Default = 0
         Experimental = 1
@@ -144,7 +143,7 @@ class ExecutionStrategy(_Settings):
 
 
 def plain_program(program: Any) -> Any:
-    """Return the program inside a CompiledProgram; anything else as it is."""
+    """Return the program of a CompiledProgram; return anything else unchanged."""
     return getattr(program, "_program", program)
 
 
@@ -176,8 +175,7 @@ class CompiledProgram:
         share_vars_from: CompiledProgram | None = None,
         places: Any = None,
     ) -> CompiledProgram:
-        """Note the settings; one process drives one device here, so the program itself stays as
-        it is."""
+        """Store the settings; the program itself is unchanged, as a process has one device."""
         if self._is_data_parallel:
             raise ArgumentError("with_data_parallel was called before on this CompiledProgram.")
         if build_strategy is not None:
@@ -193,7 +191,7 @@ class CompiledProgram:
         return self
 
     def _compile(self, scope: Scope, place: Any) -> CompiledProgram:
-        """Note where the program runs; it cannot be moved to another scope or place."""
+        """Bind the program to a scope and a place; it cannot be moved to others."""
         if self._compiled_for is None:
             other = self._share_vars_from
             if other is not None and not other._is_data_parallel:
@@ -254,4 +252,4 @@ class ParallelExecutor:
         return 1
 
     def drop_local_exe_scopes(self) -> None:
-        """Nothing is kept between runs besides the scope, so there is nothing to drop."""
+        """Do nothing: only the scope is kept between runs."""

@@ -1,5 +1,4 @@
-"""Executor: runs programs. The first run of a (program, feeds, fetches) lowers it; later runs
-only call the result."""
+"""Executor: lowers a program on the first run with its feeds and fetches; later runs reuse it."""
 
 from __future__ import annotations
 
@@ -35,10 +34,9 @@ class Executor:
 
     Args:
         place: where to run; the CPU by default.
-        unknown_feed: "error" refuses a feed of a name that the program does not have, and compares
-            every feed with its variable. "warn" is Paddle's way: it warns of such a name, and
-            compares at once only variables that ask for it (`static.data` does, `layers.data` does
-            not), others when the run fails.
+        unknown_feed: "error" rejects feeds of unknown names and checks every feed against its
+            variable. "warn", Paddle's behaviour, warns of unknown names and checks only variables
+            with `need_check_feed` (`static.data`, not `layers.data`), others if the run fails.
     """
 
     def __init__(self, place: Place | None = None, *, unknown_feed: str = "error") -> None:
@@ -69,14 +67,14 @@ class Executor:
         Args:
             program: a Program or CompiledProgram; the default main program if None.
             feed: values by variable name (arrays, LoDTensors, numbers), or a list of such dicts.
-            fetch_list: Variables or names to return. What `minimize` returns may be in it: then
-                only these updates run, and `use_prune` is on.
+            fetch_list: Variables or names to return. If it contains the result of `minimize`, only
+                these updates run, and `use_prune` is on.
             scope: where persistable variables live; the global scope by default.
             return_numpy: arrays if true, else LoDTensors.
-            use_program_cache: accepted; lowered programs are always kept.
+            use_program_cache: accepted without effect; lowered programs are always cached.
             use_prune: run only what the fetches and the updates depend on.
 
-        `feed_var_name`, `fetch_var_name` and `return_merged` are accepted and change nothing.
+        `feed_var_name`, `fetch_var_name` and `return_merged` are accepted without effect.
         """
         if self._closed:
             raise RuntimeError("This Executor is closed; make a new one to run programs.")
@@ -84,7 +82,7 @@ class Executor:
         batches = getattr(program, "_place_count", 1)
         program, build = _unwrap(default_main_program() if program is None else program)
         given = feed
-        parts = batches  # how many batches of the declared size the feed is made of
+        parts = batches  # the number of batches of the declared size in the feed
         if isinstance(feed, list | tuple):
             parts = max(parts, len(feed))
             feed = merge_feeds(feed)
@@ -124,7 +122,7 @@ class Executor:
     def _pruned(
         self, program: Program, feed: Mapping[str, Any], fetches: list[str], updates: list[Operator]
     ) -> Program:
-        """Return the kept pruned program for these feeds and fetches, made when first asked for."""
+        """Return the program pruned to these feeds and fetches, from the cache if possible."""
         cache = self._pruned_programs.setdefault(program, {})
         key = (program._version, *feed, None, *fetches, None, *(op.uid for op in updates))
         if key not in cache:
@@ -197,48 +195,7 @@ class Executor:
         print_period: int = 100,
         fetch_handler: Any = None,
     ) -> None:
-        """Run the program once for every batch of a dataset, printing fetched values now and
-        then."""
-        self._run_dataset(
-            program, dataset, scope, debug, fetch_list, fetch_info, print_period, fetch_handler
-        )
-
-    def infer_from_dataset(
-        self,
-        program: Any = None,
-        dataset: Any = None,
-        scope: Scope | None = None,
-        thread: int = 0,
-        debug: bool = False,
-        fetch_list: Any = None,
-        fetch_info: Sequence[str] | None = None,
-        print_period: int = 100,
-        fetch_handler: Any = None,
-    ) -> None:
-        """Run the program, without backward and update, once for every batch of a dataset."""
-        program, _ = _unwrap(default_main_program() if program is None else program)
-        self._run_dataset(
-            program.clone(for_test=True),
-            dataset,
-            scope,
-            debug,
-            fetch_list,
-            fetch_info,
-            print_period,
-            fetch_handler,
-        )
-
-    def _run_dataset(
-        self,
-        program: Any,
-        dataset: Any,
-        scope: Scope | None,
-        debug: bool,
-        fetch_list: Any,
-        fetch_info: Sequence[str] | None,
-        print_period: int,
-        fetch_handler: Any,
-    ) -> None:
+        """Run the program for every batch of a dataset; print fetched values periodically."""
         if dataset is None:
             raise RuntimeError("dataset is need and should be initialized")
         names, _ = split_fetches(fetch_list)
@@ -253,8 +210,27 @@ class Executor:
                     shown = ", ".join(f"{k}={v}" for k, v in zip(labels, values, strict=False))
                     print(f"[step {step}] {shown}", flush=True)
 
+    def infer_from_dataset(
+        self,
+        program: Any = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: Any = None,
+    ) -> None:
+        """Run the program, without backward and updates, for every batch of a dataset."""
+        program, _ = _unwrap(default_main_program() if program is None else program)
+        self.train_from_dataset(
+            program.clone(for_test=True), dataset, scope, thread, debug, fetch_list, fetch_info,
+            print_period, fetch_handler,
+        )  # fmt: skip
+
     def close(self) -> None:
-        """End the Executor: it cannot run any more, and servers that it trained with are told."""
+        """Close the Executor and its connections to parameter servers."""
         self._closed = True
         for link in self._links:
             link.close()
@@ -354,7 +330,7 @@ class _Prepared:
 
 @contextlib.contextmanager
 def _watched(handler: Any, scope: Scope) -> Iterator[dict[str, ScopeTensor]]:
-    """Let a FetchHandler look on; give the tensors by name in which it looks for values."""
+    """Start a FetchHandler's monitor; yield the tensors by name that it reads."""
     if handler is None:
         yield {}
         return
@@ -369,7 +345,7 @@ def _watched(handler: Any, scope: Scope) -> Iterator[dict[str, ScopeTensor]]:
 
 
 def _unwrap(program: Any) -> tuple[Program, Any]:
-    """Return the Program behind a program or CompiledProgram, and its BuildStrategy if any."""
+    """Return the Program of a program or CompiledProgram, and its BuildStrategy if any."""
     if isinstance(program, Program):
         compiled = program.binding.compiled_as
         return program, None if compiled is None else compiled._build_strategy

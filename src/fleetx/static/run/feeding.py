@@ -1,4 +1,4 @@
-"""What is fed to a run: values checked and made tensors, batches of several places joined."""
+"""Feeds of a run: checks, conversion to tensors, merging of several places' batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleetx.static.readers.lod_tensor import concat_lod_tensors
 
 
 class FeedCheck:
-    """What a fed value must look like."""
+    """Checks and converts the values fed to a variable."""
 
     def __init__(self, var: Variable, strict: bool, parts: int) -> None:
         self.name = var.name
@@ -28,12 +28,11 @@ class FeedCheck:
         self.lod_level = var.lod_level
         self.dtype = None if var.dtype is None else to_torch(var.dtype)
         self.numpy_dtype = None if var.dtype is None else to_numpy(var.dtype)
-        # Most values need no more than a look at type and shape.
+        # Most values only need a check of type and shape.
         self._plain = not self.lod_level and self.dtype not in (None, torch.bfloat16)
 
     def convert(self, value: Any, device: torch.device, has_lod: bool = False) -> torch.Tensor:
-        """Return the value as a tensor on the device, or raise one sentence that names the
-        variable."""
+        """Return the value as a tensor on the device; errors name the variable."""
         if type(value) is np.ndarray:
             if value.dtype == self.numpy_dtype and value.flags.writeable and self._plain:
                 try:
@@ -91,7 +90,7 @@ class FeedCheck:
         return array.reshape(1) if array.ndim == 0 and self.shape == (1,) else array
 
     def blame(self, tensor: torch.Tensor, error: Exception) -> None:
-        """Say of a failed run that this value does not look as declared, if it does not."""
+        """Raise if this value of a failed run does not match the variable's declaration."""
         if self.is_data and not self.checked:
             try:
                 self._check(tensor, bool(self.lod_level))
@@ -104,7 +103,7 @@ class FeedCheck:
                 f"The data type of fed Variable {self.name!r} must be {dtype_name(self.dtype)!r}, "
                 f"but received {dtype_name(tensor.dtype)!r}"
             )
-        if not self.lod_level and not has_lod:  # rows of sequences are as many as they are
+        if not self.lod_level and not has_lod:  # the number of rows of sequences may vary
             self._check_shape(tensor)
 
     def _check_shape(self, tensor: torch.Tensor) -> None:
@@ -124,7 +123,7 @@ class FeedCheck:
 
 
 def warn_of_empty_batch(name: str, value: torch.Tensor) -> None:
-    """Say that a training step gets nothing to train on."""
+    """Warn that the batch of a training step is empty."""
     warnings.warn(
         f"The batch of this training step is empty ({name} has the shape {tuple(value.shape)}): it "
         "adds nothing to the gradients, and a mean over it is NaN.",
@@ -142,7 +141,7 @@ def merge_feeds(feeds: Sequence[Any]) -> dict[str, Any]:
 
 
 def with_readers(program: Program, feed: Mapping[str, Any], batches: int) -> dict[str, Any]:
-    """Return the feed with what the program reads itself: that many batches, joined."""
+    """Return the feed extended by the program's readers: this many batches, concatenated."""
     merged = dict(feed)
     for reader in program.binding.readers:
         if not all(n in merged for n in reader.output_names):

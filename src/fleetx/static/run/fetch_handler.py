@@ -1,7 +1,7 @@
-"""FetchHandler: looks at values now and then while a dataset is being trained on.
+"""FetchHandler: a callback that receives values periodically while training on a dataset.
 
-A subclass says in `handler` what to do with the values of its variables; a `FetchHandlerMonitor`
-calls it from a thread of its own, once every `period_secs` seconds, with what a scope holds then.
+Subclasses override `handler`; a `FetchHandlerMonitor` calls it in a thread every `period_secs`
+seconds, with the current values of a scope.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FetchHandler:
 
     Args:
         var_dict: Variables by the names under which `handler` gets their values.
-        period_secs: seconds between two calls.
+        period_secs: the period of the calls in seconds.
     """
 
     def __init__(self, var_dict: Mapping[str, Any] | None = None, period_secs: float = 60) -> None:
@@ -44,7 +44,7 @@ class FetchHandler:
         self.period_secs = period_secs
 
     def handler(self, res_dict: dict[str, Any]) -> None:
-        """Take the values: arrays by name, None where there is none yet."""
+        """Handle the values: arrays by name, None if a variable has no value yet."""
         shown = [f"{k}[0]: {v[0]}" for k, v in res_dict.items() if isinstance(v, np.ndarray)]
         print(" ".join(shown), flush=True)
 
@@ -64,11 +64,11 @@ class FetchHandlerMonitor:
         self._thread = threading.Thread(target=self._watch, name="fleetx-fetch", daemon=True)
 
     def start(self) -> None:
-        """Begin to call the handler."""
+        """Start calling the handler."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End it, after a call that is under way."""
+        """Stop the thread, after the current call."""
         self._stopped.set()
         self._thread.join()
 

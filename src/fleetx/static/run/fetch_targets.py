@@ -1,4 +1,4 @@
-"""What a run is asked for: the names to fetch, and the updates that `minimize` returned."""
+"""Targets of a run: the names to fetch, and the update ops that `minimize` returned."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def prune_to_targets(
 ) -> Program:
     """Return a copy with only the ops between the feeds and the fetches and updates.
 
-    Without updates all the program's updates count.
+    Without updates, all of the program's updates are kept.
     """
     ops = program.global_block().ops
     targets = updates or [op for op in ops if op.op_role & OpRole.Optimize]

@@ -16,7 +16,7 @@ from fleetx.static.run.scope import tensor_to_numpy
 
 
 class OneValue(np.float32):
-    """A float32 that meets Python numbers in double precision, as all did before NumPy 2.
+    """A float32 that computes with Python floats in double precision, as before NumPy 2.
 
     Scripts compare a fetched value with a number they computed; rounding that number to float32
     first would turn the last digits of both into the difference.
@@ -62,9 +62,9 @@ class OneValueArray(np.ndarray):
 
 
 def as_fetched(value: Any, copy: bool | None) -> Any:
-    """Return what `Executor.run` gives for a value: an array that no later run changes.
+    """Return a value as `Executor.run` returns it: an array that later runs do not change.
 
-    `copy` says whether the value's memory belongs to somebody else (None: only if it is a view).
+    `copy` states whether the value's memory is shared (None: only if it is a view).
     """
     if not isinstance(value, torch.Tensor):
         return [as_fetched(v, copy) for v in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
-"""Flags named `FLAGS_...` that scripts set and ask for.
+"""Flags named `FLAGS_...` that scripts set and read.
 
-They steer memory pools and kernels of Paddle's own engine, which has no counterpart here: a flag is
-kept and given back, and changes nothing. `FLAGS_check_nan_inf`, which promises a check, says so.
+They control memory pools and kernels of Paddle's own engine: flags are stored and returned without
+effect. Setting `FLAGS_check_nan_inf`, which promises a check, warns of it.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _flags: dict[str, Any] = {
 
 
 def set_flags(flags: Mapping[str, Any]) -> None:
-    """Keep the values of flags."""
+    """Set the values of flags."""
     if not isinstance(flags, Mapping):
         raise TypeError(f"flags of set_flags must be a dict, not {type(flags).__name__}.")
     for name, value in flags.items():
         _check(name)
         if name == "FLAGS_check_nan_inf" and value:
             warnings.warn(
-                "FLAGS_check_nan_inf is kept but has no effect here: look for NaN with "
+                "FLAGS_check_nan_inf has no effect: look for NaN with "
                 "layers.has_nan or torch.autograd.detect_anomaly().",
                 stacklevel=2,
             )

@@ -1,4 +1,4 @@
-"""Places: where a program runs. CUDA where there is one, the CPU otherwise, said once."""
+"""Places: the devices that programs run on. Without CUDA, CUDAPlace is the CPU, with a warning."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CUDAPlace(Place):
 
     def __init__(self, device_id: int = 0) -> None:
         if not isinstance(device_id, int) or device_id < 0:
-            raise ValueError(f"CUDAPlace takes a device number from 0 on, not {device_id!r}.")
+            raise ValueError(f"CUDAPlace takes a non-negative device number, not {device_id!r}.")
         self.device_id = device_id
 
     def get_device_id(self) -> int:
@@ -57,21 +57,20 @@ class CUDAPlace(Place):
         return self.device_id
 
     def device(self) -> torch.device:
-        """Return the CUDA device, or the CPU with one warning where there is no CUDA."""
+        """Return the CUDA device, or the CPU, with one warning, if there is no CUDA."""
         global _warned_without_cuda
         gpus = device.gpu_count()
         if gpus:
             if self.device_id >= gpus:
                 raise ValueError(
-                    f"CUDAPlace({self.device_id}) was asked for, but this machine has "
-                    f"{gpus} CUDA device(s), numbered from 0."
+                    f"CUDAPlace({self.device_id}) is out of range: this machine has {gpus} CUDA "
+                    "device(s), numbered from 0."
                 )
             return torch.device("cuda", self.device_id)
         if not _warned_without_cuda:
             _warned_without_cuda = True
             warnings.warn(
-                f"CUDAPlace({self.device_id}) was asked for, but there is no CUDA device here: "
-                "running on the CPU.",
+                f"CUDAPlace({self.device_id}) runs on the CPU: there is no CUDA device.",
                 stacklevel=3,
             )
         return torch.device("cpu")
@@ -93,7 +92,7 @@ def cuda_places(device_ids: list[int] | None = None) -> list[CUDAPlace]:
 
 
 def usual_device() -> str:
-    """Return the kind of device that programs usually run on here: cuda where there is one."""
+    """Return the default kind of device: cuda if available, else cpu."""
     return "cuda" if is_compiled_with_cuda() else "cpu"
 
 

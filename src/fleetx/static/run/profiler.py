@@ -31,7 +31,7 @@ _running: torch.profiler.profile | None = None
 
 
 def start_profiler(state: str, tracer_option: str = "Default") -> None:
-    """Begin to record the ops that run: on the 'CPU', the 'GPU', or 'All'."""
+    """Start to record ops on the 'CPU', the 'GPU', or 'All'."""
     global _running
     if state not in _STATES:
         raise ValueError(f"state of the profiler must be one of {_STATES}, not {state!r}.")
@@ -49,7 +49,7 @@ def start_profiler(state: str, tracer_option: str = "Default") -> None:
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> None:
-    """End the recording, print a table of ops and write the trace to `profile_path`."""
+    """Stop recording, print a table of ops and write the trace to `profile_path`."""
     global _running
     if sorted_key not in _SORT_KEYS:
         names = ", ".join(str(key) for key in _SORT_KEYS)
@@ -63,7 +63,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
 
 
 def reset_profiler() -> None:
-    """Forget what was recorded so far."""
+    """Discard what has been recorded so far."""
     global _running
     if _running is None:
         return

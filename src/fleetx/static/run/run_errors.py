@@ -1,8 +1,7 @@
-"""Why a run failed: the op and its variables, and what was wrong with the values it was given.
+"""Error messages of failed runs: the op, its variables, and what was wrong with their values.
 
-Kernels check indices themselves and say little ("index out of range in self"). A run that fails
-looks here for an index that cannot be, in the values the op was called with; runs that succeed pay
-nothing.
+Kernels check indices, but their messages say little ("index out of range in self"). After a failure
+the op's inputs are searched for an index that is out of range; successful runs have no overhead.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def explain(error: Exception, step: LoweredStep, feed: Mapping[str, Any]) -> Exc
             return local
         return step.holders[name].value if name in step.holders else feed.get(name)
 
-    # A compiled step has no lines: all its ops are looked at.
+    # A compiled step has no lines: all its ops are searched.
     for each in ops or itertools.chain.from_iterable(step.ops_of_line.values()):
         reason = wrong_index(each, find)
         if reason is not None:
@@ -99,7 +98,7 @@ _INDICES = {
 
 
 def wrong_index(op: Operator, find: Find) -> str | None:
-    """Return a sentence about an index of an op that is outside; None if there is none."""
+    """Return a sentence about an index of an op that is out of range, or None."""
     known = _INDICES.get(op.type)
     if known is None or not op.input(known.slot):
         return None

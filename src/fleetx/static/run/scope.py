@@ -41,11 +41,11 @@ class ScopeVariable:
         return ScopeTensor(self)
 
     def get_fetch_list(self) -> Any:
-        """Return the list of values held by this variable, made empty if there is none."""
+        """Return the list of values held by this variable, a new empty one if there is none."""
         return self.get_lod_tensor_array()
 
     def get_lod_tensor_array(self) -> Any:
-        """Return the list of tensors held by this variable, made empty if there is none."""
+        """Return the list of tensors held by this variable, a new empty one if there is none."""
         if self.value is None:
             self.value = []
         return self.value
@@ -55,16 +55,16 @@ class ScopeVariable:
         return self.value is not None
 
     def set_int(self, value: int) -> None:
-        """Hold a plain integer."""
+        """Set the value to a plain integer."""
         self.value = value
 
     def get_int(self) -> int:
-        """Return the plain integer held."""
+        """Return the value as a plain integer."""
         return int(self.value)
 
 
 class Scope:
-    """Values by name, with a parent to look further in."""
+    """Values by name; names that are missing are looked up in the parent."""
 
     def __init__(self, parent: Scope | None = None) -> None:
         self._variables: dict[str, ScopeVariable] = {}
@@ -72,7 +72,7 @@ class Scope:
         self._kids: list[Scope] = []
 
     def var(self, name: str) -> ScopeVariable:
-        """Return the variable of this name, made in this scope if it is nowhere."""
+        """Return the variable of this name; create it in this scope if it does not exist."""
         found = self.find_var(name)
         if found is None:
             found = self._variables[name] = ScopeVariable(name)
@@ -95,11 +95,11 @@ class Scope:
         return kid
 
     def drop_kids(self) -> None:
-        """Forget all scopes made from this one."""
+        """Drop all child scopes."""
         self._kids.clear()
 
     def erase(self, names: Sequence[str]) -> None:
-        """Forget variables of this scope."""
+        """Remove variables of this scope."""
         for name in names:
             self._variables.pop(name, None)
 
@@ -126,7 +126,7 @@ def global_scope() -> Scope:
 
 
 def switch_scope(scope: Scope) -> Scope:
-    """Make another scope the default; return the old one."""
+    """Set the default scope; return the previous one."""
     global _global_scope
     old, _global_scope = _global_scope, scope
     return old

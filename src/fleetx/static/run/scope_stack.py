@@ -1,6 +1,6 @@
-"""A stack of local scopes per thread: names set in a local scope are gone when it is left.
+"""A stack of local scopes per thread: variables of a local scope are dropped when it is left.
 
-Lookups go from the local scope outwards. This stack is apart from the global scope of programs.
+Lookups go from the innermost scope outwards. The stack is independent of the global scope.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def enter_local_scope() -> None:
 
 
 def leave_local_scope() -> None:
-    """Close the innermost scope and forget what is in it."""
+    """Close the innermost scope and drop its variables."""
     if len(_stack.scopes) == 1:
         raise RuntimeError("leave_local_scope was called without an enter_local_scope before it.")
     _stack.scopes.pop()
@@ -41,7 +41,7 @@ def leave_local_scope() -> None:
 
 
 def var(name: str) -> ScopeVariable:
-    """Return the variable of this name, made in the innermost scope where there is none."""
+    """Return the variable of this name; create it in the innermost scope if needed."""
     return get_cur_scope().var(name)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ScopeTensor(LoDTensor):
-    """A handle on a scope variable: what is set here, the next run of a program uses."""
+    """A handle on a scope variable: the next run of a program uses what is set here."""
 
     def __init__(self, variable: ScopeVariable) -> None:
         self._variable = variable
@@ -29,7 +29,7 @@ class ScopeTensor(LoDTensor):
     @_value.setter
     def _value(self, value: Any) -> None:
         if isinstance(value, np.ndarray):
-            # NumPy has no bfloat16; its bits travel as uint16.
+            # NumPy has no bfloat16: its bits are stored as uint16.
             bits = value.dtype == np.uint16
             value = torch.from_numpy(np.array(value.view(np.int16) if bits else value, order="C"))
             value = value.view(torch.bfloat16) if bits else value

@@ -1,7 +1,7 @@
-"""What a program asks of the parameter servers it trains with.
+"""The interface between a program and its parameter servers.
 
-Programs know no servers: whoever writes the ops of `ops/server_ops.py` into a program gives it an
-object of this kind, which sends and fetches.
+Programs do not know the servers: whoever adds the ops of `ops/server_ops.py` to a program also
+attaches an object of this kind, which pushes and pulls.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Servers(Protocol):
     """A program's link to its parameter servers."""
 
     def give_rows(self, rows: Mapping[str, Tensor], scope: Scope) -> None:
-        """Keep the first rows of tables for the servers; they leave the scope."""
+        """Hand the initial rows of tables to the servers; they are removed from the scope."""
 
     def startup_was_run(self, scope: Scope) -> None:
-        """Note that variables have first values."""
+        """Record that variables have been initialised."""
 
     def expect(self, program: Program, feed: Mapping[str, Any]) -> None:
         """Prefetch the rows of the next batch, if its feed is known."""
@@ -35,22 +35,22 @@ class Servers(Protocol):
         paddings: Sequence[int],
         ids: Sequence[Tensor],
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """Return per table the rows of its unique ids, per ids their places, per table the ids."""
+        """Return the rows of unique ids per table, inverse indices per input, and unique ids."""
 
     def push_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
-        """Hand over the gradients of rows."""
+        """Push the gradients of rows."""
 
     def push_dense(self, gradients: Mapping[str, Tensor], rate: float | None) -> None:
-        """Hand over the gradients of parameters."""
+        """Push the gradients of parameters."""
 
     def end_step(self) -> None:
-        """Note that all gradients of the step have been handed over."""
+        """Record that all gradients of the step have been pushed."""
 
     def pull_dense(self, values: Mapping[str, Tensor]) -> None:
-        """Bring parameters up to date, in place."""
+        """Pull parameters, in place."""
 
     def serve(self) -> None:
-        """Be a server until the workers have finished."""
+        """Serve until the workers have finished."""
 
     def close(self) -> None:
-        """Send what is still on its way, and end."""
+        """Flush pending pushes and disconnect."""

@@ -1,4 +1,4 @@
-"""One op that runs on the variables of a scope, without a program around it."""
+"""An op that runs on the variables of a scope, without a program."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class SingleOp:
                 variable.value, variable.lod = value.value, value.lod()
 
     def __str__(self) -> str:
-        """Return the op as it would stand in a program."""
+        """Return the op as text."""
         return f"{self._outputs} = {self.type()}({self._inputs}, {self._attrs})"
 
 

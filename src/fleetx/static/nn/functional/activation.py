@@ -6,13 +6,22 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static.building.one_op import one_op
+from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.variable import Variable
 from fleetx.static.nn.functional.emit import binary, cast, unary
 
 
-def relu(x: Variable, name: str | None = None) -> Variable:
-    """Return max(x, 0)."""
-    return unary("relu", x)
+def _plain(type: str, x: Variable, name: str | None = None) -> Variable:
+    return unary(type, x)
+
+
+relu = with_first(_plain, "relu", "relu", doc="Return max(x, 0).")
+sigmoid = with_first(_plain, "sigmoid", "sigmoid", doc="Return 1 / (1 + exp(-x)).")
+tanh = with_first(_plain, "tanh", "tanh", doc="Return the hyperbolic tangent.")
+tanhshrink = with_first(_plain, "tanhshrink", "tanh_shrink", doc="Return x - tanh(x).")
+silu = with_first(_plain, "silu", "silu", doc="Return x sigmoid(x).")
+mish = with_first(_plain, "mish", "mish", doc="Return x tanh(softplus(x)).")
+softsign = with_first(_plain, "softsign", "softsign", doc="Return x / (1 + abs(x)).")
 
 
 def relu6(x: Variable, name: str | None = None) -> Variable:
@@ -48,18 +57,8 @@ def selu(
 
 
 def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Variable:
-    """Return x times the normal distribution function of x, or its approximation by tanh."""
+    """Return x times the normal CDF of x, or its tanh approximation."""
     return unary("gelu", x, {"approximate": approximate})
-
-
-def sigmoid(x: Variable, name: str | None = None) -> Variable:
-    """Return 1 / (1 + exp(-x))."""
-    return unary("sigmoid", x)
-
-
-def tanh(x: Variable, name: str | None = None) -> Variable:
-    """Return the hyperbolic tangent."""
-    return unary("tanh", x)
 
 
 def hardswish(x: Variable, name: str | None = None) -> Variable:
@@ -71,12 +70,12 @@ def hardswish(x: Variable, name: str | None = None) -> Variable:
 def hardsigmoid(
     x: Variable, slope: float = 0.1666667, offset: float = 0.5, name: str | None = None
 ) -> Variable:
-    """Return slope * x + offset, kept between 0 and 1."""
+    """Return slope * x + offset, clamped to [0, 1]."""
     return unary("hard_sigmoid", x, {"slope": slope, "offset": offset}, "hardsigmoid")
 
 
 def hardtanh(x: Variable, min: float = -1.0, max: float = 1.0, name: str | None = None) -> Variable:
-    """Return x, kept between min and max."""
+    """Return x, clamped to [min, max]."""
     return unary("brelu", x, {"t_min": min, "t_max": max}, "hardtanh")
 
 
@@ -86,15 +85,10 @@ def hardshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> 
 
 
 def softshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> Variable:
-    """Return x moved towards zero by the threshold, at most to zero."""
+    """Shrink x towards zero by the threshold; smaller values become zero."""
     if threshold < 0:
         raise ValueError(f"threshold of softshrink must not be negative, but is {threshold}.")
     return unary("softshrink", x, {"lambda": threshold})
-
-
-def tanhshrink(x: Variable, name: str | None = None) -> Variable:
-    """Return x - tanh(x)."""
-    return unary("tanh_shrink", x)
 
 
 def thresholded_relu(x: Variable, threshold: float = 1.0, name: str | None = None) -> Variable:
@@ -107,26 +101,11 @@ def swish(x: Variable, name: str | None = None) -> Variable:
     return unary("swish", x, {"beta": 1.0})
 
 
-def silu(x: Variable, name: str | None = None) -> Variable:
-    """Return x sigmoid(x)."""
-    return unary("silu", x)
-
-
-def mish(x: Variable, name: str | None = None) -> Variable:
-    """Return x tanh(softplus(x))."""
-    return unary("mish", x)
-
-
 def softplus(
     x: Variable, beta: float = 1, threshold: float = 20, name: str | None = None
 ) -> Variable:
     """Return log(1 + exp(beta x)) / beta, and x itself where beta x exceeds the threshold."""
     return unary("softplus", x, {"beta": float(beta), "threshold": float(threshold)})
-
-
-def softsign(x: Variable, name: str | None = None) -> Variable:
-    """Return x / (1 + abs(x))."""
-    return unary("softsign", x)
 
 
 def log_sigmoid(x: Variable, name: str | None = None) -> Variable:
@@ -149,7 +128,7 @@ def maxout(x: Variable, groups: int, axis: int = 1, name: str | None = None) -> 
 
 
 def softmax(x: Variable, axis: int = -1, dtype: Any = None, name: str | None = None) -> Variable:
-    """Turn numbers into probabilities along an axis."""
+    """Return the softmax along an axis."""
     x = x if dtype is None else cast(x, dtype)
     return unary("softmax", x, {"axis": axis, "use_cudnn": True})
 
@@ -170,7 +149,7 @@ def glu(x: Variable, axis: int = -1, name: str | None = None) -> Variable:
     return binary("elementwise_mul", first, sigmoid(gate))
 
 
-# A program's variables are not changed in place: these names give the same values.
+# A program's variables are never changed in place, so these are the same functions.
 relu_, tanh_, softmax_ = relu, tanh, softmax
 
 

@@ -41,5 +41,5 @@ def _causal_mask(queries: int, keys: int) -> Variable:
     from fleetx.static.layers import assign
 
     if queries < 0 or keys < 0:
-        raise ValueError("is_causal needs known lengths: give an attn_mask where they vary.")
+        raise ValueError("is_causal needs known lengths; if they vary, pass an attn_mask.")
     return assign(np.triu(np.full((queries, keys), -1e9, dtype="float32"), 1))

@@ -1,4 +1,4 @@
-"""Linear maps, look-up, dropout, padding, resizing and other common functions."""
+"""Linear maps, embedding, dropout, padding, resizing and other common functions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fleetx.static.nn.functional.emit import (
     FLOATS,
     binary,
     cast,
+    constant,
     reduce,
     squeeze,
     unary,
@@ -28,14 +29,12 @@ def linear(
     """Return x weight + bias; the weight has shape [inputs, outputs]."""
     helper = LayerHelper("linear", name=name)
     check_variable_and_dtype(x, "x", FLOATS, "linear")
-    out = helper.output_of(
-        "matmul_v2", {"X": [x], "Y": [weight]}, {"trans_x": False, "trans_y": False}, dtype=x.dtype
-    )
+    attrs = {"trans_x": False, "trans_y": False}
+    out = helper.output_of("matmul_v2", {"X": x, "Y": weight}, attrs, dtype=x.dtype)
     if bias is None:
         return out
-    return helper.output_of(
-        "elementwise_add", {"X": [out], "Y": [bias]}, {"axis": -1}, dtype=x.dtype
-    )
+    inputs = {"X": out, "Y": bias}
+    return helper.output_of("elementwise_add", inputs, {"axis": -1}, dtype=x.dtype)
 
 
 def embedding(
@@ -45,7 +44,7 @@ def embedding(
     sparse: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return the rows of `weight` that the ids name; the row `padding_idx` reads as zeros."""
+    """Look up rows of `weight` by ids; `padding_idx` gives a row of zeros."""
     check_variable_and_dtype(x, "input", ["uint8", "int8", "int16", "int32", "int64"], "embedding")
     rows = weight.shape[0]
     if padding_idx is None:
@@ -72,15 +71,15 @@ def dropout(
     mode: str = "upscale_in_train",
     name: str | None = None,
 ) -> Variable:
-    """Set elements to zero with probability p while training.
+    """Zero elements with probability p in training.
 
     Args:
         x: the input.
-        p: the probability.
-        axis: axes along which decisions are made; they are shared along the others.
-        training: whether to drop anything.
-        mode: 'upscale_in_train' divides what is kept by 1 - p while training, 'downscale_in_infer'
-            multiplies by 1 - p otherwise.
+        p: the probability of zeroing an element.
+        axis: the axes of the mask, which is broadcast along the others; all by default.
+        training: whether to apply dropout.
+        mode: 'upscale_in_train' divides kept elements by 1 - p in training,
+            'downscale_in_infer' multiplies all of them by 1 - p in inference.
         name: the name of the op's helper.
     """
     if not isinstance(p, int | float):
@@ -124,7 +123,7 @@ def _dropout_channels(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Set whole channels of images to zero with probability p while training."""
+    """Zero whole channels of images with probability p in training."""
     check_choice(data_format, "data_format", LAYOUTS[n], f"dropout{n}d")
     axis = [0, n + 1 if data_format.endswith("C") else 1]
     return dropout(x, p=p, axis=axis, training=training)
@@ -135,7 +134,7 @@ dropout3d = of_axes(_dropout_channels, "dropout3d", 3)
 
 
 def one_hot(x: Variable, num_classes: Any, name: str | None = None) -> Variable:
-    """Return vectors with a one at the place that each id names."""
+    """Return the one-hot vectors of ids."""
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {"allow_out_of_range": False}
     if isinstance(num_classes, Variable):
@@ -152,7 +151,7 @@ def label_smooth(
     epsilon: float = 0.1,
     name: str | None = None,
 ) -> Variable:
-    """Mix labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
+    """Smooth labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
     from fleetx.static.layers.loss import label_smooth as layer
 
     return layer(label, prior_dist, epsilon, label.dtype, name)
@@ -161,22 +160,17 @@ def label_smooth(
 def normalize(
     x: Variable, p: float = 2, axis: int = 1, epsilon: float = 1e-12, name: str | None = None
 ) -> Variable:
-    """Divide x by its p-norm along an axis, or by epsilon where the norm is smaller."""
+    """Divide x by its p-norm along an axis, but at least by epsilon."""
     if len(x.shape) == 1 and axis not in (0, -1):
         raise ValueError(f"axis of normalize must be 0 or -1 for 1-D data, but is {axis}.")
     attrs = {"axis": axis, "porder": float(p), "keepdim": True, "epsilon": epsilon}
     norm = unary("p_norm", x, attrs)
-    floor = one_op(
-        "fill_constant",
-        {},
-        {"shape": [1], "dtype": int(x.dtype), "value": float(epsilon)},
-        dtype=x.dtype,
-    )
+    floor = constant(epsilon, x.dtype)
     return binary("elementwise_div", x, binary("elementwise_max", norm, floor))
 
 
 def cosine_similarity(x1: Variable, x2: Variable, axis: int = 1, eps: float = 1e-8) -> Variable:
-    """Return the cosine between x1 and x2 along an axis."""
+    """Return the cosine similarity of x1 and x2 along an axis."""
     axes = [axis % len(x1.shape)]
     dot = reduce("sum", binary("elementwise_mul", x1, x2), axes)
     first, second = (
@@ -200,7 +194,7 @@ def bilinear(
 
 
 def _pad_last_axes(x: Variable, pad: Any, mode: str, value: float, data_format: str) -> Variable:
-    """Pad the spatial axes with the op for volumes, adding the axes that are missing."""
+    """Pad the spatial axes with the op for volumes; missing axes are inserted."""
     rank = len(x.shape)
     last = data_format.endswith("C")
     # The op takes width, height, depth: signals and images become volumes of size 1 in other axes.
@@ -242,7 +236,7 @@ def pad(
             pairs for the spatial dimensions from the last one on (left, right, top, bottom, ...).
         mode: 'constant', 'reflect', 'replicate' or 'circular'.
         value: what 'constant' pads with.
-        data_format: where the channels are.
+        data_format: the layout, such as NCHW or NHWC.
         name: accepted, without effect.
     """
     check_choice(mode, "mode", ("constant", "reflect", "replicate", "circular"), "pad")
@@ -271,7 +265,7 @@ def unfold(
     dilations: Any = 1,
     name: str | None = None,
 ) -> Variable:
-    """Return the patches of images as columns: [N, C k_h k_w, places]."""
+    """Extract the patches of images as columns: [N, C k_h k_w, patches]."""
     from fleetx.static.layers.vision import unfold as layer
 
     return layer(x, kernel_sizes, strides, paddings, dilations, name)
@@ -304,9 +298,9 @@ def interpolate(
         size: the new size: numbers, Variables, or one Variable.
         scale_factor: the factor instead: a number, one per axis, or a Variable.
         mode: 'nearest', 'linear', 'bilinear', 'bicubic', 'trilinear' or 'area'.
-        align_corners: whether the corners of both images coincide.
-        align_mode: otherwise, 0 compares centres of pixels, 1 their upper left corners.
-        data_format: where the channels are.
+        align_corners: align the centres of the corner pixels of input and output.
+        align_mode: without `align_corners`, 0 aligns pixel centres, 1 upper left corners.
+        data_format: the layout, such as NCHW or NHWC.
         name: the name of the op's helper.
     """
     method = mode.lower()
@@ -361,27 +355,10 @@ def _area(x: Variable, size: Any) -> Variable:
 
     if size is None:
         raise ValueError("interpolate needs size in mode 'area'.")
-    rank = len(x.shape)
-    functions: dict[int, Any] = {
-        3: pooling.adaptive_avg_pool1d,
-        4: pooling.adaptive_avg_pool2d,
-        5: pooling.adaptive_avg_pool3d,
-    }
-    return functions[rank](x, size)
+    return getattr(pooling, f"adaptive_avg_pool{len(x.shape) - 2}d")(x, size)
 
 
-def upsample(
-    x: Variable,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool = False,
-    align_mode: int = 0,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> Variable:
-    """Resize; see `interpolate`."""
-    return interpolate(x, size, scale_factor, mode, align_corners, align_mode, data_format, name)
+upsample = interpolate
 
 
 export_defined(globals())

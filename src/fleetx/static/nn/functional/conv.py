@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fleetx.exports import export_defined
@@ -14,7 +15,7 @@ from fleetx.static.nn.functional.emit import FLOATS, squeeze, unsqueeze
 
 
 def _check(n: int, x: Variable, groups: int, data_format: str, layer: str) -> int:
-    """Check what all convolutions take; return the number of channels."""
+    """Check the input of a convolution; return its number of channels."""
     check_variable_and_dtype(x, "x", FLOATS, layer)
     check_choice(data_format, "data_format", LAYOUTS[n], layer)
     if len(x.shape) != n + 2:
@@ -54,6 +55,10 @@ def _conv(
     """Convolve images; the weight has shape [filters, channels / groups, *size]."""
     layer = f"conv{n}d"
     channels = _check(n, x, groups, data_format, layer)
+    if n == 1:
+        steps, pads, holes = _as_images(stride, padding, dilation)
+        settings = (bias, steps, pads, holes, groups)
+        return _on_images(_conv, x, weight, data_format, *settings, name=name)
     if weight.shape[0] % groups:
         raise ValueError(
             f"the filters of {layer} must be divisible by groups, but the weight has shape "
@@ -82,30 +87,9 @@ def _conv(
     return _finish(helper, out, bias, last)
 
 
+conv1d = of_axes(_conv, "conv1d", 1)
 conv2d = of_axes(_conv, "conv2d", 2)
 conv3d = of_axes(_conv, "conv3d", 3)
-
-
-def conv1d(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_format: str = "NCL",
-    name: str | None = None,
-) -> Variable:
-    """Convolve signals [N, C, L], as images of height one."""
-    _check(1, x, groups, data_format, "conv1d")
-    axis, image_format = (1, "NHWC") if data_format == "NLC" else (2, "NCHW")
-    steps, pads, holes = _as_images(stride, padding, dilation)
-    out = _conv(
-        2, unsqueeze(x, [axis]), unsqueeze(weight, [2]), bias, steps, pads, holes, groups,
-        image_format, name,
-    )  # fmt: skip
-    return squeeze(out, [axis])
 
 
 def _as_images(stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any]:
@@ -120,6 +104,20 @@ def _as_images(stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any]
     return [1, *stride], padding, [1, *dilation]
 
 
+def _on_images(
+    convolve: Callable[..., Variable],
+    x: Variable,
+    weight: Variable,
+    data_format: str,
+    *settings: Any,
+    name: str | None,
+) -> Variable:
+    """Convolve signals as images of height one."""
+    axis, layout = (1, "NHWC") if data_format == "NLC" else (2, "NCHW")
+    image, filters = unsqueeze(x, [axis]), unsqueeze(weight, [2])
+    return squeeze(convolve(2, image, filters, *settings, data_format=layout, name=name), [axis])
+
+
 def _transpose(
     n: int,
     x: Variable,
@@ -128,15 +126,24 @@ def _transpose(
     stride: Any = 1,
     padding: Any = 0,
     output_padding: Any = 0,
-    dilation: Any = 1,
     groups: int = 1,
+    dilation: Any = 1,
     output_size: Any = None,
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Transposed convolution of images; the weight has shape [channels, filters / groups, h, w]."""
+    """Transposed convolution of images; the weight has shape [channels, filters / groups, ...]."""
     layer = f"conv{n}d_transpose"
     channels = _check(n, x, groups, data_format, layer)
+    if n == 1:
+        steps, pads, holes = _as_images(stride, padding, dilation)
+        more, size = output_padding, output_size
+        if more != 0:
+            more = [0, *convert_to_list(more, 1, "output_padding")]
+        if size is not None:
+            size = [1, *convert_to_list(size, 1, "output_size")]
+        settings = (bias, steps, pads, more, groups, holes, size)
+        return _on_images(_transpose, x, weight, data_format, *settings, name=name)
     last = data_format.endswith("C")
     paddings, algorithm = resolve_padding(padding, n, last, layer)
     extra = [] if output_padding == 0 else convert_to_list(output_padding, n, "output_padding")
@@ -166,51 +173,26 @@ def _transpose(
     return _finish(helper, out, bias, last)
 
 
-conv2d_transpose = of_axes(_transpose, "conv2d_transpose", 2)
+conv1d_transpose = of_axes(_transpose, "conv1d_transpose", 1)
+conv3d_transpose = of_axes(_transpose, "conv3d_transpose", 3)
 
 
-def conv1d_transpose(
+def conv2d_transpose(
     x: Variable,
     weight: Variable,
     bias: Variable | None = None,
     stride: Any = 1,
     padding: Any = 0,
     output_padding: Any = 0,
-    groups: int = 1,
     dilation: Any = 1,
+    groups: int = 1,
     output_size: Any = None,
-    data_format: str = "NCL",
+    data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Transposed convolution of signals, as images of height one."""
-    _check(1, x, groups, data_format, "conv1d_transpose")
-    axis, image_format = (1, "NHWC") if data_format == "NLC" else (2, "NCHW")
-    steps, pads, holes = _as_images(stride, padding, dilation)
-    extra = 0 if output_padding == 0 else [0, *convert_to_list(output_padding, 1, "output_padding")]
-    size = None if output_size is None else [1, *convert_to_list(output_size, 1, "output_size")]
-    out = _transpose(
-        2, unsqueeze(x, [axis]), unsqueeze(weight, [2]), bias, steps, pads, extra, holes, groups,
-        size, image_format, name,
-    )  # fmt: skip
-    return squeeze(out, [axis])
-
-
-def conv3d_transpose(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-    output_size: Any = None,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Variable:
-    """Transposed convolution of volumes; the weight has shape [channels, filters / groups, ...]."""
+    """Transposed convolution of images; the weight has shape [channels, filters / groups, h, w]."""
     return _transpose(
-        3, x, weight, bias, stride, padding, output_padding, dilation, groups, output_size,
+        2, x, weight, bias, stride, padding, output_padding, groups, dilation, output_size,
         data_format, name,
     )  # fmt: skip
 

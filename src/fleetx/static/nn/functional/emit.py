@@ -1,4 +1,4 @@
-"""Short ways to append the ops that functions of this package are made of."""
+"""Helpers that append one op each, for the functions of this package."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def binary(type: str, x: Variable, y: Variable, axis: int = -1) -> Variable:
     return one_op(type, {"X": x, "Y": y}, {"axis": axis}, dtype=x.dtype)
 
 
+def constant(value: float, dtype: Any) -> Variable:
+    """Return a number as a Variable of shape [1]."""
+    attrs = {"shape": [1], "dtype": int(dtype), "value": float(value)}
+    return one_op("fill_constant", {}, attrs, dtype=dtype)
+
+
 def scale(x: Variable, factor: float, bias: float = 0.0) -> Variable:
     """Return factor * x + bias."""
     attrs = {"scale": float(factor), "bias": float(bias), "bias_after_scale": True}
@@ -30,7 +36,7 @@ def scale(x: Variable, factor: float, bias: float = 0.0) -> Variable:
 
 
 def cast(x: Variable, dtype: Any) -> Variable:
-    """Return x as another element type."""
+    """Cast x to another element type."""
     from fleetx.static.graph.dtypes import convert_dtype
 
     wanted = convert_dtype(dtype)
@@ -38,34 +44,34 @@ def cast(x: Variable, dtype: Any) -> Variable:
     return one_op("cast", {"X": x}, attrs, dtype=wanted)
 
 
+def _reshaped(type: str, x: Variable, layer: str, **attrs: Any) -> Variable:
+    return op_with_x_shape(type, {"X": x}, attrs, helper=LayerHelper(layer), dtype=x.dtype)
+
+
 def unsqueeze(x: Variable, axes: list[int]) -> Variable:
     """Insert dimensions of size one."""
-    helper = LayerHelper("unsqueeze2")
-    return op_with_x_shape("unsqueeze2", {"X": x}, {"axes": axes}, helper=helper, dtype=x.dtype)
+    return _reshaped("unsqueeze2", x, "unsqueeze2", axes=axes)
 
 
 def squeeze(x: Variable, axes: list[int]) -> Variable:
     """Remove dimensions of size one."""
-    helper = LayerHelper("squeeze")
-    return op_with_x_shape("squeeze2", {"X": x}, {"axes": axes}, helper=helper, dtype=x.dtype)
+    return _reshaped("squeeze2", x, "squeeze", axes=axes)
 
 
 def reshape(x: Variable, shape: list[int]) -> Variable:
-    """Give x another shape; 0 keeps a dimension, -1 is computed."""
-    helper = LayerHelper("reshape2")
-    return op_with_x_shape("reshape2", {"X": x}, {"shape": shape}, helper=helper, dtype=x.dtype)
+    """Reshape x; 0 keeps a dimension, -1 is inferred."""
+    return _reshaped("reshape2", x, "reshape2", shape=shape)
 
 
 def transpose(x: Variable, perm: list[int]) -> Variable:
     """Permute the dimensions."""
-    helper = LayerHelper("transpose")
-    return op_with_x_shape("transpose2", {"X": x}, {"axis": perm}, helper=helper, dtype=x.dtype)
+    return _reshaped("transpose2", x, "transpose", axis=perm)
 
 
 def reduce(
     type: str, x: Variable, axis: list[int] | None = None, keepdim: bool = False
 ) -> Variable:
-    """Append reduce_sum, reduce_mean, ...: over all dimensions where no axis is given."""
+    """Append reduce_sum, reduce_mean, ...; without `axis`, over all dimensions."""
     attrs = {"dim": axis or [0], "keep_dim": keepdim, "reduce_all": axis is None}
     return one_op(f"reduce_{type}", {"X": x}, attrs, dtype=x.dtype, layer=type)
 
@@ -73,7 +79,7 @@ def reduce(
 def matmul(
     x: Variable, y: Variable, transpose_y: bool = False, layer: str = "matmul_v2"
 ) -> Variable:
-    """Return the product of matrices, or of batches of them."""
+    """Return the (batched) matrix product."""
     attrs = {"trans_x": False, "trans_y": transpose_y}
     return one_op("matmul_v2", {"X": x, "Y": y}, attrs, dtype=x.dtype, layer=layer)
 

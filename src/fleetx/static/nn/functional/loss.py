@@ -8,12 +8,19 @@ from fleetx.exports import export_defined
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers import loss as fluid_loss
+from fleetx.static.layers.loss import (
+    dice_loss,
+    log_loss,
+    npair_loss,
+    softmax_with_cross_entropy,
+    square_error_cost,
+)
 from fleetx.static.nn.functional.common import cosine_similarity, label_smooth, one_hot
 from fleetx.static.nn.functional.emit import (
     binary,
     cast,
     check_reduction,
+    constant,
     matmul,
     reduce,
     reduce_loss,
@@ -24,35 +31,20 @@ from fleetx.static.nn.functional.emit import (
     unsqueeze,
 )
 
-dice_loss = fluid_loss.dice_loss
-log_loss = fluid_loss.log_loss
-npair_loss = fluid_loss.npair_loss
-softmax_with_cross_entropy = fluid_loss.softmax_with_cross_entropy
-square_error_cost = fluid_loss.square_error_cost
-
-
-def _constant(value: float, dtype: Any) -> Variable:
-    attrs = {"shape": [1], "dtype": int(dtype), "value": float(value)}
-    return one_op("fill_constant", {}, attrs, dtype=dtype)
-
 
 def _not_ignored(label: Variable, ignore_index: int, dtype: Any) -> Variable:
-    """Return one where the label counts and zero where it is to be ignored."""
-    kept = one_op(
-        "not_equal",
-        {"X": label, "Y": _constant(ignore_index, label.dtype)},
-        {"axis": -1},
-        dtype="bool",
-    )
+    """Return a mask: one where the label counts, zero where it equals `ignore_index`."""
+    inputs = {"X": label, "Y": constant(ignore_index, label.dtype)}
+    kept = one_op("not_equal", inputs, {"axis": -1}, dtype="bool")
     kept = cast(kept, dtype)
     kept.stop_gradient = True
     return kept
 
 
 def _ratio(total: Variable, count: Variable) -> Variable:
-    """Return total / count, and total where the count is zero."""
+    """Return total / count, or total if the count is zero."""
     empty = one_op(
-        "equal", {"X": count, "Y": _constant(0.0, count.dtype)}, {"axis": -1}, dtype="bool"
+        "equal", {"X": count, "Y": constant(0.0, count.dtype)}, {"axis": -1}, dtype="bool"
     )
     return binary(
         "elementwise_div", total, binary("elementwise_add", count, cast(empty, count.dtype))
@@ -90,16 +82,16 @@ def cross_entropy(
 
     Args:
         input: logits, classes along `axis`.
-        label: class numbers, with or without a dimension of size one at `axis`; with `soft_label`,
-            distributions.
+        label: class indices, with or without a dimension of size one at `axis`; with
+            `soft_label`, probabilities.
         weight: a weight for each class.
-        ignore_index: a class number whose rows do not count.
-        reduction: 'none', 'sum', or 'mean', which divides by the number (or weight) of rows that
-            count.
-        soft_label: whether labels are distributions.
+        ignore_index: the class index of rows that are ignored.
+        reduction: 'none', 'sum', or 'mean', which divides by the number (or total weight) of
+            rows that are not ignored.
+        soft_label: whether labels are probabilities.
         axis: the dimension of the classes.
-        use_softmax: whether `input` are logits.
-        label_smoothing: how much of each label is spread evenly over all classes.
+        use_softmax: whether `input` holds logits rather than probabilities.
+        label_smoothing: the share of each label that is spread evenly over all classes.
         name: accepted, without effect.
     """
     check_reduction(reduction, "cross_entropy")
@@ -159,7 +151,7 @@ def binary_cross_entropy(
     reduction: str = "mean",
     name: str | None = None,
 ) -> Variable:
-    """Return the cross entropy of probabilities with yes/no labels."""
+    """Return the binary cross entropy of probabilities."""
     check_reduction(reduction, "binary_cross_entropy")
     inputs = {"X": input, "Label": label}
     loss = one_op("bce_loss", inputs, {}, dtype=input.dtype, layer="binary_cross_entropy")
@@ -182,7 +174,7 @@ def binary_cross_entropy_with_logits(
     pos_weight: Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Return the cross entropy of logits with yes/no labels; `pos_weight` weighs the yes part."""
+    """Return the binary cross entropy of logits; `pos_weight` weights positive examples."""
     check_reduction(reduction, "binary_cross_entropy_with_logits")
     if pos_weight is not None:
         extra = binary("elementwise_mul", label, scale(pos_weight, 1.0, -1.0))
@@ -196,7 +188,7 @@ def binary_cross_entropy_with_logits(
 def mse_loss(
     input: Variable, label: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
-    """Return the squared differences."""
+    """Return the squared error."""
     check_reduction(reduction, "mse_loss")
     loss = unary("square", binary("elementwise_sub", input, label))
     return reduce_loss(loss, reduction, "mse_loss")
@@ -205,7 +197,7 @@ def mse_loss(
 def l1_loss(
     input: Variable, label: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
-    """Return the absolute differences."""
+    """Return the absolute error."""
     check_reduction(reduction, "l1_loss")
     loss = unary("abs", binary("elementwise_sub", input, label))
     return reduce_loss(loss, reduction, "l1_loss")
@@ -218,17 +210,11 @@ def smooth_l1_loss(
     delta: float = 1.0,
     name: str | None = None,
 ) -> Variable:
-    """Return errors that are quadratic below `delta` and linear above."""
+    """Return the Huber loss: quadratic below `delta`, linear above."""
     check_reduction(reduction, "smooth_l1_loss")
-    helper = LayerHelper("huber_loss")
-    residual = helper.create_variable_for_type_inference(input.dtype)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="huber_loss",
-        inputs={"X": input, "Y": label},
-        outputs={"Out": out, "Residual": residual},
-        attrs={"delta": float(delta)},
-    )
+    dtypes = {"Residual": input.dtype, "Out": input.dtype}
+    inputs, attrs = {"X": input, "Y": label}, {"delta": float(delta)}
+    _, out = LayerHelper("huber_loss").outputs_of("huber_loss", inputs, attrs, **dtypes)
     return reduce_loss(out, reduction, "smooth_l1_loss")
 
 
@@ -240,7 +226,7 @@ def nll_loss(
     reduction: str = "mean",
     name: str | None = None,
 ) -> Variable:
-    """Return minus the log probability of each label; classes along dimension 1."""
+    """Return the negative log likelihood of each label; classes are along dimension 1."""
     check_reduction(reduction, "nll_loss")
     helper = LayerHelper("nll_loss", name=name)
     out, _ = helper.outputs_of(
@@ -257,7 +243,7 @@ def nll_loss(
 def kl_div(
     input: Variable, label: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
-    """Return the divergence of `label` from exp(input); reduction also 'batchmean'."""
+    """Return the KL divergence of `label` from exp(input); reduction may be 'batchmean'."""
     inputs = {"X": input, "Target": label}
     attrs = {"reduction": reduction if reduction == "batchmean" else "none"}
     loss = one_op("kldiv_loss", inputs, attrs, dtype=input.dtype, layer="kl_div", slot="Loss")
@@ -349,7 +335,7 @@ def sigmoid_focal_loss(
     reduction: str = "sum",
     name: str | None = None,
 ) -> Variable:
-    """Return the cross entropy of yes/no decisions, weighted down where they are already right."""
+    """Return the focal loss: binary cross entropy that down-weights easy examples."""
     check_reduction(reduction, "sigmoid_focal_loss")
     loss = _with_logits(logit, label)
     prob = unary("sigmoid", logit)
@@ -367,11 +353,5 @@ def sigmoid_focal_loss(
     return reduce_loss(loss, reduction, "sigmoid_focal_loss")
 
 
-export_defined(
-    globals(),
-    "dice_loss",
-    "log_loss",
-    "npair_loss",
-    "softmax_with_cross_entropy",
-    "square_error_cost",
-)
+_OF_1X = (dice_loss, log_loss, npair_loss, softmax_with_cross_entropy, square_error_cost)
+export_defined(globals(), *(function.__name__ for function in _OF_1X))

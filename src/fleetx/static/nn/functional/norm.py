@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.variable import Variable
-from fleetx.static.nn.functional.common import normalize
+from fleetx.static.nn.functional.common import normalize as normalize
 from fleetx.static.nn.functional.emit import FLOATS
-
-__all__ = [
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "local_response_norm",
-    "normalize",
-]
 
 
 def batch_norm(
@@ -33,7 +25,7 @@ def batch_norm(
     use_global_stats: bool | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Normalise channels over the batch while training, else with the running statistics."""
+    """Normalise channels by batch statistics in training, else by running statistics."""
     check_variable_and_dtype(x, "input", FLOATS, "batch_norm")
     if len(x.shape) < 2:
         raise ValueError(f"batch_norm takes at least 2 dimensions, but the shape is {x.shape}.")
@@ -69,12 +61,31 @@ def batch_norm(
             "momentum": momentum,
             "epsilon": epsilon,
             "is_test": not training,
-            "data_layout": "NHWC" if data_format.endswith("C") and data_format != "NC" else "NCHW",
+            "data_layout": _layout(data_format),
             "fuse_with_relu": False,
             "use_global_stats": use_global_stats,
             "trainable_statistics": trainable,
         },
     )
+    return out
+
+
+def _layout(data_format: str) -> str:
+    return "NHWC" if data_format.endswith("C") and data_format != "NC" else "NCHW"
+
+
+def _normalized(
+    type: str,
+    inputs: dict[str, Any],
+    attrs: dict[str, Any],
+    name: str | None,
+    slot: str = "Y",
+    **statistics: Any,
+) -> Variable:
+    """Append a normalisation and return its output; `statistics` are the types of the others."""
+    dtypes = {**statistics, slot: inputs["X"].dtype}
+    helper = LayerHelper(type, name=name)
+    *_, out = helper.outputs_of(type, inputs, attrs, no_grad=" ".join(statistics), **dtypes)
     return out
 
 
@@ -95,17 +106,9 @@ def layer_norm(
             f"normalized_shape {shape} must be the last dimensions of the input, whose shape is "
             f"{x.shape}."
         )
-    helper = LayerHelper("layer_norm", name=name)
-    mean = helper.create_variable_for_type_inference("float32", stop_gradient=True)
-    variance = helper.create_variable_for_type_inference("float32", stop_gradient=True)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="layer_norm",
-        inputs={"X": [x], "Scale": weight, "Bias": bias},
-        outputs={"Y": out, "Mean": mean, "Variance": variance},
-        attrs={"epsilon": epsilon, "begin_norm_axis": begin},
-    )
-    return out
+    inputs = {"X": x, "Scale": weight, "Bias": bias}
+    attrs = {"epsilon": epsilon, "begin_norm_axis": begin}
+    return _normalized("layer_norm", inputs, attrs, name, Mean="float32", Variance="float32")
 
 
 def group_norm(
@@ -119,21 +122,9 @@ def group_norm(
 ) -> Variable:
     """Normalise groups of channels of each instance."""
     check_variable_and_dtype(x, "input", FLOATS, "group_norm")
-    helper = LayerHelper("group_norm", name=name)
-    mean = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
-    variance = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="group_norm",
-        inputs={"X": x, "Scale": weight, "Bias": bias},
-        outputs={"Y": out, "Mean": mean, "Variance": variance},
-        attrs={
-            "epsilon": epsilon,
-            "groups": num_groups,
-            "data_layout": "NHWC" if data_format.endswith("C") and data_format != "NC" else "NCHW",
-        },
-    )
-    return out
+    inputs = {"X": x, "Scale": weight, "Bias": bias}
+    attrs = {"epsilon": epsilon, "groups": num_groups, "data_layout": _layout(data_format)}
+    return _normalized("group_norm", inputs, attrs, name, Mean=x.dtype, Variance=x.dtype)
 
 
 def instance_norm(
@@ -150,17 +141,9 @@ def instance_norm(
 ) -> Variable:
     """Normalise each channel of each instance; running statistics have no effect."""
     check_variable_and_dtype(x, "input", FLOATS, "instance_norm")
-    helper = LayerHelper("instance_norm", name=name)
-    mean = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
-    variance = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="instance_norm",
-        inputs={"X": [x], "Scale": weight, "Bias": bias},
-        outputs={"Y": [out], "SavedMean": [mean], "SavedVariance": [variance]},
-        attrs={"epsilon": eps},
-    )
-    return out
+    inputs = {"X": x, "Scale": weight, "Bias": bias}
+    statistics = {"SavedMean": x.dtype, "SavedVariance": x.dtype}
+    return _normalized("instance_norm", inputs, {"epsilon": eps}, name, **statistics)
 
 
 def local_response_norm(
@@ -173,20 +156,10 @@ def local_response_norm(
     name: str | None = None,
 ) -> Variable:
     """Divide by the mean m of the squares of neighbouring channels: x / (k + alpha m) ** beta."""
-    helper = LayerHelper("lrn", name=name)
-    mid = helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="lrn",
-        inputs={"X": x},
-        outputs={"Out": out, "MidOut": mid},
-        # the op adds squares up where this function averages them
-        attrs={
-            "n": size,
-            "k": k,
-            "alpha": alpha / size,
-            "beta": beta,
-            "data_format": "NHWC" if data_format.endswith("C") else "NCHW",
-        },
-    )
-    return out
+    # The op sums the squares, whereas this function averages them.
+    layout = "NHWC" if data_format.endswith("C") else "NCHW"
+    attrs = {"n": size, "k": k, "alpha": alpha / size, "beta": beta, "data_format": layout}
+    return _normalized("lrn", {"X": x}, attrs, name, "Out", MidOut=x.dtype)
+
+
+export_defined(globals(), "normalize")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 from fleetx.exports import export_defined
@@ -69,7 +71,7 @@ def _max_pool(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Any:
-    """Take the maximum of windows of images; with `return_mask`, also where each one was."""
+    """Apply max pooling to images; with `return_mask`, also return the indices."""
     if not return_mask:
         return _pool(n, "max", x, kernel_size, stride, padding, ceil_mode, True, data_format)
     if data_format.endswith("C"):
@@ -80,12 +82,10 @@ def _max_pool(
 
 
 def _divided(out: Variable, kernel_size: Any, n: int, divisor_override: float | None) -> Variable:
-    """Replace the number of elements that an average divides by."""
+    """Divide by `divisor_override` instead of the window's number of elements."""
     if divisor_override is None:
         return out
-    count = 1
-    for size in convert_to_list(kernel_size, n, "kernel_size"):
-        count *= size
+    count = math.prod(convert_to_list(kernel_size, n, "kernel_size"))
     return scale(out, count / divisor_override)
 
 
@@ -101,7 +101,7 @@ def _avg_pool(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Take the mean of windows of images; `exclusive` leaves padding out of it."""
+    """Apply average pooling to images; `exclusive` leaves padding out of the mean."""
     out = _pool(n, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive, data_format)
     return _divided(out, kernel_size, n, divisor_override)
 
@@ -114,9 +114,20 @@ def _signal_padding(padding: Any) -> Any:
     return [0, 0, *(flat * 2 if len(flat) == 1 else flat)]
 
 
-def _signal_windows(kernel_size: Any, stride: Any) -> tuple[list[int], list[int]]:
+def _pooled_signals(
+    pool: Callable[..., Any], x: Variable, kernel_size: Any, stride: Any, padding: Any, *more: Any
+) -> Any:
+    """Pool signals as images of height one."""
     kernel, steps = _windows(1, kernel_size, stride)
-    return [1, *kernel], [1, *steps]
+    image = unsqueeze(x, [2])
+    return _as_signals(pool(2, image, [1, *kernel], [1, *steps], _signal_padding(padding), *more))
+
+
+def _as_signals(images: Any) -> Any:
+    """Return images of height one, or the images and their mask, as signals."""
+    if isinstance(images, tuple):
+        return tuple(squeeze(image, [2]) for image in images)
+    return squeeze(images, [2])
 
 
 def max_pool1d(
@@ -128,19 +139,8 @@ def max_pool1d(
     ceil_mode: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Take the maximum of windows of signals [N, C, L]; with `return_mask`, also its place."""
-    kernel, steps = _signal_windows(kernel_size, stride)
-    out = _max_pool(
-        2,
-        unsqueeze(x, [2]),
-        kernel,
-        steps,
-        _signal_padding(padding),
-        return_mask,
-        ceil_mode,
-        "NCHW",
-    )
-    return tuple(squeeze(o, [2]) for o in out) if return_mask else squeeze(out, [2])
+    """Apply max pooling to signals [N, C, L]; with `return_mask`, also return the indices."""
+    return _pooled_signals(_max_pool, x, kernel_size, stride, padding, return_mask, ceil_mode)
 
 
 def avg_pool1d(
@@ -152,16 +152,12 @@ def avg_pool1d(
     ceil_mode: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Take the mean of windows of signals [N, C, L]; `exclusive` leaves padding out of it."""
-    kernel, steps = _signal_windows(kernel_size, stride)
-    image = unsqueeze(x, [2])
-    pads = _signal_padding(padding)
-    out = _pool(2, "avg", image, kernel, steps, pads, ceil_mode, exclusive, "NCHW")
-    return squeeze(out, [2])
+    """Apply average pooling to signals [N, C, L]; `exclusive` leaves out padding."""
+    return _pooled_signals(_avg_pool, x, kernel_size, stride, padding, ceil_mode, exclusive)
 
 
 def _adaptive_size(x: Variable, output_size: Any, n: int, last: bool) -> list[int]:
-    """Return the size asked for; None keeps the input's."""
+    """Return the output size; None keeps the input's."""
     have = x.shape[1:-1] if last else x.shape[2:]
     sizes = [output_size] * n if isinstance(output_size, int | None) else list(output_size)
     if len(sizes) != n:
@@ -172,7 +168,7 @@ def _adaptive_size(x: Variable, output_size: Any, n: int, last: bool) -> list[in
 def _adaptive_avg(
     n: int, x: Variable, output_size: Any, data_format: str = "NCHW", name: str | None = None
 ) -> Variable:
-    """Average images down to a given size; None keeps a dimension."""
+    """Average images to a given output size; None keeps a dimension."""
     check_choice(data_format, "data_format", LAYOUTS[n], f"adaptive_avg_pool{n}d")
     attrs = {
         "pooling_type": "avg",
@@ -186,25 +182,24 @@ def _adaptive_avg(
 def _adaptive_max(
     n: int, x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
 ) -> Any:
-    """Take maxima of images down to a given size; None keeps a dimension."""
+    """Max-pool images to a given output size; None keeps a dimension."""
     size = _adaptive_size(x, output_size, n, False)
     out, mask = _with_mask(n, x, {"ksize": size, "adaptive": True})
     return (out, mask) if return_mask else out
 
 
 def adaptive_avg_pool1d(x: Variable, output_size: Any, name: str | None = None) -> Variable:
-    """Average signals [N, C, L] down to a given length."""
+    """Average signals [N, C, L] to a given length."""
     length = convert_to_list(output_size, 1, "output_size")
-    return squeeze(_adaptive_avg(2, unsqueeze(x, [2]), [1, *length], "NCHW"), [2])
+    return _as_signals(_adaptive_avg(2, unsqueeze(x, [2]), [1, *length]))
 
 
 def adaptive_max_pool1d(
     x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
 ) -> Any:
-    """Take maxima of signals [N, C, L] down to a given length."""
+    """Max-pool signals [N, C, L] to a given length."""
     length = convert_to_list(output_size, 1, "output_size")
-    out = _adaptive_max(2, unsqueeze(x, [2]), [1, *length], return_mask)
-    return tuple(squeeze(o, [2]) for o in out) if return_mask else squeeze(out, [2])
+    return _as_signals(_adaptive_max(2, unsqueeze(x, [2]), [1, *length], return_mask))
 
 
 avg_pool2d = of_axes(_avg_pool, "avg_pool2d", 2)

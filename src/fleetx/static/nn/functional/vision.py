@@ -14,7 +14,7 @@ from fleetx.static.nn.functional.emit import unary
 def pixel_shuffle(
     x: Variable, upscale_factor: int, data_format: str = "NCHW", name: str | None = None
 ) -> Variable:
-    """Turn channels into pixels: [N, C r^2, H, W] becomes [N, C, H r, W r]."""
+    """Rearrange channels into pixels: [N, C r^2, H, W] becomes [N, C, H r, W r]."""
     attrs = {"upscale_factor": upscale_factor, "data_format": data_format}
     return unary("pixel_shuffle", x, attrs)
 
@@ -22,7 +22,7 @@ def pixel_shuffle(
 def pixel_unshuffle(
     x: Variable, downscale_factor: int, data_format: str = "NCHW", name: str | None = None
 ) -> Variable:
-    """Turn pixels into channels: [N, C, H r, W r] becomes [N, C r^2, H, W]."""
+    """Rearrange pixels into channels: [N, C, H r, W r] becomes [N, C r^2, H, W]."""
     attrs = {"downscale_factor": downscale_factor, "data_format": data_format}
     return unary("pixel_unshuffle", x, attrs)
 
@@ -30,7 +30,7 @@ def pixel_unshuffle(
 def channel_shuffle(
     x: Variable, groups: int, data_format: str = "NCHW", name: str | None = None
 ) -> Variable:
-    """Mix the channels of groups."""
+    """Shuffle channels across groups."""
     return unary("channel_shuffle", x, {"groups": groups, "data_format": data_format})
 
 
@@ -41,7 +41,7 @@ def temporal_shift(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Shift a share of the channels to the next frame and as many to the last one."""
+    """Shift a share of the channels forward by one frame, and as many backward."""
     attrs = {"seg_num": seg_num, "shift_ratio": shift_ratio, "data_format": data_format}
     return unary("temporal_shift", x, attrs)
 
@@ -49,7 +49,7 @@ def temporal_shift(
 def affine_grid(
     theta: Variable, out_shape: Any, align_corners: bool = True, name: str | None = None
 ) -> Variable:
-    """Return where each pixel of an image of shape `out_shape` comes from under affine maps."""
+    """Return the sampling grid of affine maps for images of shape `out_shape`."""
     inputs: dict[str, Any] = {"Theta": theta}
     attrs: dict[str, Any] = {"align_corners": align_corners}
     if isinstance(out_shape, Variable):
@@ -67,7 +67,7 @@ def grid_sample(
     align_corners: bool = True,
     name: str | None = None,
 ) -> Variable:
-    """Read images at the places of a grid."""
+    """Sample images at the locations of a grid."""
     check_choice(mode, "mode", ("bilinear", "nearest"), "grid_sample")
     check_choice(padding_mode, "padding_mode", ("zeros", "reflection", "border"), "grid_sample")
     attrs = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
@@ -84,7 +84,7 @@ def fold(
     dilations: Any = 1,
     name: str | None = None,
 ) -> Variable:
-    """Add up patches [N, C k_h k_w, places] where they overlap in the image."""
+    """Combine patches [N, C k_h k_w, patches] into images; overlaps are summed."""
     if isinstance(paddings, list | tuple) and len(paddings) == 2:
         paddings = [*paddings, *paddings]
     attrs = {
