@@ -20,7 +20,10 @@ def trained(folder: Path) -> list[dict[str, Any]]:
     return run("synchronize.py", folder)
 
 
-@pytest.mark.parametrize("case", ["modules", "modules in half", "programs", "programs, every_run"])
+@pytest.mark.parametrize(
+    "case",
+    ["modules", "modules in half", "modules, saved", "programs", "programs, every_run"],
+)
 def test_all_workers_get_the_mean(trained: list[dict[str, Any]], case: str) -> None:
     first, second = (result[case] for result in trained)
     assert not np.allclose(first["before"], second["before"], rtol=1e-3)
@@ -54,6 +57,38 @@ def test_a_worker_that_saves_alone_is_told_and_nobody_waits(trained: list[dict[s
     assert second["told"] == []
     assert first["not told"] == []
     assert first["loaded"] == second["after"]
+
+
+@pytest.mark.parametrize("save", ["persistables", "inference_model", "save"])
+def test_a_save_of_all_workers_averages_first(trained: list[dict[str, Any]], save: str) -> None:
+    first, second = (result[f"all: {save}"] for result in trained)
+    assert first["before"] != second["before"]
+    assert first["after"] == second["after"]
+    expected = np.mean([first["before"], second["before"]], axis=0)
+    np.testing.assert_allclose(first["after"], expected, atol=1e-6)
+    assert first["told"] == second["told"] == []
+    assert first["files"]
+    assert bool(second["files"]) == (save != "save")
+    for held in (first, second):
+        assert held.get("loaded", held["after"]) == held["after"]
+    assert first["apart again"] != second["apart again"]
+    assert first["averaged again"] == second["averaged again"]
+
+
+def test_a_save_of_one_worker_changes_nothing(trained: list[dict[str, Any]]) -> None:
+    plain, alone, late = (
+        [result[case] for result in trained]
+        for case in ("nobody", "only the first", "the last is late")
+    )
+    assert [len(held["told"]) for held in plain] == [0, 0]
+    assert [len(held["told"]) for held in alone] == [1, 0]
+    assert [len(held["told"]) for held in late] == [1, 1]
+    for rank, held in enumerate(late):
+        assert f"writes the parameters of worker {rank} alone" in held["told"][0]
+        assert "because not all workers called it within 0.2 s" in held["told"][0]
+    assert plain[0]["trained on"] == plain[1]["trained on"]  # an average
+    for held in (*alone, *late):
+        assert held["trained on"] == plain[0]["trained on"]
 
 
 def test_a_training_that_ends_between_two_averages_says_so(

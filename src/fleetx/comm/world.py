@@ -171,6 +171,12 @@ def agree_on(asked: Asked, details: Asked | None = None) -> None:
         agree(fresh, dist.get_rank(), dist.get_world_size(), asked, _patience, details)
 
 
+def agreements() -> int:
+    """Return how often settings were compared: the same on all workers, and more with each session
+    and each optimizer."""
+    return _agreements
+
+
 def disconnect() -> None:
     """Leave the group, after all objects that hold a part of it have released it.
 

@@ -28,6 +28,13 @@ class ParameterAverage(Protocol):
         """Two variables that are equal in the runs behind which parameters are equal; none if they
         are never known to be."""
 
+    @property
+    def save_wait(self) -> float:
+        """Seconds that a save waits for all workers to average first."""
+
+    def count(self, scope: Scope) -> int:
+        """Return the number of updates so far, 0 if nobody counts them."""
+
     def behind(self, scope: Scope) -> int:
         """Return how many updates there were since parameters were equal on all workers."""
 

@@ -150,6 +150,10 @@ class ParameterSync(_Stateless):
     """Workers do not wait for each other between two exchanges of parameters."""
     behind = 0
     """Updates since parameters were last equal on all workers."""
+    count = 0
+    """Updates so far, if the stage counts them."""
+    save_wait = 0.0
+    """Seconds that a save waits for all workers to average first, if parameters are not equal."""
 
     def after_update(self, parameters: Parameters, loss: torch.Tensor | None) -> None:
         """Exchange parameters, if it is time; `parameters` has buffers (statistics) too."""

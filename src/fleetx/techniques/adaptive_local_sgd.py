@@ -116,6 +116,7 @@ class AdaptiveLocalSgd(LocalTraining[Config]):
             k_steps=self.k_steps,
             begin_step=self.config.begin_step,
             average_momentum=self.config.average_momentum,
+            save_wait=self.config.save_wait,
         )
 
     def make_program(self, step: ProgramStep) -> LocalSgdProgram:

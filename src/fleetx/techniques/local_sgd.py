@@ -63,8 +63,10 @@ class PeriodicAverage(ParameterSync):
         k_steps: int,
         begin_step: int,
         average_momentum: bool,
+        save_wait: float,
     ) -> None:
         self._step = step
+        self.save_wait = save_wait
         self._average = average
         self._begin_step = begin_step
         self._average_momentum = average_momentum
@@ -170,6 +172,7 @@ class LocalTraining(Technique[A]):
             k_steps=self.k_steps,
             begin_step=self.config.begin_step,
             average_momentum=self.config.average_momentum,
+            save_wait=self.config.save_wait,
         )
 
     def change_program(self, step: ProgramStep) -> None:

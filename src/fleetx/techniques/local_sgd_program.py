@@ -88,15 +88,19 @@ class LocalSgdProgram:
         """The updates so far, and those up to the last average."""
         return () if self._every_run else (_STEP, _LAST_STEP)
 
+    @property
+    def save_wait(self) -> float:
+        """Seconds that a save waits for all workers to average first."""
+        return self._config.save_wait
+
+    def count(self, scope: Scope) -> int:
+        """Return the number of updates so far; where the script counts itself (`every_run`), nobody
+        knows."""
+        return 0 if self._every_run else _number(scope, _STEP)
+
     def behind(self, scope: Scope) -> int:
-        """Return how many updates there were since the last average; where the script counts
-        itself (`every_run`), nobody knows."""
-        step, last = scope.find_var(_STEP), scope.find_var(_LAST_STEP)
-        if self._every_run or step is None or last is None:
-            return 0
-        if not (step.is_initialized() and last.is_initialized()):
-            return 0
-        return max(0, int(step.value.item()) - int(last.value.item()))
+        """Return how many updates there were since the last average, 0 if nobody knows."""
+        return max(0, self.count(scope) - _number(scope, _LAST_STEP))
 
     @torch.no_grad()
     def synchronize(self, scope: Scope) -> None:
@@ -271,6 +275,12 @@ class AdaptiveLocalSgdProgram(LocalSgdProgram):
                     "op_role": OpRole.Optimize,
                 },
             )
+
+
+def _number(scope: Scope, name: str) -> int:
+    """Return a counter of a scope, 0 before the startup program has run."""
+    var = scope.find_var(name)
+    return int(var.value.item()) if var is not None and var.is_initialized() else 0
 
 
 def _create_number(name: str, value: float, dtype: Any = "int64") -> Variable:

@@ -37,6 +37,8 @@ class AverageConfig:
     """Learning rate of the outer steps."""
     outer_nesterov: bool = setting(False, number=1004)
     """Use Nesterov momentum in the outer steps."""
+    save_wait: float = setting(5.0, number=1006, least=0)
+    """Seconds that a save between two averages waits for all workers, to average first."""
 
 
 @dataclass(frozen=True, kw_only=True)

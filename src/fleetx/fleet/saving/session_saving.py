@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import sys
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleetx import comm
+from fleetx.comm.attendance import all_attend
 from fleetx.fleet.collective.module_training import EagerTraining
 from fleetx.fleet.roles.identity import Identity
 from fleetx.fleet.saving import checkpoints
@@ -16,6 +18,14 @@ from fleetx.fleet.servers.job import ServerJob
 from fleetx.step.technique import Technique
 
 logger = logging.getLogger("fleetx.fleet")
+
+
+class _Apart(NamedTuple):
+    """A model or program whose parameters each worker has trained alone."""
+
+    count: int
+    behind: int
+    save_wait: float
 
 
 class Saving(Identity):
@@ -41,25 +51,48 @@ class Saving(Identity):
         if average is not None:
             average.synchronize(_global_scope() if scope is None else scope)
 
-    def _behind(self) -> int:
-        """Return the largest number of updates since the parameters were equal on all workers."""
-        found = [pair.step.param_sync.behind for pair in self._eager.pairs]
+    def _trained_alone(self) -> list[_Apart]:
+        """Return the models and programs whose parameters are not equal on all workers."""
+        stages = [pair.step.param_sync for pair in self._eager.pairs]
+        found = [_Apart(stage.count, stage.behind, stage.save_wait) for stage in stages]
         average = None if self._collective is None else self._collective.parameter_average
         if average is not None:
-            found.append(average.behind(_global_scope()))
-        return max(found, default=0)
+            scope = _global_scope()
+            found.append(_Apart(average.count(scope), average.behind(scope), average.save_wait))
+        return [each for each in found if each.behind]
 
-    def _warn_if_apart(self, call: str) -> None:
-        """Say that what a single worker saves is its own, where workers have trained alone."""
-        behind = self._behind()
-        if behind:
+    def _behind(self) -> int:
+        """Return the largest number of updates since the parameters were equal on all workers."""
+        return max((each.behind for each in self._trained_alone()), default=0)
+
+    def _average_with_all(self) -> float | None:
+        """Average where workers have trained alone, if all of them save at this point.
+
+        Return None if all workers have equal parameters now, otherwise for how many seconds this
+        one has waited for the others.
+        """
+        apart = self._trained_alone()
+        if not apart:
+            return None
+        seconds = max(each.save_wait for each in apart)
+        point = json.dumps([(each.count, each.behind) for each in apart])
+        if not (comm.is_connected() and all_attend(point, seconds)):
+            return seconds
+        self.synchronize_model()
+        return None
+
+    def _average_or_warn(self, call: str) -> None:
+        """Average where workers have trained alone, or say that what this one saves is its own."""
+        waited = self._average_with_all()
+        if waited is not None:
             logger.warning(
                 "%s writes the parameters of worker %d alone, which have seen %d update(s) since "
-                "the last average over the workers: let all workers call "
-                "fleet.synchronize_model() before one of them saves.",
+                "the last average over the workers, because not all workers called it within %g s: "
+                "let all of them call it, or fleet.synchronize_model() before one of them saves.",
                 call,
                 self.worker_index(),
-                behind,
+                self._behind(),
+                waited,
             )
 
     def save_persistables(
@@ -73,14 +106,16 @@ class Saving(Identity):
         """Write the persistable variables of a program into a folder; each rank that calls it
         writes.
 
-        Every file appears whole, so ranks that write into one folder leave one complete copy.
+        Every file appears whole, so ranks that write into one folder leave one complete copy. If
+        workers have trained alone since the last average (`localsgd`) and all of them call this,
+        parameters are averaged first; otherwise the caller's own are written, with a warning.
         """
         from fleetx.static import io
 
         if self._servers is not None:
             self._servers.save_persistables(executor, dirname, main_program, self._collective)
             return
-        self._warn_if_apart("fleet.save_persistables")
+        self._average_or_warn("fleet.save_persistables")
         if main_program is None and self._collective is not None:
             main_program = self._collective.main  # techniques have variables of their own there
         io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
@@ -94,7 +129,10 @@ class Saving(Identity):
         main_program: Any = None,
         export_for_deployment: bool = True,
     ) -> Any:
-        """Write what inference needs of a program, pruned to feeds and targets."""
+        """Write what inference needs of a program, pruned to feeds and targets.
+
+        After local steps, parameters are averaged first as in `save_persistables`.
+        """
         from fleetx.static import io
 
         if self._servers is not None:
@@ -107,7 +145,7 @@ class Saving(Identity):
                 self._collective,
                 export_for_deployment=export_for_deployment,
             )
-        self._warn_if_apart("fleet.save_inference_model")
+        self._average_or_warn("fleet.save_inference_model")
         return io.save_inference_dir(
             dirname,
             feeded_var_names or [],
@@ -125,12 +163,16 @@ class Saving(Identity):
         mode: int = 0,
     ) -> None:
         """Save on the first worker: an inference model if `feed` and `fetch` (names or variables)
-        say of what, otherwise all persistable variables."""
+        say of what, otherwise all persistable variables.
+
+        After local steps, parameters are averaged first if all workers call this.
+        """
         from fleetx.static.run.executor import Executor
 
         if (feed is None) != (fetch is None):
             raise ValueError("fleet.save() needs both feed and fetch, or neither of them.")
         if not self.is_first_worker():
+            self._average_with_all()
             return
         if feed is None or fetch is None:
             self.save_persistables(Executor(), dirname, mode=mode)
