@@ -169,6 +169,7 @@ def compression_table(record: dict[str, Any]) -> str:
     return "\n".join([*tables, _goals(record), origin(record)])
 
 
+# `make test` runs all of them; `make matrix` those of the page, others in the row of pinned versions.
 LAUNCHERS = ("fleetrun", "torchrun", "mpirun (Open MPI)", "srun (Slurm)")
 ENGLISH = {
     "pinned": "`constraints.txt`",
@@ -176,7 +177,8 @@ ENGLISH = {
     "lowest": "lower bounds of all dependencies",
 }
 CHINESE = {
-    "run": "已运行",
+    "run by `make matrix`": "`make matrix` 运行",
+    "run by `make test` only": "仅 `make test` 运行",
     "not run": "未运行",
     "device": "设备",
     "system": "系统",
@@ -236,11 +238,12 @@ def matrix_table(rows: dict[str, Any], say: Words = english) -> str:
     launchers = [name for name in LAUNCHERS if name in used]
     others = [name for name in LAUNCHERS if name not in used]
     where = [
-        ["device", sorted({row["cpu"] for row in done}), ["CUDA", "ROCm", "other CPUs"]],
-        ["communication", ["Gloo"], ["NCCL", "MPI backend of PyTorch"]],
-        ["started by", launchers, [*others, "Kubernetes"]],
-        ["system", sorted({row["system"] for row in done}), ["macOS", "Windows"]],
+        ["device", sorted({row["cpu"] for row in done}), [], ["CUDA", "ROCm", "other CPUs"]],
+        ["communication", ["Gloo"], [], ["NCCL", "MPI backend of PyTorch"]],
+        ["started by", launchers, others, ["Kubernetes"]],
+        ["system", sorted({row["system"] for row in done}), [], ["macOS", "Windows"]],
     ]
+    kinds = ["run by `make matrix`", "run by `make test` only", "not run"]
     lines = [[say(what), *(", ".join(map(say, cell)) for cell in cells)] for what, *cells in where]
     runs = []
     for row in rows.values():
@@ -251,7 +254,7 @@ def matrix_table(rows: dict[str, Any], say: Words = english) -> str:
     columns = ["PyTorch", "NumPy", "versions", "commands above", "tests", "date"]
     return "\n".join(
         [
-            table(["", say("run"), say("not run")], lines, "---"),
+            table(["", *map(say, kinds)], lines, "---"),
             table(["Python", *map(say, columns)], runs, "---"),
         ]
     )

@@ -1,6 +1,7 @@
 """What `make matrix` does around the environments that it creates: versions, counting, tables."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 import tomllib
@@ -71,6 +72,16 @@ def test_tests_of_the_matrix_exist(matrix):
     assert [name for name in names if not (ROOT / name.split("::")[0]).exists()] == []
 
 
+def test_make_test_runs_all_launchers(matrix):
+    """As the page says of those that the matrix has not run."""
+    texts = [path.read_text() for path in (ROOT / "tests" / "launch").glob("test_*.py")]
+    names = re.findall(r"^def (test_\w+)", "\n".join(texts), re.MULTILINE)
+    found = {text for word, text in matrix.LAUNCHER_TESTS.items() for n in names if word in n}
+    examples = (ROOT / "tests" / "test_examples.py").read_text()
+    found |= {name for name in ("fleetrun", "torchrun") if f'"{name}"' in examples}
+    assert found == set(matrix.report.LAUNCHERS)
+
+
 def test_a_python_that_is_not_there(matrix, tmp_path):
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert matrix.find_python(here, {here: sys.executable}) == sys.executable
@@ -91,7 +102,8 @@ def test_counting(matrix, tmp_path):
 def test_tables(matrix):
     shown = matrix.report.matrix_table(ROWS)
     assert (
-        "| started by | fleetrun, srun (Slurm) | torchrun, mpirun (Open MPI), Kubernetes |" in shown
+        "| started by | fleetrun, srun (Slurm) | torchrun, mpirun (Open MPI) | Kubernetes |"
+        in shown
     )
     versions = "| 3.11.1 | 2.4.0 | 1.26.0 | `constraints.txt` |"
     assert f"{versions} 1 passed, failed: torchrun | 3 passed, 2 skipped, 1 failed |" in shown
