@@ -169,7 +169,7 @@ def compression_table(record: dict[str, Any]) -> str:
     return "\n".join([*tables, _goals(record), origin(record)])
 
 
-# `make test` runs all of them. `make matrix` runs those of the page, and the others in one row only.
+# `make test` runs all of them. `make matrix` runs those of the page, the others in one row only.
 LAUNCHERS = ("fleetrun", "torchrun", "mpirun (Open MPI)", "srun (Slurm)")
 ENGLISH = {
     "pinned": "`constraints.txt`",

@@ -101,10 +101,8 @@ def test_counting(matrix, tmp_path):
 
 def test_tables(matrix):
     shown = matrix.report.matrix_table(ROWS)
-    assert (
-        "| started by | fleetrun, srun (Slurm) | torchrun, mpirun (Open MPI) | Kubernetes |"
-        in shown
-    )
+    launchers = "| fleetrun, srun (Slurm) | torchrun, mpirun (Open MPI) | Kubernetes |"
+    assert f"| started by {launchers}" in shown
     versions = "| 3.11.1 | 2.4.0 | 1.26.0 | `constraints.txt` |"
     assert f"{versions} 1 passed, failed: torchrun | 3 passed, 2 skipped, 1 failed |" in shown
     assert "| 3.14 |  |  | newest | not run: no Python 3.14 found |" in shown
