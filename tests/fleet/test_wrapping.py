@@ -169,6 +169,7 @@ def test_one_worker_and_two_see_the_same_model(told: dict[str, Any], tmp_path: P
     assert seen["modules"] == ["", "first", "second", "norm"]
     assert seen["temperature"] == [100, 100]
     assert seen["own attribute"] == 4
+    assert seen["signature"] == "(x)"
     assert seen["set"] == [1, True]
     assert seen["deleted"] == [False, False]
     assert seen["copies"] == [True, True]
@@ -202,6 +203,28 @@ def test_a_wrapped_model_trains_as_the_raw_one() -> None:
 
     for mine, other in zip(train(True), train(False), strict=True):
         torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", None])
+def test_a_loss_is_not_scaled_twice(dtype: str | None) -> None:
+    strategy = DistributedStrategy()
+    if dtype is not None:
+        strategy.amp = True
+        strategy.amp_configs = {"dtype": dtype}
+    fleet = Fleet()
+    fleet.init(is_collective=True, strategy=strategy)
+    model = fleet.distributed_model(nn.Linear(2, 1))
+    optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.5))
+    before = model.bias.item()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(model(torch.ones(3, 2)).float().mean()).backward()
+    if dtype == "float16":
+        with pytest.raises(RuntimeError, match="strategy.amp scales the loss itself, so that it"):
+            scaler.step(optimizer)
+        assert model.bias.item() == before
+    else:
+        scaler.step(optimizer)
+        assert model.bias.item() == pytest.approx(before - 0.5)
 
 
 def test_a_model_on_servers_is_alike() -> None:

@@ -1,6 +1,7 @@
 """Two workers that would train wrongly in several ways; each writes what it was told."""
 
 import copy
+import inspect
 import json
 import logging
 import os
@@ -546,6 +547,7 @@ def look(model, net):
         "state": list(model.state_dict()),
         "same": all(a is b for a, b in zip(model.parameters(), net.parameters(), strict=True)),
         "own attribute": model.dim,
+        "signature": str(inspect.signature(model.forward)),
     }
     x = torch.ones(2, 3)
     model.eval()

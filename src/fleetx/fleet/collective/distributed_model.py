@@ -315,8 +315,21 @@ def wrap(
             local.start_equal()
     if type(step.precision) is not Precision:
         wrapped.forward = step.precision.wrap_forward(wrapped.forward)  # type: ignore[method-assign]
+    wrapped.forward = _with_signature(wrapped.forward, model)  # type: ignore[method-assign]
     step.take_model(model)
     return wrapped
+
+
+def _with_signature(run: Callable[..., Any], model: nn.Module) -> Callable[..., Any]:
+    """Return a function with the signature of the model's forward, which libraries look at to find
+    the names of its arguments."""
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return run(*args, **kwargs)
+
+    forward.__doc__ = model.forward.__doc__
+    forward.__signature__ = inspect.signature(model.forward)  # type: ignore[attr-defined]
+    return forward
 
 
 def wrap_model(

@@ -108,6 +108,17 @@ class DistributedOptimizer(WrappedOptimizer):
         self._watch_backward(train_step.parameters)
         train_step.when_named.append(self._watch_backward)
 
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether GradScaler leaves unscaling to `step`; it asks before each of its steps."""
+        if self.train_step.precision.expects_overflow():
+            raise RuntimeError(
+                "torch.amp.GradScaler steps an optimizer of fleet whose strategy.amp scales the "
+                "loss itself, so that it is scaled twice: leave GradScaler out (loss.backward(), "
+                "optimizer.step()), or set strategy.amp = False."
+            )
+        return bool(getattr(self.inner, "_step_supports_amp_scaling", False))
+
     def take_step(self, train_step: TrainStep) -> None:
         """Run another step from now on, on the same parameter groups."""
         self.train_step, self.inner = train_step, train_step.update
