@@ -21,6 +21,7 @@ from zlib import crc32
 import pytest
 
 import leftovers
+import shares
 import warm_start
 
 # A shell that starts the tests in the background, or nohup, lets them ignore these signals, and
@@ -56,30 +57,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-def _slow_modules_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
-    """Return the tests with slow modules at the beginning of each process's share.
-
-    Then no process ends long after the others, and what they take from each other in the end is
-    cheap. Otherwise the order stays; tests of a module stay together.
-    """
-    modules: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    slow: list[list[pytest.Item]] = [[] for _ in range(processes)]
-    quick: list[pytest.Item] = []
-    for tests in modules.values():
-        is_slow = any(test.get_closest_marker("slow") for test in tests)
-        (min(slow, key=len) if is_slow else quick).extend(tests)
-    ordered: list[pytest.Item] = []
-    for number, first in enumerate(slow):
-        # xdist gives each process an equal part of the list to begin with.
-        share = (len(items) - len(ordered)) // (processes - number)
-        rest = max(0, share - len(first))
-        ordered += [*first, *quick[:rest]]
-        del quick[:rest]
-    return [*ordered, *quick]
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Order the tests for several processes, and exclude what the test modules have imported from
@@ -90,7 +67,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     processes = getattr(session.config, "workerinput", {}).get("workercount", 1)
     if processes > 1:
-        session.items[:] = _slow_modules_first(session.items, processes)
+        session.items[:] = shares.slow_modules_first(session.items, processes)
     if len(session.items) > 1000 and not session.config.option.collectonly:
         importlib.import_module("torch._dynamo")
     gc.collect()

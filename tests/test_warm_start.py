@@ -102,3 +102,16 @@ def test_a_script_does_not_outlive_the_process_it_is_for(start):
         os.kill(process.pid, signal.SIGKILL)
         process.wait(LIMIT)
         wait_for_end(pid)
+
+
+def test_torch_alone_is_loaded_for_a_copy_of_fleetx(tmp_path):
+    (tmp_path / "fleetx.py").write_text("PLACE = 'a copy'\n")
+    code = (
+        "import sys; loaded = {name.partition('.')[0] for name in sys.modules}; "
+        "print('torch' in loaded, {'fleetx', 'paddle'} & loaded); "
+        "import fleetx; print(fleetx.PLACE)"
+    )
+    environment = {**os.environ, **warm_start.torch_variables(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout.splitlines() == ["True set()", "a copy"], done.stderr
