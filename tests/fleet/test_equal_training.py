@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,13 @@ def train(script: str, workers: int, folder: Path, **options: Any) -> dict[str, 
     return result
 
 
+@cache
+def alone(script: str, optimizer: str) -> dict[str, Any]:
+    """Run a script with one worker, once for all tests that compare with it."""
+    with TemporaryDirectory() as folder:
+        return train(script, 1, Path(folder), optimizer=optimizer)
+
+
 def assert_equal(one: dict[str, Any], many: dict[str, Any], tolerance: float) -> None:
     np.testing.assert_allclose(many["losses"], one["losses"], rtol=tolerance)
     for name, values in one["state"].items():
@@ -43,8 +52,8 @@ def assert_equal(one: dict[str, Any], many: dict[str, Any], tolerance: float) ->
 @pytest.mark.parametrize("script", ["train_eager.py", "train_static.py"])
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 def test_two_workers_equal_one(script: str, optimizer: str, tmp_path: Path) -> None:
-    one = train(script, 1, tmp_path, optimizer=optimizer)
-    assert_equal(one, train(script, 2, tmp_path, optimizer=optimizer), 1e-10)
+    many = train(script, 2, tmp_path, optimizer=optimizer)
+    assert_equal(alone(script, optimizer), many, 1e-10)
 
 
 @pytest.mark.parametrize("script", ["train_eager.py", "train_static.py"])
@@ -57,22 +66,21 @@ def test_four_workers_with_synchronised_batch_norm(script: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("script", ["train_eager.py", "train_static.py"])
 def test_hierarchical_and_several_communicators(script: str, tmp_path: Path) -> None:
-    one = train(script, 1, tmp_path, optimizer="sgd")
     strategy = {
         "use_hierarchical_allreduce": True,
         "hierarchical_allreduce_inter_nranks": 2,
         "nccl_comm_num": 2,
     }
-    assert_equal(one, train(script, 4, tmp_path, optimizer="sgd", strategy=strategy), 1e-10)
+    many = train(script, 4, tmp_path, optimizer="sgd", strategy=strategy)
+    assert_equal(alone(script, "sgd"), many, 1e-10)
 
 
 @pytest.mark.parametrize("script", ["train_eager.py", "train_static.py"])
 def test_half_precision_messages_are_close(script: str, tmp_path: Path) -> None:
-    one = train(script, 1, tmp_path, optimizer="sgd")
     for dtype, within in (("float16", 5e-3), ("bfloat16", 5e-2)):
         strategy = {"fp16_allreduce": True, "fp16_allreduce_dtype": dtype}
         many = train(script, 2, tmp_path, optimizer="sgd", strategy=strategy)
-        assert_equal(one, many, within)
+        assert_equal(alone(script, "sgd"), many, within)
 
 
 def test_minimize_runs_backward_itself(tmp_path: Path) -> None:
@@ -84,5 +92,5 @@ def test_minimize_runs_backward_itself(tmp_path: Path) -> None:
 
 def test_a_model_of_transformers_trains_unchanged(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    one = train("train_bert.py", 1, tmp_path)
-    assert_equal(one, train("train_bert.py", 2, tmp_path), 1e-5)
+    many = train("train_bert.py", 2, tmp_path)
+    assert_equal(many["alone"], many, 1e-5)

@@ -1,6 +1,7 @@
 """A small BERT of Hugging Face transformers, built from a config; rank 0 writes losses and
-parameters as JSON."""
+parameters as JSON, and those of a copy that PyTorch trains on the whole batches."""
 
+import copy
 import json
 import sys
 
@@ -24,22 +25,38 @@ config = BertConfig(
     attention_probs_dropout_prob=0.0,
     num_labels=3,
 )
-model = fleet.distributed_model(BertForSequenceClassification(config))
-optimizer = fleet.distributed_optimizer(torch.optim.AdamW(model.parameters(), lr=1e-3))
-assert model.config is config  # looking into the model works as before
-data = torch.Generator().manual_seed(1)
-losses = []
-for _ in range(3):
-    words = torch.randint(0, 50, (8, 12), generator=data)
-    labels = torch.randint(0, 3, (8,), generator=data)
-    share = slice(fleet.worker_index(), None, fleet.worker_num())
-    loss = model(input_ids=words[share], labels=labels[share]).loss
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    losses.append(float(fleet.util.all_reduce(loss.item())) / fleet.worker_num())
-if fleet.is_first_worker():
+
+
+def train(model, optimizer, share, mean):
+    """Return the losses of three steps on a share of each batch, and the parameters."""
+    data = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(3):
+        words = torch.randint(0, 50, (8, 12), generator=data)
+        labels = torch.randint(0, 3, (8,), generator=data)
+        loss = model(input_ids=words[share], labels=labels[share]).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(mean(loss.item()))
     state = {name: value.flatten().tolist() for name, value in model.named_parameters()}
-    state = {name.removeprefix("module."): value for name, value in state.items()}
+    return {"losses": losses, "state": state}
+
+
+bert = BertForSequenceClassification(config)
+plain = copy.deepcopy(bert)
+model = fleet.distributed_model(bert)
+assert model.config is config  # looking into the model works as before
+optimizer = fleet.distributed_optimizer(torch.optim.AdamW(model.parameters(), lr=1e-3))
+workers = fleet.worker_num()
+result = train(
+    model,
+    optimizer,
+    slice(fleet.worker_index(), None, workers),
+    lambda loss: float(fleet.util.all_reduce(loss)) / workers,
+)
+if fleet.is_first_worker():
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3)
+    result["alone"] = train(plain, optimizer, slice(None), float)
     with open(options["out"], "w") as file:
-        json.dump({"losses": losses, "state": state}, file)
+        json.dump(result, file)
