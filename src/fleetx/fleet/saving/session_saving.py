@@ -23,7 +23,7 @@ logger = logging.getLogger("fleetx.fleet")
 class _Apart(NamedTuple):
     """A model or program whose parameters each worker has trained alone."""
 
-    count: int
+    updates: int
     behind: int
     save_wait: float
 
@@ -75,7 +75,7 @@ class Saving(Identity):
         if not apart:
             return None
         seconds = max(each.save_wait for each in apart)
-        point = json.dumps([(each.count, each.behind) for each in apart])
+        point = json.dumps([(each.updates, each.behind) for each in apart])
         if not (comm.is_connected() and all_attend(point, seconds)):
             return seconds
         self.synchronize_model()
