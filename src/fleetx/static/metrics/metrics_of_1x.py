@@ -42,16 +42,14 @@ def _check_number(value: Any, name: str, *, array: bool = False) -> Any:
     return value
 
 
-def count_decisions(preds: Array, labels: Array) -> tuple[int, int, int]:
-    """Return how many decisions are true positives, false positives and false negatives."""
+def add_decisions(metric: Any, errors: str, preds: Array, labels: Array) -> None:
+    """Count true positives, and false positives ("fp") or negatives ("fn"), in a metric."""
     rows = labels.shape[0]
     found = np.rint(preds[:rows]).astype("int64").reshape(rows, -1)[:, 0] == 1
     true = np.asarray(labels).reshape(rows, -1)[:, 0] == 1
-    return (
-        int(np.sum(found & true)),
-        int(np.sum(found & ~true)),
-        int(np.sum(~found & true)),
-    )
+    wrong = found & ~true if errors == "fp" else ~found & true
+    metric.tp += int(np.sum(found & true))
+    setattr(metric, errors, getattr(metric, errors) + int(np.sum(wrong)))
 
 
 def bucket_counts(preds: Array, labels: Array, num_thresholds: int) -> tuple[Array, Array]:
@@ -141,42 +139,36 @@ class CompositeMetric(MetricBase):
         return [metric.eval() for metric in self._metrics]
 
 
-class Precision(MetricBase):
+class _Decisions(MetricBase):
+    """The share of true positives among them and one kind of errors."""
+
+    _errors: str  # the attribute that counts them
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.tp = 0
+        setattr(self, self._errors, 0)
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Update with probabilities and 0/1 labels."""
+        preds = check_array(preds, "preds")
+        add_decisions(self, self._errors, preds, check_array(labels, "labels"))
+
+    def eval(self) -> float:
+        """Return the share."""
+        return ratio(self.tp, self.tp + getattr(self, self._errors))
+
+
+class Precision(_Decisions):
     """The share of true positives among predicted positives."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name)
-        self.tp = 0
-        self.fp = 0
-
-    def update(self, preds: Any, labels: Any) -> None:
-        """Update with probabilities and 0/1 labels."""
-        found = count_decisions(check_array(preds, "preds"), check_array(labels, "labels"))
-        self.tp += found[0]
-        self.fp += found[1]
-
-    def eval(self) -> float:
-        """Return the precision."""
-        return ratio(self.tp, self.tp + self.fp)
+    _errors = "fp"
 
 
-class Recall(MetricBase):
+class Recall(_Decisions):
     """The share of positives that are predicted."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name)
-        self.tp = 0
-        self.fn = 0
-
-    def update(self, preds: Any, labels: Any) -> None:
-        """Update with probabilities and 0/1 labels."""
-        found = count_decisions(check_array(preds, "preds"), check_array(labels, "labels"))
-        self.tp += found[0]
-        self.fn += found[2]
-
-    def eval(self) -> float:
-        """Return the recall."""
-        return ratio(self.tp, self.tp + self.fn)
+    _errors = "fn"
 
 
 class Accuracy(MetricBase):

@@ -11,10 +11,10 @@ import numpy as np
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.metric import accuracy as _accuracy_layer
 from fleetx.static.metrics.metrics_of_1x import (
+    add_decisions,
     area_under_curve,
     bucket_counts,
     check_array,
-    count_decisions,
     ratio,
 )
 
@@ -95,63 +95,57 @@ class Accuracy(Metric):
         return self._name
 
 
-class Precision(Metric):
+class _Named(Metric):
+    _name: str
+
+    def name(self) -> str:
+        """Return the metric's name."""
+        return self._name
+
+
+class _Decisions(_Named):
+    """The share of true positives among them and one kind of errors."""
+
+    _errors: str  # the attribute that counts them
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Update with probabilities and 0/1 labels."""
+        preds = check_array(preds, "preds")
+        if self._errors == "fp":  # unlike in fluid.metrics, one half counts as positive
+            preds = np.floor(preds + 0.5)
+        add_decisions(self, self._errors, preds, check_array(labels, "labels"))
+
+    def reset(self) -> None:
+        """Reset the state."""
+        self.tp = 0
+        setattr(self, self._errors, 0)
+
+    def accumulate(self) -> float:
+        """Return the share."""
+        return ratio(self.tp, self.tp + getattr(self, self._errors))
+
+
+class Precision(_Decisions):
     """The share of true positives among predicted positives."""
+
+    _errors = "fp"
 
     def __init__(self, name: str = "precision", *args: Any, **kwargs: Any) -> None:
         self._name = name
         self.reset()
 
-    def update(self, preds: Any, labels: Any) -> None:
-        """Update with probabilities and 0/1 labels."""
-        # Unlike in fluid.metrics, a probability of one half counts as positive.
-        decisions = np.floor(check_array(preds, "preds") + 0.5)
-        found = count_decisions(decisions, check_array(labels, "labels"))
-        self.tp += found[0]
-        self.fp += found[1]
 
-    def reset(self) -> None:
-        """Reset the state."""
-        self.tp = 0
-        self.fp = 0
-
-    def accumulate(self) -> float:
-        """Return the precision."""
-        return ratio(self.tp, self.tp + self.fp)
-
-    def name(self) -> str:
-        """Return the metric's name."""
-        return self._name
-
-
-class Recall(Metric):
+class Recall(_Decisions):
     """The share of positives that are predicted."""
+
+    _errors = "fn"
 
     def __init__(self, name: str = "recall", *args: Any, **kwargs: Any) -> None:
         self._name = name
         self.reset()
 
-    def update(self, preds: Any, labels: Any) -> None:
-        """Update with probabilities and 0/1 labels."""
-        found = count_decisions(check_array(preds, "preds"), check_array(labels, "labels"))
-        self.tp += found[0]
-        self.fn += found[2]
 
-    def reset(self) -> None:
-        """Reset the state."""
-        self.tp = 0
-        self.fn = 0
-
-    def accumulate(self) -> float:
-        """Return the recall."""
-        return ratio(self.tp, self.tp + self.fn)
-
-    def name(self) -> str:
-        """Return the metric's name."""
-        return self._name
-
-
-class Auc(Metric):
+class Auc(_Named):
     """The area under the ROC curve, from counts in buckets of probability."""
 
     def __init__(
@@ -180,10 +174,6 @@ class Auc(Metric):
     def accumulate(self) -> float:
         """Return the area."""
         return area_under_curve(self._stat_pos, self._stat_neg)
-
-    def name(self) -> str:
-        """Return the metric's name."""
-        return self._name
 
 
 def accuracy(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import op_with_x_shape
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.layer_of import InputLayer, Spatial, layer_of
+from fleetx.static.tensor.manipulation import flatten
 
 
 class Identity(Layer):
@@ -154,14 +153,7 @@ class Flatten(Layer):
     def forward(self, input: Variable) -> Variable:
         """Flatten the dimensions from `start_axis` to `stop_axis`."""
         rank = len(input.shape)
-        attrs = {"start_axis": self.start_axis % rank, "stop_axis": self.stop_axis % rank}
-        return op_with_x_shape(
-            "flatten_contiguous_range",
-            {"X": input},
-            attrs,
-            helper=LayerHelper("flatten"),
-            dtype=input.dtype,
-        )
+        return flatten(input, self.start_axis % rank, self.stop_axis % rank)
 
 
 class _Pad(Spatial):

@@ -135,7 +135,7 @@ def _with_layout(cls: Any, layout: str) -> Any:
     init = cls.__init__
     code = init.__code__
     names = code.co_varnames[: code.co_argcount]
-    defaults = list(init.__defaults__)
+    defaults = list(init.__defaults__ or ())
     if "data_format" in names and defaults[place := names.index("data_format") - len(names)]:
         defaults[place] = layout
     copy = FunctionType(code, init.__globals__, "__init__", tuple(defaults), init.__closure__)

@@ -16,6 +16,7 @@ def in_groups(items: Iterable[T], size: int, drop_last: bool = False) -> Iterato
     while group := list(islice(source, size)):
         if len(group) == size or not drop_last:
             yield group
+        del group  # not kept in memory while the next one is read
 
 
 def batch(

@@ -10,6 +10,7 @@ from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op, tensor_list
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.vision import unfold as unfold
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn.functional.emit import (
     FLOATS,
@@ -257,20 +258,6 @@ def zeropad2d(
     return pad(x, convert_to_list(padding, 4, "padding"), "constant", 0.0, data_format)
 
 
-def unfold(
-    x: Variable,
-    kernel_sizes: Any,
-    strides: Any = 1,
-    paddings: Any = 0,
-    dilations: Any = 1,
-    name: str | None = None,
-) -> Variable:
-    """Extract the patches of images as columns: [N, C k_h k_w, patches]."""
-    from fleetx.static.layers.vision import unfold as layer
-
-    return layer(x, kernel_sizes, strides, paddings, dilations, name)
-
-
 _INTERP_RANKS = {
     "linear": (3,),
     "bilinear": (4,),
@@ -361,4 +348,4 @@ def _area(x: Variable, size: Any) -> Variable:
 upsample = interpolate
 
 
-export_defined(globals())
+export_defined(globals(), "unfold")
