@@ -21,7 +21,7 @@ class Policy:
         return strategy
 
     def lets_auto_act(self, strategy: Any) -> bool:
-        """Tell whether a strategy with `auto` on may be replaced by a better one."""
+        """Return whether a strategy with `auto` on may be replaced by a better one."""
         return True
 
     def with_server_mode(self, strategy: Any, optimizer: Any, program: Any) -> Any:

@@ -31,7 +31,7 @@ class Identity:
         return self._util
 
     def is_first_worker(self) -> bool:
-        """Tell whether this is worker 0."""
+        """Return whether this is worker 0."""
         return self._role.is_first_worker()
 
     def worker_index(self) -> int:
@@ -55,11 +55,11 @@ class Identity:
         return self._role.local_rank()
 
     def is_worker(self) -> bool:
-        """Tell whether this process trains."""
+        """Return whether this process trains."""
         return self._role.is_worker()
 
     def is_server(self) -> bool:
-        """Tell whether this process holds parameters for workers."""
+        """Return whether this process holds parameters for workers."""
         return self._role.is_server()
 
     def worker_endpoints(self, to_string: bool = False) -> list[str] | str:

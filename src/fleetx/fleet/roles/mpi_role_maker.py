@@ -143,7 +143,7 @@ def check_mpirun() -> None:
 
 
 def started_by_mpirun() -> bool:
-    """Tell whether this process is one of several that mpirun started."""
+    """Return whether this process is one of several that mpirun started."""
     worker = worker_environment.detect()
     return worker.launcher == "mpi" and worker.world_size > 1
 

@@ -74,22 +74,22 @@ class RoleMakerBase:
 
     # -- who this is ------------------------------------------------------------------
     def is_worker(self) -> bool:
-        """Tell whether this process trains."""
+        """Return whether this process trains."""
         self._require_role()
         return self._role == Role.WORKER
 
     def is_server(self) -> bool:
-        """Tell whether this process keeps parameters for workers."""
+        """Return whether this process keeps parameters for workers."""
         self._require_role()
         return self._role == Role.SERVER
 
     def is_heter_worker(self) -> bool:
-        """Tell whether this process computes a part of the workers' models."""
+        """Return whether this process computes a part of the workers' models."""
         self._require_role()
         return self._role == Role.HETER_WORKER
 
     def is_first_worker(self) -> bool:
-        """Tell whether this is worker 0."""
+        """Return whether this is worker 0."""
         return self.is_worker() and self.worker_index() == 0
 
     def worker_index(self) -> int:
@@ -107,7 +107,7 @@ class RoleMakerBase:
         return self.worker_index() if self.is_worker() else self.server_index()
 
     def is_non_distributed(self) -> bool:
-        """Tell whether nobody launched this process: it trains alone."""
+        """Return whether nobody launched this process: it trains alone."""
         self.generate_role()
         return self._non_distributed
 

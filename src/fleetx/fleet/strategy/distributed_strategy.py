@@ -205,7 +205,7 @@ class DistributedStrategy(TechniqueSwitches):
 
     # -- asking -----------------------------------------------------------------------
     def was_set(self, name: str) -> bool:
-        """Tell whether a setting was assigned, be it to its default."""
+        """Return whether a setting was assigned, be it to its default."""
         return name in self._given
 
     def refused(self) -> list[str]:
