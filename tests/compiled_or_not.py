@@ -7,7 +7,7 @@ from fleetx.kernels import compiled, index_in_numpy, native, rows_in_numpy
 
 @pytest.fixture(scope="module", params=["compiled", "numpy"])
 def implementation(request):
-    """What an index of ids and a store of rows are made by, as long as a module's tests run."""
+    """The implementation of the index and the row store during the tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "numpy":
             for module in (index_in_numpy, rows_in_numpy):

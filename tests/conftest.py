@@ -1,4 +1,4 @@
-"""Settings of all tests: they run in random order, with fixed random numbers, and leave nothing.
+"""Configuration of all tests: random order, fixed random seeds, nothing left behind.
 
 `make test` prints the seed of the order; `make test ARGS=--randomly-seed=N` repeats it.
 """
@@ -77,7 +77,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say in one line each in which order tests ran, why some were skipped and what would help."""
+    """Report the order of the tests, why some were skipped, and how to run them."""
     seed = getattr(config.option, "randomly_seed", None)
     if seed is not None:
         terminalreporter.write_line(f"order of the tests: --randomly-seed={seed}")
@@ -107,7 +107,7 @@ def _checkout() -> leftovers.Checkout:
 
 @pytest.fixture(autouse=True)
 def _fixed_random_numbers(request: pytest.FixtureRequest) -> None:
-    """Let every test draw the same numbers, whichever tests ran before it."""
+    """Seed all random generators, so that a test draws the same numbers in any order."""
     seed = crc32(request.node.nodeid.encode())
     random.seed(seed)
     if "numpy" in sys.modules:
@@ -135,7 +135,7 @@ def _nothing_is_left(_fixed_random_numbers: None, _checkout: leftovers.Checkout)
 
 @pytest.fixture
 def fresh_fleet() -> Iterator[None]:
-    """For tests that call `fleet.init` in this process: the session ends with the test."""
+    """End the session of Fleet after a test that calls `fleet.init` in this process."""
     yield
     leftovers.end_sessions()
 

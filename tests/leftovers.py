@@ -1,9 +1,9 @@
-"""What a test may leave behind, taken before it and compared after it.
+"""Snapshots of the process before and after a test, to find what the test leaves behind.
 
-Processes (also those whose parent has ended), threads, sockets, files in the checkout, environment
+They cover processes (including orphans), threads, sockets, files in the checkout, environment
 variables, the working directory, a session of Fleet, a process group, changed default programs and
-settings of torch. Taken after fixtures of wider scope were set up, so that what those keep is not
-the test's. All of it costs less than a millisecond per test.
+settings of torch. The first is taken after fixtures of wider scope are set up, so that their
+resources are not attributed to the test. Both cost less than a millisecond per test.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Let processes whose parent ends become children of this one: none can hide."""
+    """Make this process adopt orphaned descendants, so that none is missed."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -106,7 +106,7 @@ def _is_left(pid: int) -> bool:
 
 
 def _reap(pids: Iterable[int]) -> None:
-    """Wait for adopted processes that have ended, as init would."""
+    """Reap adopted processes that have ended."""
     known = {child.pid for child in subprocess._active}  # type: ignore[attr-defined]
     # Taken from multiprocessing, an ended process would count as running until a time-out.
     known |= {child.pid for child in multiprocessing.process._children}  # type: ignore[attr-defined]
@@ -159,7 +159,7 @@ def _folders(root: Path) -> Iterator[str]:
 
 
 class Checkout:
-    """Files in the checkout that git does not know. Asked again only where a folder changed."""
+    """Untracked files in the checkout; only changed folders are listed again."""
 
     def __init__(self) -> None:
         self._folders = list(_folders(ROOT))
@@ -190,7 +190,7 @@ class Checkout:
         return {line[3:] for line in done.stdout.splitlines() if line.startswith("??")}
 
     def look(self) -> set[str]:
-        """Return files that were not there the last time."""
+        """Return the files that are new since the last call."""
         if not self._changed():
             return set()
         found = self._untracked()
@@ -212,7 +212,7 @@ def _fleet_sessions() -> dict[str, Any]:
 
 
 def has_session() -> bool:
-    """Tell whether `fleet.init` was called and the session not ended."""
+    """Return whether `fleet.init` was called and the session not ended."""
     return any(session._role_maker is not None for session in _fleet_sessions().values())
 
 
@@ -225,7 +225,7 @@ def end_sessions() -> None:
 
 
 def _state() -> dict[str, Any]:
-    """Return what is kept once per process, by its name."""
+    """Return the state of the process by name."""
     state: dict[str, Any] = {"the working directory": os.getcwd()}
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_default_dtype"):
@@ -261,7 +261,7 @@ def _environment() -> dict[str, str]:
 
 @dataclass
 class Before:
-    """What was there before a test."""
+    """The state before a test."""
 
     processes: set[int]
     threads: set[threading.Thread]
@@ -271,13 +271,13 @@ class Before:
 
 
 def before(checkout: Checkout) -> Before:
-    """Take down what is there now."""
+    """Return a snapshot of the current state."""
     checkout.look()
     return Before(_processes(), _threads(), _sockets(), _environment(), _state())
 
 
 def left(was: Before, checkout: Checkout) -> list[str]:
-    """Name all that is there now and was not before; processes that are left are ended."""
+    """Describe everything that is new since the snapshot; end processes that are left."""
     return [
         *_left_processes(was),
         *_left_threads(was),
@@ -289,7 +289,7 @@ def left(was: Before, checkout: Checkout) -> list[str]:
 
 
 def _after_a_while(find: Callable[[], Any]) -> Any:
-    """Look until nothing is found or the grace is over; return what was found last."""
+    """Repeat a search until it finds nothing or the grace period is over; return its result."""
     found = find()
     end = time.monotonic() + GRACE
     pause = threading.Event()

@@ -1,8 +1,8 @@
-"""Ports for the servers of tests: no two tests get the same, whichever processes they run in.
+"""Ports for the servers of tests, unique among all test processes of the machine.
 
-A port that was free a moment ago may be taken by the time a started process binds it. So ports are
-handed out in turn, by a counter in a file that all tests of this machine share. They are neither
-those that the system gives to connections by itself nor those that fleetrun chooses from.
+A free port may be taken before a started process binds it. Ports are therefore assigned in turn, by
+a counter in a file that all tests of this machine share. They are outside the ephemeral port range
+and outside the range that fleetrun chooses from.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ _FIRST, _LAST = 5000, 10000
 
 
 def consecutive_ports(count: int, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
-    """Return the first of `count` neighbouring ports that are free on all the hosts."""
+    """Return the first of `count` consecutive ports that are free on all hosts."""
     counter = Path(tempfile.gettempdir()) / f"fleetx-test-ports-{os.getuid()}"
     with counter.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -34,7 +34,7 @@ def consecutive_ports(count: int, hosts: Sequence[str] = ("127.0.0.1",)) -> int:
 
 
 def are_free(ports: Sequence[int], hosts: Sequence[str] = ("127.0.0.1",)) -> bool:
-    """Return whether nobody listens at these ports."""
+    """Return whether nothing listens on these ports."""
     sockets = []
     try:
         for host in hosts:
@@ -48,11 +48,11 @@ def are_free(ports: Sequence[int], hosts: Sequence[str] = ("127.0.0.1",)) -> boo
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of this machine at which nobody listens."""
+    """Return free ports of this machine."""
     first = consecutive_ports(count)
     return list(range(first, first + count))
 
 
 def free_endpoints(count: int) -> list[str]:
-    """Return addresses of this machine at which nobody listens."""
+    """Return addresses of this machine with free ports."""
     return [f"127.0.0.1:{port}" for port in free_ports(count)]

@@ -27,7 +27,7 @@ BY_TEXT = {"getattr", "setattr", "hasattr", "delattr"}
 
 
 def is_private(name: str) -> bool:
-    """Tell whether a name has one underscore in front, and is not one of Python's own."""
+    """Return whether a name has one underscore in front, and is not one of Python's own."""
     return name.startswith("_") and not name.startswith("__") and name not in {"_", *DOCUMENTED}
 
 
@@ -39,7 +39,7 @@ def package_of(file: str) -> str:
 
 
 def is_own(node: ast.expr) -> bool:
-    """Tell whether an expression is the object or the class itself."""
+    """Return whether an expression is the object or the class itself."""
     if isinstance(node, ast.Call):
         node = node.func
     return isinstance(node, ast.Name) and node.id in OWN

@@ -1,8 +1,8 @@
 """Run the tests of the compiled modules under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-The modules are compiled for it in a temporary copy of the sources. Whatever a sanitizer finds ends
-the tests with its report. Python allocates by malloc, so that every object has its own guards; what
-the interpreter itself does not free is no finding. `make sanitize` runs this.
+The modules are compiled in a temporary copy of the sources. A finding of a sanitizer ends the tests
+with its report. Python allocates with malloc, so that every object has its own guards; leaks of the
+interpreter itself are ignored. `make sanitize` runs this.
 """
 
 import os
@@ -31,7 +31,7 @@ for module in (_index, _layerwise, _resample, _rows):
 
 
 def compile_modules(sources: Path, compiler: str) -> None:
-    """Compile the modules in place, watched."""
+    """Compile the modules in place with the sanitizers."""
     done = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--inplace"],
         cwd=sources,
@@ -45,7 +45,7 @@ def compile_modules(sources: Path, compiler: str) -> None:
 
 
 def check_loaded(sources: Path, environment: dict[str, str]) -> None:
-    """Make sure that the tests will run the watched modules and no others."""
+    """Check that the tests will load the instrumented modules."""
     found = subprocess.run(
         [sys.executable, "-c", LOADED], env=environment, check=True, capture_output=True, text=True
     ).stdout.split()

@@ -1,7 +1,7 @@
-"""Waiting for something that must happen: one generous limit, for all tests.
+"""Waiting for events, with one generous time limit for all tests.
 
-A limit is there to end a test that hangs, not to measure: a loaded machine may need many times as
-long as an idle one. pytest's own limit (pyproject.toml) is longer, so that the message is ours.
+The limit ends a test that hangs; it measures nothing, since a loaded machine may take many times as
+long as an idle one. pytest's own limit (pyproject.toml) is longer, so that this message is shown.
 """
 
 import threading
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def wait_until(condition: Callable[[], Result], what: str) -> Result:
-    """Look again and again until the condition holds, and return what it returned."""
+    """Poll a condition until it holds, and return its value."""
     end = time.monotonic() + LIMIT
     pause = threading.Event()
     while not (found := condition()):
@@ -27,7 +27,7 @@ def wait_until(condition: Callable[[], Result], what: str) -> Result:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process exists and has not ended; one that nobody waited for has ended."""
+    """Return whether a process exists and has not ended; a zombie has ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -1,13 +1,13 @@
-"""Workers that start quickly: forked from a process that has loaded torch and FleetX already.
+"""Workers that start quickly: forked from a process that has already loaded torch and FleetX.
 
-Loading torch and the compiler that its optimizers want takes about five seconds of computing per
-process, and most jobs of these tests train for far less. With `environment()` in a job's variables,
-each Python in it that runs a script (a worker under fleetrun, say), `-c` or `-m` is forked from a
-server: real processes with their own environment, files, signals and sockets, only warm. Tests of
-starting, ending and killing processes start them cold. Tests of another copy of FleetX, or of what
-FleetX loads, use `torch_variables()`: of a server that has loaded torch alone.
+Importing torch and the compiler that its optimizers use takes about five seconds of CPU time per
+process, and most jobs of these tests train for far less. With `environment()` in the variables of a
+job, each of its Python processes that runs a script (such as a worker under fleetrun), `-c` or `-m`
+is forked from a server: a real process with its own environment, files, signals and sockets. Tests
+of starting, stopping and killing processes start them cold. Tests of another copy of FleetX, or of
+the imports of FleetX, use `torch_variables()`: those of a server that has loaded only torch.
 
-Run as a program this is such a server.
+Run as a program, this module is the server.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def variables() -> dict[str, str]:
-    """Return what a job of this project needs to start warm, with one thread per process."""
+    """Return the variables of a job that starts warm, with one thread per process."""
     # Two servers with different hashes of strings, as processes have.
     return _variables(["0", "1"], ROOT / "src", ROOT / "compat")
 
@@ -131,7 +131,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _serve(folder: str, name: str) -> dict[str, Any]:
-    """Fork a process per request; in that process return what it is to run."""
+    """Fork a process per request; in that process, return the command to run."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"{folder}/{name}.new")
@@ -188,7 +188,7 @@ def _die_with(parent: int) -> None:
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Take the place of the process that handed over."""
+    """Take over the environment of the requesting process."""
     os.setsid()
     *descriptors, network, names = descriptors
     _enter(network, "net", _CLONE_NEWNET)

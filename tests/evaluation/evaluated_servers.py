@@ -31,7 +31,7 @@ def save_network(path: Path, seed: int) -> Path:
 
 @contextlib.contextmanager
 def started(*command: str | Path):
-    """Run a server in a process of its own; give the address that its first line tells."""
+    """Run a server in a separate process; yield the address in its first line of output."""
     process = subprocess.Popen(
         [sys.executable, *map(str, command)],
         stdout=subprocess.PIPE,

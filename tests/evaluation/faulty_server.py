@@ -1,4 +1,4 @@
-"""A plain HTTP server around a model; the path of a request says what it does wrong.
+"""A plain HTTP server around a model; the path of a request selects its fault.
 
     python faulty_server.py MODEL OLD_MODEL
 

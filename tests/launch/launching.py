@@ -1,4 +1,4 @@
-"""Real launchers, real workers: how the tests of this folder start them and look at them."""
+"""Helpers that start real launchers and workers, and inspect them."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ _FOREIGN_NAMES = {
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """The environment of a user's shell in which this project is installed."""
+    """Return the environment of a user's shell with this project installed."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""Several "machines" on one: network namespaces with addresses of their own, joined by a bridge.
+"""Several "machines" on one: network namespaces with their own addresses, joined by a bridge.
 
 Where namespaces are not allowed the machines are loopback addresses instead; then a machine is
 "cut off" by stopping its processes, and the test says so.
@@ -33,7 +33,7 @@ class Machines:
         return free_neighbours(workers, self.hosts)
 
     def cut_off(self, index: int, launch: Launch) -> None:
-        """Stop machine `index` from answering, without a word to the others."""
+        """Disconnect machine `index` without notice to the others."""
         children = f"/proc/{launch.pid}/task/{launch.pid}/children"
         with open(children) as file:
             for pid in file.read().split():

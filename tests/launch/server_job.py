@@ -1,4 +1,4 @@
-"""A script of a server job without the Fleet API: what fleetrun tells it is all it has.
+"""A script of a server job without the Fleet API; it only uses the variables of fleetrun.
 
 server_job.py FOLDER STEPS [MODE]: servers serve, workers train the small model of tests/ps. Worker
 0 waits before step 2 until FOLDER/go exists. Every process leaves its process number in

@@ -1,4 +1,4 @@
-"""Real jobs under fleetrun, and browsers: how the tests of this folder start them."""
+"""Helpers that start real jobs under fleetrun, and a browser."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ _HEADLESS = (
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a shell in which nothing is asked for but what is given."""
+    """Return the environment of a shell without monitoring settings, except those given."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
     return {**kept, **warm_start.variables(), **more}
 
@@ -40,7 +40,7 @@ def fleetrun(folder: Path, *arguments: object, **variables: str) -> subprocess.C
 
 
 def browse(page: Path, folder: Path, *flags: str) -> subprocess.CompletedProcess:
-    """Open a page in a browser without a window, with a profile of its own."""
+    """Open a page in a headless browser with its own profile."""
     assert CHROMIUM is not None
     profile = folder / "profile"
     shutil.rmtree(profile, ignore_errors=True)

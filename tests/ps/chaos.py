@@ -31,12 +31,12 @@ STEPS_PER_KILL = 8
 
 
 def wait_for(path: Path) -> None:
-    """Wait until a process has come so far that it has made this file."""
+    """Wait until a process has created this file."""
     wait_until(path.exists, f"the file {path}: the training stands still")
 
 
 def synchronous(folder: Path, steps: int, kills: int, seed: int) -> dict[str, torch.Tensor]:
-    """Train with 2 servers, 2 workers and so many kills; return the values at the end."""
+    """Train with 2 servers, 2 workers and a number of kills; return the final values."""
     generator = random.Random(seed)
     folder.mkdir(parents=True)
 
@@ -102,7 +102,7 @@ def asynchronous(folder: Path, kills: int, seed: int) -> None:
 
 
 def main(kills: int, seed: int) -> None:
-    """Run both, and say what was seen."""
+    """Run both tests and print the results."""
     steps = STEPS_PER_KILL * kills + 10
     with tempfile.TemporaryDirectory() as name:
         undisturbed = synchronous(Path(name, "quiet"), steps, 0, seed)

@@ -1,4 +1,4 @@
-"""Whole jobs with servers and workers, as a script sees them: roles come from the environment."""
+"""Complete jobs with servers and workers, whose roles come from the environment."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def role(kind: Any, index: int, case: Any) -> Any:
 
 
 def _serve_all(cases: list[Any], index: int) -> None:
-    """Be one of the servers of every case, all at once."""
+    """Run one of the servers of every case, all at the same time."""
 
     def serve(case: Any) -> None:
         session = Fleet()
@@ -110,7 +110,7 @@ def _cases(train: Callable[[Any, int], Any], cases: list[Any]) -> Any:
 
 
 def run_cases(train: Callable[[Any, int], Any], cases: list[Any]) -> list[Any]:
-    """Train many cases, each with servers of its own, in few processes; by worker and case."""
+    """Train many cases, each with its own servers, in few processes; return results by worker."""
     for case in cases:
         case.endpoints = tuple(free_endpoints(case.servers))
     servers, workers = max(c.servers for c in cases), max(c.workers for c in cases)

@@ -1,4 +1,4 @@
-"""Real servers and workers in processes of their own, for tests."""
+"""Servers and workers in separate processes, for tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _begin(log: str | None, target: Callable[..., Any], arguments: tuple[Any, ..
 
 
 class Process:
-    """A process that can be killed, stopped, and started once more."""
+    """A process that can be killed, stopped and restarted."""
 
     def __init__(self, target: Callable[..., Any], *arguments: Any, log: str | None = None) -> None:
         self._call = (log, target, arguments)
@@ -53,7 +53,7 @@ class Process:
         self.process.join()
 
     def end(self, seconds: float = LIMIT) -> int | None:
-        """Return the exit code; None if it still runs after so long."""
+        """Return the exit code; None if it still runs after the timeout."""
         self.process.join(seconds)
         return self.process.exitcode
 

@@ -58,7 +58,7 @@ def network(sparse: str = "is_sparse", padding: int | None = None) -> tuple[Any,
 
 
 def fresh() -> None:
-    """Forget all programs and values."""
+    """Reset all programs and values."""
     from fleetx.static import unique_name
     from fleetx.static.graph.program import switch_main_program, switch_startup_program
 

@@ -18,25 +18,25 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from fleetx.checkpoint.errors import FormatError
-from fleetx.checkpoint.program_desc import VarKind, message, parse
+from fleetx.checkpoint.program_desc import VarType, message, parse
 
 LoD = list[list[int]]
 
 ALIGNMENT = 64
 
-_DTYPES: dict[VarKind, np.dtype] = {
-    VarKind.BOOL: np.dtype("?"),
-    VarKind.INT16: np.dtype("<i2"),
-    VarKind.INT32: np.dtype("<i4"),
-    VarKind.INT64: np.dtype("<i8"),
-    VarKind.FP16: np.dtype("<f2"),
-    VarKind.FP32: np.dtype("<f4"),
-    VarKind.FP64: np.dtype("<f8"),
-    VarKind.UINT8: np.dtype("u1"),
-    VarKind.INT8: np.dtype("i1"),
-    VarKind.BF16: np.dtype("<u2"),
-    VarKind.COMPLEX64: np.dtype("<c8"),
-    VarKind.COMPLEX128: np.dtype("<c16"),
+_DTYPES: dict[VarType, np.dtype] = {
+    VarType.BOOL: np.dtype("?"),
+    VarType.INT16: np.dtype("<i2"),
+    VarType.INT32: np.dtype("<i4"),
+    VarType.INT64: np.dtype("<i8"),
+    VarType.FP16: np.dtype("<f2"),
+    VarType.FP32: np.dtype("<f4"),
+    VarType.FP64: np.dtype("<f8"),
+    VarType.UINT8: np.dtype("u1"),
+    VarType.INT8: np.dtype("i1"),
+    VarType.BF16: np.dtype("<u2"),
+    VarType.COMPLEX64: np.dtype("<c8"),
+    VarType.COMPLEX128: np.dtype("<c16"),
 }
 _KINDS = {dtype: kind for kind, dtype in _DTYPES.items()}
 
@@ -48,7 +48,7 @@ class Record(NamedTuple):
     lod: LoD
 
 
-def kind_of(dtype: np.dtype) -> VarKind:
+def kind_of(dtype: np.dtype) -> VarType:
     """Return the element type under which Paddle stores arrays of ``dtype``."""
     try:
         return _KINDS[dtype.newbyteorder("<")]
@@ -62,7 +62,7 @@ def kind_of(dtype: np.dtype) -> VarKind:
 def dtype_of(kind: int) -> np.dtype:
     """Return the NumPy type of one of Paddle's element types (uint16 for BF16)."""
     try:
-        return _DTYPES[VarKind(kind)]
+        return _DTYPES[VarType(kind)]
     except (ValueError, KeyError):
         raise ValueError(f"{kind} is not an element type of a tensor.") from None
 

@@ -40,7 +40,7 @@ class AttrType(IntEnum):
     SCALARS = 17
 
 
-class VarKind(IntEnum):
+class VarType(IntEnum):
     """`VarType.Type`: element types of tensors and kinds of variables, in one enumeration."""
 
     BOOL = 0
@@ -69,11 +69,17 @@ class VarKind(IntEnum):
     COMPLEX128 = 24
     STRING = 25
     STRINGS = 26
-    VOCAB = 27
-    FEED_LIST = 28
-    PSTRING = 29
-    SPARSE_COO = 30
-    SPARSE_CSR = 31
+
+    def __str__(self) -> str:
+        return f"VarType.{self.name}"
+
+    __repr__ = __str__
+    __hash__ = IntEnum.__hash__
+
+
+# Kinds that later versions have added; files may hold them, programs here do not.
+_LATER = {"VOCAB": 27, "FEED_LIST": 28, "PSTRING": 29, "SPARSE_COO": 30, "SPARSE_CSR": 31}
+VarKind = IntEnum("VarKind", {**{k.name: k.value for k in VarType}, **_LATER})  # type: ignore[misc]
 
 
 class ScalarType(IntEnum):

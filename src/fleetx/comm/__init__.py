@@ -16,20 +16,6 @@ from fleetx.comm.world import (
     ring,
     world_size,
 )
+from fleetx.exports import export_imported
 
-__all__ = [
-    "agree_on",
-    "all_gather",
-    "all_reduce",
-    "backend_for",
-    "barrier",
-    "broadcast",
-    "cancel_meeting",
-    "connect",
-    "disconnect",
-    "is_connected",
-    "meet",
-    "rank",
-    "ring",
-    "world_size",
-]
+export_imported(globals())

@@ -44,7 +44,9 @@ class ImageSamples(Samples):
     augment: Augment
     channels_last: bool
 
-    def __len__(self) -> int:
+    @property
+    def total(self) -> int:
+        """The number of photographs of the list."""
         return len(self.images)
 
     def ids(self, start: int, stop: int) -> list[str]:

@@ -10,7 +10,7 @@ import contextlib
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,20 @@ def ids_of(rows: np.ndarray) -> list[str]:
     return [str(value) for value in rows.tolist()]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Samples(ABC):
     """The inputs of a model for a number of samples; can be sent to another process."""
 
+    limit: int | None = None
+    """The maximum number of samples, the first ones; None for all."""
+
+    @property
     @abstractmethod
+    def total(self) -> int:
+        """The number of stored samples."""
+
     def __len__(self) -> int:
-        """Return the number of samples."""
+        return self.total if self.limit is None else min(self.limit, self.total)
 
     @abstractmethod
     def ids(self, start: int, stop: int) -> list[str]:
@@ -73,7 +81,9 @@ class ArraySamples(Samples):
     specs: Sequence[TensorSpec]
     stored_ids: StoredArray | None = None
 
-    def __len__(self) -> int:
+    @property
+    def total(self) -> int:
+        """The number of stored samples."""
         return next(iter(self.inputs.values())).shape[0]
 
     def ids(self, start: int, stop: int) -> list[str]:
@@ -87,7 +97,7 @@ class ArraySamples(Samples):
         """The number of bytes of the longest id."""
         if self.stored_ids is not None and len(self.stored_ids.shape) == 2:
             return self.stored_ids.shape[1]
-        count = len(self)
+        count = self.total
         if self.stored_ids is None:
             return len(str(max(count - 1, 0)))
         blocks = (self.ids(at, min(at + 65536, count)) for at in range(0, count, 65536))
@@ -132,7 +142,7 @@ def open_samples(
         else:
             arrays = stored_arrays(path, Path(folder))
             samples = _array_samples(path, arrays, specs, names or {})
-        yield samples if limit is None else FirstSamples(samples, min(limit, len(samples)))
+        yield replace(samples, limit=limit)
 
 
 def _array_samples(
@@ -183,35 +193,3 @@ def _check(path: Path, stored: StoredArray, spec: TensorSpec) -> None:
             f"{path} holds an array of shape {list(stored.shape)} for input {spec.name!r}, but "
             f"the model takes {spec}."
         )
-
-
-@dataclass(frozen=True)
-class FirstSamples(Samples):
-    """The first samples of another object."""
-
-    samples: Samples
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def ids(self, start: int, stop: int) -> list[str]:
-        """Return the ids of a range."""
-        return self.samples.ids(start, stop)
-
-    def read(self, start: int, stop: int) -> Arrays:
-        """Return the inputs of a range."""
-        return self.samples.read(start, stop)
-
-    def sources(self, start: int, stop: int) -> list[str]:
-        """Return the samples' files, or their ids."""
-        return self.samples.sources(start, stop)
-
-    @property
-    def id_width(self) -> int:
-        """The number of bytes of the longest id."""
-        return self.samples.id_width
-
-    def variants(self, start: int, stop: int) -> Iterator[tuple[str, Arrays]]:
-        """Yield the same samples prepared in other ways."""
-        return self.samples.variants(start, stop)

@@ -1,4 +1,4 @@
-"""What a training script talks to: `from fleetx import fleet`, then `fleet.init()`.
+"""The API of a training script: `from fleetx import fleet`, then `fleet.init()`.
 
 The functions of this module are the methods of one session; see `session.py` for what they do.
 """
@@ -71,14 +71,14 @@ _SESSION_ATTRIBUTES = ("util", "main_program", "startup_program", "_origin_progr
 
 
 def __getattr__(name: str) -> Any:
-    """Look up what changes while a session goes on in the session itself."""
+    """Look up attributes that change during a session in the session itself."""
     if name in _SESSION_ATTRIBUTES:
         return getattr(fleet, name)
     raise AttributeError(f"module 'fleetx.fleet' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """List what scripts use, not the folders of this package."""
+    """List the public names, without the subpackages."""
     return sorted([*__all__, *(name for name in _SESSION_ATTRIBUTES if not name.startswith("_"))])
 
 

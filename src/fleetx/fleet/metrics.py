@@ -1,7 +1,7 @@
-"""Metrics over all workers: each counts on its own data, and the counts are added here.
+"""Metrics over all workers: each worker counts on its own data, and the counts are all-reduced.
 
 Every function takes numpy arrays, or names or Variables whose values are in a scope, and returns
-the same result on all workers. `util` says over whom; by default the session's.
+the same result on all workers. `util` selects the workers; by default those of the session.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def auc(stat_pos: Any, stat_neg: Any, scope: Any = None, util: UtilBase | None =
     """Return the area under the ROC curve from counts per bucket of predictions.
 
     Args:
-        stat_pos: how many positive samples fell into each bucket, from low to high prediction.
+        stat_pos: the number of positive samples per bucket, from low to high prediction.
         stat_neg: the same for negative samples.
         scope: where the values of names and Variables are; the global scope by default.
-        util: over whom to add the counts.
+        util: the workers over which to add the counts; by default those of the session.
     """
     # From the highest prediction down, the curve gains height by positives, width by negatives.
     positives = _reduced(stat_pos, "sum", scope, util).astype(np.float64).ravel()[::-1].cumsum()
@@ -68,7 +68,7 @@ def rmse(sqrerr: Any, total_ins_num: Any, scope: Any = None, util: UtilBase | No
 
 
 def acc(correct: Any, total: Any, scope: Any = None, util: UtilBase | None = None) -> float:
-    """Return the accuracy from numbers of right answers and of all answers."""
+    """Return the accuracy from the numbers of correct and of all predictions."""
     return _ratio(correct, total, scope, util)
 
 
@@ -86,7 +86,7 @@ def _reduced(value: Any, mode: str, scope: Any, util: UtilBase | None) -> Array:
 
 
 def _session_util() -> UtilBase:
-    # The session lives in the package, which imports this module.
+    # The session is in the package, which imports this module.
     found: UtilBase = importlib.import_module("fleetx.fleet").util
     return found
 

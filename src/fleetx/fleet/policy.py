@@ -1,8 +1,8 @@
-"""The rules by which a session follows a strategy, where front ends differ.
+"""The rules by which a session follows a strategy, as far as front ends differ.
 
-`Policy` has FleetX's own: every technique that is switched on is applied or refused, and has the
-name of its switch. A strategy class brings its policy along (`DistributedStrategy.policy`), so that
-another front end has its own rules without the session knowing them.
+`Policy` implements FleetX's rules: every technique that is switched on is applied or rejected, and
+has the name of its switch. A strategy class has a policy (`DistributedStrategy.policy`), so that
+another front end can define its own rules without a change of the session.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Policy:
         return strategy
 
     def lets_auto_act(self, strategy: Any) -> bool:
-        """Tell whether a strategy with `auto` on may be replaced by a better one."""
+        """Return whether a strategy with `auto` on may be replaced by a better one."""
         return True
 
     def with_server_mode(self, strategy: Any, optimizer: Any, program: Any) -> Any:
@@ -29,7 +29,7 @@ class Policy:
         return strategy
 
     def check_server_job(self, strategy: Any) -> None:
-        """Refuse what a job with parameter servers cannot follow: a search by measuring."""
+        """Reject what a job with parameter servers does not support: a search by measuring."""
         if getattr(strategy, "auto", False):
             raise ValueError(
                 "strategy.auto measures steps of workers that average gradients among themselves, "
@@ -38,17 +38,17 @@ class Policy:
             )
 
     def unsupported(self, setting: str, reason: str) -> None:
-        """Take note of a setting of the optimizer that a technique cannot follow: an error."""
+        """Handle a setting of the optimizer that a technique does not support: raise an error."""
         refuse(setting, reason)
 
     def names(self, techniques: Sequence[str]) -> list[str]:
-        """Return what the applied techniques are called, given their switches."""
+        """Return the names of the applied techniques, given their switches."""
         return list(techniques)
 
     def graph_names(self, techniques: Sequence[str]) -> list[str]:
-        """Return what else is applied to a program as a whole: nothing that has a name."""
+        """Return the names of passes that are applied to a whole program: none."""
         return []
 
 
 FLEETX = Policy()
-"""The policy of strategies that bring none along."""
+"""The default policy."""

@@ -1,8 +1,8 @@
-"""The Fleet session: what a training script talks to.
+"""The Fleet session: the object behind the functions of `fleetx.fleet`.
 
-`init` says who this worker is and meets the others, `distributed_model` and `distributed_optimizer`
-make the user's objects train together, `save_*` write what was trained. One session lives in
-`fleetx.fleet`; its methods are the module's functions.
+`init` determines this worker's role and connects it to the others, `distributed_model` and
+`distributed_optimizer` make a model and an optimizer train on all workers, `save_*` save the
+result. The session of the process is in `fleetx.fleet`; its methods are the module's functions.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Fleet(Composition, Saving):
         self._begin()
 
     def _begin(self) -> None:
-        """Set all state to that of a session before `init`: nothing of an earlier one is kept."""
+        """Reset all state to that before `init`; nothing of an earlier session is kept."""
         self._role_maker: RoleMakerBase | None = None
         self._strategy: Any = None
         self._user_optimizer: Any = None
         self._distributed_optimizer: Any = None
-        self._collective: Any = None  # what minimize made of a program
+        self._collective: Any = None  # the programs that minimize has written
         self._is_collective = False
         self._servers: ServerJob | None = None  # in a job with parameter servers
         self._rows: LocalRows | OnePair = LocalRows()  # of embeddings
@@ -70,19 +70,18 @@ class Fleet(Composition, Saving):
         timeout_seconds: float = 300.0,
         wait: bool = True,
     ) -> Fleet:
-        """Find out who this worker is and meet the others.
+        """Determine the role of this worker and connect it to the others.
 
-        Workers that the script itself names, by a user-defined role maker, meet when they first
-        communicate.
+        With a user-defined role maker, workers connect when they first communicate.
 
         Args:
-            role_maker: says who this process is; by default read from the environment, whatever
-                launched it (under mpirun, MPISymetricRoleMaker unless `is_collective`).
+            role_maker: provides the role of this process; by default read from the environment of
+                any launcher (under mpirun, MPISymetricRoleMaker unless `is_collective`).
             is_collective: workers train by collective communication; otherwise with parameter
                 servers, or alone.
             strategy: a DistributedStrategy; the default one if None.
-            timeout_seconds: how long to wait for workers that have not come yet.
-            wait: meet the others now; otherwise when this worker first communicates.
+            timeout_seconds: how long to wait for workers that have not joined yet.
+            wait: connect to the others now; otherwise when this worker first communicates.
         """
         if not isinstance(is_collective, bool):
             raise ValueError(f"`is_collective` should be instance of bool, not {is_collective!r}.")
@@ -118,7 +117,7 @@ class Fleet(Composition, Saving):
         return self
 
     def _take_strategy(self, strategy: Any) -> None:
-        """Keep a copy of a strategy; a switch that nothing here can act on is an error."""
+        """Store a copy of a strategy; reject switches that FleetX does not support."""
         _check_kind(strategy)
         refused = strategy.refused() if hasattr(strategy, "refused") else []
         if refused:
@@ -128,9 +127,9 @@ class Fleet(Composition, Saving):
             )
         self._strategy = copy.deepcopy(strategy)
 
-    # -- talking to the others --------------------------------------------------------
+    # -- communication -----------------------------------------------------------------
     def barrier_worker(self) -> None:
-        """Wait until all workers have come here."""
+        """Wait until all workers have reached this point."""
         if self._servers is not None:
             self._servers.barrier()
         else:
@@ -142,7 +141,7 @@ class Fleet(Composition, Saving):
         np.copyto(output, total.astype(np.asarray(output).dtype))
 
     def split_files(self, files: list[str]) -> list[str]:
-        """Return this worker's share of a list of files, contiguous and of nearly equal size."""
+        """Return this worker's shard of a list of files, contiguous and of nearly equal size."""
         return split_files(files, self.worker_index(), self.worker_num())
 
     def _in_server_job(self, name: str, *args: Any, **kwargs: Any) -> None:
@@ -171,7 +170,7 @@ class Fleet(Composition, Saving):
 
     # -- training ---------------------------------------------------------------------
     def distributed_model(self, model: nn.Module) -> nn.Module:
-        """Return the model with gradients averaged over all workers; it starts as rank 0 has it."""
+        """Return the model with gradients averaged over all workers, and with rank 0's values."""
         if not isinstance(model, nn.Module):
             raise TypeError(
                 f"distributed_model takes a torch.nn.Module, not {type(model).__name__}."
@@ -194,8 +193,8 @@ class Fleet(Composition, Saving):
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
         """Return an optimizer that trains on all workers.
 
-        A torch optimizer comes back as one that has Fleet's names too; an optimizer of programs
-        comes back as one whose `minimize` writes the communication into the program.
+        For a torch optimizer, the result also has Fleet's methods; for an optimizer of programs,
+        its `minimize` adds the communication to the program.
         """
         self._role  # noqa: B018 - raises if init was not called
         if strategy is not None:
@@ -233,17 +232,17 @@ class Fleet(Composition, Saving):
         return self._distributed_optimizer
 
     def _check_rows(self) -> None:
-        """Refuse techniques that the rows of embeddings would not follow."""
+        """Reject techniques that do not support the rows of embeddings."""
         for pair in self._eager.pairs:
             if pair.optimizer is not None:
                 self._rows.check(pair.step, pair.techniques)
 
     def join(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Let workers have different numbers of batches: `with fleet.join(model):` around the loop.
+        """Allow different numbers of batches per worker: `with fleet.join(model):` around the loop.
 
-        None waits for a worker that is done early: it adds zero gradients to sums that are still
-        divided by the number of all workers. Afterwards all have the parameters and the
-        optimizer's state of one that trained to the end.
+        A worker that finishes early adds zero gradients to sums that are still divided by the
+        number of all workers. Afterwards all workers have the parameters and the optimizer state of
+        one that trained to the end.
         """
         self._role  # noqa: B018 - raises if init was not called
         return uneven.join(model, self._distributed_optimizer)
@@ -260,7 +259,7 @@ class Fleet(Composition, Saving):
         parameter_list: Sequence[Any] | None = None,
         no_grad_set: Any = None,
     ) -> Any:
-        """Let the distributed optimizer minimize a loss."""
+        """Minimize a loss with the distributed optimizer."""
         return self._required_optimizer().minimize(
             loss, startup_program, parameter_list, no_grad_set
         )
@@ -270,7 +269,7 @@ class Fleet(Composition, Saving):
         self._required_optimizer().step()
 
     def clear_grad(self) -> None:
-        """Forget the gradients (PyTorch)."""
+        """Clear the gradients (PyTorch)."""
         self._required_optimizer().clear_grad()
 
     def get_lr(self) -> float:
@@ -310,7 +309,7 @@ class Fleet(Composition, Saving):
 
 
 def _check_kind(strategy: Any) -> None:
-    """Refuse what cannot be a strategy: a mapping of switches, or a class that was not called."""
+    """Reject what is not a strategy: a mapping of switches, or a class instead of an instance."""
     if isinstance(strategy, Mapping):
         switches = "; ".join(f"strategy.{name} = {value!r}" for name, value in strategy.items())
         raise TypeError(

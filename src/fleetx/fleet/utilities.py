@@ -1,4 +1,4 @@
-"""What a training script asks of the other workers besides training: sums, barriers, its files."""
+"""Communication of a training script besides training: reductions, barriers, file shards."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fleetx.fleet.roles.role_maker import RoleMakerBase
 
 
 def split_files(files: list[str], index: int, count: int) -> list[str]:
-    """Return the share of worker `index` of `count` in a list of files.
+    """Return the shard of worker `index` of `count` in a list of files.
 
-    Shares are contiguous; where the division leaves a rest, the first workers get one more:
+    Shards are contiguous; if the files do not divide evenly, the first workers get one more:
     5 files for 2 workers are 3 and 2.
     """
     if not isinstance(files, list):
@@ -38,7 +38,7 @@ class UtilBase:
         return self.role_maker
 
     def all_reduce(self, input: Any, mode: str = "sum", comm_world: str = "worker") -> Any:
-        """Return numbers or arrays of all processes added, or their 'max' or 'min'."""
+        """Return the sum, 'max' or 'min' of numbers or arrays over all processes."""
         return self._role.all_reduce(input, mode, comm_world)
 
     def all_gather(self, input: Any, comm_world: str = "worker") -> Any:
@@ -46,13 +46,11 @@ class UtilBase:
         return self._role.all_gather(input, comm_world)
 
     def barrier(self, comm_world: str = "worker") -> None:
-        """Wait until all processes have come here."""
+        """Wait until all processes have reached this point."""
         self._role.barrier(comm_world)
 
     def get_file_shard(self, files: list[str]) -> list[str]:
-        """Return this worker's share of a list of files, contiguous and of nearly equal size."""
-        if not isinstance(files, list):
-            raise TypeError(f"files should be a list of file need to be read, not {files!r}.")
+        """Return this worker's shard of a list of files, contiguous and of nearly equal size."""
         return split_files(files, self._role.worker_index(), self._role.worker_num())
 
     def print_on_rank(self, message: object, rank_id: int) -> None:

@@ -6,6 +6,7 @@
  * All calls take whole arrays; the slots of the following ids are prefetched.
  */
 #include "_common.h"
+#include <stdio.h>
 
 #define EMPTY UINT32_MAX
 #define FIRST_SLOTS 64
@@ -176,6 +177,34 @@ static Py_ssize_t insert_all(Index *self, const int64_t *ids, int64_t *rows, int
     return made;
 }
 
+/* -- arguments -------------------------------------------------------------------------------- */
+static void release_arrays(Py_buffer *arrays, int count) {
+    for (int i = 0; i < count; i++) {
+        PyBuffer_Release(&arrays[i]);
+    }
+}
+
+/* Take arrays of 64-bit integers, the first to read and the others to write; the first `alike` have
+ * the same length. Returns 0, or -1 with an error and nothing taken. */
+static int take_arrays(PyObject *const *objects, Py_buffer *arrays, const char *const *names,
+                       int count, int alike) {
+    for (int i = 0; i < count; i++) {
+        if (take_ids(objects[i], &arrays[i], i > 0, names[i]) < 0) {
+            release_arrays(arrays, i);
+            return -1;
+        }
+    }
+    for (int i = 1; i < alike; i++) {
+        char both[40];
+        snprintf(both, sizeof(both), "%s and %s", names[0], names[i]);
+        if (same_length(&arrays[0], &arrays[i], both) < 0) {
+            release_arrays(arrays, count);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* -- the Python type -------------------------------------------------------------------------- */
 static void index_dealloc(Index *self) {
     free(self->slots);
@@ -206,90 +235,64 @@ static PyObject *index_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static PyObject *index_lookup(Index *self, PyObject *args) {
-    PyObject *ids_object, *rows_object;
-    Py_buffer ids, rows;
-    if (!PyArg_ParseTuple(args, "OO:lookup", &ids_object, &rows_object)) {
+    static const char *const names[] = {"ids", "rows"};
+    PyObject *objects[2];
+    Py_buffer arrays[2];
+    if (!PyArg_ParseTuple(args, "OO:lookup", &objects[0], &objects[1]) ||
+        take_arrays(objects, arrays, names, 2, 2) < 0) {
         return NULL;
     }
-    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
-        return NULL;
-    }
-    if (take_ids(rows_object, &rows, 1, "rows") < 0) {
-        PyBuffer_Release(&ids);
-        return NULL;
-    }
-    PyObject *result = NULL;
-    if (same_length(&ids, &rows, "ids and rows") == 0) {
-        const Py_ssize_t count = ids.len / 8;
-        hold(self->lock);
-        BEGIN_LONG(count)
-        look_up(self, ids.buf, rows.buf, count);
-        END_LONG
-        PyThread_release_lock(self->lock);
-        result = Py_NewRef(Py_None);
-    }
-    PyBuffer_Release(&ids);
-    PyBuffer_Release(&rows);
-    return result;
+    const Py_ssize_t count = arrays[0].len / 8;
+    hold(self->lock);
+    BEGIN_LONG(count)
+    look_up(self, arrays[0].buf, arrays[1].buf, count);
+    END_LONG
+    PyThread_release_lock(self->lock);
+    release_arrays(arrays, 2);
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *index_insert(Index *self, PyObject *args) {
-    PyObject *ids_object, *rows_object, *fresh_object;
-    Py_buffer ids, rows, fresh;
-    if (!PyArg_ParseTuple(args, "OOO:insert", &ids_object, &rows_object, &fresh_object)) {
+    static const char *const names[] = {"ids", "rows", "fresh"};
+    PyObject *objects[3];
+    Py_buffer arrays[3];
+    if (!PyArg_ParseTuple(args, "OOO:insert", &objects[0], &objects[1], &objects[2]) ||
+        take_arrays(objects, arrays, names, 3, 3) < 0) {
         return NULL;
     }
-    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
-        return NULL;
-    }
-    if (take_ids(rows_object, &rows, 1, "rows") < 0) {
-        PyBuffer_Release(&ids);
-        return NULL;
-    }
-    if (take_ids(fresh_object, &fresh, 1, "fresh") < 0) {
-        PyBuffer_Release(&ids);
-        PyBuffer_Release(&rows);
-        return NULL;
-    }
-    PyObject *result = NULL;
-    if (same_length(&ids, &rows, "ids and rows") == 0 &&
-        same_length(&ids, &fresh, "ids and fresh") == 0) {
-        const Py_ssize_t count = ids.len / 8;
-        const int64_t *id = ids.buf;
-        int64_t *new_positions = fresh.buf;
-        int full;
-        Py_ssize_t made;
-        hold(self->lock);
-        BEGIN_LONG(count)
-        made = insert_all(self, id, rows.buf, new_positions, count);
-        full = self->rows == EMPTY;
-        if (made < 0) { /* all or nothing: remove what was inserted, the last first */
-            for (Py_ssize_t i = -2 - made; i >= 0; i--) {
-                const uint64_t gone = (uint64_t)id[new_positions[i]];
-                const uint64_t place = find_slot(self, gone, home_of(self, gone));
-                const uint32_t row = self->slots[place].row;
-                clear_slot(self, place);
-                if (row == self->rows - 1) {
-                    self->rows--;
-                } else { /* it was a spare one, so there is room for it */
-                    self->spare[self->spare_count++] = row;
-                }
+    const Py_ssize_t count = arrays[0].len / 8;
+    const int64_t *id = arrays[0].buf;
+    int64_t *fresh = arrays[2].buf;
+    int full;
+    Py_ssize_t made;
+    hold(self->lock);
+    BEGIN_LONG(count)
+    made = insert_all(self, id, arrays[1].buf, fresh, count);
+    full = self->rows == EMPTY;
+    if (made < 0) { /* all or nothing: remove what was inserted, the last first */
+        for (Py_ssize_t i = -2 - made; i >= 0; i--) {
+            const uint64_t gone = (uint64_t)id[fresh[i]];
+            const uint64_t place = find_slot(self, gone, home_of(self, gone));
+            const uint32_t row = self->slots[place].row;
+            clear_slot(self, place);
+            if (row == self->rows - 1) {
+                self->rows--;
+            } else { /* it was a spare one, so there is room for it */
+                self->spare[self->spare_count++] = row;
             }
         }
-        END_LONG
-        PyThread_release_lock(self->lock);
-        if (made >= 0) {
-            result = PyLong_FromSsize_t(made);
-        } else if (full) {
-            PyErr_SetString(PyExc_OverflowError, "a table has at most 2**32 - 1 rows.");
-        } else {
-            PyErr_NoMemory();
-        }
     }
-    PyBuffer_Release(&ids);
-    PyBuffer_Release(&rows);
-    PyBuffer_Release(&fresh);
-    return result;
+    END_LONG
+    PyThread_release_lock(self->lock);
+    release_arrays(arrays, 3);
+    if (made >= 0) {
+        return PyLong_FromSsize_t(made);
+    }
+    if (full) {
+        PyErr_SetString(PyExc_OverflowError, "a table has at most 2**32 - 1 rows.");
+        return NULL;
+    }
+    return PyErr_NoMemory();
 }
 
 static PyObject *index_remove(Index *self, PyObject *object) {
@@ -413,30 +416,16 @@ static PyType_Spec index_spec = {
 /* -- functions on arrays of ids --------------------------------------------------------------- */
 static PyObject *unique(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *ids_object, *found_object, *inverse_object;
-    Py_buffer ids, found, inverse;
-    if (!PyArg_ParseTuple(args, "OOO:unique", &ids_object, &found_object, &inverse_object)) {
-        return NULL;
-    }
-    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
-        return NULL;
-    }
-    if (take_ids(found_object, &found, 1, "found") < 0) {
-        PyBuffer_Release(&ids);
-        return NULL;
-    }
-    if (take_ids(inverse_object, &inverse, 1, "inverse") < 0) {
-        PyBuffer_Release(&ids);
-        PyBuffer_Release(&found);
+    static const char *const names[] = {"ids", "found", "inverse"};
+    PyObject *objects[3];
+    Py_buffer arrays[3];
+    if (!PyArg_ParseTuple(args, "OOO:unique", &objects[0], &objects[1], &objects[2]) ||
+        take_arrays(objects, arrays, names, 3, 3) < 0) {
         return NULL;
     }
     PyObject *result = NULL;
     uint32_t *table = NULL;
-    const Py_ssize_t count = ids.len / 8;
-    if (same_length(&ids, &found, "ids and found") < 0 ||
-        same_length(&ids, &inverse, "ids and inverse") < 0) {
-        goto done;
-    }
+    const Py_ssize_t count = arrays[0].len / 8;
     if ((uint64_t)count >= EMPTY / 2) {
         PyErr_SetString(PyExc_OverflowError, "too many ids in one call.");
         goto done;
@@ -452,8 +441,8 @@ static PyObject *unique(PyObject *module, PyObject *args) {
     }
     Py_ssize_t number = 0;
     BEGIN_LONG(count)
-    const int64_t *id = ids.buf;
-    int64_t *distinct = found.buf, *back = inverse.buf;
+    const int64_t *id = arrays[0].buf;
+    int64_t *distinct = arrays[1].buf, *back = arrays[2].buf;
     memset(table, 0xff, size * sizeof(uint32_t));
     for (Py_ssize_t i = 0; i < count; i++) {
         uint64_t place = mix64((uint64_t)id[i]) & (size - 1);
@@ -470,9 +459,7 @@ static PyObject *unique(PyObject *module, PyObject *args) {
     result = PyLong_FromSsize_t(number);
 done:
     free(table);
-    PyBuffer_Release(&ids);
-    PyBuffer_Release(&found);
-    PyBuffer_Release(&inverse);
+    release_arrays(arrays, 3);
     return result;
 }
 
@@ -483,65 +470,44 @@ static inline uint64_t server_of(uint64_t id, uint64_t servers) {
 
 static PyObject *route(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *ids_object, *out_object;
+    static const char *const names[] = {"ids", "servers"};
+    PyObject *objects[2];
     Py_ssize_t servers;
-    Py_buffer ids, out;
-    if (!PyArg_ParseTuple(args, "OnO:route", &ids_object, &servers, &out_object)) {
+    Py_buffer arrays[2];
+    if (!PyArg_ParseTuple(args, "OnO:route", &objects[0], &servers, &objects[1])) {
         return NULL;
     }
     if (servers < 1 || servers > (Py_ssize_t)UINT32_MAX) {
         return PyErr_Format(PyExc_ValueError,
                             "there must be a server, and at most 2**32 - 1, not %zd.", servers);
     }
-    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
+    if (take_arrays(objects, arrays, names, 2, 2) < 0) {
         return NULL;
     }
-    if (take_ids(out_object, &out, 1, "servers") < 0) {
-        PyBuffer_Release(&ids);
-        return NULL;
+    const Py_ssize_t count = arrays[0].len / 8;
+    const int64_t *id = arrays[0].buf;
+    int64_t *server = arrays[1].buf;
+    BEGIN_LONG(count)
+    for (Py_ssize_t i = 0; i < count; i++) {
+        server[i] = (int64_t)server_of((uint64_t)id[i], (uint64_t)servers);
     }
-    PyObject *result = NULL;
-    if (same_length(&ids, &out, "ids and servers") == 0) {
-        const Py_ssize_t count = ids.len / 8;
-        const int64_t *id = ids.buf;
-        int64_t *server = out.buf;
-        BEGIN_LONG(count)
-        for (Py_ssize_t i = 0; i < count; i++) {
-            server[i] = (int64_t)server_of((uint64_t)id[i], (uint64_t)servers);
-        }
-        END_LONG
-        result = Py_NewRef(Py_None);
-    }
-    PyBuffer_Release(&ids);
-    PyBuffer_Release(&out);
-    return result;
+    END_LONG
+    release_arrays(arrays, 2);
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *split(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *ids_object, *order_object, *counts_object;
-    Py_buffer ids, order, counts;
-    if (!PyArg_ParseTuple(args, "OOO:split", &ids_object, &order_object, &counts_object)) {
-        return NULL;
-    }
-    if (take_ids(ids_object, &ids, 0, "ids") < 0) {
-        return NULL;
-    }
-    if (take_ids(order_object, &order, 1, "order") < 0) {
-        PyBuffer_Release(&ids);
-        return NULL;
-    }
-    if (take_ids(counts_object, &counts, 1, "counts") < 0) {
-        PyBuffer_Release(&ids);
-        PyBuffer_Release(&order);
+    static const char *const names[] = {"ids", "order", "counts"};
+    PyObject *objects[3];
+    Py_buffer arrays[3];
+    if (!PyArg_ParseTuple(args, "OOO:split", &objects[0], &objects[1], &objects[2]) ||
+        take_arrays(objects, arrays, names, 3, 2) < 0) {
         return NULL;
     }
     PyObject *result = NULL;
-    const Py_ssize_t servers = counts.len / 8;
+    const Py_ssize_t count = arrays[0].len / 8, servers = arrays[2].len / 8;
     int64_t *next = NULL;
-    if (same_length(&ids, &order, "ids and order") < 0) {
-        goto done;
-    }
     if (servers < 1) {
         PyErr_SetString(PyExc_ValueError, "counts must have an element for every server.");
         goto done;
@@ -551,11 +517,10 @@ static PyObject *split(PyObject *module, PyObject *args) {
         PyErr_NoMemory();
         goto done;
     }
-    const Py_ssize_t count = ids.len / 8;
     BEGIN_LONG(count)
-    const int64_t *id = ids.buf;
-    int64_t *sorted = order.buf, *number = counts.buf;
-    memset(number, 0, (size_t)counts.len);
+    const int64_t *id = arrays[0].buf;
+    int64_t *sorted = arrays[1].buf, *number = arrays[2].buf;
+    memset(number, 0, (size_t)arrays[2].len);
     for (Py_ssize_t i = 0; i < count; i++) {
         number[server_of((uint64_t)id[i], (uint64_t)servers)]++;
     }
@@ -569,9 +534,7 @@ static PyObject *split(PyObject *module, PyObject *args) {
     result = Py_NewRef(Py_None);
 done:
     free(next);
-    PyBuffer_Release(&ids);
-    PyBuffer_Release(&order);
-    PyBuffer_Release(&counts);
+    release_arrays(arrays, 3);
     return result;
 }
 

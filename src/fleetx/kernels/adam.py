@@ -22,7 +22,7 @@ from fleetx.kernels.update_rule import Row, update_rule
 # A step count for which torch's own bias correction vanishes; Paddle's is folded into the rate.
 _LATE = torch.full((), math.inf)
 _TAKES = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor?"
-_CHANGES = {
+MOMENTS_CHANGE = {
     "ParamOut": "Param",
     "Moment1Out": "Moment1",
     "Moment2Out": "Moment2",
@@ -188,7 +188,7 @@ def _adam_fused(
     return _adam_rows(rows, beta1, beta2, epsilon, scaled, l2=regularization_coeff)
 
 
-@update_rule("adam", takes=_TAKES, changes=_CHANGES, settings=_SETTINGS, fused=_adam_fused)
+@update_rule("adam", takes=_TAKES, changes=MOMENTS_CHANGE, settings=_SETTINGS, fused=_adam_fused)
 def adam(
     *row: Tensor,
     beta1: float,
@@ -233,7 +233,7 @@ def _adamw_fused(
 @update_rule(
     "adamw",
     takes=_TAKES,
-    changes=_CHANGES,
+    changes=MOMENTS_CHANGE,
     settings={**_SETTINGS, "lr_ratio": 1.0, "coeff": 0.01, "with_decay": False},
     fused=_adamw_fused,
 )

@@ -10,14 +10,19 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.kernels.descent import by_learning_rate, fusible, scalar, single
-from fleetx.kernels.update_rule import Row, update_rule
+from fleetx.kernels.update_rule import Row, fused_rule, update_rule
 
 _ONE = torch.ones(())
 
 
-def _adagrad_fused(
-    rows: Sequence[Row], *, epsilon: float, regularization_coeff: float = 0.0
-) -> list[Any]:
+@fused_rule(
+    "adagrad",
+    takes="Param Grad Moment LearningRate",
+    settings={"epsilon": 1e-6},
+    changes={"ParamOut": "Param", "MomentOut": "Moment"},
+)
+def adagrad(rows: Sequence[Row], *, epsilon: float, regularization_coeff: float = 0.0) -> list[Any]:
+    """m += g * g; p -= lr * g / (sqrt(m) + eps)."""
     kernel = torch_private.fused_adagrad_
     for rate, group in by_learning_rate(rows, 3):
         params, grads, moments, _ = zip(*group, strict=True)
@@ -40,20 +45,6 @@ def _adagrad_fused(
                 moment.addcmul_(grad, grad)
                 param.sub_(grad.div(moment.sqrt().add_(epsilon)).mul_(scalar(rate)))
     return [(row[0], row[2]) for row in rows]
-
-
-@update_rule(
-    "adagrad",
-    takes="Param Grad Moment LearningRate",
-    settings={"epsilon": 1e-6},
-    changes={"ParamOut": "Param", "MomentOut": "Moment"},
-    fused=_adagrad_fused,
-)
-def adagrad(
-    *row: Tensor, epsilon: float, regularization_coeff: float = 0.0
-) -> tuple[Tensor, Tensor]:
-    """m += g * g; p -= lr * g / (sqrt(m) + eps)."""
-    return _adagrad_fused([row], epsilon=epsilon, regularization_coeff=regularization_coeff)[0]
 
 
 @update_rule(

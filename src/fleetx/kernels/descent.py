@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fleetx import torch_private
-from fleetx.kernels.update_rule import Row, update_rule
+from fleetx.kernels.update_rule import Row, fused_rule, update_rule
 
 
 @functools.lru_cache(maxsize=1024)
@@ -114,7 +114,13 @@ def sgd(param: Tensor, rate: Tensor, grad: Tensor, *, regularization_coeff: floa
 
 
 # -- momentum --------------------------------------------------------------------------------------
-def _momentum_fused(
+@fused_rule(
+    "momentum",
+    takes="Param Grad Velocity LearningRate",
+    settings={"mu": 0.0, "use_nesterov": False},
+    changes={"ParamOut": "Param", "VelocityOut": "Velocity"},
+)
+def momentum(
     rows: Sequence[Row],
     *,
     mu: float,
@@ -123,6 +129,7 @@ def _momentum_fused(
     regularization_coeff: float = 0.0,
     rescale_grad: float = 1.0,
 ) -> list[Any]:
+    """v = mu * v + g; p -= lr * v, or lr * (g + mu * v) with Nesterov."""
     decay = regularization_coeff if regularization_method == "l2_decay" else 0.0
     for rate, group in by_learning_rate(rows, 3):
         params, grads, velocities, _ = zip(*group, strict=True)
@@ -154,36 +161,6 @@ def _momentum_by_steps(
     velocity.mul_(mu).add_(grad)
     step = grad.add(velocity, alpha=mu) if use_nesterov else velocity
     param.sub_(step * scalar(rate))
-
-
-@update_rule(
-    "momentum",
-    takes="Param Grad Velocity LearningRate",
-    settings={"mu": 0.0, "use_nesterov": False},
-    changes={"ParamOut": "Param", "VelocityOut": "Velocity"},
-    fused=_momentum_fused,
-)
-def momentum(
-    param: Tensor,
-    grad: Tensor,
-    velocity: Tensor,
-    rate: Tensor,
-    *,
-    mu: float,
-    use_nesterov: bool,
-    regularization_method: str = "",
-    regularization_coeff: float = 0.0,
-    rescale_grad: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    """v = mu * v + g; p -= lr * v, or lr * (g + mu * v) with Nesterov."""
-    return _momentum_fused(
-        [(param, grad, velocity, rate)],
-        mu=mu,
-        use_nesterov=use_nesterov,
-        regularization_method=regularization_method,
-        regularization_coeff=regularization_coeff,
-        rescale_grad=rescale_grad,
-    )[0]
 
 
 # -- proximal and private --------------------------------------------------------------------------

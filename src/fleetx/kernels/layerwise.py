@@ -19,9 +19,9 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.kernels import compiled
-from fleetx.kernels.adam import same_powers
+from fleetx.kernels.adam import MOMENTS_CHANGE, same_powers
 from fleetx.kernels.descent import by_learning_rate, scalar, single
-from fleetx.kernels.update_rule import Row, update_rule
+from fleetx.kernels.update_rule import Row, fused_rule
 
 if TYPE_CHECKING or compiled.is_there("fleetx.kernels._layerwise"):
     from fleetx.kernels import _layerwise
@@ -121,7 +121,13 @@ def lars_update(
     torch_private.foreach_sub_(params, velocities)
 
 
-def _lars_fused(
+@fused_rule(
+    "lars_momentum",
+    takes="Param Grad Velocity LearningRate",
+    settings={"mu": 0.0, "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
+    changes={"ParamOut": "Param", "VelocityOut": "Velocity"},
+)
+def lars_momentum(
     rows: Sequence[Row],
     *,
     mu: float,
@@ -130,6 +136,10 @@ def _lars_fused(
     epsilon: float | None = None,
     rescale_grad: float = 1.0,
 ) -> list[Any]:
+    """Apply momentum with a rate that follows the ratio of the norms of parameter and gradient.
+
+    2.x, which has `epsilon`, does not change the rate of a parameter without decay; 1.8.5 does.
+    """
     decay = lars_weight_decay[0] if isinstance(lars_weight_decay, list) else lars_weight_decay
     for rate, group in by_learning_rate(rows, 3):
         params, grads, velocities, _ = zip(*group, strict=True)
@@ -146,39 +156,6 @@ def _lars_fused(
             epsilon=epsilon,
         )
     return [(row[0], row[2]) for row in rows]
-
-
-@update_rule(
-    "lars_momentum",
-    takes="Param Grad Velocity LearningRate",
-    settings={
-        "mu": 0.0,
-        "lars_coeff": 0.001,
-        "lars_weight_decay": 0.0005,
-    },
-    changes={"ParamOut": "Param", "VelocityOut": "Velocity"},
-    fused=_lars_fused,
-)
-def lars_momentum(
-    *row: Tensor,
-    mu: float,
-    lars_coeff: float,
-    lars_weight_decay: Any,
-    epsilon: float | None = None,
-    rescale_grad: float = 1.0,
-) -> Any:
-    """Apply momentum with a rate that follows the ratio of the norms of parameter and gradient.
-
-    2.x, which has `epsilon`, does not change the rate of a parameter without decay; 1.8.5 does.
-    """
-    return _lars_fused(
-        [row],
-        mu=mu,
-        lars_coeff=lars_coeff,
-        lars_weight_decay=lars_weight_decay,
-        epsilon=epsilon,
-        rescale_grad=rescale_grad,
-    )[0]
 
 
 # -- LAMB ------------------------------------------------------------------------------------------
@@ -229,7 +206,13 @@ def lamb_update(
     torch_private.foreach_add_(params, steps)
 
 
-def _lamb_fused(
+@fused_rule(
+    "lamb",
+    takes="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow",
+    settings={"weight_decay": 0.0, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
+    changes=MOMENTS_CHANGE,
+)
+def lamb(
     rows: Sequence[Row],
     *,
     weight_decay: float,
@@ -238,6 +221,11 @@ def _lamb_fused(
     epsilon: float,
     always_adapt: bool | None = None,
 ) -> list[Any]:
+    """Apply Adam's direction plus decay, scaled by the ratio of the norms of both.
+
+    1.8.5 has no bias correction. 2.x has it, and scales by the ratio only if there is decay,
+    unless `always_adapt` is set.
+    """
     beta1, beta2 = single(beta1), single(beta2)
     corrects = always_adapt is not None
     for rate, group in by_learning_rate(rows, 2):
@@ -260,39 +248,3 @@ def _lamb_fused(
             torch_private.foreach_mul_([row[5] for row in group], beta1)
             torch_private.foreach_mul_([row[6] for row in group], beta2)
     return [(r[0], r[3], r[4], r[5], r[6]) for r in rows]
-
-
-@update_rule(
-    "lamb",
-    takes="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow",
-    settings={"weight_decay": 0.0, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
-    changes={
-        "ParamOut": "Param",
-        "Moment1Out": "Moment1",
-        "Moment2Out": "Moment2",
-        "Beta1PowOut": "Beta1Pow",
-        "Beta2PowOut": "Beta2Pow",
-    },
-    fused=_lamb_fused,
-)
-def lamb(
-    *row: Tensor,
-    weight_decay: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    always_adapt: bool | None = None,
-) -> Any:
-    """Apply Adam's direction plus decay, scaled by the ratio of the norms of both.
-
-    1.8.5 has no bias correction. 2.x has it, and scales by the ratio only if there is decay,
-    unless `always_adapt` is set.
-    """
-    return _lamb_fused(
-        [row],
-        weight_decay=weight_decay,
-        beta1=beta1,
-        beta2=beta2,
-        epsilon=epsilon,
-        always_adapt=always_adapt,
-    )[0]

@@ -13,6 +13,7 @@ tables of parameter servers are both built from these rules.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -76,5 +77,29 @@ def update_rule(
             raise ValueError(f"update {kind!r} is registered twice.")
         RULES[kind] = UpdateRule(kind, takes, changes, settings or {}, function, fused, random)
         return function
+
+    return register
+
+
+def fused_rule(
+    kind: str,
+    *,
+    takes: str,
+    changes: Mapping[str, str],
+    settings: Mapping[str, Any] | None = None,
+) -> Callable[[Fused], Callable[..., Any]]:
+    """Register a function of several rows, `f(rows, **settings)`, as the update `kind`.
+
+    The decorated name is the update of a single row.
+    """
+
+    def register(fused: Fused) -> Callable[..., Any]:
+        @functools.wraps(fused)
+        def function(*row: Any, **given: Any) -> Any:
+            return fused([row], **given)[0]
+
+        return update_rule(kind, takes=takes, changes=changes, settings=settings, fused=fused)(
+            function
+        )
 
     return register

@@ -30,7 +30,7 @@ class PaddlePolicy(Policy):
         return final
 
     def lets_auto_act(self, strategy: Any) -> bool:
-        """Tell whether nothing but `auto` was set."""
+        """Return whether nothing but `auto` was set."""
         return bool(strategy.is_strict_auto())
 
     def with_server_mode(self, strategy: Any, optimizer: Any, program: Any) -> Any:

@@ -116,5 +116,5 @@ def class_names(techniques: Sequence[str]) -> list[str]:
 
 
 def keeps_graph(techniques: Sequence[str]) -> bool:
-    """Tell whether Paddle would optimize the graph as a whole with these techniques."""
+    """Return whether Paddle would optimize the graph as a whole with these techniques."""
     return _WITHOUT_GRAPH.isdisjoint(techniques)

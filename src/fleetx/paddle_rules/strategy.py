@@ -48,7 +48,7 @@ class DistributedStrategy(core.DistributedStrategy):
         super()._take(name, source)
 
     def is_strict_auto(self) -> bool:
-        """Tell whether `auto` may act: it is on, and nothing else was set."""
+        """Return whether `auto` may act: it is on, and nothing else was set."""
         return self.auto and DistributedStrategy._only_auto_was_set
 
     _is_strict_auto = is_strict_auto

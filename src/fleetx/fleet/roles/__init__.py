@@ -1,1 +1,1 @@
-"""Who a process is in the job, and how it reaches the others."""
+"""The role of a process in its job, and its communication with the others."""

@@ -1,8 +1,8 @@
 """Reducing and gathering plain numbers and numpy arrays over processes.
 
 For counts, metrics and agreements, not for gradients. Processes first exchange the types and shapes
-of what they bring, so that arrays of different shapes are gathered as they are, and a reduction
-over different shapes is an error that names them instead of a hang.
+of their values, so that arrays of different shapes can be gathered, and a reduction over different
+shapes is an error that names them instead of a hang.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ MODES = ("sum", "max", "min")
 
 
 class Channel(Protocol):
-    """A group of processes; torch tensors travel over it."""
+    """A group of processes that exchange tensors."""
 
     def all_reduce(self, tensor: torch.Tensor, mode: str) -> torch.Tensor:
-        """Return the tensors of all reduced."""
+        """Return the tensors of all processes reduced."""
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the tensors of all, which have one shape."""
+        """Return the tensors of all processes, which have the same shape."""
 
     def all_to_all(self, parts: list[torch.Tensor], sizes: list[int]) -> list[torch.Tensor]:
-        """Send one part to each; return what they sent, of the given lengths."""
+        """Send one part to each process; return the received parts, of the given lengths."""
 
     def barrier(self) -> None:
-        """Wait until all have come here."""
+        """Wait until all processes have reached this point."""
 
 
 class OwnChannel(Channel, Protocol):
-    """A group with connections of its own."""
+    """A group with its own connections."""
 
     def close(self) -> None:
-        """End them, whoever still holds this object."""
+        """Close the connections, even if references to this object remain."""
 
 
 def exchange(channel: Channel, rank: int, parcels: list[Array]) -> list[Array]:
-    """Send one array of bytes to each process, this one (`rank`) too; return what all sent."""
+    """Send one array of bytes to each process, including this one (`rank`); return the received."""
     lengths = channel.all_gather(torch.tensor([len(parcel) for parcel in parcels]))
     if len(lengths) != len(parcels):
         raise ValueError(f"{len(parcels)} parcels were given for {len(lengths)} processes.")
@@ -63,7 +63,7 @@ def all_gather(channel: Channel, value: Any) -> list[Any]:
     array = _as_array(value)
     headers = _exchange_headers(channel, array)
     sizes = [_dtype(h).itemsize * int(np.prod(_shape(h), dtype=np.int64)) for h in headers]
-    # Everybody sends as many bytes as the longest value has.
+    # Every process sends as many bytes as the longest value has.
     buffer = np.zeros(max(sizes), dtype=np.uint8)
     buffer[: array.nbytes] = np.frombuffer(array.tobytes(), dtype=np.uint8)
     parts = (
@@ -80,7 +80,7 @@ def all_gather(channel: Channel, value: Any) -> list[Any]:
 
 
 def all_reduce(channel: Channel, value: Any, mode: str = "sum") -> Any:
-    """Return the values of all processes added, or their maximum or minimum, element by element.
+    """Return the elementwise sum, maximum or minimum of the values of all processes.
 
     The result has the shape of the values: a numpy number for a number, an array otherwise.
     """
@@ -111,7 +111,7 @@ def _as_array(value: Any) -> Array:
 
 
 def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type in which torch's collectives can add such numbers."""
+    """Return the type in which torch's collectives reduce such numbers."""
     if dtype.kind == "f":
         return np.dtype(np.float32 if dtype.itemsize < 4 else dtype)
     return np.dtype(np.int64)

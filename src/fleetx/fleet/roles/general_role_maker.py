@@ -1,8 +1,7 @@
-"""A role maker for server jobs whose processes meet in a folder, or at an address, that the script
-names.
+"""A role maker for server jobs with a rendezvous given by the script: a folder or an address.
 
-Roles come from the environment, as with PaddleCloudRoleMaker; a server may be told its number by
-PADDLE_PSERVER_ID instead of its address.
+Roles come from the environment, as with PaddleCloudRoleMaker; PADDLE_PSERVER_ID may give the index
+of a server instead of its address.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from fleetx.runtime import role_environment
 
 
 class GeneralRoleMaker(PaddleCloudRoleMaker):
-    """Reads the role from the environment; groups meet where its arguments say.
+    """Role maker from the environment, with the rendezvous of groups as arguments.
 
     Args:
-        path: a folder that all processes see, in which they meet; or
+        path: a shared folder as the rendezvous; or
         http_ip_port: 'ip:port', an address of the first worker's machine; without either, or with
             PADDLE_IS_BARRIER_ALL_ROLE=0, there are no groups.
-        hdfs_name, hdfs_ugi: of the HDFS that `path` is in; only an ordinary folder will do here.
-        init_timeout_seconds, run_timeout_seconds: kept.
+        hdfs_name, hdfs_ugi: the HDFS of `path`; only an ordinary folder is supported.
+        init_timeout_seconds, run_timeout_seconds: accepted and ignored.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Who is who in a job: the part of a session that asks the role maker."""
+"""The part of a session that queries the role maker: ranks, counts and addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fleetx.fleet.utilities import UtilBase
 
 
 class Identity:
-    """Numbers and addresses of workers and servers, and small talk with them."""
+    """Ranks, counts and addresses of workers and servers."""
 
     _role_maker: RoleMakerBase | None
     _util: UtilBase | None
@@ -20,7 +20,7 @@ class Identity:
 
     @property
     def role_maker(self) -> RoleMakerBase:
-        """What says who is who in the job."""
+        """The role maker of the job."""
         return self._role
 
     @property
@@ -31,11 +31,11 @@ class Identity:
         return self._util
 
     def is_first_worker(self) -> bool:
-        """Tell whether this is worker 0."""
+        """Return whether this is worker 0."""
         return self._role.is_first_worker()
 
     def worker_index(self) -> int:
-        """Return this worker's number, from 0."""
+        """Return the rank of this worker."""
         return self._role.worker_index()
 
     rank = worker_index
@@ -51,15 +51,15 @@ class Identity:
         return self._role.node_num()
 
     def local_rank(self) -> int:
-        """Return this worker's number on its machine."""
+        """Return the rank of this worker on its machine."""
         return self._role.local_rank()
 
     def is_worker(self) -> bool:
-        """Tell whether this process trains."""
+        """Return whether this process trains."""
         return self._role.is_worker()
 
     def is_server(self) -> bool:
-        """Tell whether this process holds parameters for workers."""
+        """Return whether this process is a parameter server."""
         return self._role.is_server()
 
     def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
@@ -77,5 +77,5 @@ class Identity:
         return self._role.server_num()
 
     def server_index(self) -> int:
-        """Return this server's number."""
+        """Return the index of this server."""
         return self._role.server_index()

@@ -1,7 +1,7 @@
 """Server jobs under mpirun: every even rank is a server, every odd one a worker.
 
-Ranks find each other through MPI itself: addresses, free ports and the job's keys are exchanged by
-it, and role makers' reductions and barriers use it. Needs mpi4py (the extra `mpi`).
+Ranks exchange addresses, free ports and the job's keys through MPI, and role makers' reductions and
+barriers use it. Requires mpi4py (the extra `mpi`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MPISymetricRoleMaker(RoleMakerBase):
                 "workers in pairs: start an even number."
             )
         host = _own_address(everybody.allgather(socket.gethostname()))
-        with _reserved(host) as port:  # held until everybody has another one
+        with _reserved(host) as port:  # held until every rank has another one
             endpoints = everybody.allgather(network.join_endpoint(host, port))
         is_server = rank % 2 == 0
         self._role = Role.SERVER if is_server else Role.WORKER
@@ -66,7 +66,7 @@ class MPISymetricRoleMaker(RoleMakerBase):
         return replace(support, keys=keys)
 
     def server_support(self) -> ServerSupport:
-        """Return the keys that the ranks agreed on, and what the environment says."""
+        """Return the keys that the ranks have agreed on, and the settings of the environment."""
         self.generate_role()
         assert self._support is not None
         return self._support
@@ -85,7 +85,7 @@ class MPISymetricRoleMaker(RoleMakerBase):
 
 
 class MpiGroup:
-    """A group of ranks over which tensors travel."""
+    """A group of ranks that exchange tensors."""
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self._mpi = mpi
@@ -109,7 +109,7 @@ class MpiGroup:
         return list(torch.from_numpy(found).unbind(0))
 
     def all_to_all(self, parts: list[torch.Tensor], sizes: list[int]) -> list[torch.Tensor]:
-        """Send one part to each member; return what they sent, of the given lengths."""
+        """Send one part to each member; return the received parts, of the given lengths."""
         mine = np.concatenate([part.numpy() for part in parts])
         found = np.empty(sum(sizes), mine.dtype)
         lengths = [len(part) for part in parts]
@@ -117,14 +117,14 @@ class MpiGroup:
         return list(torch.from_numpy(found).split(list(sizes)))
 
     def barrier(self) -> None:
-        """Wait until all members have come here."""
+        """Wait until all members have reached this point."""
         self._comm.Barrier()
 
 
 def default_role_maker(is_collective: bool) -> RoleMakerBase:
-    """Return the role maker of a script that names none: MPI's under mpirun, or the environment's.
+    """Return the default role maker: MPI's under mpirun, otherwise the environment's.
 
-    Variables of a server job, and `is_collective`, come first.
+    Variables of a server job, and `is_collective`, take precedence.
     """
     if is_collective or role_environment.detect_server_job() or not started_by_mpirun():
         return PaddleCloudRoleMaker(is_collective=is_collective)
@@ -132,7 +132,7 @@ def default_role_maker(is_collective: bool) -> RoleMakerBase:
 
 
 def check_mpirun() -> None:
-    """Refuse a process that nobody gave a role, and that mpirun did not start either."""
+    """Reject a process without a role maker that mpirun did not start."""
     if not started_by_mpirun():
         raise ValueError(
             "fleet.init() was given no role maker, and mpirun, which would say who this process "
@@ -143,7 +143,7 @@ def check_mpirun() -> None:
 
 
 def started_by_mpirun() -> bool:
-    """Tell whether this process is one of several that mpirun started."""
+    """Return whether this process is one of several that mpirun started."""
     worker = worker_environment.detect()
     return worker.launcher == "mpi" and worker.world_size > 1
 
@@ -177,7 +177,7 @@ def _own_address(names: list[str]) -> str:
 
 @contextlib.contextmanager
 def _reserved(host: str) -> Any:
-    """Hold a port of this machine that nobody else has."""
+    """Reserve a free port of this machine."""
     while True:
         (port,) = network.free_ports(1, host)
         try:

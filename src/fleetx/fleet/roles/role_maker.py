@@ -1,8 +1,8 @@
-"""Role makers: who this process is in a training job, and who the others are.
+"""Role makers: the role of this process in a training job, and those of the others.
 
-`PaddleCloudRoleMaker` reads it from the environment, whoever launched the process (fleetrun,
-torchrun, srun, mpirun, PaddleCloud); the user-defined ones are told by the script. A role is worked
-out on the first question, or by `generate_role`.
+`PaddleCloudRoleMaker` reads it from the environment of any launcher (fleetrun, torchrun, srun,
+mpirun, PaddleCloud); the user-defined ones get it from the script. The role is determined on first
+use, or by `generate_role`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fleetx.runtime.worker_environment import WorkerEnvironment
 
 
 class Role(IntEnum):
-    """What a process does."""
+    """The role of a process."""
 
     WORKER = 1
     SERVER = 2
@@ -35,7 +35,7 @@ class Role(IntEnum):
 
 
 class RoleMakerBase:
-    """Says who this process is. A subclass fills the attributes below in `_find_role`."""
+    """The base of role makers; a subclass sets the attributes below in `_find_role`."""
 
     def __init__(self, is_collective: bool = False) -> None:
         self.is_collective = is_collective
@@ -52,17 +52,17 @@ class RoleMakerBase:
         self._meet_workers: Callable[[], array_exchange.OwnChannel] | None = None
 
     def generate_role(self) -> None:
-        """Work out who this process is, once."""
+        """Determine the role of this process, once."""
         if not self._role_is_generated:
             self._find_role()
             self._role_is_generated = True
             self._join_groups()
 
     def _find_role(self) -> None:
-        """Fill in who this process is; the base class knows nothing."""
+        """Set the role of this process; the base class has none."""
 
     def _join_groups(self) -> None:
-        """Meet the other processes, where the role maker is to do that by itself."""
+        """Connect to the other processes, if the role maker does so itself."""
 
     def _require_role(self) -> None:
         self.generate_role()
@@ -72,46 +72,46 @@ class RoleMakerBase:
                 "PaddleCloudRoleMaker, or a role maker to which the script tells it."
             )
 
-    # -- who this is ------------------------------------------------------------------
+    # -- this process -----------------------------------------------------------------
     def is_worker(self) -> bool:
-        """Tell whether this process trains."""
+        """Return whether this process trains."""
         self._require_role()
         return self._role == Role.WORKER
 
     def is_server(self) -> bool:
-        """Tell whether this process keeps parameters for workers."""
+        """Return whether this process is a parameter server."""
         self._require_role()
         return self._role == Role.SERVER
 
     def is_heter_worker(self) -> bool:
-        """Tell whether this process computes a part of the workers' models."""
+        """Return whether this process computes a part of the workers' models."""
         self._require_role()
         return self._role == Role.HETER_WORKER
 
     def is_first_worker(self) -> bool:
-        """Tell whether this is worker 0."""
+        """Return whether this is worker 0."""
         return self.is_worker() and self.worker_index() == 0
 
     def worker_index(self) -> int:
-        """Return this worker's number, from 0."""
+        """Return the rank of this worker."""
         self._require_role()
         return self._current_id
 
     def server_index(self) -> int:
-        """Return this server's number, from 0."""
+        """Return the index of this server."""
         self._require_role()
         return self._current_id
 
     def role_id(self) -> int:
-        """Return this process's number among those of its role."""
+        """Return the index of this process among those of its role."""
         return self.worker_index() if self.is_worker() else self.server_index()
 
     def is_non_distributed(self) -> bool:
-        """Tell whether nobody launched this process: it trains alone."""
+        """Return whether this process has no launcher and trains alone."""
         self.generate_role()
         return self._non_distributed
 
-    # -- who the others are -----------------------------------------------------------
+    # -- the other processes ----------------------------------------------------------
     def worker_num(self) -> int:
         """Return the number of workers."""
         self._require_role()
@@ -138,7 +138,7 @@ class RoleMakerBase:
         return list(self._server_endpoints)
 
     def server_support(self) -> ServerSupport:
-        """Return the job's keys, and where a server keeps its state."""
+        """Return the keys of the job, and the folder of a server's state."""
         return detect_server_support()
 
     def node_num(self) -> int:
@@ -149,12 +149,12 @@ class RoleMakerBase:
         return len({endpoint.rsplit(":", 1)[0] for endpoint in self._worker_endpoints})
 
     def local_rank(self) -> int:
-        """Return this worker's number on its machine."""
+        """Return the rank of this worker on its machine."""
         return self.worker.local_rank
 
     @property
     def worker(self) -> WorkerEnvironment:
-        """This worker's place among all workers, as communication needs it."""
+        """This worker's place among all workers, for communication."""
         if not self.is_worker():
             raise RuntimeError("this process is not a worker, so it has no place among them.")
         if self._worker_environment is None:
@@ -165,7 +165,7 @@ class RoleMakerBase:
         return self._worker_environment
 
     def to_string(self) -> str:
-        """Return who this process is and who the others are, in one line."""
+        """Return the roles of this process and the others, in one line."""
         return (
             f"role: {self._role}, current_id: {self._current_id}, worker_endpoints: "
             f"{self._worker_endpoints}, server_endpoints: {self._server_endpoints}"
@@ -173,7 +173,7 @@ class RoleMakerBase:
 
     __str__ = to_string
 
-    # -- talking to the others --------------------------------------------------------
+    # -- communication -----------------------------------------------------------------
     def connect(
         self,
         *,
@@ -181,12 +181,12 @@ class RoleMakerBase:
         asked: Mapping[str, str] | None = None,
         later: bool = False,
     ) -> None:
-        """Meet the other workers of a collective job; nothing to do if they have met.
+        """Connect to the other workers of a collective job, unless they are connected.
 
         Args:
-            timeout_seconds: how long to wait for workers that have not come yet.
-            asked: what this worker was asked for, to be compared with the others.
-            later: meet at the first communication instead of now.
+            timeout_seconds: how long to wait for workers that have not joined yet.
+            asked: this worker's settings, which must be the same on all workers.
+            later: connect at the first communication instead of now.
         """
         if self.is_collective:
             device = device_of_worker(self.local_rank())
@@ -197,7 +197,7 @@ class RoleMakerBase:
             )
 
     def meet_workers_by(self, meet: Callable[[], array_exchange.OwnChannel]) -> None:
-        """Say how the workers of a server job form a group when they first need one."""
+        """Set how the workers of a server job form a group when they first need one."""
         self._meet_workers = meet
 
     def _meet_at(self, rendezvous: Rendezvous) -> None:
@@ -214,8 +214,8 @@ class RoleMakerBase:
 
     def _keep_groups(self, groups: Mapping[str, array_exchange.OwnChannel]) -> None:
         self._groups = dict(groups)
-        # A group whose threads still run when the interpreter ends makes the process abort; to let
-        # go of it is not enough where a traceback holds it too.
+        # A group whose threads still run at interpreter shutdown aborts the process; dropping it is
+        # not enough if a traceback refers to it.
         for group in groups.values():
             atexit.register(group.close)
 
@@ -253,12 +253,12 @@ class RoleMakerBase:
         return value if channel is None else array_exchange.all_gather(channel, value)
 
     def all_reduce(self, value: Any, mode: str = "sum", comm_world: str = "worker") -> Any:
-        """Return the numbers or arrays of all processes of a world reduced: sum, max or min."""
+        """Return the sum, max or min of numbers or arrays over all processes of a world."""
         channel = self._channel(comm_world)
         return value if channel is None else array_exchange.all_reduce(channel, value, mode)
 
     def exchange(self, parcels: list[Any]) -> list[Any]:
-        """Send one array of bytes to each worker; return what the workers sent, by rank."""
+        """Send one array of bytes to each worker; return the received ones, by rank."""
         channel = self._channel("worker")
         if channel is None:
             raise RuntimeError(
@@ -272,17 +272,17 @@ class RoleMakerBase:
         output[:] = self.all_reduce(input, mode)
 
     def barrier(self, comm_world: str = "worker") -> None:
-        """Wait until all processes of a world have come here."""
+        """Wait until all processes of a world have reached this point."""
         channel = self._channel(comm_world)
         if channel is not None:
             channel.barrier()
 
     def barrier_worker(self) -> None:
-        """Wait until all workers have come here."""
+        """Wait until all workers have reached this point."""
         self.barrier("worker")
 
     def barrier_all(self) -> None:
-        """Wait until all workers and servers have come here."""
+        """Wait until all workers and servers have reached this point."""
         self.barrier("all")
 
 
@@ -331,7 +331,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     def _join_groups(self) -> None:
         first = self._worker_endpoints[0] if self.is_collective else ""
         rendezvous = role_environment.detect_rendezvous(first_worker=first)
-        # Collective workers have the group that they train with.
+        # Collective workers use the group of the training.
         if rendezvous is None or self.is_collective or self._non_distributed:
             return
         self._meet_at(rendezvous)
@@ -340,7 +340,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 def check_endpoints(
     name: str, endpoints: Any, *, at_least: int = 1, unique: bool = True
 ) -> list[str]:
-    """Return a list of addresses after checking that it is one."""
+    """Return a list of addresses after validating it."""
     if not isinstance(endpoints, list | tuple):
         raise TypeError(f"{name} must be as string list, not {endpoints!r}.")
     for endpoint in endpoints:
@@ -370,16 +370,16 @@ def _check_index(current_id: Any, count: int, among: str) -> int:
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """Takes from the script who this process is.
+    """Role maker with the role given by the script.
 
     Args:
-        current_id: its number among the processes of its role.
+        current_id: the index among the processes of the role.
         role: Role.WORKER or Role.SERVER.
         worker_num: the number of workers; 0 for as many as there are worker_endpoints.
         server_endpoints: the servers' addresses, 'ip:port'; a collective job has none.
-        worker_endpoints: the workers' addresses; collective workers meet at the first one.
+        worker_endpoints: the workers' addresses; collective workers rendezvous at the first one.
         is_collective: workers train by collective communication, without servers.
-        unique: refuse an address that is listed twice.
+        unique: reject an address that is listed twice.
     """
 
     def __init__(
@@ -426,11 +426,11 @@ class UserDefinedRoleMaker(RoleMakerBase):
 
 
 class UserDefinedCollectiveRoleMaker(UserDefinedRoleMaker):
-    """Takes from the script who this worker of a collective job is.
+    """Role maker of a collective job with the rank given by the script.
 
     Args:
-        current_id: its number among the workers.
-        worker_endpoints: the addresses of all workers, 'ip:port'; they meet at the first one.
+        current_id: the rank of the worker.
+        worker_endpoints: the addresses of all workers, 'ip:port'; the first one is the rendezvous.
     """
 
     def __init__(self, current_id: int = 0, worker_endpoints: Sequence[str] | None = None) -> None:

@@ -1,9 +1,9 @@
-"""The group of a server job's workers, for what they exchange among themselves.
+"""The process group of a server job's workers, for communication among themselves.
 
-Training needs none: gradients go to servers. Samples that are shuffled between workers and metrics
-over all workers do. Workers meet through the servers before each exchange, so that any role maker
-will do, and so that one which was started again can take part: if the group that they have does not
-hold all of them any more, worker 0 opens a new meeting place and tells its address.
+Training needs none, since gradients go to servers; shuffling samples between workers and metrics
+over all workers do. Workers rendezvous through the servers before each exchange, so that it works
+with any role maker and a restarted worker can take part: if the group no longer contains all
+workers, worker 0 opens a new store and publishes its address.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WorkerGroup:
     """All workers of a job with servers; all of them call its methods, in the same order."""
 
     def __init__(self, client: Client, server_endpoint: str) -> None:
-        """Meet through the servers; workers listen where they are seen from that server."""
+        """Rendezvous through the servers; workers listen on the interface towards that server."""
         self._client = client
         server, _ = network.split_endpoint(server_endpoint)
         self._host = network.address_towards(server) or network.resolve(server) or "127.0.0.1"
@@ -47,11 +47,11 @@ class WorkerGroup:
         return self._do("all_gather", lambda group: group.all_gather(tensor))
 
     def all_to_all(self, parts: list[Tensor], sizes: list[int]) -> list[Tensor]:
-        """Send one part to each worker; return what they sent, of the given lengths."""
+        """Send one part to each worker; return the received parts, of the given lengths."""
         return self._do("exchange", lambda group: group.all_to_all(parts, sizes))
 
     def barrier(self) -> None:
-        """Wait until all workers have come here."""
+        """Wait until all workers have reached this point."""
         self._do("barrier", lambda group: group.barrier())
 
     def _do(self, name: str, action: Callable[[GlooGroup], Result]) -> Result:
@@ -63,7 +63,7 @@ class WorkerGroup:
             self._check(name, notes)
             lives = [notes[worker]["life"] for worker in sorted(notes)]
             if failed is not None and failed[0] == lives:
-                raise failed[1]  # nobody was started again: it is not for want of a worker
+                raise failed[1]  # no worker was restarted, so a missing worker is not the cause
             if self._group is None or any(n["meeting"] != self._meeting for n in notes.values()):
                 self._meet()
             assert self._group is not None
@@ -75,7 +75,7 @@ class WorkerGroup:
                 self.close()
 
     def close(self) -> None:
-        """End the connections to the other workers; the next exchange would make new ones."""
+        """Close the connections to the other workers; the next exchange opens new ones."""
         if self._group is not None:
             self._group.close()
         self._group, self._meeting = None, ""

@@ -1,1 +1,1 @@
-"""The DistributedStrategy: settings, their checks, files and pages; what workers must agree on."""
+"""The DistributedStrategy: settings, validation, files and docs; what workers must agree on."""

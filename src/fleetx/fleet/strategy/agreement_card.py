@@ -1,7 +1,7 @@
-"""What a worker was asked for, in the words of a message: its script, strategy, model, optimizer.
+"""The settings that all workers must share: script, strategy, model and optimizer, as text.
 
-Workers compare this before they train together (`comm.agreement`). Settings that concern one
-process only, such as numbers of threads, may differ.
+Workers compare them before they train together (`comm.agreement`). Settings of a single process,
+such as the number of threads, may differ.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _OWN_AFFAIRS = {
     "strategy.cudnn_batchnorm_spatial_persistent",
     "strategy.conv_workspace_size_limit",
 }
-# How an update is computed, not what it computes: may follow from the device.
+# Implementations of the same update, which may depend on the device.
 _OWN_KERNELS = {"params", "foreach", "fused", "capturable"}
 _PLAIN = (bool, int, float, str, type(None))
 
 
 def what_was_asked(call: str, strategy: Any) -> dict[str, str]:
-    """Return what all workers must have in common when they come to `call`."""
+    """Return the settings that must be equal on all workers when they reach `call`."""
     script = Path(sys.argv[0] if sys.argv else "")
     asked = {"the call": call, "the script": script.name}
     if script.is_file():
         content = hashlib.sha256(script.read_bytes()).hexdigest()[:12]
         asked["the content of the script (checksum)"] = content
-    if wants_timeline():  # workers that keep one compare their clocks first
+    if wants_timeline():  # workers with a timeline compare their clocks first
         asked["FLEETX_TIMELINE"] = "set"
-    if environment.progress_switch() == "1":  # decides on stop_on_nan where the strategy does not
+    if environment.progress_switch() == "1":  # the default of stop_on_nan
         asked["FLEETX_PROGRESS"] = "1"
     settings = settings_of(strategy)
     return asked | {name: text for name, text in settings.items() if name not in _OWN_AFFAIRS}
@@ -52,7 +52,7 @@ def settings_of(strategy: Any) -> dict[str, str]:
 
 
 def what_is_trained(model: nn.Module) -> dict[str, str]:
-    """Return what all workers' models must have in common: names, types, shapes, what is frozen."""
+    """Return what must be equal in all workers' models: names, types, shapes, frozen parameters."""
     parameters = dict(model.named_parameters())
     found = {"the number of parameters": str(len(parameters))}
     for name, p in parameters.items():
@@ -64,7 +64,7 @@ def what_is_trained(model: nn.Module) -> dict[str, str]:
 
 
 def how_it_is_trained(optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """Return what all workers' optimizers must have in common: kind, groups and their settings."""
+    """Return what must be equal in all workers' optimizers: class, groups and their settings."""
     groups = optimizer.param_groups
     kind = type(optimizer)
     found = {

@@ -30,7 +30,7 @@ _none, _refused = Effect.NONE, Effect.REFUSED
 
 
 class DistributedStrategy(TechniqueSwitches):
-    """What to train with: techniques, their settings, and how workers communicate."""
+    """The techniques of a training, their settings, and those of communication."""
 
     policy: ClassVar[Policy] = FLEETX
     """The rules by which a session follows this strategy."""
@@ -141,24 +141,24 @@ class DistributedStrategy(TechniqueSwitches):
         super().__setattr__(name, value)
 
     def _assign(self, field: Field[Any], value: Any) -> None:
-        """Keep the value of a setting; subclasses may be more lenient."""
+        """Set the value of a setting; subclasses may be more lenient."""
         self._keep(field, field.check(value))
 
     def _keep(self, field: Field[Any], value: Any) -> None:
         self._values[field.name] = value
         self._given.add(field.name)
         if field.name == "a_sync":
-            # Now the mode is decided; configs that are set afterwards may change it to geo.
+            # This selects the mode; configs that are set afterwards may change it to geo.
             self._configs["a_sync_configs"].assign({"k_steps": 0})
 
     def _assign_configs(self, configs: Configs, values: Mapping[str, Any]) -> None:
-        """Keep the given settings of a technique; subclasses may be more lenient."""
+        """Set the given settings of a technique; subclasses may be more lenient."""
         configs.assign(values)
 
     # -- build and execution strategies -----------------------------------------------
     @property
     def build_strategy(self) -> BuildStrategy:
-        """How programs are built; what is set on the returned object counts."""
+        """How programs are built; changes of the returned object take effect."""
         from fleetx.static.run.compiled_program import BuildStrategy
 
         return self._object("build_strategy", BuildStrategy)  # type: ignore[no-any-return]
@@ -169,7 +169,7 @@ class DistributedStrategy(TechniqueSwitches):
 
     @property
     def execution_strategy(self) -> ExecutionStrategy:
-        """How programs are run; what is set on the returned object counts."""
+        """How programs are run; changes of the returned object take effect."""
         from fleetx.static.run.compiled_program import ExecutionStrategy
 
         return self._object("execution_strategy", ExecutionStrategy)  # type: ignore[no-any-return]
@@ -193,23 +193,23 @@ class DistributedStrategy(TechniqueSwitches):
     def _read_object(self, name: str, source: Any) -> None:
         configs = self._configs[name]
         found = {key: getattr(source, key, None) for key in configs.fields}
-        # None is "decide yourself" there; what was decided so far stays.
+        # None means "default" there, which keeps the current value.
         changed = {k: v for k, v in found.items() if v is not None and v != configs[k]}
         configs.assign(changed)
 
     def _current_configs(self) -> dict[str, Configs]:
-        """Return all groups of settings, with what was set on objects that were handed out."""
+        """Return all groups of settings, including changes of the objects handed out."""
         for name, handed_out in self._objects.items():
             self._read_object(name, handed_out)
         return self._configs
 
-    # -- asking -----------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------
     def was_set(self, name: str) -> bool:
-        """Tell whether a setting was assigned, be it to its default."""
+        """Return whether a setting was assigned, even to its default."""
         return name in self._given
 
     def refused(self) -> list[str]:
-        """Return what is switched on but does not exist here, e.g. `["pipeline"]`."""
+        """Return the switches that are on but not supported, such as `["pipeline"]`."""
         rows = settings(type(self))
         found = [
             name
@@ -229,7 +229,7 @@ class DistributedStrategy(TechniqueSwitches):
         return self._everything() == other._everything()
 
     def _everything(self) -> tuple[dict[str, Any], dict[str, Configs]]:
-        """Return all values, those of techniques that were registered later included."""
+        """Return all values, including those of techniques that were registered later."""
         for name in settings(type(self)):
             getattr(self, name)
         return self._values, self._current_configs()
@@ -248,7 +248,7 @@ class DistributedStrategy(TechniqueSwitches):
         return result
 
     def __copy__(self) -> DistributedStrategy:
-        # A copy that shared lists with the original would change with it.
+        # A shallow copy would share lists with the original.
         return copy.deepcopy(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -270,13 +270,13 @@ class DistributedStrategy(TechniqueSwitches):
             group.given.update(state["configs_given"].get(name, ()))
 
     def save_to_prototxt(self, output: str | os.PathLike[str]) -> None:
-        """Write what was set, as protobuf text."""
+        """Write the settings that were assigned, as protobuf text."""
         from fleetx.fleet.strategy.prototxt import to_text
 
         write_bytes(output, to_text(self).encode())
 
     def load_from_prototxt(self, pb_file: str | os.PathLike[str]) -> None:
-        """Set what a file of protobuf text says; everything else stays."""
+        """Apply the settings in a file of protobuf text; all others keep their values."""
         from fleetx.fleet.strategy.prototxt import merge_text
 
         merge_text(self, Path(pb_file).read_text(), str(pb_file))

@@ -71,7 +71,7 @@ def _make_message_class(_: tuple[str, ...]) -> Any:
 
 
 def to_text(strategy: DistributedStrategy) -> str:
-    """Return what was set on a strategy as protobuf text."""
+    """Return the assigned settings of a strategy as protobuf text."""
     from google.protobuf import text_format
 
     message = _message_class()()
@@ -92,7 +92,7 @@ def to_text(strategy: DistributedStrategy) -> str:
 
 
 def merge_text(strategy: DistributedStrategy, text: str, source: str) -> None:
-    """Set on a strategy what protobuf text says; `source` names it in errors."""
+    """Apply the settings in protobuf text to a strategy; `source` names it in errors."""
     from google.protobuf import text_format
 
     try:

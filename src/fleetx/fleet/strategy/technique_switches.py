@@ -45,7 +45,7 @@ class ConfigsField:
 
 
 class TechniqueSwitches:
-    """Has a switch and settings for every technique."""
+    """The switches and settings of all techniques."""
 
     _values: dict[str, Any]
     _configs: dict[str, Configs]
@@ -58,7 +58,7 @@ class TechniqueSwitches:
 
 
 def _add(technique: registry.Kind) -> None:
-    """Give strategies, those that exist too, the switch and the settings of a technique."""
+    """Add the switch and the settings of a technique to all strategies, existing ones included."""
     if technique.switch:
         return
     name, (switch, configs) = technique.name, registry.proto_numbers(technique)

@@ -1,8 +1,8 @@
-"""append_backward and gradients: write the backward pass into a program.
+"""append_backward and gradients: add the backward pass to a program.
 
-Every op on the way from the parameters to the loss gets its gradient op, in reverse order; a
-variable that is used several times gets a `sum` of its partial gradients. The result is visible
-(`x@GRAD`, `mul_grad`) and can be fetched, read by other ops, or changed.
+Every op on the path from the parameters to the loss gets a gradient op, in reverse order; the
+gradient of a variable that is used several times is a `sum` of partial gradients. The result is
+visible (`x@GRAD`, `mul_grad`) and can be fetched, read by other ops, or changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def new_backward_id() -> int:
 
 
 class _Partials:
-    """The gradients that have arrived for one variable, and where each was written."""
+    """The partial gradients of one variable, and where each was written."""
 
     def __init__(self) -> None:
         self.written: list[tuple[Operator | None, str, int, str]] = []  # op, slot, index, name
@@ -47,7 +47,7 @@ class _BackwardPass:
         self.block = block
         self.callbacks = callbacks
         self.no_grad = no_grad
-        self.wanted = wanted  # variables whose gradient is asked for, whatever stop_gradient says
+        self.wanted = wanted  # variables that get a gradient regardless of stop_gradient
         self.id = new_backward_id()
         self.partials: dict[str, _Partials] = {}
         self.final: dict[str, str] = {}
@@ -75,7 +75,7 @@ class _BackwardPass:
         )
 
     def add(self, name: str, op: Operator | None, slot: str, index: int) -> str:
-        """Note that an op writes a gradient of variable `name`; return the name to write to."""
+        """Register an op that writes a gradient of variable `name`; return the name to write to."""
         partials = self.partials.setdefault(name, _Partials())
         base = self.grad_name(name)
         var = self.block.var_recursive(name)
@@ -100,7 +100,7 @@ class _BackwardPass:
         partials.written[0] = (first, slot, index, renamed)
 
     def finish(self, name: str) -> str | None:
-        """Return the whole gradient of a variable, summing its parts; None if there is none."""
+        """Return the gradient of a variable, summing its parts; None if there is none."""
         partials = self.partials.pop(name, None)
         if partials is None:
             return self.final.get(name)
@@ -129,10 +129,9 @@ class _BackwardPass:
         self.block.program.bump_version()
         return op
 
-    # -- which variables get gradients
-    # ----------------------------------------------------------------
+    # -- which variables get gradients -------------------------------------------------
     def may_get_grad(self, name: str) -> bool:
-        """Whether a gradient may flow into this variable at all."""
+        """Return whether a gradient may flow into this variable."""
         var = self.block.find_var(name)
         if var is None or name in self.no_grad:
             return False
@@ -186,16 +185,16 @@ class _BackwardPass:
                 grads = [has_grad.get(n) or EMPTY_NAME for n in op.output(slot.name)]
                 if any(g != EMPTY_NAME for g in grads):
                     inputs[slot.name + GRAD_SUFFIX] = grads
-            # What this op overwrote has been dealt with; earlier uses of the name collect anew.
+            # Gradients of overwritten variables are complete; earlier uses start new ones.
             for name in op.output_arg_names:
                 if name in op.input_arg_names:
                     self.final.pop(name, None)
             self._append_grad_op(op, inputs, live)
 
     def recompute(self, op: Operator) -> dict[str, str]:
-        """Return the new names of values that are computed again for the op's gradient.
+        """Return the new names of values that are recomputed for the op's gradient.
 
-        The ops that compute them are appended when their segment is first met.
+        The ops that compute them are appended at the first op of their segment.
         """
         segment = self.segments.get(op.uid)
         if segment is None:
@@ -285,11 +284,11 @@ def append_backward(
     Args:
         loss: a Variable with one element.
         parameter_list: parameters (or names) to differentiate; all trainable ones by default.
-        no_grad_set: variables (or names) that gradients do not pass.
+        no_grad_set: variables (or names) that gradients do not flow through.
         callbacks: called as `callback(block=, context=)` when a gradient is complete; `context`
             maps its name to its variable's.
-        checkpoints: variables (or names) to keep; what lies between them is forgotten after the
-            forward pass and computed again.
+        checkpoints: variables (or names) to keep; activations between them are freed after the
+            forward pass and recomputed.
     """
     if not isinstance(loss, Variable):
         raise TypeError(
@@ -371,8 +370,8 @@ def gradients(
 ) -> list[Variable | None]:
     """Append the ops that differentiate `targets` with respect to `inputs`; return the gradients.
 
-    A gradient is None where a target does not depend on the input. `target_gradients` weighs the
-    targets (ones by default).
+    A gradient is None if no target depends on the input. `target_gradients` are the gradients of
+    the targets (ones by default).
     """
     targets = _variables(targets, "targets")
     inputs = _variables(inputs, "inputs")

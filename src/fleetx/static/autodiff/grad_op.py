@@ -1,9 +1,9 @@
 """The gradient op `<op>_grad` of any op, made from the op's own definition.
 
-It runs the forward function again under autograd and asks for the vector-Jacobian product. The
+It runs the forward function again under autograd and computes the vector-Jacobian product. The
 lowering rarely calls it: a whole backward pass becomes one call of autograd (see
-`lowering/backward_call.py`). It is what runs when a program changes gradients half-way (error
-clipping), updates parameters between two backward passes, or differentiates gradients again.
+`lowering/backward_call.py`). It runs if a program changes gradients inside the backward pass (error
+clipping), updates parameters between two backward passes, or computes second derivatives.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def make_grad_def(forward: OpDef) -> OpDef:
 
 
 def _infer(op: Operator, block: Block) -> None:
-    """A gradient looks like the variable it belongs to."""
+    """Give every gradient the shape and type of its variable."""
     for slot, names in op.outputs.items():
         for name, source in zip(names, op.input(slot[: -len(GRAD_SUFFIX)]), strict=False):
             var = block.find_var(name)
@@ -70,7 +70,7 @@ def _vjp(
 ) -> Any:
     values = dict(zip((s.name for s in slots), args, strict=True))
     wanted = names["outputs"]
-    # Differentiating a gradient again: keep the graph of the inputs instead of cutting it off.
+    # Second derivatives: keep the graph of the inputs instead of detaching them.
     second_order = torch.is_grad_enabled() and any(
         isinstance(t, torch.Tensor) and t.requires_grad for a in args for t in _as_list(a)
     )
@@ -125,7 +125,7 @@ def _vjp(
 
 
 def forward_names(forward: OpDef, names: dict[str, Any]) -> dict[str, Any]:
-    """Return the variable names of the forward op, read off its gradient op."""
+    """Return the variable names of the forward op from those of its gradient op."""
     given = names["inputs"]
     return {
         "inputs": {s.name: given.get(s.name, []) for s in forward.inputs},

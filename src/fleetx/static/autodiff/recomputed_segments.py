@@ -1,10 +1,10 @@
-"""Which activations a backward pass computes again instead of keeping them.
+"""Choice of the activations that a backward pass recomputes instead of keeping.
 
-Checkpoints cut the forward ops into segments. What a segment makes for itself is forgotten after
-the forward pass and made again (as `<name>.subprog_<n>`, counted from the last segment) before the
-segment's gradients; what others read, checkpoints and random values are kept. Dropout gets its
-seed from a `seed` op, so that it drops the same elements again. The running statistics of a batch
-norm that runs again go to a variable that nobody reads: they have moved once already.
+Checkpoints divide the forward ops into segments. Activations that only their segment reads are
+freed after the forward pass and recomputed (as `<name>.subprog_<n>`, counted from the last segment)
+before the segment's gradients; checkpoints, random values and what others read are kept. Dropout
+gets its seed from a `seed` op, so that it drops the same elements again. The running statistics of
+a recomputed batch norm go to a variable that nothing reads: they have been updated once already.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def _again(name: str, number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """Return the segment that a variable is made again in, by its name; None if it is not."""
+    """Return the segment that recomputes a variable, by its name; None if there is none."""
     found = _AGAIN.search(name)
     return int(found[1]) if found else None
 
 
 def first_name(name: str) -> str:
-    """Return the variable that another one is the recomputed value of, or the name as it is."""
+    """Return the original variable of a recomputed one, or the name unchanged."""
     return _AGAIN.sub("", name)
 
 
@@ -80,7 +80,7 @@ def make_segments(
 
 
 def _on_the_path(block: Block, path: Sequence[Operator], checkpoints: Sequence[str]) -> list[str]:
-    """Return the checkpoints that the loss depends on; refuse names that nothing has."""
+    """Return the checkpoints that the loss depends on; reject unknown names."""
     on_path = {n for op in path for n in (*op.input_arg_names, *op.output_arg_names)}
     for name in checkpoints:
         if name in on_path:
@@ -105,12 +105,12 @@ def _is_kept(block: Block, op: Operator, name: str, held: set[str]) -> bool:
     var = block.find_var(name)
     if name in held or var is None or var.persistable:
         return True
-    # Drawn again, random values would differ; a dropout that is given its seed repeats itself.
+    # Random values would differ when drawn again; a dropout with a given seed repeats itself.
     return get_op(op.type).random and not op.input("Seed")
 
 
 def seed_dropouts(block: Block, path: list[Operator]) -> list[Operator]:
-    """Give every dropout on the path a seed op before it; return the path with these ops."""
+    """Insert a seed op before every dropout on the path; return the path with these ops."""
     seeded: list[Operator] = []
     for op in path:
         if op.type == "dropout" and not op.input("Seed"):

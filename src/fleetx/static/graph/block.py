@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Block:
-    """Ops in order and variables by name; an inner block sees the variables of its parents."""
+    """Ops in order and variables by name; a block also sees the variables of its parents."""
 
     def __init__(self, program: Program, idx: int, parent_idx: int = -1) -> None:
         self.program = program
@@ -26,11 +26,10 @@ class Block:
         self.vars: OrderedDict[str, Variable] = OrderedDict()
         self.ops: list[Operator] = []
 
-    # -- variables
-    # ------------------------------------------------------------------------------------
+    # -- variables ---------------------------------------------------------------------
     def create_var(self, *args: Any, **kwargs: Any) -> Variable:
-        """Add a variable (keywords as `Variable` takes them); an existing one of that name is
-        returned."""
+        """Create a variable (keywords as for `Variable`), or return the existing one of that
+        name."""
         initializer = kwargs.pop("initializer", None)
         name = kwargs.get("name")
         if name is not None and name in self.vars:
@@ -65,11 +64,11 @@ class Block:
         return param
 
     def has_var(self, name: str) -> bool:
-        """Tell whether this block itself holds the variable."""
+        """Return whether this block itself has the variable."""
         return name in self.vars
 
     def var(self, name: str) -> Variable:
-        """Return a variable of this block; a ValueError names it where there is none."""
+        """Return a variable of this block; raise ValueError if there is none."""
         if not isinstance(name, str):
             raise TypeError(f"block.var() takes a name (str), not {type(name).__name__}.")
         found = self.vars.get(name)
@@ -78,7 +77,7 @@ class Block:
         return found
 
     def find_var(self, name: str) -> Variable | None:
-        """Return the variable of this name in this block or those around it, or None."""
+        """Return the variable of this name in this block or its parents, or None."""
         block: Block | None = self
         while block is not None:
             if name in block.vars:
@@ -87,7 +86,7 @@ class Block:
         return None
 
     def var_recursive(self, name: str) -> Variable:
-        """Return the variable of this name in this block or those around it."""
+        """Return the variable of this name in this block or its parents, or raise ValueError."""
         found = self.find_var(name)
         if found is None:
             raise ValueError(f"Var {name} is not found recursively")
@@ -95,7 +94,7 @@ class Block:
 
     @property
     def parent(self) -> Block | None:
-        """The block around this one, or None."""
+        """The parent block, or None."""
         return None if self.parent_idx < 0 else self.program.blocks[self.parent_idx]
 
     def all_parameters(self) -> list[Parameter]:
@@ -136,8 +135,7 @@ class Block:
             need_check_feed=var.need_check_feed,
         )
 
-    # -- ops
-    # ------------------------------------------------------------------------------------------
+    # -- ops ---------------------------------------------------------------------------
     def append_op(self, *args: Any, **kwargs: Any) -> Operator:
         """Add an op at the end: `append_op(type=, inputs=, outputs=, attrs=)`."""
         return self._insert(len(self.ops), *args, **kwargs)
@@ -190,7 +188,7 @@ class Block:
         return BlockDescView(self)
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return the block readable: its variables, then its ops in order."""
+        """Return the block as readable text: its variables, then its ops in order."""
         lines = [f"{{ // block {self.idx}"]
         lines += [
             "    " + v.to_string(throw_on_error, with_details).replace("\n", "\n    ")
@@ -221,7 +219,7 @@ def _as_text(name: str | bytes) -> str:
 
 
 def _check_same(var: Variable, wanted: dict[str, Any]) -> None:
-    """Refuse to declare a variable a second time as something else."""
+    """Reject a second declaration of a variable that differs from the first."""
     from fleetx.static.graph.dtypes import convert_dtype
 
     shape, dtype = wanted.get("shape"), wanted.get("dtype")
@@ -232,8 +230,7 @@ def _check_same(var: Variable, wanted: dict[str, Any]) -> None:
         ):
             raise ValueError(
                 f"Variable {var.name!r} has been created before. The previous shape is "
-                f"{var.shape}, "
-                f"the new shape is {new}. They are not matched."
+                f"{var.shape}, the new shape is {new}. They are not matched."
             )
     for key in ("lod_level", "persistable"):
         new_value, old_value = wanted.get(key), getattr(var, key)
@@ -245,6 +242,5 @@ def _check_same(var: Variable, wanted: dict[str, Any]) -> None:
     if dtype is not None and var.dtype is not None and convert_dtype(dtype) != var.dtype:
         raise ValueError(
             f"Variable {var.name!r} has been created before. The previous data type is "
-            f"{var.dtype}, "
-            f"the new data type is {convert_dtype(dtype)}. They are not matched."
+            f"{var.dtype}, the new data type is {convert_dtype(dtype)}. They are not matched."
         )

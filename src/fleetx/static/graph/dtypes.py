@@ -6,51 +6,13 @@
 
 from __future__ import annotations
 
-import enum
 from typing import Any
 
 import numpy as np
 import torch
 
+from fleetx.checkpoint.program_desc import VarType
 from fleetx.static.errors import UnknownTypeError
-
-
-class VarType(enum.IntEnum):
-    """Element types of tensors and kinds of variables."""
-
-    BOOL = 0
-    INT16 = 1
-    INT32 = 2
-    INT64 = 3
-    FP16 = 4
-    FP32 = 5
-    FP64 = 6
-    LOD_TENSOR = 7
-    SELECTED_ROWS = 8
-    FEED_MINIBATCH = 9
-    FETCH_LIST = 10
-    STEP_SCOPES = 11
-    LOD_RANK_TABLE = 12
-    LOD_TENSOR_ARRAY = 13
-    PLACE_LIST = 14
-    READER = 15
-    RAW = 17
-    TUPLE = 18
-    SIZE_T = 19
-    UINT8 = 20
-    INT8 = 21
-    BF16 = 22
-    COMPLEX64 = 23
-    COMPLEX128 = 24
-    STRING = 25
-    STRINGS = 26
-
-    def __str__(self) -> str:
-        return f"VarType.{self.name}"
-
-    __repr__ = __str__
-    __hash__ = enum.IntEnum.__hash__
-
 
 # (enum, torch, numpy name, further spellings)
 _TABLE: list[tuple[VarType, torch.dtype, str, tuple[str, ...]]] = [
@@ -130,5 +92,5 @@ def to_numpy(dtype: Any) -> np.dtype[Any]:
 
 
 def is_floating(dtype: Any) -> bool:
-    """Tell whether gradients can flow through tensors of this type."""
+    """Return whether gradients can flow through tensors of this type."""
     return dtype is not None and convert_dtype(dtype) in FLOATING

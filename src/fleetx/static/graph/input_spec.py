@@ -1,4 +1,4 @@
-"""InputSpec: what an input of a model looks like, without a variable for it."""
+"""InputSpec: the specification of a model's input, without a variable."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class InputSpec:
         return cls(ndarray.shape, ndarray.dtype, name)
 
     def batch(self, batch_size: int) -> InputSpec:
-        """Put a batch dimension in front."""
+        """Prepend a batch dimension."""
         if isinstance(batch_size, bool) or not isinstance(batch_size, int):
             raise TypeError(f"batch_size must be a number, not {type(batch_size).__name__}.")
         self.shape = (batch_size, *self.shape)
         return self
 
     def unbatch(self) -> InputSpec:
-        """Take the first dimension away."""
+        """Remove the first dimension."""
         if not self.shape:
             raise ValueError("InputSpec.unbatch needs a shape that is not empty.")
         self.shape = self.shape[1:]

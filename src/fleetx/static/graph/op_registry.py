@@ -8,13 +8,12 @@ An op is registered by decorating the function::
 
 Slots are written in the order of the function's arguments. `X*` takes a list of variables, `X?` may
 be absent (the function gets None, or an empty list for `X*?`). The function returns one value per
-output slot (a tuple if there are several; a list for a `*` slot; None for an output it does not
-make). Attributes reach the function by keyword, those only that its signature names (all of them if
-it takes `**settings`); the others are accepted and kept in the program (`use_cudnn` and the like).
-Two further keywords may be named:
-`ctx`, the `OpContext` of the run, and `lod`, the offsets of variable-length inputs by slot. Shapes
-are inferred by running the function on meta tensors, gradients by torch's autograd, unless `infer`
-or `grad` say otherwise.
+output slot (a tuple if there are several; a list for a `*` slot; None for an output that it does
+not compute). Attributes are passed as keywords, but only those in its signature (all of them if it
+takes `**settings`); others, such as `use_cudnn`, are only kept in the program. Two more keywords
+are possible: `ctx`, the `OpContext` of the run, and `lod`, the offsets of variable-length inputs by
+slot. Shapes are inferred by running the function on meta tensors, and gradients are computed by
+torch's autograd, unless `infer` or `grad` is given.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Attr:
 
 @dataclass
 class OpDef:
-    """What the engine knows about one type of op."""
+    """The definition of an op type."""
 
     type: str
     inputs: tuple[Slot, ...]
@@ -67,15 +66,14 @@ class OpDef:
     grad: str | None = "auto"
     # Input slots that never get a gradient (labels, indices, running statistics).
     no_grad_slots: frozenset[str] = frozenset()
-    # `fn` writes into its input tensors; {output slot: input slot} names the pairs.
+    # Output slots that `fn` writes into the tensors of input slots: {output: input}.
     inplace: dict[str, str] = field(default_factory=dict)
     # Several ops of this type with equal attributes in one call: fused(list of argument tuples,
     # **attrs) returns the list of what `fn` would have returned for each.
     fused: Callable[..., list[Any]] | None = None
     # Only ops for which this holds may be called that way.
     fused_if: Callable[[Any], bool] | None = None
-    # The op does something besides its outputs (prints, reads, communicates): never removed as
-    # dead.
+    # The op has side effects (it prints, reads, communicates), so it is never removed as dead.
     side_effect: bool = False
     # The result differs from call to call, so a gradient must not run `fn` again.
     random: bool = False
@@ -175,19 +173,19 @@ def op(
 
 
 def grad_type_of(type: str) -> str:
-    """Return what the gradient op of an op is called."""
+    """Return the type of the gradient op of an op."""
     return _GRAD_TYPES.get(type) or type + "_grad"
 
 
 def forward_type_of(type: str) -> str | None:
-    """Return the op whose gradient op has this name, or None if it is no such name."""
+    """Return the type of the op whose gradient op has this type, or None."""
     if type in _FORWARD_TYPES:
         return _FORWARD_TYPES[type]
     return type.removesuffix("_grad") if type.endswith("_grad") else None
 
 
 def has_op(type: str) -> bool:
-    """Tell whether an op of this type can run here."""
+    """Return whether an op of this type is registered."""
     return find_op(type) is not None
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fleetx.checkpoint.program_desc import AttrType
     from fleetx.static.graph.block import Block
 
-# What every op carries beside its own attributes, unless something else was set.
+# The attributes of every op besides its own, with their defaults.
 _COMMON: dict[str, Any] = {
     "op_role": 0,
     "op_role_var": (),
@@ -25,7 +25,7 @@ _uids = itertools.count(1)
 
 
 class OpRole:
-    """What an op is for, as kept in its `op_role` attribute; a bit set as in Paddle."""
+    """The role of an op, stored in its `op_role` attribute; bit flags, as in Paddle."""
 
     Forward = 0x0000
     Backward = 0x0001
@@ -40,8 +40,7 @@ class OpRole:
 class Operator:
     """An op: type, variables by slot, attributes.
 
-    `uid` names the op across clones of its program, so that a gradient op finds its forward op
-    again.
+    `uid` is the same in clones of its program, so that a gradient op can find its forward op.
     """
 
     OP_ROLE = "op_role"
@@ -68,9 +67,8 @@ class Operator:
         self.inputs = {slot: names_of(v) for slot, v in (inputs or {}).items() if v is not None}
         self.outputs = {slot: names_of(v) for slot, v in (outputs or {}).items() if v is not None}
         for slot in op_def.inputs:
-            # An op that may leave an output as it was (a branch not taken, an array that grows)
-            # declares it as an optional input of the same name too: the old value comes in without
-            # being listed.
+            # An op that may leave an output unchanged (a branch not taken, an array that grows)
+            # also declares it as an optional input, which receives the old value implicitly.
             if slot.optional and slot.name in self.outputs and slot.name not in self.inputs:
                 listed = set(self.input_arg_names)
                 self.inputs[slot.name] = [n for n in self.outputs[slot.name] if n not in listed]
@@ -92,8 +90,7 @@ class Operator:
             if value is not None or name not in self.attrs:
                 self.attrs[name] = value
 
-    # -- variables
-    # ------------------------------------------------------------------------------------
+    # -- variables ---------------------------------------------------------------------
     def input(self, name: str) -> list[str]:
         """Return the names of the variables in an input slot (empty if it is not used)."""
         return self.inputs.get(name, [])
@@ -123,31 +120,29 @@ class Operator:
         return [n for names in self.outputs.values() for n in names]
 
     def rename_input(self, old: str, new: str) -> None:
-        """Let every input of one name have another."""
+        """Rename a variable in all input slots."""
         for names in self.inputs.values():
             names[:] = [new if n == old else n for n in names]
         self.block.program.bump_version()
 
     def rename_output(self, old: str, new: str) -> None:
-        """Let every output of one name have another."""
+        """Rename a variable in all output slots."""
         for names in self.outputs.values():
             names[:] = [new if n == old else n for n in names]
         self.block.program.bump_version()
 
-    # -- attributes
-    # -----------------------------------------------------------------------------------
+    # -- attributes --------------------------------------------------------------------
     @property
     def attr_names(self) -> list[str]:
         """The names of all attributes, those that every op has last."""
         return [*self.attrs, *(name for name in _COMMON if name not in self.attrs)]
 
     def has_attr(self, name: str) -> bool:
-        """Tell whether the op has this attribute."""
+        """Return whether the op has this attribute."""
         return name in self.attrs or name in _COMMON
 
     def attr(self, name: str) -> Any:
-        """Return an attribute's value; a ValueError names the op where there is none of this
-        name."""
+        """Return the value of an attribute; raise ValueError if the op has none of this name."""
         if name in self.attrs:
             return self.attrs[name]
         if name not in _COMMON:
@@ -181,11 +176,10 @@ class Operator:
 
     @property
     def op_role(self) -> int:
-        """What the op is for; see `OpRole`."""
+        """The role of the op; see `OpRole`."""
         return int(self.attrs.get(self.OP_ROLE, OpRole.Forward))
 
-    # -- the rest
-    # -------------------------------------------------------------------------------------
+    # -- the rest ----------------------------------------------------------------------
     @property
     def idx(self) -> int:
         """The op's position in its block."""
@@ -232,8 +226,7 @@ _HIDDEN = frozenset({"op_callstack", "op_namescope", "op_device", "op_role_var",
 
 
 def format_operator(op: Operator) -> str:
-    """Return `{Out=['y']} = relu(inputs={X=['x']}, axis = 1)`; attributes that differ from
-    defaults only."""
+    """Return `{Out=['y']} = relu(inputs={X=['x']}, axis = 1)`, without default attributes."""
     declared = get_op(op.type).attrs
     outs = ", ".join(f"{slot}={names}" for slot, names in op.outputs.items())
     ins = ", ".join(f"{slot}={names}" for slot, names in op.inputs.items())

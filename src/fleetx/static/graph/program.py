@@ -1,8 +1,8 @@
 """Program: a static graph, and the two default programs that layers write into.
 
-`main` holds the computation, `startup` the ops that give parameters their first values. Layers
-append to the programs chosen by `program_guard`. A program is a description; what it is bound to in
-this process is its `binding`, and `Executor.run` lowers and runs it.
+`main` holds the computation, `startup` the ops that initialise parameters. Layers append to the
+programs selected by `program_guard`. A program is a description; its `binding` holds the run-time
+state in this process, and `Executor.run` lowers and runs it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class Program:
         self._is_start_up_program_ = False
         self.binding = ProgramBinding()
 
-    # -- blocks
-    # ---------------------------------------------------------------------------------------
+    # -- blocks ------------------------------------------------------------------------
     def global_block(self) -> Block:
         """Return block 0."""
         return self.blocks[0]
@@ -57,7 +56,7 @@ class Program:
         return len(self.blocks)
 
     def create_block(self, parent_idx: int | None = None) -> Block:
-        """Append a block inside the current one, and make it the current one."""
+        """Append a child of the current block and make it the current block."""
         parent = self.current_block_idx if parent_idx is None else parent_idx
         block = Block(self, len(self.blocks), parent)
         self.blocks.append(block)
@@ -66,15 +65,13 @@ class Program:
         return block
 
     def rollback(self) -> None:
-        """Make the block around the current one the current one."""
+        """Make the parent of the current block the current block."""
         self.current_block_idx = self.current_block().parent_idx
 
-    # -- properties
-    # -----------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------
     @property
     def random_seed(self) -> int:
-        """The seed that random layers built from now on take over; 0 means a new one in every
-        run."""
+        """The seed of random layers that are added from now on; 0 draws a new one in every run."""
         return self._seed
 
     @random_seed.setter
@@ -120,10 +117,9 @@ class Program:
     def _graph(self, compiled: Any) -> None:
         self.binding.compiled_as = compiled
 
-    # -- what kind of op is being appended
-    # ------------------------------------------------------------
+    # -- roles of appended ops ---------------------------------------------
     def _stamp(self, op: Operator) -> None:
-        """Note on a new op what it is for, as the guards around it say."""
+        """Set the role attributes of a new op, as defined by the active guards."""
         attrs = op.attrs
         attrs.setdefault("op_role", self._op_role)
         if self._op_role_var:
@@ -162,17 +158,15 @@ class Program:
         return self._version
 
     def bump_version(self) -> None:
-        """Note a change: executors lower the program again."""
+        """Count a change, so that executors lower the program again."""
         self._version += 1
 
     def _sync_with_cpp(self) -> None:
-        """Do nothing: `desc` is a view, so what is changed through it is changed here."""
+        """Do nothing: `desc` is a view of this program."""
 
-    # -- copies
-    # ---------------------------------------------------------------------------------------
+    # -- copies ------------------------------------------------------------------------
     def clone(self, for_test: bool = False) -> Program:
-        """Return a copy; `for_test` leaves out backward and update and puts layers into test
-        mode."""
+        """Return a copy; `for_test` drops backward and update ops and switches to test mode."""
         other = self._copy()
         if for_test:
             other._drop_training_ops()
@@ -206,7 +200,7 @@ class Program:
         return other
 
     def take_over(self, other: Program) -> None:
-        """Become what `other` is; it must not be used afterwards."""
+        """Take the content of `other`, which must not be used afterwards."""
         self.blocks = other.blocks
         for block in self.blocks:
             block.program = self
@@ -224,7 +218,7 @@ class Program:
                 self.global_block().vars[param.name] = twin
 
     def _copy_dist_param_info_from(self, other: Program) -> None:
-        """Take over what distributed training noted on the program."""
+        """Copy the attributes that distributed training has set."""
         _check_program(other, "_copy_dist_param_info_from")
         self.is_distributed = other.is_distributed
 
@@ -267,13 +261,12 @@ class Program:
         return other
 
     def _forget_unread(self) -> None:
-        """Drop the readers whose `read` op is gone."""
+        """Drop the readers whose `read` op was removed."""
         read = [op.output("Out") for op in self.global_block().ops if op.type == "read"]
         ports = self.binding.readers
         self.binding.readers = [port for port in ports if port.output_names in read]
 
-    # -- pruning
-    # --------------------------------------------------------------------------------------
+    # -- pruning -----------------------------------------------------------------------
     def _prune(self, targets: Any) -> Program:
         """Return a copy with only the ops that the targets depend on."""
         return self.prune_with_input([], targets)
@@ -321,10 +314,9 @@ class Program:
         other.bump_version()
         return other
 
-    # -- text
-    # -----------------------------------------------------------------------------------------
+    # -- text --------------------------------------------------------------------------
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return the whole program readable, block by block."""
+        """Return the program as readable text, block by block."""
         if not isinstance(throw_on_error, bool) or not isinstance(with_details, bool):
             raise TypeError("throw_on_error and with_details of to_string() must be bool.")
         return "\n".join(b.to_string(throw_on_error, with_details) for b in self.blocks)
@@ -366,7 +358,7 @@ def _names(op: Operator) -> list[str]:
 
 
 def sub_blocks(op: Operator) -> list[Block]:
-    """Return the blocks an op runs (the bodies of `while`, `conditional_block`, ...)."""
+    """Return the inner blocks of an op, such as the body of `while`."""
     found = []
     for value in op.attrs.values():
         if isinstance(value, Block):
@@ -377,7 +369,7 @@ def sub_blocks(op: Operator) -> list[Block]:
 
 
 def reads_of(op: Operator) -> list[str]:
-    """Return the names an op reads, with those its inner blocks read from outside."""
+    """Return the names that an op reads, including what its inner blocks read from outside."""
     names = list(op.input_arg_names)
     for block in sub_blocks(op):
         made: set[str] = set(block.vars)
@@ -388,7 +380,7 @@ def reads_of(op: Operator) -> list[str]:
 
 
 def writes_of(op: Operator) -> list[str]:
-    """Return the names an op writes, with those its inner blocks write outside themselves."""
+    """Return the names that an op writes, including what its inner blocks write outside."""
     names = list(op.output_arg_names)
     for block in sub_blocks(op):
         names.extend(n for inner in block.ops for n in writes_of(inner) if n not in block.vars)
@@ -426,7 +418,7 @@ def switch_startup_program(program: Program) -> Program:
 
 @contextlib.contextmanager
 def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
-    """Let layers append to these programs inside the block."""
+    """Make layers append to these programs inside the block."""
     for name, value in (("main_program", main_program), ("startup_program", startup_program)):
         if not isinstance(value, Program) and not (name == "startup_program" and value is None):
             raise TypeError(
@@ -443,7 +435,7 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 
 
 class _NameScope:
-    """A scope that ops are marked with; a name used again in one scope gets a number."""
+    """A name scope of ops; a repeated name gets a number."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -476,8 +468,7 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def device_guard(device: str | None = None) -> Iterator[None]:
-    """Mark ops appended inside the block with the device they are meant for ('cpu', 'gpu',
-    'gpu:1')."""
+    """Mark ops appended inside the block with their device: 'cpu', 'gpu' or 'gpu:1'."""
     if device is not None and device.split(":")[0] not in ("cpu", "gpu", ""):
         raise ValueError(f"device_guard takes 'cpu', 'gpu' or 'gpu:N', not {device!r}.")
     program = default_main_program()

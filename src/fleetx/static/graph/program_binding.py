@@ -1,8 +1,8 @@
-"""What a program is bound to in this process, apart from its description.
+"""The run-time state of a program in this process, separate from its description.
 
-A `Program` says what is computed. Where its data comes from, what is called around a run, over
-which communicator or servers it trains and what executors have made of it is its binding, reached
-as `program.binding`.
+A `Program` describes what is computed. `program.binding` holds the sources of its data, the hooks
+around a run, the communicator or servers that it trains with, and the steps that executors have
+lowered.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ class ProgramBinding:
     """Hooks that every run calls with its scope before the step, e.g. of learning rate
     schedulers."""
     gradient_exchange: Any = None
-    """How sums of gradients over workers are carried out; None: one op after the other."""
+    """The all-reduce of gradients; None to run one op after the other."""
     servers: Servers | None = None
     """The link to the parameter servers it trains with."""
     offloads_checkpoints: bool = False
-    """Recomputation keeps its checkpoints in the memory of the host."""
+    """Whether recomputation keeps its checkpoints in host memory."""
 
     first_run: Callable[..., None] | None = None
     """Hook that the first run calls with executor, program, feed and scope; it may change ops."""
     measured: Callable[..., Any] | None = None
     """Hook of the monitor. An executor calls it with a function that prepares the program for a
-    list of fetches, and with that list; what it returns is run instead of what was prepared."""
+    list of fetches, and with that list; it runs the result instead of the prepared program."""
     updated_by: Any = None
-    """The optimizer whose updates the program has."""
+    """The optimizer that appended the updates."""
     compiled_as: Any = None
-    """A CompiledProgram whose settings hold when the program is run directly."""
+    """A CompiledProgram whose settings apply when the program is run directly."""
     steps: _Steps = field(default_factory=weakref.WeakKeyDictionary)
-    """What executors have lowered. It lies here, not in the executor, because a lowered step refers
-    to the program: with the program, its steps are freed too."""
+    """The steps that executors have lowered. They are stored here and not in the executor, because
+    they refer to the program: both are freed together."""
 
     def for_copy(self) -> ProgramBinding:
         """Return the binding that a copy of the program starts with."""

@@ -1,8 +1,8 @@
 """Variable and Parameter: the named values of a Program.
 
-A Variable holds no data; it says what a value looks like (shape with -1 for unknown, element type)
-and how it takes part in training. The data of persistable variables lives in a Scope, everything
-else only during a run. Arithmetic on Variables (`a + b`, `a[0]`, `a > b`) appends ops; see
+A Variable holds no data; it describes a value (shape with -1 for unknown, element type) and its
+role in training. The data of persistable variables is in a Scope; all other data exists only during
+a run. Arithmetic on Variables (`a + b`, `a[0]`, `a > b`) appends ops; see
 `variable_math.py`.
 """
 
@@ -118,7 +118,7 @@ class Variable:
         self.block.program.bump_version()
 
     def set_inferred(self, shape: tuple[int, ...], dtype: VarType) -> None:
-        """Take over what inference found; a parameter's declared shape is never changed."""
+        """Set the inferred shape and type; those of parameters and data are never changed."""
         if not isinstance(self, Parameter) and not self.is_data:
             self._shape = shape
             self._dtype = dtype
@@ -136,8 +136,7 @@ class Variable:
         return cast(self, dtype)
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return a readable description; `with_details` adds how the variable takes part in
-        training."""
+        """Return a readable description; `with_details` adds the training attributes."""
         text = _format_variable(self)
         if with_details:
             for key in ("error_clip", "stop_gradient"):
@@ -164,8 +163,7 @@ class Parameter(Variable):
             if dim < 0:
                 raise ValueError(
                     f"Parameter {kwargs.get('name')!r} has shape {tuple(shape)}, but every "
-                    "dimension "
-                    "of a Parameter must be known."
+                    "dimension of a Parameter must be known."
                 )
         super().__init__(
             block,

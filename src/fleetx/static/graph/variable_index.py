@@ -18,7 +18,7 @@ _END = 10000000
 
 @dataclass
 class _Plan:
-    """What an index asks of each dimension."""
+    """The parts of an index, per dimension."""
 
     axes: list[int] = field(default_factory=list)
     starts: list[Any] = field(default_factory=list)
@@ -143,7 +143,7 @@ def _sliced(var: Variable, block: Block, plan: _Plan) -> Variable:
 
 
 def _by_tensor(var: Variable, block: Block, index: Variable) -> Variable:
-    """Return the rows a vector of positions, or a mask, chooses."""
+    """Return the rows selected by a vector of indices or by a mask."""
     out = block.create_var(name=unique_name.generate(f"{var.name}_gather"), dtype=var.dtype)
     if index.dtype != VarType.BOOL:
         return _append(block, "gather", {"X": var, "Index": index}, out, {})
@@ -153,7 +153,7 @@ def _by_tensor(var: Variable, block: Block, index: Variable) -> Variable:
 
 
 def get_item(self: Variable, item: Any) -> Variable:
-    """Return the part of the variable that an index names."""
+    """Return the part of the variable selected by an index."""
     block = self.block.program.current_block()
     if isinstance(item, Variable) and (
         item.dtype == VarType.BOOL or (len(item.shape) == 1 and item.shape[0] != 1)

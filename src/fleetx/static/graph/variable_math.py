@@ -1,6 +1,6 @@
 """Operators of Variables: `a + b`, `1 / a`, `a > 0`, `a[1:, -1]` append ops to the current block.
 
-`install` gives them to the class. A number on the right of + - * / becomes one `scale` op; with
+`install` adds them to the class. A number on the right of + - * / becomes one `scale` op; with
 other operators it becomes a constant. Where the types differ, the other operand is cast.
 """
 
@@ -179,7 +179,7 @@ def _matmul(self: Variable, other: Any) -> Any:
 
 
 def install(cls: type[Variable]) -> None:
-    """Give the operators to a class of Variables."""
+    """Add the operators to a class of Variables."""
 
     def plus(var: Variable, value: float) -> Variable:
         return _scaled(var, 1.0, value)
@@ -232,7 +232,7 @@ def install(cls: type[Variable]) -> None:
         "__invert__": _invert,
         "__matmul__": _matmul,
         "__getitem__": get_item,
-        # Without this, `for x in variable` would ask for element after element and never end.
+        # Without this, `for x in variable` would never end.
         "__iter__": None,
         "__hash__": object.__hash__,
         "astype": _cast,

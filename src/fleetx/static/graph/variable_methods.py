@@ -1,6 +1,6 @@
 """Methods of Variables in the style of Paddle 2: `x.reshape([...])` is `tensor.reshape(x, [...])`.
 
-Only the names are kept here; `fleetx.static.tensor` is loaded when the first of them is called.
+Only the names are listed here; `fleetx.static.tensor` is imported on the first call.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _transposed(self: Variable) -> Variable:
 
 
 def _detach(self: Variable) -> Variable:
-    """Return the same value as a variable that passes no gradient on."""
+    """Return the same value as a variable without gradient."""
     block = self.block.program.current_block()
     name = unique_name.generate(f"{self.name}.detach")
     out = block.create_var(name=name, dtype=self.dtype, stop_gradient=True)
@@ -83,7 +83,7 @@ def _set_value(self: Variable, value: Any, scope: Scope | None = None) -> None:
 
 
 def install(cls: type[Variable]) -> None:
-    """Give the methods to a class of Variables."""
+    """Add the methods to a class of Variables."""
     for name in METHODS:
         setattr(cls, name, _method(name))
     others: dict[str, Any] = {

@@ -1,13 +1,13 @@
 """A backward pass as one call of autograd.
 
 The gradient ops of one `append_backward` describe exactly what torch's autograd would compute, if
-the forward ops ran under autograd with gradients flowing where gradient ops exist. Then the whole
-pass is one `torch.autograd.grad`. Where the program does something that autograd cannot know (an op
-changes a gradient half-way, gradients of gradients, parameters updated between two passes), the
-pass is left as it is and its gradient ops run one by one.
+the forward ops ran under autograd with gradients flowing where gradient ops exist. The whole pass
+is then one `torch.autograd.grad`. If the program does something that autograd cannot express (an op
+changes a gradient inside the pass, second derivatives, parameters updated between two passes), the
+gradient ops run one by one.
 
-Ops of the pass that compute activations again are replaced too: the forward ops of their segment
-run as one function that forgets what it saves for backward and is called again for it.
+Recomputing ops of the pass are replaced too: the forward ops of their segment run as one function
+that does not save tensors for backward and is called again in it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _one_call(ops: list[Operator], indices: list[int], fetched: set[str]) -> Bac
             source = forward.get(op.forward_uid or -1)
             if source is None or get_op(source.type).grad != "auto":
                 return None
-            # An op that makes a checkpoint need not run again, but what it saves is of the segment.
+            # An op that computes a checkpoint is not recomputed, but belongs to the segment.
             for n in map(number_of, op.input_arg_names):
                 if n is not None:
                     call.segments[source.uid] = n
@@ -121,7 +121,7 @@ def _is_self_contained(
     variable_of: dict[str, str],
     fetched: set[str],
 ) -> bool:
-    """Check that nothing interferes with the pass, and note which results are needed outside it."""
+    """Check that nothing interferes with the pass; collect the results needed outside it."""
     inner_reads = {n for op in members for n in op.input_arg_names}
     outside_reads = set(fetched)
     for i, op in enumerate(ops):
@@ -140,7 +140,7 @@ def _is_self_contained(
 
 
 def refuse_lost_inputs(ops: list[Operator]) -> None:
-    """Refuse gradient ops, one by one, of a loop or branch that has overwritten its own inputs."""
+    """Reject separate gradient ops of a loop or branch that has overwritten its inputs."""
     by_uid = {op.uid: op for op in ops}
     for op in ops:
         forward = by_uid.get(op.forward_uid or -1)

@@ -1,5 +1,4 @@
-"""Running the bodies of control flow, op by op, and the context that ops see while a program
-runs."""
+"""Execution of control flow bodies, op by op, and the context of ops while a program runs."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from fleetx.static.run.server_link import Servers
 
 
 class OpContext:
-    """What an op may ask of the run it takes part in."""
+    """The context of ops during a run."""
 
     is_meta = False
 
@@ -32,7 +31,7 @@ class OpContext:
     ) -> None:
         self.device = device
         self.scope = scope
-        self.exchange = exchange  # how sums over workers travel, if the program says so
+        self.exchange = exchange  # the exchange of gradients, if the program has one
         self.servers = servers  # the link to parameter servers, if the program has one
         self.lods: dict[str, Any] = {}  # offsets of variable-length values in this run, by name
         self._runners: dict[tuple[int, int], list[_BoundOp | _BoundGroup]] = {}
@@ -54,7 +53,7 @@ class OpContext:
 
 
 class _BoundOp:
-    """An op of an inner block, ready to be called with values by name."""
+    """An op of an inner block, bound to be called with values by name."""
 
     def __init__(self, op: Operator, ctx: OpContext) -> None:
         self.op = op
@@ -126,7 +125,7 @@ class _BoundOp:
 
 
 class _BoundGroup:
-    """Ops of an inner block that do the same to different variables, ready for one call."""
+    """Ops of an inner block that differ only in their variables, bound for one fused call."""
 
     def __init__(self, ops: list[Operator], ctx: OpContext) -> None:
         self.members = [_BoundOp(op, ctx) for op in ops]
@@ -162,7 +161,7 @@ def bind_op(op: Operator, ctx: OpContext) -> Callable[..., Any]:
 def call_with_lod(
     op: Operator, op_def: Any, call: Callable[..., Any], args: list[Any], ctx: OpContext
 ) -> Any:
-    """Call an op and keep the books of variable-length values: which result has which offsets."""
+    """Call an op and track the offsets of variable-length results."""
     lods = ctx.lods
     if op_def.needs_lod:
         given = {s.name: [lods.get(n) for n in op.input(s.name)] for s in op_def.inputs}

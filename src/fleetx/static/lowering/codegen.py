@@ -1,8 +1,8 @@
 """Write the straight-line torch function of a program.
 
 The function's locals are the program's variables; each line is one call; a local is deleted after
-its last use, so memory is freed as early as in hand-written code. Line numbers lead from an
-exception back to the op that raised it.
+its last use, so memory is freed as early as in hand-written code. Line numbers map an exception to
+the op that raised it.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ class _Writer:
         lines.append(statement(value, ops, to=to, depth=self.depth))
 
     def open_block(self, condition: Code) -> None:
-        """Write an `if`; what follows is under it until `depth` is set back."""
+        """Write an `if`; the following lines are inside it until `depth` is reset."""
         self.lines.append(statement(condition, depth=self.depth, opens_block=True))
         self.depth += 1
 
     def store(self, holder: str, value: Code, *ops: Operator) -> None:
-        """Write an assignment to a scope variable; a segment's follow its call."""
+        """Write an assignment to a scope variable; those of a segment follow its call."""
         lines = self.lines if self.segment is None else self.segment.stores
         lines.append(statement(value, ops, to=held(holder), depth=self.depth))
 
     def held(self, holder: str) -> Code:
-        """Return the value of a scope variable; a segment's function has it as an argument."""
+        """Return the value of a scope variable, which is an argument in a segment's function."""
         return held(holder) if self.segment is None else self.segment.argument(holder)
 
     def constant(self, value: Any, hint: str) -> str:
@@ -109,7 +109,7 @@ class _Writer:
 
 
 class _Lowering:
-    """Everything known while one program is lowered."""
+    """The state of lowering one program."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Lowering:
     def read(self, name: str, *, flows: bool, base: bool, optional: bool = False) -> Code:
         """Return the expression for a variable's value, loading it from the scope at first use.
 
-        An `optional` value that nothing has made yet is None: the old value of an output.
+        An `optional` value that does not exist yet is None: the old value of an output.
         """
         if name == EMPTY_NAME:
             return NONE
@@ -184,7 +184,7 @@ class _Lowering:
         return writer.local(name)
 
     def may_be_no_tensor(self, name: str) -> bool:
-        """Whether a value can be an array, or missing because no branch has written it."""
+        """Return whether a value can be an array, or missing because no branch has written it."""
         var = self.block.find_var(name)
         return var is None or var.type != VarType.LOD_TENSOR or bool(var.op and sub_blocks(var.op))
 
@@ -239,7 +239,7 @@ class _Lowering:
         return listed(targets), bound
 
     def after_write(self, op: Operator, bound: list[str]) -> None:
-        """Keep the books after an op wrote variables: autograd's and the scope's."""
+        """Track variables that an op has written, for autograd and the scope."""
         follows = op.uid in self.flows
         for name in bound:
             if follows:
@@ -253,7 +253,7 @@ class _Lowering:
                 self.writer.store(self.holder(name), value, op)
 
     def make_leaf(self, name: str) -> None:
-        """Write that autograd starts to follow a variable here."""
+        """Make a variable a leaf of autograd at this point."""
         target = self.writer.local(name)
         self.writer.emit(code("{}.detach().requires_grad_()", target), to=target)
         self.tracked.add(name)
@@ -288,7 +288,7 @@ class _Lowering:
         value = code("{}({})", writer.constant(item.fn, "f"), args)
         target = writer.local(item.output)
         if item.is_loss:
-            # Kept as a 0-d root for autograd; everybody else sees a plain value of shape [1].
+            # A 0-d root for autograd; all other readers get a detached value of shape [1].
             root = self.scalars[item.output] = writer.local(item.output + "@ROOT")
             writer.emit(value, *reversed(item.ops), to=root)
             writer.emit(code("{}.detach().reshape(1)", root), to=target)
@@ -321,7 +321,7 @@ class _Lowering:
             self.after_write(op, bound)
 
     def seed(self, name: str, grad: str) -> Code:
-        """Return the expression for a root's gradient; ones are made once, not in every step."""
+        """Return the expression for a root's gradient; constant ones are created only once."""
         op = self.plan.ones.get(grad)
         if op is None:
             return self.read(grad, flows=True, base=False)
@@ -346,7 +346,7 @@ class _Lowering:
             writer.emit(Code("set_grad(False)"))
 
     def write_segment(self, call: SegmentCall) -> None:
-        """Write a function of its own for a segment; its call follows (`finish_segments`)."""
+        """Write the function of a segment; `finish_segments` adds the call."""
         writer = self.writer
         for name in call.inputs:
             if name not in call.changed:
@@ -379,8 +379,7 @@ class _Lowering:
         return functions[::-1]
 
     def reducer(self, call: BackwardCall) -> GradientReducer:
-        """Return what sums the results over workers: last parameters first, as they become
-        ready."""
+        """Return the reducer of the results; the last parameters are ready first."""
         exchange = self.block.program.binding.gradient_exchange
         position = {name: i for i, name in enumerate(self.block.vars)}
         names = [name for name, _ in call.results]
@@ -388,7 +387,7 @@ class _Lowering:
         return GradientReducer(exchange, order)
 
     def begin_guard(self, name: str | None, ops: list[Operator]) -> None:
-        """Write the condition of updates that are left out where variable `name` is true."""
+        """Write the condition of updates that are skipped if variable `name` is true."""
         if name is None:
             return
         for source, in_place in read_from_outside(ops):
@@ -399,15 +398,14 @@ class _Lowering:
         self.writer.open_block(code("if not {}:", self.read(name, flows=False, base=False)))
 
     def end_guard(self, ops: list[Operator]) -> None:
-        """End the condition; what follows takes values that may have been left as they were from
-        the scope."""
+        """End the condition; reload values that may not have been updated from the scope."""
         self.writer.depth = 1
         for name in {n: None for op in ops for n in self.bind_outputs(op)[1]}:
             if is_persistable(self.block, name):
                 self.writer.emit(held(self.holder(name)), to=self.writer.local(name))
 
     def write(self) -> list[Function]:
-        """Write the whole function; return it and those of its segments."""
+        """Write the function; return it and the functions of its segments."""
         sequence = self.plan.sequence
         writer = self.writer
         arguments = [writer.local(name).text for name in self.feeds]
@@ -446,7 +444,7 @@ class _Lowering:
 
 
 def _tuple(parts: list[Code]) -> Code:
-    """Return assignment targets side by side, with the comma that one alone needs."""
+    """Return joined assignment targets, with the comma that a single one needs."""
     return code("{}," if len(parts) == 1 else "{}", listed(parts))
 
 

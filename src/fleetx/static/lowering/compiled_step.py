@@ -1,8 +1,8 @@
 """Compiling a lowered step: forward and backward become one graph for torch's compiler.
 
 The part of the step up to the last gradient is traced to ATen ops with the values of persistable
-variables as inputs, and compiled by Inductor for the shapes at hand. The updates behind it are few
-fused calls already and stay as they are.
+variables as inputs, and compiled by Inductor for the shapes at hand. The updates that
+follow are already a few fused calls and are not compiled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fleetx.static.run.scope import ScopeVariable
 
 
 def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., list[Any]]:
-    """Return a function that does what `step.run` does, compiled for feeds of these shapes."""
+    """Return `step.run`, compiled for feeds of these shapes."""
     arguments, lines = step.function.arguments, step.function.lines
     before, after = lines[: step.boundary], lines[step.boundary :]
     made = {*arguments, *(name for line in before for name in line.writes)}

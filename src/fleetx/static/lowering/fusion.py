@@ -1,7 +1,7 @@
-"""Joining ops that torch has one call for.
+"""Fusion of ops that torch computes in one call.
 
 `fuse_neighbours` finds a producer whose only reader is the next link of a known chain (mul +
-elementwise_add is addmm, softmax + cross_entropy is one numerically safe loss). `group_updates`
+elementwise_add is addmm, softmax + cross_entropy is one numerically stable loss). `group_updates`
 collects ops of one type that do the same to different variables (the update ops of all parameters)
 into one call over lists.
 """
@@ -19,7 +19,7 @@ from fleetx.static.graph.block import Block
 from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
-from fleetx.static.lowering.needed_ops import count_reads, count_writes
+from fleetx.static.lowering.needed_ops import count_reads, count_writes, is_written_between
 
 
 @dataclass
@@ -30,7 +30,7 @@ class FusedOp:
     fn: Callable[..., torch.Tensor]
     inputs: list[str]
     output: str
-    # which (op, slot, index) each input was, to know whether a gradient flows into it
+    # the (op, slot, index) of each input, to determine whether a gradient flows into it
     sources: list[tuple[int, str, int]] = field(default_factory=list)
     is_loss: bool = False  # `fn` returns a 0-d tensor that autograd starts from
 
@@ -41,6 +41,15 @@ class FusedOp:
             for i, (uid, slot, index) in enumerate(self.sources)
             if (slot, index) in flows.get(uid, set())
         }
+
+
+def ops_of(item: Any) -> list[Operator]:
+    """Return the ops of one instruction; none for a backward pass or a segment."""
+    if isinstance(item, Operator):
+        return [item]
+    if isinstance(item, FusedOp):
+        return item.ops
+    return item if isinstance(item, list) else []
 
 
 def _rank(block: Block, name: str) -> int:
@@ -98,8 +107,7 @@ def _conv_bias(a: Operator, b: Operator, block: Block) -> FusedOp | None:
 
 
 def _softmax_loss(a: Operator, b: Operator, block: Block) -> FusedOp | None:
-    """Return softmax + cross_entropy with class labels as one loss, safe for small
-    probabilities."""
+    """Return softmax + cross_entropy with class labels as one numerically stable loss."""
     logits, label = a.input("X")[0], b.input("Label")[0]
     if (
         b.input("X") != a.output("Out")
@@ -144,10 +152,10 @@ def _main_output(op: Operator) -> str | None:
 def fuse_neighbours(
     sequence: list[Any], block: Block, keep: set[str], flows: dict[int, set[tuple[str, int]]]
 ) -> list[Any]:
-    """Replace known pairs by one call where the value between them is read by nobody else.
+    """Replace known pairs by one call if nothing else reads the value between them.
 
-    `keep` are names whose values are needed elsewhere; `flows` says which forward ops have gradient
-    ops, and both ops of a pair must agree on that.
+    `keep` are names whose values are needed elsewhere; `flows` has the forward ops with gradient
+    ops: both ops of a pair must be in it, or neither.
     """
     ops = [x for x in sequence if isinstance(x, Operator)]
     reads, writes = count_reads(ops, []), count_writes(ops)
@@ -170,7 +178,7 @@ def fuse_neighbours(
         ]
         if any(reads[n] or n in keep for n in spare):
             continue
-        if any(writes[n] for n in a.input_arg_names if _is_written_between(ops, a, b, n)):
+        if is_written_between(ops, a, b, set(a.input_arg_names)):
             continue
         item = rule(a, b, block)
         if item is not None:
@@ -191,10 +199,9 @@ def fuse_losses(
     losses: set[str],
     flows: dict[int, set[tuple[str, int]]],
 ) -> list[Any]:
-    """Join softmax + cross_entropy with the mean behind it, where the mean is what is
-    differentiated."""
-    ops = [o for x in sequence for o in (x.ops if isinstance(x, FusedOp) else [x])]
-    reads = count_reads([o for o in ops if isinstance(o, Operator)], [])
+    """Join softmax + cross_entropy with the mean that follows, if the mean is differentiated."""
+    ops = [op for x in sequence for op in ops_of(x)]
+    reads = count_reads(ops, [])
     made = {x.output: x for x in sequence if isinstance(x, FusedOp)}
     result = list(sequence)
     for i, op in enumerate(sequence):
@@ -204,9 +211,7 @@ def fuse_losses(
         if item is None or item.ops[0].type != "softmax" or loss not in losses:
             continue
         # Other ops that gradients flow into would need the loss itself, not only its value.
-        used = any(
-            loss in o.input_arg_names and o.uid in flows for o in ops if isinstance(o, Operator)
-        )
+        used = any(loss in o.input_arg_names and o.uid in flows for o in ops)
         if item.output in keep or reads[item.output] != 1 or used:
             continue
         ignore = item.ops[1].attr("ignore_index")
@@ -225,17 +230,6 @@ def fuse_losses(
     return [x for x in result if x is not None]
 
 
-def _is_written_between(ops: list[Operator], a: Operator, b: Operator, name: str) -> bool:
-    inside = False
-    for op in ops:
-        if op is b:
-            return False
-        if inside and name in writes_of(op):
-            return True
-        inside = inside or op is a
-    return False
-
-
 def _group_key(op: Operator) -> Any:
     """Return what must be equal for ops to share a fused call, or None if they cannot."""
     op_def = get_op(op.type)
@@ -250,7 +244,7 @@ def _group_key(op: Operator) -> Any:
 def group_updates(sequence: list[Any], alone: Container[int] = ()) -> list[Any]:
     """Collect ops of one kind that do not depend on each other into lists for one fused call.
 
-    `alone` are the uids of ops that are called by themselves.
+    `alone` are the uids of ops that are called separately.
     """
     if not all(isinstance(x, Operator) for x in sequence):
         return sequence
@@ -264,7 +258,7 @@ def group_updates(sequence: list[Any], alone: Container[int] = ()) -> list[Any]:
             continue
         group = [head]
         rest: list[Operator] = []
-        # What the ops left behind read and write: a later op may only move before them if it is
+        # Names that skipped ops read and write: a later op may only move before them if it is
         # independent.
         blocked_reads: set[str] = set()
         blocked_writes: set[str] = set()

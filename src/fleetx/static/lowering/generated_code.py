@@ -1,8 +1,8 @@
-"""Generated code as records: every line knows what it reads and writes and which ops it came from.
+"""Generated code as records: the reads, the writes and the ops of every line.
 
 The code generator builds expressions (`Code`) and lines (`Line`); analyses such as freeing locals
 early or splitting a function in two work on these records. Text is rendered once, at the end, and
-never read back.
+never parsed again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def listed(parts: Iterable[Code]) -> Code:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a generated function: `text` without its indentation, and what it does."""
+    """One line of a generated function: `text` without indentation, its reads and writes."""
 
     text: str
     reads: tuple[str, ...] = ()  # locals
@@ -112,7 +112,7 @@ class Function:
 
 
 def _last_uses(lines: list[Line]) -> dict[int, list[str]]:
-    """Return which locals can be deleted behind which line: the last one that mentions them."""
+    """Return the locals to delete after each line: those that it mentions last."""
     last = {name: i for i, line in enumerate(lines) for name in line.mentions}
     freed: dict[int, list[str]] = {}
     for name, i in last.items():

@@ -1,8 +1,8 @@
-"""Sums the gradients of a backward call over all workers while the call is still running.
+"""All-reduce of the gradients of a backward call while the call is still running.
 
-Each leaf has a hook that copies its gradient into a flat bucket; a full bucket starts to travel at
-once, under the rest of the backward pass. What the backward call returns are views of the buckets,
-so nothing is copied back.
+Each leaf has a hook that copies its gradient into a flat bucket; the all-reduce of a full bucket
+starts immediately and overlaps with the rest of the backward pass. The backward call returns views
+of the buckets, so nothing is copied back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GradientReducer:
 
     @property
     def bucket_count(self) -> int:
-        """How many all-reduces a step makes; known after the first step."""
+        """The number of all-reduces per step; known after the first step."""
         return len(self._buckets)
 
     def run(
@@ -52,7 +52,7 @@ class GradientReducer:
             a is not b for a, b in zip(leaves, self._leaves, strict=True)
         ):
             self._attach(leaves)
-        # Fresh memory every step: the last step's gradients may still be held by somebody.
+        # Allocated in every step: the gradients of the last step may still be in use.
         self._allocate()
         self._missing = [len(bucket.members) for bucket in self._buckets]
         self._handles.clear()
@@ -104,7 +104,7 @@ class GradientReducer:
         return view
 
     def _finish(self, grads: list[torch.Tensor]) -> None:
-        """Send what no hook has filled (a gradient that is zero here), then wait for everything."""
+        """Send gradients without a hook call (zero on this worker), then wait for all buckets."""
         for member, (number, view) in self._views.items():
             if grads[member].data_ptr() != view.data_ptr():
                 grads[member] = self._fill(number, view, grads[member])

@@ -1,9 +1,9 @@
-"""Look-ups of a step in one table as one call.
+"""Joining of a step's look-ups in one table into one call.
 
-A model with 26 slots looks one table up 26 times. Each look-up by itself would have a gradient as
-large as the table, and autograd would add them up; joined they have one. A look-up moves up to the
-first one in its table, unless what it reads is made, or its result is used, in between. Look-ups of
-single ids that `concat` puts side by side need not even be taken apart again.
+A model with 26 slots looks up one table 26 times. Each look-up would have a gradient as large as
+the table, and autograd would add them; joined look-ups have one gradient. A look-up moves up to the
+first one in its table, unless its inputs are computed, or its result is used, in between. Look-ups
+of single ids that `concat` joins need not be split again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import reads_of, writes_of
 from fleetx.static.lowering.backward_call import BackwardCall
-from fleetx.static.lowering.fusion import FusedOp
-from fleetx.static.lowering.needed_ops import count_reads, count_writes
+from fleetx.static.lowering.fusion import FusedOp, ops_of
+from fleetx.static.lowering.needed_ops import count_reads, count_writes, is_written_between
 
 _LOOKUPS = frozenset({"lookup_table", "lookup_table_v2"})
 _ATTRS = ("padding_idx", "is_sparse", "remote_prefetch")
@@ -33,7 +33,7 @@ class _Group:
     written: set[str] = field(default_factory=set)
 
     def takes(self, op: Operator) -> bool:
-        """Whether an op may run where the group does."""
+        """Return whether an op may run at the position of the group."""
         outs = set(writes_of(op))
         return not (set(reads_of(op)) & self.written or outs & (self.read | self.written))
 
@@ -47,7 +47,7 @@ def join_lookups(sequence: list[Any], flows: Container[int], alone: Container[in
             groups.clear()
             result.append(item)
             continue
-        ops = item.ops if isinstance(item, FusedOp) else item if isinstance(item, list) else [item]
+        ops = ops_of(item)
         joins = isinstance(item, Operator) and item.type in _LOOKUPS and item.uid not in alone
         key = _key(item, flows) if joins else None
         mine = groups.get(key) if joins else None
@@ -89,12 +89,12 @@ def concat_lookups(
     flows: Container[int],
     alone: Container[int],
 ) -> list[Any]:
-    """Make look-ups of single ids in one table, put side by side by `concat`, one look-up.
+    """Replace look-ups of single ids in one table that `concat` joins by one look-up.
 
-    Its result is the concatenation as it lies in memory. Nobody else may read the parts.
+    Its result has the memory layout of the concatenation. Nothing else may read the parts.
     """
     ops = [x for x in sequence if isinstance(x, Operator)]
-    every = [op for x in sequence for op in (x.ops if isinstance(x, FusedOp) else _listed(x))]
+    every = [op for x in sequence for op in ops_of(x)]
     reads, writes = count_reads(every, []), count_writes(every)
     made_by = {name: op for op in ops for name in op.output_arg_names}
     gone: set[int] = set()
@@ -112,7 +112,10 @@ def concat_lookups(
                 for each in column.ops
                 for n in each.output_arg_names
             )
-            if free and _same_flow(column, op, flows) and not _changes(every, column, op):
+            same_flow = all((each.uid in flows) == (op.uid in flows) for each in column.ops)
+            sources = set(column.lookup.input_arg_names)
+            changes = is_written_between(every, column.lookup, op, sources)
+            if free and same_flow and not changes:
                 columns[place] = column
         keys = [_key(column.lookup, flows)[1:] for column in columns.values()]
         if len(keys) > 1 and len(set(keys)) == 1:
@@ -125,14 +128,10 @@ def concat_lookups(
     ]
 
 
-def _listed(item: Any) -> list[Operator]:
-    return item if isinstance(item, list) else [item] if isinstance(item, Operator) else []
-
-
 def _column(
     name: str, block: Block, made_by: dict[str, Operator], alone: Container[int]
 ) -> _Column | None:
-    """Return how an input is made of single ids, each one row of the table; None: it is not."""
+    """Return the look-up of single ids that computes an input; None if there is none."""
     op = made_by.get(name)
     chain = []
     if op is not None and op.type in ("reshape2", "squeeze2") and len(op.input_arg_names) == 1:
@@ -150,24 +149,8 @@ def _column(
 
 
 def _between(column: _Column, name: str) -> set[str]:
-    """Return the values that pass from op to op; each has one reader."""
+    """Return the values between the ops of a column; each has one reader."""
     return {name, column.lookup.output("Out")[0]}
-
-
-def _same_flow(column: _Column, concat: Operator, flows: Container[int]) -> bool:
-    return all((op.uid in flows) == (concat.uid in flows) for op in column.ops)
-
-
-def _changes(ops: list[Operator], column: _Column, concat: Operator) -> bool:
-    """Whether the table or the ids are written between the look-up and the concat."""
-    names, inside = set(column.lookup.input_arg_names), False
-    for op in ops:
-        if op is concat:
-            return False
-        if inside and names & set(writes_of(op)):
-            return True
-        inside = inside or op is column.lookup
-    return True
 
 
 def _side_by_side(concat: Operator, columns: dict[int, _Column]) -> FusedOp:

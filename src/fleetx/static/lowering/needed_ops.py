@@ -1,4 +1,4 @@
-"""Which ops of a program have to run for the given fetches, and who reads and writes what."""
+"""The ops of a program that the given fetches need, and the reads and writes of variables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MARKERS = frozenset({"feed", "fetch", "read", "create_py_reader", "create_double
 
 
 def is_persistable(block: Block, name: str) -> bool:
-    """Tell whether a variable keeps its value between runs."""
+    """Return whether a variable keeps its value between runs."""
     var = block.find_var(name)
     return var is not None and var.persistable
 
 
 def has_side_effect(op: Operator) -> bool:
-    """Tell whether an op, or one in its inner blocks, does more than compute outputs."""
+    """Return whether an op, or one in its inner blocks, has side effects."""
     if get_op(op.type).side_effect:
         return True
     return any(has_side_effect(inner) for block in sub_blocks(op) for inner in block.ops)
@@ -41,6 +41,20 @@ def needed_ops(block: Block, feeds: set[str], fetches: list[str]) -> list[Operat
             kept.append(op)
             wanted.update(reads_of(op))
     return kept[::-1]
+
+
+def is_written_between(
+    ops: list[Operator], first: Operator, last: Operator, names: set[str]
+) -> bool:
+    """Return whether an op between two others writes one of the names."""
+    inside = False
+    for op in ops:
+        if op is last:
+            return False
+        if inside and names & set(writes_of(op)):
+            return True
+        inside = inside or op is first
+    return False
 
 
 def count_reads(ops: list[Operator], fetches: list[str]) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The plan of a step: which calls to make, in which order, and where gradients flow."""
+"""The plan of a step: its calls in order, and where gradients flow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Instruction = Operator | FusedOp | BackwardCall | SegmentCall | list[Operator]
 
 @dataclass
 class Plan:
-    """The instructions of a step and what the code generator must know about gradients."""
+    """The instructions of a step, and the gradient flow that the code generator needs."""
 
     sequence: list[Instruction] = field(default_factory=list)
     # forward op uid -> its (slot, index) inputs that a gradient flows into
@@ -39,7 +39,7 @@ class Plan:
 def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: bool) -> Plan:
     """Return the plan for running a block with these feeds and fetches.
 
-    With variable-length values (`with_lod`) ops are not joined: each one keeps its own books.
+    With variable-length values (`with_lod`) ops are not joined: each one tracks its offsets.
     """
     ops = needed_ops(block, set(feeds), fetches)
     persistable = {n for op in ops for n in writes_of(op) if is_persistable(block, n)}
@@ -65,7 +65,7 @@ def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: b
 def _constant_seeds(
     ops: list[Operator], calls: list[BackwardCall], fetches: list[str]
 ) -> dict[str, Operator]:
-    """Return the gradients of losses that are ones and read by nobody but a backward call."""
+    """Return the gradients of losses that are ones and that only a backward call reads."""
     seeds = {seed for call in calls for _, seed in call.roots}
     members = {uid for call in calls for uid in call.members}
     read = count_reads([op for op in ops if op.uid not in members], fetches)
@@ -106,10 +106,10 @@ def _in_order(
 
 
 def _reduced_during_backward(sequence: list[Instruction]) -> list[Instruction]:
-    """Let a backward call sum its results over workers itself, in place of ops behind it.
+    """Make a backward call all-reduce its results, instead of the ops that follow it.
 
-    Only if all results that are parameters' gradients are summed, first thing after the call: then
-    every worker sends the same buckets.
+    This requires that all gradients are summed immediately after the call, so that every worker
+    sends the same buckets.
     """
     calls = [x for x in sequence if isinstance(x, BackwardCall)]
     if len(calls) != 1:

@@ -1,7 +1,7 @@
-"""The function of a segment that is computed again: which locals go in, which come out.
+"""The function of a recomputed segment: its arguments and results.
 
-Its body is written with the same local names as the step's. What it reads from a scope becomes an
-argument, what it stores there is stored by the step, so that a second call changes nothing.
+Its body uses the same local names as the step. Values read from a scope become arguments, and the
+step stores its results there, so that a second call has no side effects.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SegmentCode:
     _held: dict[str, Code] = field(default_factory=dict)  # argument -> value in the scope
 
     def argument(self, holder: str) -> Code:
-        """Return the argument that a scope variable's value comes in by."""
+        """Return the argument that holds the value of a scope variable."""
         name = holder.lower()
         self._held[name] = held(holder)
         return Code(name)

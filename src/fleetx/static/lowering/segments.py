@@ -1,14 +1,14 @@
-"""Segments of forward ops that are computed again in backward, as instructions of their own.
+"""Segments of forward ops that are recomputed in backward, as separate instructions.
 
-A segment becomes one function (`codegen`), called through torch's activation checkpointing: what
-autograd would save inside it is forgotten, and the function runs again when backward needs it.
-Only ops that do the same a second time are in it. Others, such as those that draw random numbers,
-move before the segment if they do not depend on it; if they do, they divide it.
+A segment becomes one function (`codegen`), called through torch's activation checkpointing: the
+tensors that autograd would save inside it are freed, and the function runs again in backward. It
+contains only ops that give the same result again. Others, such as random ops, move before the
+segment if they do not depend on it; otherwise they split it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
 from fleetx.static.lowering.backward_call import BackwardCall
-from fleetx.static.lowering.fusion import FusedOp
+from fleetx.static.lowering.fusion import FusedOp, ops_of
 
 # Their result does not depend on what they change in place: running statistics.
 _BATCH_NORMS = frozenset({"batch_norm", "sync_batch_norm", "inplace_abn"})
@@ -35,11 +35,11 @@ class SegmentCall:
     @property
     def ops(self) -> list[Operator]:
         """All ops of the segment, in order."""
-        return list(_ops_of(self.items))
+        return [op for item in self.items for op in ops_of(item)]
 
     @property
     def inputs(self) -> list[str]:
-        """What comes from outside, each name once."""
+        """The inputs of the segment, each name once."""
         made: set[str] = set()
         found: dict[str, None] = {}
         for op in self.ops:
@@ -58,18 +58,8 @@ class SegmentCall:
         }
 
 
-def _ops_of(items: Iterable[Any]) -> Iterable[Operator]:
-    for item in items:
-        if isinstance(item, Operator):
-            yield item
-        elif isinstance(item, FusedOp):
-            yield from item.ops
-        elif isinstance(item, list):
-            yield from item
-
-
 def find_segments(sequence: Sequence[Any], calls: list[BackwardCall]) -> list[Any]:
-    """Return the sequence with SegmentCalls in the place of what is computed again."""
+    """Return the sequence with recomputed ops replaced by SegmentCalls."""
     numbers = {uid: number for call in calls for uid, number in call.segments.items()}
     if not numbers:
         return list(sequence)
@@ -99,10 +89,10 @@ def find_segments(sequence: Sequence[Any], calls: list[BackwardCall]) -> list[An
 
 
 def _number(item: Any, numbers: dict[int, int]) -> int | None:
-    """Return the segment an instruction can be part of; None: it runs once."""
+    """Return the segment of an instruction; None if it runs only once."""
     if not isinstance(item, Operator | FusedOp) or getattr(item, "is_loss", False):
         return None
-    ops = list(_ops_of([item]))
+    ops = ops_of(item)
     found = {numbers.get(op.uid) for op in ops}
     return found.pop() if len(found) == 1 and all(map(_can_run_again, ops)) else None
 
@@ -115,10 +105,10 @@ def _can_run_again(op: Operator) -> bool:
 
 
 def _is_independent(item: Any, run: SegmentCall) -> bool:
-    """Tell whether an instruction may run before all that a segment has so far."""
+    """Return whether an instruction may run before the segment so far."""
     if isinstance(item, BackwardCall):
         return False
-    ops = list(_ops_of([item]))
+    ops = ops_of(item)
     reads = {n for op in ops for n in reads_of(op)}
     writes = {n for op in ops for n in writes_of(op)}
     made = {n for op in run.ops for n in writes_of(op)}
@@ -167,13 +157,13 @@ def run_offloaded_segment(
     changed: tuple[int, ...],
     *values: Any,
 ) -> tuple[Any, ...]:
-    """Do what `run_segment` does, with the kept activations in the memory of the host."""
+    """Run a segment as `run_segment` does, with the kept activations in host memory."""
     with save_on_cpu():
         return run_segment(function, kept, changed, *values)
 
 
 def choose_runner(*, offloads: bool, device: str) -> Callable[..., tuple[Any, ...]]:
-    """Return what calls the segments of a program on a kind of device."""
+    """Return the function that runs segments on a type of device."""
     if not offloads:
         return run_segment
     if device == "cpu":

@@ -1,7 +1,7 @@
-"""Updates that a step may leave out: ops with a variable in the slot `SkipUpdate`.
+"""Updates that a step may skip: ops with a variable in the slot `SkipUpdate`.
 
-Mixed precision marks the ops of an update so, with the variable that tells of an overflow. They
-follow each other in the plan of a step, so that one `if` in the lowered function guards them all.
+Mixed precision sets it on the ops of an update, to the variable that signals an overflow. These ops
+are consecutive in the plan of a step, so that one `if` in the lowered function guards all of them.
 """
 
 from __future__ import annotations
@@ -11,20 +11,11 @@ from typing import Any
 
 from fleetx.static.graph.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.lowering.fusion import FusedOp
-
-
-def ops_of(item: Any) -> list[Operator]:
-    """Return the ops of one instruction; none for a backward pass or a segment."""
-    if isinstance(item, Operator):
-        return [item]
-    if isinstance(item, FusedOp):
-        return item.ops
-    return item if isinstance(item, list) else []
+from fleetx.static.lowering.fusion import ops_of
 
 
 def skip_name(item: Any) -> str | None:
-    """Return the variable that tells whether an instruction is left out, None if it never is."""
+    """Return the variable that decides whether an instruction is skipped; None if it never is."""
     names = {name for op in ops_of(item) for name in op.input(SKIP_UPDATE)}
     return names.pop() if names else None
 

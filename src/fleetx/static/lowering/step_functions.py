@@ -10,12 +10,12 @@ from fleetx import torch_private
 
 
 def cut_value(value: Any) -> Any:
-    """Return a value without the graph behind it; arrays and missing values stay as they are."""
+    """Return a value detached from its graph; arrays and missing values are unchanged."""
     return value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def keep_value(value: Any) -> Any:
-    """Return a value fit to stay in a scope: no graph behind it, no memory shared with another."""
+    """Return a value to store in a scope: detached, and sharing no memory with others."""
     if isinstance(value, torch.Tensor):
         if value.requires_grad:
             value = value.detach()
@@ -30,7 +30,7 @@ def differentiate(
     seeds: tuple[torch.Tensor, ...],
     retain_graph: bool = False,
 ) -> tuple[torch.Tensor, ...]:
-    """Return the gradients of outputs in inputs; zeros where there is no path."""
+    """Return the gradients of outputs with respect to inputs; zeros if there is no path."""
     pairs = [
         (o, s if s.shape == o.shape else s.reshape(o.shape))
         for o, s in zip(outputs, seeds, strict=True)

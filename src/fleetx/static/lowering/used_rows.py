@@ -1,8 +1,8 @@
-"""Which rows of a table its gradient is made of.
+"""The rows that the gradient of a table consists of.
 
-A table that is looked up with `is_sparse` has gradients for the rows in use only. Tensors are dense
-here, but Adam treats such gradients in its own way (`lazy_mode`), so its ops are told which ids
-were looked up in the step.
+A table that is looked up with `is_sparse` has gradients only for the rows in use. Gradients are
+dense tensors, but Adam treats such gradients differently (`lazy_mode`), so its ops receive the ids
+that were looked up in the step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UPDATES = frozenset({"adam", "adamw"})
 
 
 def find_used_rows(ops: list[Operator]) -> dict[int, list[str]]:
-    """Return the names of the ids behind the gradient of update ops, by the uid of the op."""
+    """Return the names of the looked-up ids of each update op, by the uid of the op."""
     found: dict[int, list[str]] = {}
     ids_of: dict[str, list[str]] = {}  # gradient name -> names of ids
     for op in ops:

@@ -1,7 +1,8 @@
 """Folding L2 decay into update ops.
 
-A regularizer appends `scale(parameter)` and `sum` into the gradient before the update op. Where
-nobody else looks at the decayed gradient, the update op adds the decay in its one pass over memory.
+A regularizer appends `scale(parameter)` and `sum` into the gradient before the update op. If
+nothing else reads the decayed gradient, the update op adds the decay in its single pass over
+memory.
 """
 
 from __future__ import annotations
