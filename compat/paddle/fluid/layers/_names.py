@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_TOOLS = ("missing", "narrow", "only")
+_TOOLS = ("narrow", "only")
 
 
 def only(names: dict[str, Any], listed: str) -> list[str]:

@@ -9,7 +9,6 @@ from fleetx.static.layers.control_flow import (
     select_input,
     select_output,
 )
-from paddle._coverage import missing
 from paddle.fluid.layers._names import only
 from paddle.fluid.layers._narrow import narrow
 
@@ -25,4 +24,3 @@ __all__ = only(
     """,
 )
 narrow(globals())
-__getattr__ = missing(__name__)

@@ -2,7 +2,6 @@
 
 from fleetx.static.layers import *  # noqa: F403
 from fleetx.static.layers import decay_step_counter as _decay_step_counter
-from paddle._coverage import missing
 from paddle.fluid.layers._names import only
 
 __all__ = only(
@@ -12,4 +11,3 @@ __all__ = only(
     noam_decay piecewise_decay polynomial_decay
     """,
 )
-__getattr__ = missing(__name__)

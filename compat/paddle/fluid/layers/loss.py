@@ -1,7 +1,6 @@
 """Losses."""
 
 from fleetx.static.layers import *  # noqa: F403
-from paddle._coverage import missing
 from paddle.fluid.layers._names import only
 from paddle.fluid.layers._narrow import narrow
 
@@ -15,4 +14,3 @@ __all__ = only(
     """,
 )
 narrow(globals())
-__getattr__ = missing(__name__)
