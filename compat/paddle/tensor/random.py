@@ -1,9 +1,3 @@
 """Functions of tensors: see `fleetx.static.tensor.random`."""
 
 from fleetx.static.tensor.random import *  # noqa: F403
-from fleetx.static.tensor.random import __all__ as _names
-from paddle._coverage import missing
-
-__all__ = [*_names]
-
-__getattr__ = missing(__name__)

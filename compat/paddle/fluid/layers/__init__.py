@@ -1,6 +1,5 @@
 """Layers: functions that append ops to the default main program."""
 
-from paddle._coverage import exported, missing
 from paddle.fluid.layers import (
     control_flow,
     distributions,
@@ -24,9 +23,5 @@ from paddle.fluid.layers.metric_op import *  # noqa: F403
 from paddle.fluid.layers.nn import *  # noqa: F403
 from paddle.fluid.layers.ops import *  # noqa: F403
 from paddle.fluid.layers.rnn import *  # noqa: F403
-from paddle.fluid.layers.rnn import __all__ as _rnn_names
 from paddle.fluid.layers.sequence_lod import *  # noqa: F403
 from paddle.fluid.layers.tensor import *  # noqa: F403
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

@@ -1,7 +1,6 @@
 """Devices that a program could run on."""
 
 from fleetx.static.run.place import Place, cpu_places, cuda_places
-from paddle._coverage import missing
 
 __all__ = ["get_places"]
 
@@ -11,6 +10,3 @@ def get_places(device_count: int | None = None, device_type: str | None = None) 
     if device_type == "CUDA":
         return list(cuda_places(None if device_count is None else list(range(device_count))))
     return list(cpu_places(device_count))
-
-
-__getattr__ = missing(__name__)

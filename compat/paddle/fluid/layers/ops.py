@@ -1,41 +1,15 @@
 """Functions of every element."""
 
-from fleetx.static.layers import (
-    abs,
-    acos,
-    asin,
-    atan,
-    ceil,
-    cos,
-    cosh,
-    cumsum,
-    erf,
-    exp,
-    floor,
-    gelu,
-    hard_shrink,
-    log1p,
-    logsigmoid,
-    pow,
-    reciprocal,
-    round,
-    rsqrt,
-    sigmoid,
-    sin,
-    sinh,
-    softplus,
-    softshrink,
-    softsign,
-    sqrt,
-    square,
-    tanh,
-    tanh_shrink,
-    thresholded_relu,
-    uniform_random,
-)
-from paddle._coverage import exported, missing
+from fleetx.static.layers import *  # noqa: F403
+from paddle.fluid.layers._names import only
 from paddle.fluid.layers._narrow import narrow
 
+__all__ = only(
+    globals(),
+    """
+    abs acos asin atan ceil cos cosh cumsum erf exp floor gelu hard_shrink log1p logsigmoid
+    pow reciprocal round rsqrt sigmoid sin sinh softplus softshrink softsign sqrt square
+    tanh tanh_shrink thresholded_relu uniform_random
+    """,
+)
 narrow(globals())
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

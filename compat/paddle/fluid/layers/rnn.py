@@ -10,7 +10,3 @@ from fleetx.static.layers import (
 from fleetx.static.layers.decode_helpers import *  # noqa: F403
 from fleetx.static.layers.recurrent import *  # noqa: F403
 from fleetx.static.layers.rnn_cells import *  # noqa: F403
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

@@ -8,7 +8,3 @@ from fleetx.static.layers.structure import (
 )
 from fleetx.static.layers.structure import is_nested as is_sequence
 from fleetx.static.layers.window_args import convert_to_list
-from paddle._coverage import exported, missing
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)

@@ -1,14 +1,19 @@
-"""Checks of what layers are called with.
+"""Checks of layers' arguments.
 
-Each refuses with one sentence that names the argument, the layer and what it takes.
+Each raises an error of one sentence that names the argument, the layer and what it accepts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from types import UnionType
+from typing import Any, get_args
 
 from fleetx.static.graph.dtypes import dtype_name
+from fleetx.static.graph.variable import Variable
+
+# Checks one argument: called with the value, the argument's name and the layer's name.
+Rule = Callable[[Any, str, str], None]
 
 _DATA_TYPES = (
     *("bool", "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64"),
@@ -36,7 +41,7 @@ def check_type(
     op_name: str,
     extra_message: str = "",
 ) -> None:
-    """Refuse an argument of another Python type."""
+    """Raise a TypeError unless the argument has one of the Python types."""
     if isinstance(input, expected_type):
         return
     kinds = expected_type if isinstance(expected_type, tuple) else (expected_type,)
@@ -56,7 +61,7 @@ def check_dtype(
     op_name: str,
     extra_message: str = "",
 ) -> None:
-    """Refuse an element type that the layer does not take."""
+    """Raise a TypeError unless the element type is one of those given."""
     allowed = [expected_dtype] if isinstance(expected_dtype, str) else list(expected_dtype)
     name = convert_dtype(input_dtype)
     if name not in allowed:
@@ -76,11 +81,62 @@ def check_variable_and_dtype(
     op_name: str,
     extra_message: str = "",
 ) -> None:
-    """Refuse anything but a Variable of one of the given element types."""
-    from fleetx.static.graph.variable import Variable
-
+    """Raise a TypeError unless the argument is a Variable of one of the element types."""
     check_type(input, input_name, Variable, op_name, extra_message)
     check_dtype(input.dtype, input_name, expected_dtype, op_name, extra_message)
+
+
+def rule_of(accepted: Any) -> Rule:
+    """Return the check of an argument from what it accepts.
+
+    Names of element types (`FLOATS`) accept Variables of these types; a Python type or a union
+    (`int | Variable`) accepts its instances; a rule is returned as it is.
+    """
+    if isinstance(accepted, UnionType):
+        accepted = get_args(accepted)
+    if isinstance(accepted, type) or (
+        isinstance(accepted, tuple) and isinstance(accepted[0], type)
+    ):
+        return lambda value, name, layer: check_type(value, name, accepted, layer)
+    if isinstance(accepted, tuple | list):
+        return lambda value, name, layer: check_variable_and_dtype(value, name, accepted, layer)
+    rule: Rule = accepted
+    return rule
+
+
+def optional(accepted: Any) -> Rule:
+    """Return a check that accepts None too."""
+    rule = rule_of(accepted)
+    return lambda value, name, layer: None if value is None else rule(value, name, layer)
+
+
+def each(accepted: Any) -> Rule:
+    """Return the check of a list: of each item, which a message names by its index."""
+    rule = rule_of(accepted)
+
+    def check(values: Any, name: str, layer: str) -> None:
+        for i, value in enumerate(values):
+            rule(value, f"{name}[{i}]", layer)
+
+    return check
+
+
+def as_dtype(*names: str) -> Rule:
+    """Return the check of an argument that is itself an element type."""
+    return lambda value, name, layer: check_dtype(value, name, names, layer)
+
+
+def one_of(*choices: Any) -> Rule:
+    """Return the check of an argument that has few values."""
+    return lambda value, name, layer: check_choice(value, name, choices, layer)
+
+
+def check_choice(value: Any, name: str, choices: Iterable[Any], layer: str) -> None:
+    """Raise a ValueError unless the argument is one of the choices."""
+    if value not in choices:
+        raise ValueError(
+            f"{name} of {layer} must be {' or '.join(map(repr, choices))}, but received {value!r}."
+        )
 
 
 def _words(names: Iterable[str]) -> str:

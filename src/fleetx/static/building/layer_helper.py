@@ -121,12 +121,12 @@ class LayerHelper:
 
     @property
     def param_attr(self) -> Any:
-        """The user's word about the weights."""
+        """The attributes of the weights."""
         return ParamAttr._to_attr(self.kwargs.get("param_attr"))
 
     @property
     def bias_attr(self) -> Any:
-        """The user's word about the bias; False means none."""
+        """The attributes of the bias; False means none."""
         return ParamAttr._to_attr(self.kwargs.get("bias_attr"))
 
     def multiple_param_attr(self, length: int) -> list[ParamAttr]:
@@ -212,6 +212,12 @@ class LayerHelper:
             stop_gradient=stop_gradient,
         )
 
+    def create_named(self, name: str | None, dtype: Any) -> Variable:
+        """Create a variable with exactly this name, or a temporary if it is None."""
+        if name is None:
+            return self.create_variable_for_type_inference(dtype)
+        return self.create_variable(name=name, dtype=dtype, persistable=False)
+
     def create_variable(self, *args: Any, **kwargs: Any) -> Variable:
         """Create a variable in the current block."""
         return self.main_program.current_block().create_var(*args, **kwargs)
@@ -252,14 +258,8 @@ class LayerHelper:
         if not self.bias_attr:
             return input_var
         bias = self.create_parameter(self.bias_attr, size, input_var.dtype, is_bias=True)
-        out = self.create_variable_for_type_inference(dtype=input_var.dtype)
-        self.append_op(
-            type="elementwise_add",
-            inputs={"X": [input_var], "Y": [bias]},
-            outputs={"Out": [out]},
-            attrs={"axis": dim_start},
-        )
-        return out
+        inputs = {"X": [input_var], "Y": [bias]}
+        return self.output_of("elementwise_add", inputs, {"axis": dim_start}, dtype=input_var.dtype)
 
     def append_activation(self, input_var: Variable) -> Variable:
         """Apply the layer's `act`, given as a name or as {'type': name, attribute: value}."""
@@ -271,11 +271,7 @@ class LayerHelper:
         elif not isinstance(act, dict):
             raise TypeError(f"act of layer {self.layer_type!r} must be a name, not {act!r}.")
         attrs = {k: v for k, v in act.items() if k != "type"}
-        out = self.create_variable_for_type_inference(dtype=input_var.dtype)
-        self.append_op(
-            type=act["type"], inputs={"X": [input_var]}, outputs={"Out": [out]}, attrs=attrs
-        )
-        return out
+        return self.output_of(act["type"], {"X": [input_var]}, attrs, dtype=input_var.dtype)
 
     def is_instance(self, param_name: str, cls: Any) -> None:
         """Check the type of one of the layer's arguments."""

@@ -10,8 +10,12 @@ from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
 
+# Element types that layers accept.
+WIDE = ("float32", "float64")
+HALF_TOO = ("float16", *WIDE)
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTS = ("int32", "int64")
+WIDE_NUMBERS = (*WIDE, *INTS)
 NUMBERS = (*FLOATS, *INTS)
 ANY = (*NUMBERS, "bool")
 
@@ -48,7 +52,7 @@ def op_with_x_shape(
 
 
 def contains_variable(values: Any) -> bool:
-    """Tell whether a list or tuple holds a Variable."""
+    """Return whether a list or tuple contains a Variable."""
     return isinstance(values, list | tuple) and any(isinstance(v, Variable) for v in values)
 
 

@@ -1,4 +1,4 @@
-"""ParamAttr: what a layer's user may say about one of its parameters."""
+"""ParamAttr: the attributes of a layer's parameter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ParamAttr:
-    """Name, first value, learning rate factor, regularizer and clipping of a parameter."""
+    """Name, initializer, learning rate factor, regularizer and clipping of a parameter."""
 
     def __init__(
         self,

@@ -17,6 +17,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from fleetx.static.building.adapted import check_arguments
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -30,6 +32,13 @@ def of_axes(function: Callable[Concatenate[int, _P], _R], name: str, n: int) -> 
     """Return the function for data with `n` spatial axes, under its public name."""
     doc = (function.__doc__ or "").replace("images", _DATA[n])
     return with_first(function, name, n, doc=doc, data_format=LAYOUTS[n][0])
+
+
+def of_op(
+    function: Callable[Concatenate[str, _P], _R], name: str, doc: str | None = None
+) -> Callable[_P, _R]:
+    """Return the function for one op, which has its name; {op} in the docstring stands for it."""
+    return with_first(function, name, name, doc=doc or (function.__doc__ or "").format(op=name))
 
 
 def with_first(
@@ -58,7 +67,7 @@ def with_first(
         try:
             return function(value, *args, **kwargs)
         except TypeError:
-            _check_arguments(signature, name, args, kwargs)
+            check_arguments(signature, name, args, kwargs)
             raise
 
     call.__name__ = call.__qualname__ = name
@@ -66,13 +75,3 @@ def with_first(
     call.__module__ = function.__module__
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
-
-
-def _check_arguments(
-    signature: inspect.Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    """Refuse arguments that do not fit, under the name that the user called."""
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise TypeError(f"{name}() {error}.") from None

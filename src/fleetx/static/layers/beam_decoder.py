@@ -10,8 +10,10 @@ import numpy as np
 
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.crf import gather_tree
 from fleetx.static.layers.decode import Decoder
 from fleetx.static.layers.structure import flatten, map_structure
+from fleetx.static.layers.tensor import expand, reshape, unsqueeze
 
 __all__ = ["BeamSearchDecoder"]
 
@@ -31,12 +33,12 @@ class BeamSearchDecoder(Decoder):
     """
 
     class OutputWrapper(namedtuple("OutputWrapper", ("scores", "predicted_ids", "parent_ids"))):
-        """What a step gives: scores, tokens, and the beam each token goes on from."""
+        """Outputs of a step: scores, tokens, and the beam that each token extends."""
 
     class StateWrapper(
         namedtuple("StateWrapper", ("cell_states", "log_probs", "finished", "lengths"))
     ):
-        """What is handed from step to step."""
+        """State carried from step to step."""
 
     def __init__(
         self,
@@ -57,23 +59,17 @@ class BeamSearchDecoder(Decoder):
     @staticmethod
     def tile_beam_merge_with_batch(x: Variable, beam_size: int) -> Variable:
         """Repeat every instance for each beam: [batch, ...] becomes [batch * beam, ...]."""
-        from fleetx.static.layers import reshape
-
         check_type(x, "x", Variable, "BeamSearchDecoder.tile_beam_merge_with_batch")
         return reshape(_repeat(x, beam_size), [-1, *x.shape[1:]])
 
     def _merge(self, x: Variable) -> Variable:
-        from fleetx.static.layers import reshape
-
         return reshape(x, [-1, *x.shape[2:]])
 
     def _split(self, x: Variable) -> Variable:
-        from fleetx.static.layers import reshape
-
         return reshape(x, [-1, self.beam_size, *x.shape[1:]])
 
     def _choose(self, x: Variable, places: Variable) -> Variable:
-        """Return, per instance, the entries of x at places along dimension 1."""
+        """Gather, per instance, the entries of x at the given indices along dimension 1."""
         from fleetx.static import layers
 
         count = layers.cast(self._batch, places.dtype)
@@ -166,14 +162,10 @@ class BeamSearchDecoder(Decoder):
         self, outputs: Any, final_states: Any, sequence_lengths: Variable
     ) -> tuple[Any, Any]:
         """Return the tokens of whole sequences, read back along the beams they came from."""
-        from fleetx.static.layers import gather_tree
-
         return gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
 
 
 def _repeat(x: Variable, beams: int) -> Variable:
     """Return x with a new dimension 1 of `beams` equal entries."""
-    from fleetx.static.layers import expand, unsqueeze
-
     x = unsqueeze(x, [1])
     return expand(x, [1, beams, *[1] * (len(x.shape) - 2)])

@@ -1,18 +1,19 @@
 """Beam search on variable-length data: one step, and reading sequences back from all steps."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.graph.variable import Variable
 
 __all__ = ["beam_search", "beam_search_decode"]
 
-_FLOATS = ["float32", "float64"]
 
-
+@checked(pre_ids=("int64",), pre_scores=WIDE, ids=Variable | None, scores=WIDE)
 def beam_search(
     pre_ids: Variable,
     pre_scores: Variable,
@@ -40,28 +41,25 @@ def beam_search(
         name: the layer's name.
         return_parent_idx: whether to return the row that each word extends.
     """
-    check_variable_and_dtype(pre_ids, "pre_ids", ["int64"], "beam_search")
-    check_variable_and_dtype(pre_scores, "pre_scores", _FLOATS, "beam_search")
-    check_type(ids, "ids", (Variable, type(None)), "beam_search")
-    check_variable_and_dtype(scores, "scores", _FLOATS, "beam_search")
-    helper = LayerHelper("beam_search", name=name)
-    out_scores = helper.create_variable_for_type_inference(pre_scores.dtype)
-    out_ids = helper.create_variable_for_type_inference(pre_ids.dtype)
-    parents = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type="beam_search",
-        inputs={"pre_ids": pre_ids, "pre_scores": pre_scores, "ids": ids, "scores": scores},
-        outputs={"selected_ids": out_ids, "selected_scores": out_scores, "parent_idx": parents},
-        attrs={
-            "level": level,
-            "beam_size": beam_size,
-            "end_id": end_id,
-            "is_accumulated": is_accumulated,
-        },
+    attrs = {"level": level, "beam_size": beam_size, "end_id": end_id}
+    out_scores, out_ids, parents = LayerHelper("beam_search", name=name).outputs_of(
+        "beam_search",
+        {"pre_ids": pre_ids, "pre_scores": pre_scores, "ids": ids, "scores": scores},
+        {**attrs, "is_accumulated": is_accumulated},
+        selected_scores=pre_scores.dtype,
+        selected_ids=pre_ids.dtype,
+        parent_idx="int32",
     )
     return (out_ids, out_scores, parents) if return_parent_idx else (out_ids, out_scores)
 
 
+@op_layer(
+    {"Ids": "ids", "Scores": "scores"},
+    output="SentenceIds SentenceScores:float32",
+    returns="SentenceIds SentenceScores",
+    ids=("int64",),
+    scores=("float32",),
+)
 def beam_search_decode(
     ids: Variable, scores: Variable, beam_size: int, end_id: int, name: str | None = None
 ) -> tuple[Variable, Variable]:
@@ -70,14 +68,3 @@ def beam_search_decode(
     Both results have two levels of offsets: sequences of each source, best first, and words of each
     sequence.
     """
-    check_variable_and_dtype(ids, "ids", ["int64"], "beam_search_decode")
-    check_variable_and_dtype(scores, "scores", ["float32"], "beam_search_decode")
-    helper = LayerHelper("beam_search_decode", name=name)
-    out_ids, out_scores = helper.outputs_of(
-        "beam_search_decode",
-        {"Ids": ids, "Scores": scores},
-        {"beam_size": beam_size, "end_id": end_id},
-        SentenceIds=ids.dtype,
-        SentenceScores=scores.dtype,
-    )
-    return out_ids, out_scores

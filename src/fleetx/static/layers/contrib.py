@@ -6,11 +6,12 @@ from typing import Any
 
 from fleetx.static.building.argument_checks import check_dtype, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import HALF_TOO, INTS
+from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.nn import table_lookup
 
 __all__ = ["fused_embedding_seq_pool", "partial_concat", "partial_sum", "sparse_embedding"]
-
-_NUMBERS = ["float16", "float32", "float64", "int32", "int64"]
 
 
 def fused_embedding_seq_pool(
@@ -33,18 +34,10 @@ def fused_embedding_seq_pool(
         param_attr: the table's attributes.
         dtype: the element type.
     """
-    helper = LayerHelper("fused_embedding_seq_pool", param_attr=param_attr)
-    table = helper.create_parameter(helper.param_attr, size, dtype)
-    if padding_idx is None:
-        padding_idx = -1
-    elif padding_idx < 0:
-        padding_idx += size[0]
-    return helper.output_of(
-        "fused_embedding_seq_pool",
-        {"Ids": [input], "W": [table]},
-        {"is_sparse": is_sparse, "combiner": combiner, "padding_idx": padding_idx},
-        dtype=dtype,
-    )
+    op = "fused_embedding_seq_pool"
+    helper = LayerHelper(op, param_attr=param_attr)
+    attrs = {"is_sparse": is_sparse, "combiner": combiner}
+    return table_lookup(helper, op, input, size, padding_idx, dtype, **attrs)
 
 
 def sparse_embedding(
@@ -83,43 +76,20 @@ def sparse_embedding(
                 f"paddle.distributed.CountFilterEntry], not {type(entry).__name__}."
             )
         words = entry.to_attr()
-    if padding_idx is None:
-        padding_idx = -1
-    elif padding_idx < 0:
-        padding_idx += size[0]
-    table = helper.create_parameter(attr=helper.param_attr, shape=size, dtype=dtype)
-    return helper.output_of(
-        "lookup_table" if input.shape[-1] == 1 else "lookup_table_v2",
-        {"Ids": input, "W": table},
-        {
-            "is_sparse": True,
-            "is_distributed": True,
-            "remote_prefetch": True,
-            "padding_idx": padding_idx,
-            "entry": words,
-        },
-        dtype=dtype,
-    )
+    op = "lookup_table" if input.shape[-1] == 1 else "lookup_table_v2"
+    remote = dict.fromkeys(("is_sparse", "is_distributed", "remote_prefetch"), True)
+    return table_lookup(helper, op, input, size, padding_idx, dtype, **remote, entry=words)
 
 
-def partial_concat(input: list[Variable], start_index: int = 0, length: int = -1) -> Variable:
-    """Return the same columns of several matrices, side by side; a length of -1 is to the end."""
-    return _columns("partial_concat", input, start_index, length)
-
-
-def partial_sum(input: list[Variable], start_index: int = 0, length: int = -1) -> Variable:
-    """Return the sum of the same columns of several matrices; a length of -1 is to the end."""
-    return _columns("partial_sum", input, start_index, length)
-
-
-def _columns(op_type: str, input: list[Variable], start_index: int, length: int) -> Variable:
-    helper = LayerHelper(op_type)
+def _columns(op: str, input: list[Variable], start_index: int = 0, length: int = -1) -> Variable:
+    helper = LayerHelper(op)
     inputs = list(input) if isinstance(input, list | tuple) else [input]
     for i, value in enumerate(inputs):
-        check_variable_and_dtype(value, f"input[{i}]", _NUMBERS, op_type)
-    return helper.output_of(
-        op_type,
-        {"X": inputs},
-        {"start_index": start_index, "length": length},
-        dtype=inputs[0].dtype,
-    )
+        check_variable_and_dtype(value, f"input[{i}]", (*HALF_TOO, *INTS), op)
+    attrs = {"start_index": start_index, "length": length}
+    return helper.output_of(op, {"X": inputs}, attrs, dtype=inputs[0].dtype)
+
+
+_DOC = "Return {} the same columns of several matrices; a length of -1 is to the end."
+partial_concat = of_op(_columns, "partial_concat", _DOC.format("the concatenation of"))
+partial_sum = of_op(_columns, "partial_sum", _DOC.format("the sum of"))

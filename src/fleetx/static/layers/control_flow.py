@@ -9,16 +9,20 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.op_layer import checked
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.compare import equal
+from fleetx.static.layers.creation import fill_constant
+from fleetx.static.layers.math import logical_not
 from fleetx.static.layers.structure import assert_same_structure, map_structure
+from fleetx.static.layers.tensor import assign, cast
 
 __all__ = ["While", "case", "cond", "switch_case", "while_loop"]
 
@@ -39,12 +43,7 @@ class BlockGuard:
     def __enter__(self) -> None:
         self.main_program.create_block()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         try:
             if exc_type is None:
                 self.complete()
@@ -127,21 +126,18 @@ class ConditionalBlockGuard(BlockGuard):
         self.block.complete()
 
 
+@checked(input=Variable, mask=("int32",), outputs=list | tuple)
 def select_output(input: Variable, outputs: Sequence[Variable], mask: Variable) -> Any:
     """Pass `input` on to the output whose number is in `mask`."""
-    check_type(input, "input", Variable, "select_output")
-    check_variable_and_dtype(mask, "mask", ["int32"], "select_output")
-    check_type(outputs, "outputs", (list, tuple), "select_output")
     LayerHelper("select_output").append_op(
         type="select_output", inputs={"X": input, "Mask": mask}, outputs={"Out": outputs}
     )
     return outputs
 
 
+@checked(inputs=list | tuple, mask=("int32",))
 def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
     """Return the input whose number is in `mask`; the others need no value."""
-    check_type(inputs, "inputs", (list, tuple), "select_input")
-    check_variable_and_dtype(mask, "mask", ["int32"], "select_input")
     helper = LayerHelper("select_input")
     first = inputs[0]
     out = helper.create_variable(dtype=first.dtype, shape=first._shape, type=first.type)
@@ -150,8 +146,6 @@ def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
 
 
 def _copy_to_parent(var: Variable | None, helper: LayerHelper) -> Variable | None:
-    from fleetx.static.layers import assign
-
     if var is None:
         return None
     parent = parent_of(helper.main_program.current_block())
@@ -164,8 +158,6 @@ def _branch(
     pred: Variable, fn: Callable[[], Any], what: str, helper: LayerHelper, negate: bool = False
 ) -> Any:
     """Build one branch of `cond`; return its results as variables of the outer block."""
-    from fleetx.static.layers import logical_not
-
     if not callable(fn):
         raise TypeError(f"The {what} in cond must be callable, but received {type(fn).__name__}.")
     condition = logical_not(pred) if negate else pred
@@ -187,8 +179,6 @@ def cond(
     Both functions take nothing, build layers, and return None or equally nested Variables. Only the
     branch that `pred` chooses is computed.
     """
-    from fleetx.static.layers import cast
-
     check_variable_and_dtype(pred, "pred", ["bool"], "fluid.layers.cond")
     check_type(name, "name", (str, type(None)), "fluid.layers.cond")
     helper = LayerHelper("cond", name=name)
@@ -265,8 +255,6 @@ def switch_case(
         default: the function for all other numbers; that of the largest number by default.
         name: the layer's name.
     """
-    from fleetx.static.layers import cast, equal, fill_constant
-
     LayerHelper("switch_case", name=name)
     check_variable_and_dtype(
         branch_index, "branch_index", ["uint8", "int32", "int64"], "switch_case"
@@ -386,8 +374,6 @@ def while_loop(
         is_test: set where no gradient is needed.
         name: the layer's name.
     """
-    from fleetx.static.layers import assign
-
     LayerHelper("while_loop", name=name)
     for what, fn in (("cond", cond), ("body", body)):
         if not callable(fn):

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_choice, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import HALF_TOO
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Normal
-from fleetx.static.layers.window_args import (
-    check_choice,
-    check_use_cudnn,
-    convert_to_list,
-    resolve_padding,
-)
+from fleetx.static.layers.window_args import check_use_cudnn, convert_to_list, resolve_padding
 
 __all__ = ["conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose"]
-
-_FLOATS = ["float16", "float32", "float64"]
 
 
 def _channels(input: Variable, channel_last: bool, layer: str) -> int:
@@ -59,7 +54,7 @@ def _conv(
     With `use_cudnn=False` and one group per channel the op of images is depthwise_conv2d.
     """
     layer = f"conv{n}d"
-    check_variable_and_dtype(input, "input", _FLOATS, layer)
+    check_variable_and_dtype(input, "input", HALF_TOO, layer)
     check_use_cudnn(use_cudnn, layer)
     check_choice(data_format, "data_format", LAYOUTS[n], layer)
     _check_attr(param_attr, layer)
@@ -80,9 +75,7 @@ def _conv(
     stride = convert_to_list(stride, n, "stride")
     dilation = convert_to_list(dilation, n, "dilation")
     padding, algorithm = resolve_padding(padding, n, last, layer)
-    elements = channels
-    for size in filter_size:
-        elements *= size
+    elements = channels * math.prod(filter_size)
     weight = helper.create_parameter(
         attr=helper.param_attr,
         shape=[num_filters, channels // (groups or 1), *filter_size],
@@ -149,7 +142,7 @@ def _conv_transpose(
     layer = f"conv{n}d_transpose"
     _check_attr(param_attr, layer)
     check_choice(data_format, "data_format", LAYOUTS[n], layer)
-    check_variable_and_dtype(input, "input", _FLOATS, layer)
+    check_variable_and_dtype(input, "input", HALF_TOO, layer)
     check_use_cudnn(use_cudnn, layer)
     last = data_format.endswith("C")
     channels = _channels(input, last, layer)

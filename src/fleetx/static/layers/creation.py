@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import (
+    as_dtype,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+    optional,
+)
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import ANY, FLOATS, INTS, NUMBERS, one_op, shape_argument
+from fleetx.static.building.op_layer import checked
 from fleetx.static.building.param_attr import ParamAttr
+from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.dtypes import convert_dtype, dtype_name
 from fleetx.static.graph.program import device_guard
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Initializer
+from fleetx.static.layers.joining import stack
+from fleetx.static.layers.tensor import assign, cast
 
 _SHAPES = (list, tuple, np.ndarray)
-_CREATABLE = ("bool", *FLOATS, "int8", "int16", "int32", "int64", "uint8")
+_CREATABLE = as_dtype("bool", *FLOATS, "int8", "int16", "int32", "int64", "uint8")
 
 
-def _check_shape(shape: Any, layer: str) -> None:
-    check_type(shape, "shape", _SHAPES, layer)
+def _check_shape(shape: Any, name: str, layer: str) -> None:
+    check_type(shape, name, _SHAPES, layer)
     for item in shape:
-        check_type(item, "item of shape", (int, np.integer), layer)
+        check_type(item, f"item of {name}", (int, np.integer), layer)
 
 
+@checked(dtype=_CREATABLE)
 def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False) -> Variable:
     """Create a variable that later ops fill."""
-    check_dtype(dtype, "dtype", _CREATABLE, "create_tensor")
     helper = LayerHelper("create_tensor", name=name)
     return helper.create_variable(name=helper.name, dtype=dtype, persistable=persistable)
 
 
+@checked(
+    shape=_check_shape,
+    dtype=_CREATABLE,
+    attr=NoneType | ParamAttr,
+    default_initializer=NoneType | Initializer,
+)
 def create_parameter(
     shape: Sequence[int],
     dtype: Any,
@@ -44,20 +61,12 @@ def create_parameter(
     default_initializer: Any = None,
 ) -> Any:
     """Create a parameter of its own, outside of any layer."""
-    _check_shape(shape, "create_parameter")
-    check_dtype(dtype, "dtype", _CREATABLE, "create_parameter")
-    check_type(attr, "attr", (type(None), ParamAttr), "create_parameter")
-    check_type(
-        default_initializer,
-        "default_initializer",
-        (type(None), Initializer),
-        "create_parameter",
-    )
     helper = LayerHelper("create_parameter", name=name)
     attr = ParamAttr(name=name) if attr is None else attr
     return helper.create_parameter(attr, shape, convert_dtype(dtype), is_bias, default_initializer)
 
 
+@checked(shape=_check_shape, dtype=_CREATABLE)
 def create_global_var(
     shape: Sequence[int],
     value: float,
@@ -67,8 +76,6 @@ def create_global_var(
     name: str | None = None,
 ) -> Variable:
     """Create a variable in block 0 that the startup program sets to `value`."""
-    _check_shape(shape, "create_global_var")
-    check_dtype(dtype, "dtype", _CREATABLE, "create_global_var")
     helper = LayerHelper("global_var", name=name)
     var = helper.create_global_variable(
         persistable, dtype=dtype, shape=shape, name=name, stop_gradient=True
@@ -89,7 +96,7 @@ def fill_constant(
     out: Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Return a tensor of one value; shape and value may be Variables."""
+    """Return a tensor filled with one value; shape and value may be Variables."""
     inputs: dict[str, Any] = {}
     attrs: dict[str, Any] = {"force_cpu": force_cpu}
     if isinstance(value, Variable):
@@ -117,6 +124,7 @@ def fill_constant(
     return out
 
 
+@checked(input=Variable)
 def fill_constant_batch_size_like(
     input: Variable,
     shape: Sequence[int],
@@ -126,8 +134,7 @@ def fill_constant_batch_size_like(
     output_dim_idx: int = 0,
     force_cpu: bool = False,
 ) -> Variable:
-    """Return a tensor of one value with the batch size of `input`."""
-    check_type(input, "input", Variable, "fill_constant_batch_size_like")
+    """Return a tensor filled with one value, with the batch size of `input`."""
     attrs = {
         "shape": [int(d) for d in shape],
         "dtype": int(convert_dtype(dtype)),
@@ -157,24 +164,19 @@ def zeros(shape: Sequence[Any], dtype: Any, force_cpu: bool = False) -> Variable
     return fill_constant(shape, dtype, 0.0, force_cpu)
 
 
+@checked(x=ANY, out=optional(ANY))
 def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
     """Return zeros in the shape of x."""
-    check_variable_and_dtype(x, "x", ANY, "zeros_like")
-    if out is not None:
-        check_variable_and_dtype(out, "out", ANY, "zeros_like")
     return one_op(
         "fill_zeros_like", {"X": x}, dtype=x.dtype, layer="zeros_like", out=out, stop_gradient=True
     )
 
 
+@checked(x=ANY, out=optional(ANY))
 def ones_like(x: Variable, out: Variable | None = None) -> Variable:
     """Return ones in the shape of x."""
-    check_variable_and_dtype(x, "x", ANY, "ones_like")
-    if out is not None:
-        check_variable_and_dtype(out, "out", ANY, "ones_like")
-    return one_op(
-        "fill_any_like", {"X": x}, {"value": 1.0}, dtype=x.dtype, layer="ones_like", out=out
-    )
+    attrs = {"value": 1.0}
+    return one_op("fill_any_like", {"X": x}, attrs, dtype=x.dtype, layer="ones_like", out=out)
 
 
 def full_like(
@@ -186,20 +188,14 @@ def full_like(
     stop_gradient: bool = True,
     name: str | None = None,
 ) -> Variable:
-    """Return one value in the shape of `input`."""
+    """Return a tensor of the shape of `input`, filled with one value."""
     if dtype is not None:
         check_dtype(dtype, "dtype", ANY, "full_like")
     kind = input.dtype if dtype is None else convert_dtype(dtype)
     attrs = {"value": float(fill_value), "dtype": int(kind)}
     with device_guard(device):
         result = one_op(
-            "fill_any_like",
-            {"X": input},
-            attrs,
-            dtype=kind,
-            layer="full_like",
-            name=name,
-            out=out,
+            "fill_any_like", {"X": input}, attrs, dtype=kind, layer="full_like", name=name, out=out
         )
     result.stop_gradient = stop_gradient
     return result
@@ -214,7 +210,7 @@ def full(
     stop_gradient: bool = True,
     name: str | None = None,
 ) -> Variable:
-    """Return a tensor of one value, float32 unless said otherwise."""
+    """Return a tensor filled with one value, float32 by default."""
     helper = LayerHelper("full", name=name)
     dtype = "float32" if dtype is None else dtype
     check_dtype(dtype, "create data type", ANY, "full")
@@ -228,8 +224,6 @@ def full(
 
 
 def _as_tensor(value: Any, label: str, dtype: Any, layer: str) -> Variable:
-    from fleetx.static.layers.tensor import cast
-
     check_type(value, label, (float, int, np.number, Variable), layer)
     if not isinstance(value, Variable):
         return fill_constant([1], dtype, value)
@@ -280,8 +274,6 @@ def eye(
     num_rows: int, num_columns: int | None = None, batch_shape: Any = None, dtype: Any = "float32"
 ) -> Variable:
     """Return the identity matrix, repeated over `batch_shape`."""
-    from fleetx.static.layers.joining import stack
-
     for label, value in (("num_rows", num_rows), ("num_columns", num_columns)):
         given = value is not None or label == "num_rows"
         if given and (not isinstance(value, int) or value < 0):
@@ -301,8 +293,6 @@ def eye(
 
 def diag(diagonal: Any) -> Variable:
     """Return the matrix with this diagonal."""
-    from fleetx.static.layers.tensor import assign
-
     check_type(diagonal, "diagonal", (Variable, np.ndarray), "diag")
     check_dtype(diagonal.dtype, "diagonal", NUMBERS, "diag")
     helper = LayerHelper("diag")
@@ -315,8 +305,6 @@ def diag(diagonal: Any) -> Variable:
 
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Variable:
     """Return matrices whose diagonals are the last dimension of `input`."""
-    from fleetx.static.layers.tensor import assign
-
     check_type(input, "input", (Variable, np.ndarray), "diag_embed")
     if not isinstance(input, Variable):
         input = assign(input)
@@ -333,7 +321,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> V
     return one_op("diag_embed", {"Input": [input]}, attrs, dtype=input.dtype, stop_gradient=True)
 
 
-def _triangle(layer: str, input: Variable, diagonal: int, name: str | None) -> Variable:
+def _triangle(layer: str, input: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
     check_variable_and_dtype(input, "x", NUMBERS, layer)
     if len(input.shape) < 2:
         raise ValueError(f"{layer} needs 2 dimensions or more, not {input.shape}.")
@@ -341,23 +329,12 @@ def _triangle(layer: str, input: Variable, diagonal: int, name: str | None) -> V
         raise TypeError(f"diagonal of {layer} must be an int, not {diagonal!r}.")
     helper = LayerHelper(layer, name=name)
     out = helper.create_variable(name=helper.name, dtype=input.dtype, persistable=False)
-    helper.append_op(
-        type="tril_triu",
-        inputs={"X": input},
-        outputs={"Out": out},
-        attrs={"diagonal": diagonal, "lower": layer == "tril"},
-    )
-    return out
+    attrs = {"diagonal": diagonal, "lower": layer == "tril"}
+    return one_op("tril_triu", {"X": input}, attrs, dtype=input.dtype, name=helper.name, out=out)
 
 
-def tril(input: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
-    """Return the lower triangle."""
-    return _triangle("tril", input, diagonal, name)
-
-
-def triu(input: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
-    """Return the upper triangle."""
-    return _triangle("triu", input, diagonal, name)
+tril = of_op(_triangle, "tril", "Return the lower triangle.")
+triu = of_op(_triangle, "triu", "Return the upper triangle.")
 
 
 def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:

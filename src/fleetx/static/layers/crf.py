@@ -1,18 +1,18 @@
 """Layers for labelling and comparing sequences: CRF, edit distance, paths of beams."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import one_op
+from fleetx.static.building.one_op import INTS, WIDE
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.graph.variable import Variable
 
-_FLOATS = ["float32", "float64"]
 
-
+@checked(input=WIDE, label=("int64",))
 def linear_chain_crf(
     input: Variable, label: Variable, param_attr: Any = None, length: Variable | None = None
 ) -> Variable:
@@ -25,29 +25,20 @@ def linear_chain_crf(
         param_attr: the attributes of the transition weights [tags + 2, tags].
         length: the lengths of padded sequences.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "linear_chain_crf")
-    check_variable_and_dtype(label, "label", ["int64"], "linear_chain_crf")
     helper = LayerHelper("linear_chain_crf", input=input, param_attr=param_attr)
     dtype = helper.input_dtype()
     tags = input.shape[1 if length is None else 2]
     transition = helper.create_parameter(helper.param_attr, [tags + 2, tags], dtype)
-    outputs = {
-        slot: [helper.create_variable_for_type_inference(dtype)]
-        for slot in ("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood")
-    }
-    helper.append_op(
-        type="linear_chain_crf",
-        inputs={
-            "Emission": input,
-            "Transition": transition,
-            "Label": label,
-            "Length": length,
-        },
-        outputs=outputs,
+    outputs = ("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood")
+    *_, log_likelihood = helper.outputs_of(
+        "linear_chain_crf",
+        {"Emission": input, "Transition": transition, "Label": label, "Length": length},
+        **dict.fromkeys(outputs, dtype),
     )
-    return outputs["LogLikelihood"][0]
+    return log_likelihood
 
 
+@checked(input=WIDE)
 def crf_decoding(
     input: Variable,
     param_attr: Any,
@@ -58,21 +49,13 @@ def crf_decoding(
 
     `param_attr` names the transition weights that a `linear_chain_crf` trains.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "crf_decoding")
     helper = LayerHelper("crf_decoding")
-    return helper.output_of(
-        "crf_decoding",
-        {
-            "Emission": input,
-            "Transition": helper.get_parameter(param_attr.name),
-            "Label": label,
-            "Length": length,
-        },
-        dtype="int64",
-        slot="ViterbiPath",
-    )
+    transition = helper.get_parameter(param_attr.name)
+    inputs = {"Emission": input, "Transition": transition, "Label": label, "Length": length}
+    return helper.output_of("crf_decoding", inputs, dtype="int64", slot="ViterbiPath")
 
 
+@checked(input=("int64",), label=("int64",))
 def edit_distance(
     input: Variable,
     label: Variable,
@@ -91,20 +74,14 @@ def edit_distance(
         input_length: the lengths, where `input` is a padded tensor.
         label_length: the lengths, where `label` is a padded tensor.
     """
-    check_variable_and_dtype(input, "input", ["int64"], "edit_distance")
-    check_variable_and_dtype(label, "label", ["int64"], "edit_distance")
     helper = LayerHelper("edit_distance")
     if ignored_tokens:
         input = _erase(helper, input, ignored_tokens)
         label = _erase(helper, label, ignored_tokens)
+    lengths = {"HypsLength": input_length, "RefsLength": label_length}
     distance, count = helper.outputs_of(
         "edit_distance",
-        {
-            "Hyps": input,
-            "Refs": label,
-            "HypsLength": input_length,
-            "RefsLength": label_length,
-        },
+        {"Hyps": input, "Refs": label, **lengths},
         {"normalized": normalized},
         Out="float32",
         SequenceNum="int64",
@@ -116,11 +93,9 @@ def _erase(helper: LayerHelper, x: Variable, tokens: list[int]) -> Variable:
     return helper.output_of("sequence_erase", {"X": [x]}, {"tokens": list(tokens)}, dtype="int64")
 
 
+@op_layer({"Ids": "ids", "Parents": "parents"}, ids=INTS, parents=INTS)
 def gather_tree(ids: Variable, parents: Variable) -> Variable:
     """Return whole paths of a beam search from each step's ids and the beams they came from."""
-    check_variable_and_dtype(ids, "ids", ["int32", "int64"], "gather_tree")
-    check_variable_and_dtype(parents, "parents", ["int32", "int64"], "gather_tree")
-    return one_op("gather_tree", {"Ids": [ids], "Parents": [parents]}, dtype=ids.dtype)
 
 
 export_defined(globals())

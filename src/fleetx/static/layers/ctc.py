@@ -6,11 +6,15 @@ from typing import Any
 
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.op_layer import checked
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.search import topk
+from fleetx.static.layers.tensor import squeeze
 
 __all__ = ["ctc_greedy_decoder", "warpctc"]
 
 
+@checked(input=("float32",), label=("int32",))
 def warpctc(
     input: Variable,
     label: Variable,
@@ -29,21 +33,14 @@ def warpctc(
         input_length: the steps of each instance.
         label_length: the tokens of each instance.
     """
-    helper = LayerHelper("warpctc")
-    check_variable_and_dtype(input, "input", ["float32"], "warpctc")
-    check_variable_and_dtype(label, "label", ["int32"], "warpctc")
     inputs = {"Logits": [input], "Label": [label]}
     if input_length is not None and label_length is not None:
         check_variable_and_dtype(input_length, "LogitsLength", ["int64"], "warpctc")
         check_variable_and_dtype(label_length, "LabelLength", ["int64"], "warpctc")
         inputs |= {"LogitsLength": [input_length], "LabelLength": [label_length]}
-    loss = helper.create_variable_for_type_inference(input.dtype)
-    grad = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="warpctc",
-        inputs=inputs,
-        outputs={"WarpCTCGrad": [grad], "Loss": [loss]},
-        attrs={"blank": blank, "norm_by_times": norm_by_times},
+    attrs = {"blank": blank, "norm_by_times": norm_by_times}
+    loss, _ = LayerHelper("warpctc").outputs_of(
+        "warpctc", inputs, attrs, Loss=input.dtype, WarpCTCGrad=input.dtype
     )
     return loss
 
@@ -59,22 +56,17 @@ def ctc_greedy_decoder(
 
     Padded input [batch, steps, classes] with `input_length` gives (tokens, lengths).
     """
-    from fleetx.static.layers import squeeze, topk
-
     helper = LayerHelper("ctc_greedy_decoder", name=name)
     _, tokens = topk(input, k=1)
-    out = helper.create_variable_for_type_inference("int64")
     attrs: dict[str, Any] = {"merge_repeated": True, "blank": blank}
     if input_length is None:
-        helper.append_op(
-            type="ctc_align", inputs={"Input": [tokens]}, outputs={"Output": [out]}, attrs=attrs
-        )
-        return out
-    lengths = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="ctc_align",
-        inputs={"Input": [squeeze(tokens, [2])], "InputLength": [input_length]},
-        outputs={"Output": [out], "OutputLength": [lengths]},
-        attrs={**attrs, "padding_value": padding_value},
+        inputs = {"Input": tokens}
+        return helper.output_of("ctc_align", inputs, attrs, dtype="int64", slot="Output")
+    out, lengths = helper.outputs_of(
+        "ctc_align",
+        {"Input": squeeze(tokens, [2]), "InputLength": input_length},
+        {**attrs, "padding_value": padding_value},
+        Output="int64",
+        OutputLength="int64",
     )
     return out, lengths

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
+from fleetx.static.building.op_layer import checked
 from fleetx.static.graph.variable import Variable
 
 __all__ = ["Assert", "Print"]
@@ -61,6 +62,7 @@ def Print(
     )
 
 
+@checked(cond=("bool",), data=list | tuple | None, summarize=int)
 def Assert(
     cond: Variable,
     data: Sequence[Variable] | None = None,
@@ -75,9 +77,6 @@ def Assert(
         summarize: how many elements of each to show; all if negative.
         name: the layer's name.
     """
-    check_variable_and_dtype(cond, "cond", ["bool"], "static.nn.control_flow.Assert")
-    check_type(data, "data", (list, tuple, type(None)), "static.nn.control_flow.Assert")
-    check_type(summarize, "summarize", int, "static.nn.control_flow.Assert")
     helper = LayerHelper(name or f"assert_{cond.name}")
     helper.append_op(
         type="assert",

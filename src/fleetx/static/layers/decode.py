@@ -9,7 +9,8 @@ from fleetx.static.graph.program import default_main_program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.array import array_read, array_write, tensor_array_to_tensor
 from fleetx.static.layers.control_flow import While, parent_of
-from fleetx.static.layers.structure import map_structure
+from fleetx.static.layers.structure import map_structure, select_rows, swap_batch_and_time
+from fleetx.static.layers.tensor import assign, cast
 from fleetx.static.unique_name import generate
 
 __all__ = ["Decoder", "dynamic_decode"]
@@ -31,12 +32,12 @@ class Decoder:
     def finalize(
         self, outputs: Any, final_states: Any, sequence_lengths: Variable
     ) -> tuple[Any, Any]:
-        """Return outputs of all steps and last states as the caller is to get them."""
+        """Return the outputs of all steps and the final states in the form for the caller."""
         raise NotImplementedError(f"{type(self).__name__} does not define finalize().")
 
 
 class _Carried:
-    """Nested values handed from step to step.
+    """Nested values carried from step to step.
 
     Gradients need the values of all steps, so they are kept in arrays; a decoder that is only used
     (`is_test`) overwrites the variables that held the first values, as Paddle's does.
@@ -55,8 +56,6 @@ class _Carried:
 
     def write(self, values: Any, step: Variable) -> None:
         """Set the values of a step."""
-        from fleetx.static.layers.tensor import assign
-
         if self._overwrite:
             map_structure(assign, values, self._variables)
         else:
@@ -73,20 +72,12 @@ def _array_outside(like: Variable) -> Variable:
 
 def _keep_finished(old: Variable, new: Variable, finished: Variable) -> Variable:
     """Return `old` for finished instances and `new` for the others."""
-    from fleetx.static.layers import cast, elementwise_mul
-
     kind = VarType.FP32 if old.dtype == VarType.BOOL else old.dtype
     mask = cast(finished, kind)
     mask.stop_gradient = True
     before, after = (v if v.dtype == kind else cast(v, kind) for v in (old, new))
-    mixed = elementwise_mul(before, mask, axis=0) - elementwise_mul(after, mask - 1, axis=0)
+    mixed = select_rows(mask, before, after)
     return mixed if kind == old.dtype else cast(mixed, old.dtype)
-
-
-def _batch_first(x: Variable) -> Variable:
-    from fleetx.static.layers.tensor import transpose
-
-    return transpose(x, [1, 0, *range(2, len(x.shape))])
 
 
 def dynamic_decode(
@@ -149,5 +140,5 @@ def dynamic_decode(
     if type(decoder).finalize is not Decoder.finalize:
         outputs, states = decoder.finalize(outputs, states, lengths)
     if not output_time_major:
-        outputs = map_structure(_batch_first, outputs)
+        outputs = map_structure(swap_batch_and_time, outputs)
     return (outputs, states, lengths) if return_length else (outputs, states)

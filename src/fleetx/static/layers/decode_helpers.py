@@ -13,7 +13,13 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.compare import equal
+from fleetx.static.layers.creation import fill_constant, fill_constant_batch_size_like
 from fleetx.static.layers.decode import Decoder
+from fleetx.static.layers.nn import softmax
+from fleetx.static.layers.random import sampling_id
+from fleetx.static.layers.search import argmax
+from fleetx.static.layers.slicing import pad
 from fleetx.static.layers.structure import map_structure
 
 
@@ -52,30 +58,24 @@ class TrainingHelper(DecodeHelper):
         self._padded = map_structure(self._pad, inputs)
 
     def _pad(self, x: Variable) -> Variable:
-        from fleetx.static.layers import pad
-
         paddings = [0, 0] * len(x.shape)
         paddings[1 if self.time_major else 3] = 1
         return pad(x, paddings)
 
     def initialize(self) -> tuple[Any, Variable]:
         """Return the first step of the inputs; instances without steps are finished."""
-        from fleetx.static.layers import equal, fill_constant
-
         none = fill_constant([1], self.sequence_length.dtype, 0)
         first = map_structure(lambda x: x[0] if self.time_major else x[:, 0], self.inputs)
         return first, equal(self.sequence_length, none)
 
     def sample(self, time: Variable, outputs: Any, states: Any) -> Variable:
         """Return the likeliest token."""
-        from fleetx.static.layers import argmax
-
         return argmax(outputs, axis=-1)
 
     def next_inputs(
         self, time: Variable, outputs: Any, states: Any, sample_ids: Variable
     ) -> tuple[Variable, Any, Any]:
-        """Return the next step of the inputs, whatever was sampled."""
+        """Return the next step of the inputs; what was sampled has no effect."""
         from fleetx.static import layers
 
         if time.dtype != VarType.INT32:
@@ -105,16 +105,12 @@ class GreedyEmbeddingHelper(DecodeHelper):
     def __init__(
         self, embedding_fn: Callable[[Variable], Any], start_tokens: Variable, end_token: int
     ) -> None:
-        from fleetx.static.layers import fill_constant
-
         self.embedding_fn = embedding_fn
         self.start_tokens = start_tokens
         self.end_token = fill_constant([1], "int64", end_token)
 
     def initialize(self) -> tuple[Any, Variable]:
         """Return the start tokens as inputs; nothing is finished."""
-        from fleetx.static.layers import fill_constant_batch_size_like
-
         finished = fill_constant_batch_size_like(
             self.start_tokens, shape=[-1], dtype="bool", value=False, force_cpu=True
         )
@@ -122,16 +118,12 @@ class GreedyEmbeddingHelper(DecodeHelper):
 
     def sample(self, time: Variable, outputs: Any, states: Any) -> Variable:
         """Return the likeliest token."""
-        from fleetx.static.layers import argmax
-
         return argmax(outputs, axis=-1)
 
     def next_inputs(
         self, time: Variable, outputs: Any, states: Any, sample_ids: Variable
     ) -> tuple[Variable, Any, Any]:
         """Return the sampled tokens as next inputs; the end token finishes an instance."""
-        from fleetx.static.layers import equal
-
         return equal(sample_ids, self.end_token), self.embedding_fn(sample_ids), states
 
 
@@ -154,8 +146,6 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         softmax_temperature: float | None = None,
         seed: int | None = None,
     ) -> None:
-        from fleetx.static.layers import fill_constant
-
         super().__init__(embedding_fn, start_tokens, end_token)
         self.softmax_temperature = (
             None
@@ -166,8 +156,6 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
     def sample(self, time: Variable, outputs: Any, states: Any) -> Variable:
         """Return a token drawn from the softmax of the outputs."""
-        from fleetx.static.layers import sampling_id, softmax
-
         if self.softmax_temperature is not None:
             outputs = outputs / self.softmax_temperature
         shares = softmax(outputs)
@@ -185,7 +173,7 @@ class BasicDecoder(Decoder):
     """
 
     class OutputWrapper(namedtuple("OutputWrapper", ("cell_outputs", "sample_ids"))):
-        """What a step gives: the cell's outputs and the tokens chosen from them."""
+        """Outputs of a step: the cell's outputs and the tokens chosen from them."""
 
     def __init__(
         self, cell: Any, helper: DecodeHelper, output_fn: Callable[[Any], Any] | None = None

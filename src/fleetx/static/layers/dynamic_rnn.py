@@ -19,6 +19,7 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.array import array_read, array_to_lod_tensor, array_write, shrink_memory
 from fleetx.static.layers.compare import increment, less_than
 from fleetx.static.layers.control_flow import While, parent_of
+from fleetx.static.layers.creation import fill_constant
 
 __all__ = ["DynamicRNN"]
 
@@ -88,7 +89,7 @@ class DynamicRNN:
         )
 
     def static_input(self, x: Variable) -> Variable:
-        """Return the rows (or sequences) of `x` that belong to those going on at this step."""
+        """Return the rows (or sequences) of `x` for the sequences that continue at this step."""
         self._need_block("static_input")
         check_type(x, "x", Variable, "DynamicRNN.static_input")
         if self.lod_rank_table is None:
@@ -187,8 +188,6 @@ class DynamicRNN:
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
         """Build one time step inside the `with`."""
-        from fleetx.static.layers import fill_constant
-
         if self.status != DynamicRNN.BEFORE_RNN:
             raise ValueError("the block of a DynamicRNN can be built only once.")
         self.step_idx = fill_constant(shape=[1], dtype="int64", value=0, force_cpu=True)

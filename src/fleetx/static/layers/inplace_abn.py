@@ -6,6 +6,7 @@ from typing import Any
 
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.norm import append_batch_norm
@@ -38,7 +39,7 @@ def inplace_abn(
     """
     if bias_attr is False:
         raise ArgumentError("bias_attr of inplace_abn must not be False.")
-    check_variable_and_dtype(input, "input", ["float32", "float64"], "inplace_abn")
+    check_variable_and_dtype(input, "input", WIDE, "inplace_abn")
     if act not in _ACTIVATIONS:
         raise ValueError(f"act of inplace_abn must be one of {_ACTIVATIONS}, not {act!r}.")
     helper = LayerHelper(

@@ -1,4 +1,4 @@
-"""Where data enters a program: variables that every run is fed with.
+"""Inputs of a program: variables that are fed in every run.
 
 `data` is Fluid's (a batch dimension is put in front); `static_data` is the one of `fluid.data` and
 `paddle.static.data` (the shape is meant as given, and every feed is compared with it).

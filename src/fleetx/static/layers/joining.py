@@ -14,22 +14,10 @@ from fleetx.static.building.one_op import (
     contains_variable,
     tensor_list,
 )
+from fleetx.static.building.op_layer import checked
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
-
-
-def _array_to_tensor(
-    helper: LayerHelper, array: Variable, out: Variable, axis: Any, use_stack: bool
-) -> Variable:
-    index = helper.create_variable_for_type_inference(dtype="int32")
-    helper.append_op(
-        type="tensor_array_to_tensor",
-        inputs={"X": array},
-        outputs={"Out": [out], "OutIndex": [index]},
-        attrs={"axis": axis, "use_stack": use_stack},
-    )
-    return out
 
 
 def _only_array(values: Sequence[Variable], layer: str) -> bool:
@@ -40,8 +28,16 @@ def _only_array(values: Sequence[Variable], layer: str) -> bool:
     return True
 
 
+def _array_to_tensor(helper: LayerHelper, array: Variable, axis: Any, use_stack: bool) -> Variable:
+    attrs = {"axis": axis, "use_stack": use_stack}
+    out, _ = helper.outputs_of(
+        "tensor_array_to_tensor", {"X": array}, attrs, Out=array.dtype, OutIndex="int32"
+    )
+    return out
+
+
 def concat(input: Any, axis: Any = 0, name: str | None = None) -> Variable:
-    """Return tensors one after the other along an axis."""
+    """Concatenate tensors along an axis."""
     if not isinstance(input, list | tuple):
         warnings.warn(f"concat takes a list, not {type(input).__name__}.", stacklevel=2)
         input = [input]
@@ -49,9 +45,9 @@ def concat(input: Any, axis: Any = 0, name: str | None = None) -> Variable:
         check_variable_and_dtype(var, f"input[{i}]", ANY, "concat")
     check_type(axis, "axis", (int, Variable), "concat")
     helper = LayerHelper("concat", input=input, name=name)
-    out = helper.create_variable_for_type_inference(dtype=helper.input_dtype())
+    dtype = helper.input_dtype()
     if _only_array(input, "concat"):
-        return _array_to_tensor(helper, input[0], out, axis, use_stack=False)
+        return _array_to_tensor(helper, input[0], axis, use_stack=False)
     inputs: dict[str, Any] = {"X": list(input)}
     attrs = {}
     if isinstance(axis, Variable):
@@ -59,61 +55,50 @@ def concat(input: Any, axis: Any = 0, name: str | None = None) -> Variable:
         inputs["AxisTensor"] = axis
     else:
         attrs["axis"] = axis
-    helper.append_op(type="concat", inputs=inputs, outputs={"Out": [out]}, attrs=attrs)
-    return out
+    return helper.output_of("concat", inputs, attrs, dtype=dtype)
 
 
 def stack(x: Any, axis: int | None = 0) -> Variable:
-    """Return tensors of one shape along a new axis."""
+    """Stack tensors of one shape along a new axis."""
     axis = 0 if axis is None else axis
     values = list(x) if isinstance(x, list | tuple) else [x]
     for var in values:
         check_type(var, "x", Variable, "stack")
     helper = LayerHelper("stack")
-    out = helper.create_variable_for_type_inference(values[0].dtype)
     if _only_array(values, "stack"):
-        return _array_to_tensor(helper, values[0], out, axis, use_stack=True)
-    helper.append_op(type="stack", inputs={"X": values}, outputs={"Y": out}, attrs={"axis": axis})
-    return out
+        return _array_to_tensor(helper, values[0], axis, use_stack=True)
+    return helper.output_of("stack", {"X": values}, {"axis": axis}, dtype=values[0].dtype, slot="Y")
 
 
-def _parts(x: Variable, axis: int, num: int | None, layer: str) -> int:
-    if num is not None:
-        return num
-    if axis is None or x.shape[axis] <= 0:
-        raise ValueError(f"{layer} needs num, because dimension {axis} of x is unknown.")
-    return x.shape[axis]
+def _slices(op: str, slot: str, x: Variable, axis: int, num: int | None = None) -> list[Variable]:
+    helper = LayerHelper(op)
+    count = num
+    if count is None:
+        if axis is None or x.shape[axis] <= 0:
+            raise ValueError(f"{op} needs num, because dimension {axis} of x is unknown.")
+        count = x.shape[axis]
+    outs = [helper.create_variable_for_type_inference(x.dtype) for _ in range(count)]
+    attrs = {"axis": axis, "num": count} if op == "unstack" else {"axis": axis}
+    helper.append_op(type=op, inputs={"X": [x]}, outputs={slot: outs}, attrs=attrs)
+    return outs
 
 
 def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
     """Return the slices along an axis."""
-    helper = LayerHelper("unstack")
-    count = _parts(x, axis, num, "unstack")
-    outs = [helper.create_variable_for_type_inference(x.dtype) for _ in range(count)]
-    attrs = {"axis": axis, "num": count}
-    helper.append_op(type="unstack", inputs={"X": [x]}, outputs={"Y": outs}, attrs=attrs)
-    return outs
+    return _slices("unstack", "Y", x, axis, num)
 
 
+@checked(axis=int)
 def unbind(input: Variable, axis: int = 0) -> list[Variable]:
     """Return the slices along an axis."""
-    check_type(axis, "axis", int, "unbind")
-    helper = LayerHelper("unbind")
-    count = _parts(input, axis, None, "unbind")
-    outs = [helper.create_variable_for_type_inference(input.dtype) for _ in range(count)]
-    helper.append_op(
-        type="unbind", inputs={"X": input}, outputs={"Out": outs}, attrs={"axis": axis}
-    )
-    return outs
+    return _slices("unbind", "Out", input, axis)
 
 
+@checked(input=Variable, num_or_sections=int | list | tuple, dim=int | Variable)
 def split(
     input: Variable, num_or_sections: Any, dim: Any = -1, name: str | None = None
 ) -> list[Variable]:
     """Return parts along a dimension: a number of equal ones, or of the given sizes."""
-    check_type(input, "input", Variable, "split")
-    check_type(num_or_sections, "num_or_sections", (int, list, tuple), "split")
-    check_type(dim, "dim", (int, Variable), "split")
     helper = LayerHelper("split", input=input, name=name)
     inputs: dict[str, Any] = {"X": input}
     equal = isinstance(num_or_sections, int)

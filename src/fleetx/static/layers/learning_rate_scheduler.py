@@ -15,7 +15,12 @@ from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.program import LR_COUNTER_NAME, default_main_program
 from fleetx.static.graph.variable import Variable
+from fleetx.static.initializer import Constant
+from fleetx.static.layers.activations import ceil, cos, exp, floor
+from fleetx.static.layers.creation import create_global_var, fill_constant
+from fleetx.static.layers.math import elementwise_min
 from fleetx.static.layers.switch import Switch
+from fleetx.static.layers.tensor import assign, cast
 
 
 def autoincreased_step_counter(
@@ -28,8 +33,6 @@ def autoincreased_step_counter(
         begin: its value in the first run, if it goes up by 1; before that it is begin - 1.
         step: how much it goes up.
     """
-    from fleetx.static.initializer import Constant
-
     helper = LayerHelper("global_step_counter")
     name = "@STEP_COUNTER@" if counter_name is None else counter_name
     root = helper.main_program.global_block()
@@ -51,23 +54,17 @@ def autoincreased_step_counter(
 
 def decay_step_counter(begin: int = 0) -> Any:
     """Return the step that all schedules of a program share, as a float; it begins at `begin`."""
-    from fleetx.static.layers import cast
-
     return cast(autoincreased_step_counter(LR_COUNTER_NAME, begin=begin, step=1), "float32")
 
 
 def _part(decay_steps: Any, staircase: bool) -> Any:
     """Return step / decay_steps, rounded down if it goes in stairs."""
-    from fleetx.static.layers import floor
-
     ratio = decay_step_counter() / decay_steps
     return floor(ratio) if staircase else ratio
 
 
 def noam_decay(d_model: Any, warmup_steps: Any, learning_rate: Any = 1.0) -> Variable:
     """learning_rate * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), from step 1."""
-    from fleetx.static.layers import elementwise_min
-
     with default_main_program().lr_schedule_guard():
         step = decay_step_counter(1)
         falling = step**-0.5
@@ -87,8 +84,6 @@ def natural_exp_decay(
     learning_rate: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
 ) -> Variable:
     """learning_rate * e^(-decay_rate * step / decay_steps)."""
-    from fleetx.static.layers import exp
-
     with default_main_program().lr_schedule_guard():
         return learning_rate * exp(-1 * decay_rate * _part(decay_steps, staircase))
 
@@ -112,8 +107,6 @@ def polynomial_decay(
 
     The step stops at `decay_steps`; with `cycle`, `decay_steps` grows to its next multiple instead.
     """
-    from fleetx.static.layers import assign, ceil, elementwise_min, fill_constant
-
     with default_main_program().lr_schedule_guard():
         step = decay_step_counter()
         if cycle:
@@ -132,8 +125,6 @@ def polynomial_decay(
 
 def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Variable:
     """values[i] before boundaries[i], the last value after the last boundary."""
-    from fleetx.static.layers import assign, create_global_var, fill_constant
-
     if len(values) - len(boundaries) != 1:
         raise ValueError(
             "values of piecewise_decay must be one more than boundaries, "
@@ -160,8 +151,6 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
 
 def cosine_decay(learning_rate: Any, step_each_epoch: int, epochs: int) -> Variable:
     """learning_rate * (cos(pi * epoch / epochs) + 1) / 2, with epoch = step // step_each_epoch."""
-    from fleetx.static.layers import cos, floor
-
     check_type(learning_rate, "learning_rate", (float, Variable), "cosine_decay")
     with default_main_program().lr_schedule_guard():
         epoch = floor(decay_step_counter() / step_each_epoch)
@@ -170,8 +159,6 @@ def cosine_decay(learning_rate: Any, step_each_epoch: int, epochs: int) -> Varia
 
 def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: Any, end_lr: Any) -> Variable:
     """Go from start_lr to end_lr in equal steps, then use `learning_rate`."""
-    from fleetx.static.layers import assign, create_global_var, fill_constant
-
     dtype = learning_rate.dtype if isinstance(learning_rate, Variable) else "float32"
     span = float(end_lr) - float(start_lr)
     with default_main_program().lr_schedule_guard():

@@ -1,17 +1,20 @@
 """Layers of linear algebra: products, norms, distances."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_variable_and_dtype, optional
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import FLOATS, NUMBERS, one_op
+from fleetx.static.building.op_layer import op_layer
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 
 
+@op_layer({"X": "x", "Y": "y"}, x=FLOATS, y=FLOATS)
 def mul(
     x: Variable,
     y: Variable,
@@ -20,12 +23,14 @@ def mul(
     name: str | None = None,
 ) -> Variable:
     """Return the product of two tensors as matrices; `num_col_dims` dimensions are the rows."""
-    check_variable_and_dtype(x, "x", FLOATS, "mul")
-    check_variable_and_dtype(y, "y", FLOATS, "mul")
-    attrs = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
-    return one_op("mul", {"X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
 
 
+@op_layer(
+    {"X": "x", "Y": "y"},
+    attrs={"transpose_X": "transpose_x", "transpose_Y": "transpose_y"},
+    x=FLOATS,
+    y=FLOATS,
+)
 def matmul(
     x: Variable,
     y: Variable,
@@ -35,17 +40,20 @@ def matmul(
     name: str | None = None,
 ) -> Variable:
     """Return alpha * x @ y over the last two dimensions, either of them transposed first."""
-    check_variable_and_dtype(x, "x", FLOATS, "matmul")
-    check_variable_and_dtype(y, "y", FLOATS, "matmul")
-    attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": float(alpha)}
-    return one_op("matmul", {"X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
 
 
+@op_layer({"X": "x", "Y": "y"})
 def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Return products of matrices, batch by batch."""
-    return one_op("bmm", {"X": x, "Y": y}, dtype=x.dtype, name=name)
 
 
+@op_layer(
+    {"X": "x", "Input": "input", "Y": "y"},
+    attrs={"Alpha": "alpha", "Beta": "beta"},
+    input=FLOATS,
+    x=FLOATS,
+    y=FLOATS,
+)
 def addmm(
     input: Variable,
     x: Variable,
@@ -55,10 +63,6 @@ def addmm(
     name: str | None = None,
 ) -> Variable:
     """Return beta * input + alpha * x @ y."""
-    for label, var in (("Input", input), ("X", x), ("Y", y)):
-        check_variable_and_dtype(var, label, FLOATS, "addmm")
-    attrs = {"Alpha": float(alpha), "Beta": float(beta)}
-    return one_op("addmm", {"Input": input, "X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
 
 
 def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
@@ -68,10 +72,7 @@ def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
     check_variable_and_dtype(x, "x", NUMBERS, "dot")
     check_variable_and_dtype(y, "y", NUMBERS, "dot")
     helper = LayerHelper("dot", name=name)
-    if name is None:
-        out = helper.create_variable_for_type_inference(dtype=x.dtype)
-    else:
-        out = helper.create_variable(name=name, dtype=x.dtype, persistable=False)
+    out = helper.create_named(name, x.dtype)
     helper.append_op(type="dot", inputs={"X": x, "Y": y}, outputs={"Out": out})
     return out
 
@@ -90,29 +91,21 @@ def t(input: Variable, name: str | None = None) -> Variable:
     return out
 
 
+@op_layer({"X": "input", "Y": "other"})
 def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
     """Return vector products along a dimension of size 3, the first such one by default."""
-    attrs = {} if dim is None else {"dim": dim}
-    return one_op("cross", {"X": input, "Y": other}, attrs, dtype=input.dtype)
 
 
+@op_layer({"X": "x", "Y": "y"}, x=NUMBERS, y=NUMBERS, out=optional(NUMBERS))
 def kron(
     x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
 ) -> Variable:
     """Return the Kronecker product."""
-    check_variable_and_dtype(x, "x", NUMBERS, "kron")
-    check_variable_and_dtype(y, "y", NUMBERS, "kron")
-    if out is not None:
-        check_variable_and_dtype(out, "out", NUMBERS, "kron")
-    return one_op("kron", {"X": x, "Y": y}, dtype=x.dtype, name=name, out=out)
 
 
+@op_layer({"X": "x", "Y": "y"}, x=FLOATS, y=FLOATS, p=float | int)
 def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
     """Return the p-norm of x - y."""
-    check_variable_and_dtype(x, "dtype", FLOATS, "dist")
-    check_variable_and_dtype(y, "dtype", FLOATS, "dist")
-    check_type(p, "p", (float, int), "dist")
-    return one_op("dist", {"X": [x], "Y": [y]}, {"p": float(p)}, dtype=x.dtype)
 
 
 def l2_normalize(
@@ -155,25 +148,21 @@ def trace(
     return one_op("trace", {"Input": [input]}, attrs, dtype=input.dtype, name=name, out=out)
 
 
+@op_layer({"X": "x"}, x=FLOATS)
 def cholesky(x: Variable, upper: bool = False, name: str | None = None) -> Variable:
     """Return the triangular factor of positive definite matrices."""
-    check_variable_and_dtype(x, "x", FLOATS, "cholesky")
-    return one_op("cholesky", {"X": [x]}, {"upper": upper}, dtype=x.dtype, name=name)
 
 
+@op_layer({"Input": "input"}, output="Output", input=FLOATS)
 def inverse(input: Variable, name: str | None = None) -> Variable:
     """Return inverse matrices."""
-    check_variable_and_dtype(input, "input", FLOATS, "inverse")
-    return one_op("inverse", {"Input": [input]}, dtype=input.dtype, name=name, slot="Output")
 
 
+@op_layer({"X": "input"}, element_type="int64", input=NUMBERS)
 def histogram(
     input: Variable, bins: int = 100, min: int = 0, max: int = 0, name: Any = None
 ) -> Variable:
     """Return how many elements fall into each of `bins` equal ranges."""
-    check_variable_and_dtype(input, "X", NUMBERS, "histogram")
-    attrs = {"bins": bins, "min": min, "max": max}
-    return one_op("histogram", {"X": input}, attrs, dtype="int64", name=name)
 
 
 export_defined(globals())

@@ -1,5 +1,6 @@
 """Losses."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -7,14 +8,14 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import one_op
+from fleetx.static.building.one_op import HALF_TOO, WIDE, one_op
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.errors import ShapeError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
+from fleetx.static.layers.math import reduce_mean
 
 IGNORE_INDEX = -100
-_FLOATS = ["float16", "float32", "float64"]
-_WIDE = ["float32", "float64"]
 _REDUCTIONS = ("none", "mean", "sum", "batchmean")
 
 
@@ -31,36 +32,19 @@ def cross_entropy(
     """
     if not soft_label:
         return cross_entropy2(input, label, ignore_index)
-    check_variable_and_dtype(input, "input", _FLOATS, "cross_entropy")
-    return one_op(
-        "cross_entropy",
-        {"X": [input], "Label": [label]},
-        {"soft_label": soft_label, "ignore_index": ignore_index},
-        dtype=input.dtype,
-        slot="Y",
-    )
+    check_variable_and_dtype(input, "input", HALF_TOO, "cross_entropy")
+    attrs = {"soft_label": soft_label, "ignore_index": ignore_index}
+    return one_op("cross_entropy", {"X": input, "Label": label}, attrs, dtype=input.dtype, slot="Y")
 
 
+@op_layer({"X": "input", "Label": "label"}, output="Y XShape MatchX", input=HALF_TOO)
 def cross_entropy2(input: Variable, label: Variable, ignore_index: int = IGNORE_INDEX) -> Variable:
     """Return the cross entropy of probabilities with class numbers; see `cross_entropy`."""
-    check_variable_and_dtype(input, "input", _FLOATS, "cross_entropy2")
-    helper = LayerHelper("cross_entropy2")
-    out, x_shape, match_x = (
-        helper.create_variable_for_type_inference(input.dtype) for _ in range(3)
-    )
-    helper.append_op(
-        type="cross_entropy2",
-        inputs={"X": [input], "Label": [label]},
-        outputs={"Y": [out], "MatchX": [match_x], "XShape": [x_shape]},
-        attrs={"ignore_index": ignore_index},
-    )
-    return out
 
 
+@checked(input=WIDE, label=WIDE)
 def square_error_cost(input: Variable, label: Variable) -> Variable:
     """Return the squared differences."""
-    check_variable_and_dtype(input, "input", _WIDE, "square_error_cost")
-    check_variable_and_dtype(label, "label", _WIDE, "square_error_cost")
     helper = LayerHelper("square_error_cost")
     difference = helper.output_of(
         "elementwise_sub", {"X": [input], "Y": [label]}, dtype=input.dtype
@@ -78,22 +62,18 @@ def softmax_with_cross_entropy(
     axis: int = -1,
 ) -> Any:
     """Return the cross entropy of softmax(logits); with `return_softmax`, (loss, softmax)."""
-    helper = LayerHelper("softmax_with_cross_entropy")
-    softmax, loss = helper.outputs_of(
+    attrs = {"soft_label": soft_label, "ignore_index": ignore_index, "axis": axis}
+    softmax, loss = LayerHelper("softmax_with_cross_entropy").outputs_of(
         "softmax_with_cross_entropy",
         {"Logits": logits, "Label": label},
-        {
-            "soft_label": soft_label,
-            "ignore_index": ignore_index,
-            "numeric_stable_mode": numeric_stable_mode,
-            "axis": axis,
-        },
+        {**attrs, "numeric_stable_mode": numeric_stable_mode},
         Softmax=logits.dtype,
         Loss=logits.dtype,
     )
     return (loss, softmax) if return_softmax else loss
 
 
+@op_layer({"X": "x", "Label": "label"}, x=HALF_TOO)
 def sigmoid_cross_entropy_with_logits(
     x: Variable,
     label: Variable,
@@ -102,25 +82,23 @@ def sigmoid_cross_entropy_with_logits(
     normalize: bool = False,
 ) -> Variable:
     """Return the cross entropy of yes/no decisions; `normalize` divides by their number."""
-    check_variable_and_dtype(x, "input", _FLOATS, "sigmoid_cross_entropy_with_logits")
-    return one_op(
-        "sigmoid_cross_entropy_with_logits",
-        {"X": x, "Label": label},
-        {"ignore_index": ignore_index, "normalize": normalize},
-        dtype=x.dtype,
-        name=name,
-    )
 
 
+@checked(input=WIDE, label=WIDE)
 def mse_loss(input: Variable, label: Variable) -> Variable:
     """Return the mean of the squared differences."""
-    from fleetx.static.layers import reduce_mean
-
-    check_variable_and_dtype(input, "input", _WIDE, "mse_loss")
-    check_variable_and_dtype(label, "label", _WIDE, "mse_loss")
     return reduce_mean(square_error_cost(input, label))
 
 
+@op_layer(
+    {"X": "x", "Y": "y", "InsideWeight": "inside_weight", "OutsideWeight": "outside_weight"},
+    op="smooth_l1_loss",
+    layer="smooth_l1_loss",
+    output="Diff Out",
+    returns="Out",
+    x=WIDE,
+    y=WIDE,
+)
 def smooth_l1(
     x: Variable,
     y: Variable,
@@ -129,72 +107,52 @@ def smooth_l1(
     sigma: float | None = None,
 ) -> Variable:
     """Return per row the sum of errors that are quadratic below 1/sigma**2 and linear above."""
-    check_variable_and_dtype(x, "X", _WIDE, "smooth_l1_loss")
-    check_variable_and_dtype(y, "Y", _WIDE, "smooth_l1_loss")
-    helper = LayerHelper("smooth_l1_loss")
-    _, loss = helper.outputs_of(
-        "smooth_l1_loss",
-        {"X": x, "Y": y, "InsideWeight": inside_weight, "OutsideWeight": outside_weight},
-        {"sigma": 1.0 if sigma is None else sigma},
-        Diff=x.dtype,
-        Out=x.dtype,
-    )
-    return loss
 
 
+@op_layer(
+    {"X": "input", "Y": "label"}, output="Residual Out", returns="Out", input=WIDE, label=WIDE
+)
 def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
     """Return errors that are quadratic below `delta` and linear above."""
-    helper = LayerHelper("huber_loss")
-    check_variable_and_dtype(input, "input", _WIDE, "huber_loss")
-    check_variable_and_dtype(label, "label", _WIDE, "huber_loss")
-    residual = helper.create_variable_for_type_inference(input.dtype)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="huber_loss",
-        inputs={"X": input, "Y": label},
-        outputs={"Out": out, "Residual": residual},
-        attrs={"delta": delta},
-    )
-    return out
 
 
+@op_layer(
+    {"Predicted": "input", "Labels": "label"}, output="Loss", input=("float32",), label=("float32",)
+)
 def log_loss(
     input: Variable, label: Variable, epsilon: float = 1e-4, name: str | None = None
 ) -> Variable:
     """Return the cross entropy of probabilities with yes/no labels."""
-    check_variable_and_dtype(input, "input", ["float32"], "log_loss")
-    check_variable_and_dtype(label, "label", ["float32"], "log_loss")
-    return one_op(
-        "log_loss",
-        {"Predicted": [input], "Labels": [label]},
-        {"epsilon": epsilon},
-        dtype=input.dtype,
-        slot="Loss",
-        name=name,
-    )
 
 
+def _check_reduction(value: Any, name: str, layer: str) -> None:
+    check_type(value, name, str, layer)
+    if value not in _REDUCTIONS:
+        choices = ", ".join(_REDUCTIONS)
+        raise ShapeError(f"{name} of {layer} must be one of {choices}, not {value!r}.")
+
+
+@op_layer(
+    {"X": "x", "Target": "target"}, output="Loss", x=WIDE, target=WIDE, reduction=_check_reduction
+)
 def kldiv_loss(
     x: Variable, target: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
     """Return the divergence of `target` from exp(x); reduction: none, mean, sum or batchmean."""
-    check_variable_and_dtype(x, "x", _WIDE, "kldiv_loss")
-    check_variable_and_dtype(target, "target", _WIDE, "kldiv_loss")
-    check_type(reduction, "reduction", str, "kldiv_loss")
-    if reduction not in _REDUCTIONS:
-        raise ShapeError(
-            f"reduction of kldiv_loss must be one of {', '.join(_REDUCTIONS)}, not {reduction!r}."
-        )
-    return one_op(
-        "kldiv_loss",
-        {"X": x, "Target": target},
-        {"reduction": reduction},
-        dtype=x.dtype,
-        slot="Loss",
-        name=name,
-    )
 
 
+def _check_share(value: float, name: str, layer: str) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} of {layer} must be between 0 and 1, but is {value}.")
+
+
+@op_layer(
+    {"X": "label", "PriorDist": "prior_dist"},
+    element_type="dtype",
+    no_grad="X",
+    epsilon=_check_share,
+    label=WIDE,
+)
 def label_smooth(
     label: Variable,
     prior_dist: Variable | None = None,
@@ -203,55 +161,31 @@ def label_smooth(
     name: str | None = None,
 ) -> Variable:
     """Mix labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
-    if not 0.0 <= epsilon <= 1.0:
-        raise ValueError(f"epsilon of label_smooth must be between 0 and 1, but is {epsilon}.")
-    check_variable_and_dtype(label, "label", _WIDE, "label_smooth")
-    label.stop_gradient = True
-    return one_op(
-        "label_smooth",
-        {"X": label, "PriorDist": prior_dist},
-        {"epsilon": float(epsilon)},
-        dtype=dtype,
-        name=name,
-    )
 
 
+@op_layer({"X": "input", "Label": "label"}, output="Y", input=HALF_TOO)
 def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
     """Return the Bayesian personalised ranking loss of scores against the item that was chosen."""
-    check_variable_and_dtype(input, "input", _FLOATS, "bpr_loss")
-    return one_op(
-        "bpr_loss", {"X": [input], "Label": [label]}, dtype=input.dtype, slot="Y", name=name
-    )
 
 
+_PAIR: dict[str, Any] = dict.fromkeys(("label", "left", "right"), ("float32",))
+
+
+@op_layer({"Label": "label", "Left": "left", "Right": "right"}, element_type="float32", **_PAIR)
 def rank_loss(
     label: Variable, left: Variable, right: Variable, name: str | None = None
 ) -> Variable:
     """Return the loss of RankNet: label 1 where `left` should score higher than `right`."""
-    for value, what in ((label, "label"), (left, "left"), (right, "right")):
-        check_variable_and_dtype(value, what, ["float32"], "rank_loss")
-    return one_op(
-        "rank_loss", {"Label": label, "Left": left, "Right": right}, dtype="float32", name=name
-    )
 
 
+@op_layer({"Label": "label", "X1": "left", "X2": "right"}, output="Out Activated", **_PAIR)
 def margin_rank_loss(
     label: Variable, left: Variable, right: Variable, margin: float = 0.1, name: str | None = None
 ) -> Variable:
     """Return max(0, margin - label (left - right)), label being 1 or -1."""
-    helper = LayerHelper("margin_rank_loss", name=name)
-    for value, what in ((label, "label"), (left, "left"), (right, "right")):
-        check_variable_and_dtype(value, what, ["float32"], "margin_rank_loss")
-    out, _ = helper.outputs_of(
-        "margin_rank_loss",
-        {"Label": label, "X1": left, "X2": right},
-        {"margin": margin},
-        Out=left.dtype,
-        Activated=left.dtype,
-    )
-    return out
 
 
+@checked(input=WIDE)
 def center_loss(
     input: Variable,
     label: Variable,
@@ -261,7 +195,6 @@ def center_loss(
     update_center: bool = True,
 ) -> Variable:
     """Return half the squared distance of rows from their class's centre; move the centres."""
-    check_variable_and_dtype(input, "input", _WIDE, "center_loss")
     helper = LayerHelper("center_loss", input=input)
     centers = helper.create_parameter(
         attr=param_attr, shape=[num_classes, input.shape[1]], dtype=input.dtype
@@ -278,18 +211,14 @@ def center_loss(
     loss = helper.create_variable_for_type_inference(input.dtype)
     helper.append_op(
         type="center_loss",
-        inputs={
-            "X": [input],
-            "Label": [label],
-            "Centers": [centers],
-            "CenterUpdateRate": [alpha],
-        },
-        outputs={"SampleCenterDiff": [difference], "Loss": [loss], "CentersOut": [centers]},
+        inputs={"X": input, "Label": label, "Centers": centers, "CenterUpdateRate": alpha},
+        outputs={"SampleCenterDiff": difference, "Loss": loss, "CentersOut": centers},
         attrs={"cluster_num": num_classes, "need_update": update_center},
     )
     return loss
 
 
+@checked(input=WIDE, label=WIDE)
 def teacher_student_sigmoid_loss(
     input: Variable,
     label: Variable,
@@ -297,8 +226,6 @@ def teacher_student_sigmoid_loss(
     soft_max_lower_bound: float = -15.0,
 ) -> Variable:
     """Return the cross entropy with a click and with a teacher's score, packed into one label."""
-    check_variable_and_dtype(input, "input", _WIDE, "teacher_student_sigmoid_loss")
-    check_variable_and_dtype(label, "label", _WIDE, "teacher_student_sigmoid_loss")
     helper = LayerHelper("teacher_student_sigmoid_loss")
     out = helper.create_variable(dtype=input.dtype)
     helper.append_op(
@@ -313,15 +240,13 @@ def teacher_student_sigmoid_loss(
     return out
 
 
+@checked(anchor=WIDE, positive=WIDE, labels=(*WIDE, "int64"))
 def npair_loss(
     anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002
 ) -> Variable:
     """Return the N-pair loss: anchors should resemble the positives of their own label most."""
     from fleetx.static import layers
 
-    check_variable_and_dtype(anchor, "anchor", _WIDE, "npair_loss")
-    check_variable_and_dtype(positive, "positive", _WIDE, "npair_loss")
-    check_variable_and_dtype(labels, "labels", [*_WIDE, "int64"], "npair_loss")
     rows = labels.shape[0]
     column = layers.expand(layers.reshape(labels, [rows, 1]), [1, rows])
     same = layers.cast(layers.equal(column, layers.transpose(column, [1, 0])), "float32")

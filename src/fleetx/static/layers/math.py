@@ -1,43 +1,47 @@
 """Arithmetic layers: two tensors, sums, reductions, limits, logic."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import unique_name
-from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import (
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+    optional,
+)
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import FLOATS, NUMBERS, one_op
+from fleetx.static.building.one_op import ANY, FLOATS, NUMBERS, WIDE, one_op
+from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.activations import exp, log
+from fleetx.static.layers.tensor import assign
 
 
-def _elementwise(op_type: str) -> Callable[..., Variable]:
-    def layer(
-        x: Variable, y: Variable, axis: int = -1, act: Any = None, name: str | None = None
-    ) -> Variable:
-        check_variable_and_dtype(x, "x", (*NUMBERS, "bool"), op_type)
-        check_variable_and_dtype(y, "y", (*NUMBERS, "bool"), op_type)
-        return one_op(op_type, {"X": x, "Y": y}, {"axis": axis}, dtype=x.dtype, name=name, act=act)
-
-    layer.__name__ = layer.__qualname__ = op_type
-    layer.__doc__ = f"Append `{op_type}`: Y's dimensions are laid on X's from `axis` on."
-    return layer
+def _elementwise(
+    op: str, x: Variable, y: Variable, axis: int = -1, act: Any = None, name: str | None = None
+) -> Variable:
+    """Append `{op}`: the dimensions of y are aligned with those of x from `axis` on."""
+    check_variable_and_dtype(x, "x", ANY, op)
+    check_variable_and_dtype(y, "y", ANY, op)
+    return one_op(op, {"X": x, "Y": y}, {"axis": axis}, dtype=x.dtype, name=name, act=act)
 
 
-elementwise_add = _elementwise("elementwise_add")
-elementwise_sub = _elementwise("elementwise_sub")
-elementwise_mul = _elementwise("elementwise_mul")
-elementwise_div = _elementwise("elementwise_div")
-elementwise_max = _elementwise("elementwise_max")
-elementwise_min = _elementwise("elementwise_min")
-elementwise_pow = _elementwise("elementwise_pow")
-elementwise_mod = _elementwise("elementwise_mod")
-elementwise_floordiv = _elementwise("elementwise_floordiv")
+elementwise_add = of_op(_elementwise, "elementwise_add")
+elementwise_sub = of_op(_elementwise, "elementwise_sub")
+elementwise_mul = of_op(_elementwise, "elementwise_mul")
+elementwise_div = of_op(_elementwise, "elementwise_div")
+elementwise_max = of_op(_elementwise, "elementwise_max")
+elementwise_min = of_op(_elementwise, "elementwise_min")
+elementwise_pow = of_op(_elementwise, "elementwise_pow")
+elementwise_mod = of_op(_elementwise, "elementwise_mod")
+elementwise_floordiv = of_op(_elementwise, "elementwise_floordiv")
 
 
 def scale(
@@ -90,8 +94,6 @@ def addcmul(
     name: str | None = None,
 ) -> Variable:
     """Return input + value * tensor1 * tensor2."""
-    from fleetx.static.layers.tensor import assign
-
     for label, var in (("input", input), ("tensor1", tensor1), ("tensor2", tensor2)):
         check_variable_and_dtype(var, label, NUMBERS, "addcmul")
     floating = input.dtype.name.startswith(("FP", "BF"))
@@ -105,48 +107,41 @@ def addcmul(
 
 
 # -- reductions ----------------------------------------------------------------------------------
-def _reduce(op_type: str, input: Variable, dim: Any, keep_dim: bool, name: str | None) -> Variable:
+
+
+def _reduce(
+    op: str, input: Variable, dim: Any = None, keep_dim: bool = False, name: str | None = None
+) -> Variable:
+    """Append `{op}` over the dimensions `dim`, or over all of them."""
+    check_variable_and_dtype(
+        input, "input", ("bool",) if op in ("reduce_all", "reduce_any") else NUMBERS, op
+    )
     if dim is not None and not isinstance(dim, list | tuple):
         dim = [dim]
     attrs = {"dim": list(dim) if dim else [0], "keep_dim": keep_dim, "reduce_all": not dim}
-    return one_op(op_type, {"X": input}, attrs, dtype=input.dtype, name=name)
+    return one_op(op, {"X": input}, attrs, dtype=input.dtype, name=name)
 
 
-def _reduction(op_type: str, allowed: Sequence[str]) -> Callable[..., Variable]:
-    def layer(
-        input: Variable, dim: Any = None, keep_dim: bool = False, name: str | None = None
-    ) -> Variable:
-        check_variable_and_dtype(input, "input", allowed, op_type)
-        return _reduce(op_type, input, dim, keep_dim, name)
-
-    layer.__name__ = layer.__qualname__ = op_type
-    layer.__doc__ = f"Append `{op_type}` over the dimensions `dim`, or over all of them."
-    return layer
+reduce_sum = of_op(_reduce, "reduce_sum")
+reduce_mean = of_op(_reduce, "reduce_mean")
+reduce_max = of_op(_reduce, "reduce_max")
+reduce_min = of_op(_reduce, "reduce_min")
+reduce_prod = of_op(_reduce, "reduce_prod")
+reduce_all = of_op(_reduce, "reduce_all")
+reduce_any = of_op(_reduce, "reduce_any")
 
 
-reduce_sum = _reduction("reduce_sum", NUMBERS)
-reduce_mean = _reduction("reduce_mean", NUMBERS)
-reduce_max = _reduction("reduce_max", NUMBERS)
-reduce_min = _reduction("reduce_min", NUMBERS)
-reduce_prod = _reduction("reduce_prod", NUMBERS)
-reduce_all = _reduction("reduce_all", ("bool",))
-reduce_any = _reduction("reduce_any", ("bool",))
-
-
+@op_layer({"X": "x"}, x=FLOATS)
 def mean(x: Variable, name: str | None = None) -> Variable:
     """Return the mean of all elements, as a tensor of shape [1]."""
-    check_variable_and_dtype(x, "x", FLOATS, "mean")
-    return one_op("mean", {"X": x}, dtype=x.dtype, name=name)
 
 
+@op_layer({"X": "x"}, x=Variable)
 def cumsum(x: Variable, axis: Any = None, exclusive: Any = None, reverse: Any = None) -> Variable:
     """Return running sums along an axis (the last one by default)."""
-    check_type(x, "x", Variable, "cumsum")
-    attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
-    given = {k: v for k, v in attrs.items() if v is not None}
-    return one_op("cumsum", {"X": x}, given, dtype=x.dtype)
 
 
+@checked(x=FLOATS)
 def logsumexp(
     x: Variable,
     dim: Any = None,
@@ -155,7 +150,6 @@ def logsumexp(
     name: str | None = None,
 ) -> Variable:
     """Return log(sum(exp(x))) over dimensions."""
-    check_variable_and_dtype(x, "x", FLOATS, "logsumexp")
     total = reduce_sum(exp(x), dim, keepdim)
     if out is None:
         return log(total, name)
@@ -163,35 +157,25 @@ def logsumexp(
 
 
 # -- limits --------------------------------------------------------------------------------------
-def _named_output(layer: str, x: Variable, name: str | None) -> tuple[LayerHelper, Variable]:
-    """Return a helper and an output that carries the layer's name itself."""
-    helper = LayerHelper(layer, name=name)
+def _named_output(op: str, x: Variable, attrs: dict[str, Any], name: str | None) -> Variable:
+    """Append an op whose output carries the layer's name itself."""
+    helper = LayerHelper(op, name=name)
     own = unique_name.generate(f"{helper.name}.tmp") if name is None else name
-    return helper, helper.create_variable(type=x.type, name=own, dtype=x.dtype, persistable=False)
+    out = helper.create_variable(type=x.type, name=own, dtype=x.dtype, persistable=False)
+    helper.append_op(type=op, inputs={"X": x}, outputs={"Out": out}, attrs=attrs)
+    return out
 
 
+@checked(x=FLOATS)
 def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
     """Return x limited to min..max."""
-    check_variable_and_dtype(x, "x", FLOATS, "clip")
-    helper, out = _named_output("clip", x, name)
-    helper.append_op(
-        type="clip",
-        inputs={"X": x},
-        outputs={"Out": out},
-        attrs={"min": float(min), "max": float(max)},
-    )
-    return out
+    return _named_output("clip", x, {"min": float(min), "max": float(max)}, name)
 
 
+@checked(x=WIDE, max_norm=float)
 def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
     """Return x scaled down to the norm `max_norm` if its own is greater."""
-    check_variable_and_dtype(x, "X", ("float32", "float64"), "clip_by_norm")
-    check_type(max_norm, "max_norm", float, "clip_by_norm")
-    helper, out = _named_output("clip_by_norm", x, name)
-    helper.append_op(
-        type="clip_by_norm", inputs={"X": x}, outputs={"Out": out}, attrs={"max_norm": max_norm}
-    )
-    return out
+    return _named_output("clip_by_norm", x, {"max_norm": max_norm}, name)
 
 
 def clamp(
@@ -220,74 +204,52 @@ def clamp(
 
 # -- logic ---------------------------------------------------------------------------------------
 def _logical(
-    op_type: str, x: Variable, y: Variable | None, out: Variable | None, name: str | None
+    op: str, x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
 ) -> Variable:
-    check_variable_and_dtype(x, "x", ("bool",), op_type)
-    inputs = {"X": x}
-    if y is not None:
-        check_variable_and_dtype(y, "y", ("bool",), op_type)
-        inputs["Y"] = y
+    check_variable_and_dtype(x, "x", ("bool",), op)
+    check_variable_and_dtype(y, "y", ("bool",), op)
     if out is not None:
-        check_type(out, "out", Variable, op_type)
-    return one_op(op_type, inputs, dtype=x.dtype, out=out, name=name)
+        check_type(out, "out", Variable, op)
+    return one_op(op, {"X": x, "Y": y}, dtype=x.dtype, out=out, name=name)
 
 
-def logical_and(
-    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
-) -> Variable:
-    """Return where both are true."""
-    return _logical("logical_and", x, y, out, name)
+logical_and = of_op(_logical, "logical_and", "Return where both are true.")
+logical_or = of_op(_logical, "logical_or", "Return where one or both are true.")
+logical_xor = of_op(_logical, "logical_xor", "Return where exactly one is true.")
 
 
-def logical_or(
-    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
-) -> Variable:
-    """Return where one or both are true."""
-    return _logical("logical_or", x, y, out, name)
-
-
-def logical_xor(
-    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
-) -> Variable:
-    """Return where exactly one is true."""
-    return _logical("logical_xor", x, y, out, name)
-
-
+@op_layer({"X": "x"}, x=("bool",), out=optional(Variable))
 def logical_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
     """Return where x is false."""
-    return _logical("logical_not", x, None, out, name)
 
 
+@op_layer({"X": "x"}, op="isinf", layer="isinf", element_type="bool", x=Variable)
 def has_inf(x: Variable) -> Variable:
     """Return whether an element is infinite."""
-    check_type(x, "x", Variable, "has_inf")
-    return one_op("isinf", {"X": x}, dtype="bool")
 
 
+@op_layer({"X": "x"}, op="isnan", layer="isnan", element_type="bool", x=Variable)
 def has_nan(x: Variable) -> Variable:
     """Return whether an element is not a number."""
-    check_type(x, "x", Variable, "has_nan")
-    return one_op("isnan", {"X": x}, dtype="bool")
 
 
+@op_layer({"X": "x"}, element_type="bool", x=NUMBERS)
 def isfinite(x: Variable) -> Variable:
     """Return whether all elements are finite."""
-    check_variable_and_dtype(x, "x", NUMBERS, "isfinite")
-    return one_op("isfinite", {"X": x}, dtype="bool")
 
 
+@op_layer({"X": "x", "Y": "y"}, op="equal", element_type="bool", no_grad="Out")
 def elementwise_equal(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Return where both are equal."""
-    return one_op(
-        "equal",
-        {"X": [x], "Y": [y]},
-        dtype="bool",
-        layer="elementwise_equal",
-        name=name,
-        stop_gradient=True,
-    )
 
 
+@op_layer(
+    {"Input": "input", "Other": "other"},
+    element_type="bool",
+    rtol=float,
+    atol=float,
+    equal_nan=bool,
+)
 def allclose(
     input: Variable,
     other: Variable,
@@ -297,11 +259,6 @@ def allclose(
     name: str | None = None,
 ) -> Variable:
     """Return whether |input - other| <= atol + rtol * |other| everywhere."""
-    check_type(rtol, "rtol", float, "allclose")
-    check_type(atol, "atol", float, "allclose")
-    check_type(equal_nan, "equal_nan", bool, "allclose")
-    attrs = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
-    return one_op("allclose", {"Input": input, "Other": other}, attrs, dtype="bool", name=name)
 
 
 export_defined(globals())

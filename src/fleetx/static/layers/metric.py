@@ -1,17 +1,19 @@
 """Metrics computed inside a program."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
-from typing import Any
-
-from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import HALF_TOO, INTS, WIDE
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
+from fleetx.static.layers.search import topk
 
 __all__ = ["accuracy", "auc", "chunk_eval", "mean_iou"]
 
 
+@checked(input=HALF_TOO)
 def accuracy(
     input: Variable,
     label: Variable,
@@ -19,7 +21,7 @@ def accuracy(
     correct: Variable | None = None,
     total: Variable | None = None,
 ) -> Variable:
-    """Return the share of rows whose label is among their k highest scores.
+    """Return the fraction of rows whose label is among their k highest scores.
 
     Args:
         input: scores of shape [batch, classes].
@@ -28,10 +30,7 @@ def accuracy(
         correct: an int32 Variable that gets the number of such rows.
         total: an int32 Variable that gets the number of rows.
     """
-    from fleetx.static.layers import topk
-
     helper = LayerHelper("accuracy")
-    check_variable_and_dtype(input, "input", ["float16", "float32", "float64"], "accuracy")
     values, indices = topk(input, k=k)
     out = helper.create_variable_for_type_inference("float32")
     if correct is None:
@@ -46,6 +45,7 @@ def accuracy(
     return out
 
 
+@checked(input=WIDE, label=INTS)
 def auc(
     input: Variable,
     label: Variable,
@@ -65,8 +65,6 @@ def auc(
         slide_steps: over how many last batches the second result goes.
     """
     helper = LayerHelper("auc")
-    check_variable_and_dtype(input, "input", ["float32", "float64"], "auc")
-    check_variable_and_dtype(label, "label", ["int32", "int64"], "auc")
     auc_out = helper.create_variable_for_type_inference("float64")
     batch_auc_out = helper.create_variable_for_type_inference("float64")
     buckets = num_thresholds + 1
@@ -81,38 +79,37 @@ def auc(
         (batch_auc_out, statistics[:2], slide_steps),
         (auc_out, statistics[2:], 0),
     ):
-        attrs: dict[str, Any] = {
-            "curve": curve,
-            "num_thresholds": num_thresholds,
-            "slide_steps": steps,
-        }
         helper.append_op(
             type="auc",
-            inputs={"Predict": [input], "Label": [label], "StatPos": [pos], "StatNeg": [neg]},
-            attrs=attrs,
-            outputs={"AUC": [out], "StatPosOut": [pos], "StatNegOut": [neg]},
+            inputs={"Predict": input, "Label": label, "StatPos": pos, "StatNeg": neg},
+            attrs={"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps},
+            outputs={"AUC": out, "StatPosOut": pos, "StatNegOut": neg},
         )
     return auc_out, batch_auc_out, statistics
 
 
+@op_layer(
+    {"Predictions": "input", "Labels": "label"},
+    output="OutMeanIou:float32 OutWrong:int32 OutCorrect:int32",
+    returns="OutMeanIou OutWrong OutCorrect",
+    input=INTS,
+    label=INTS,
+)
 def mean_iou(
     input: Variable, label: Variable, num_classes: int
 ) -> tuple[Variable, Variable, Variable]:
     """Return the mean overlap of classes, and per class how many places are wrong and correct."""
-    helper = LayerHelper("mean_iou")
-    check_variable_and_dtype(input, "Predictions", ["int32", "int64"], "mean_iou")
-    check_variable_and_dtype(label, "Labels", ["int32", "int64"], "mean_iou")
-    mean, wrong, correct = helper.outputs_of(
-        "mean_iou",
-        {"Predictions": input, "Labels": label},
-        {"num_classes": num_classes},
-        OutMeanIou="float32",
-        OutWrong="int32",
-        OutCorrect="int32",
-    )
-    return mean, wrong, correct
 
 
+@op_layer(
+    {"Inference": "input", "Label": "label", "SeqLength": "seq_length"},
+    output="Precision:float32 Recall:float32 F1-Score:float32 NumInferChunks NumLabelChunks "
+    "NumCorrectChunks",
+    element_type="int64",
+    returns="Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
+    input=("int64",),
+    label=("int64",),
+)
 def chunk_eval(
     input: Variable,
     label: Variable,
@@ -131,21 +128,3 @@ def chunk_eval(
         excluded_chunk_types: types that do not count.
         seq_length: the lengths of padded sequences.
     """
-    helper = LayerHelper("chunk_eval")
-    check_variable_and_dtype(input, "input", ["int64"], "chunk_eval")
-    check_variable_and_dtype(label, "label", ["int64"], "chunk_eval")
-    slots = ("Precision", "Recall", "F1-Score")
-    counts = ("NumInferChunks", "NumLabelChunks", "NumCorrectChunks")
-    found = {s: helper.create_variable_for_type_inference("float32") for s in slots}
-    found |= {s: helper.create_variable_for_type_inference("int64") for s in counts}
-    helper.append_op(
-        type="chunk_eval",
-        inputs={"Inference": [input], "Label": [label], "SeqLength": seq_length},
-        outputs={slot: [var] for slot, var in found.items()},
-        attrs={
-            "num_chunk_types": num_chunk_types,
-            "chunk_scheme": chunk_scheme,
-            "excluded_chunk_types": excluded_chunk_types or [],
-        },
-    )
-    return tuple(found.values())

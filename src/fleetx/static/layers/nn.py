@@ -1,15 +1,20 @@
 """The basic layers of neural networks: fully connected, embedding, dropout, softmax."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import one_op
+from fleetx.static.building.one_op import HALF_TOO, WIDE
+from fleetx.static.building.op_layer import op_layer
+from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.errors import ShapeError
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.tensor import cast
 
 __all__ = [
     "bilinear_tensor_product",
@@ -23,8 +28,6 @@ __all__ = [
     "row_conv",
     "softmax",
 ]
-
-_FLOATS = ["float16", "float32", "float64"]
 
 
 def fc(
@@ -55,7 +58,7 @@ def fc(
         for i, item in enumerate(input):
             check_type(item, f"input[{i}]", Variable, "fc")
     dtype = helper.input_dtype()
-    check_dtype(dtype, "input", _FLOATS, "fc")
+    check_dtype(dtype, "input", HALF_TOO, "fc")
     products = []
     for var, attr in helper.iter_inputs_and_params():
         if num_flatten_dims == -1:
@@ -76,39 +79,27 @@ def fc(
     return helper.append_activation(helper.append_bias_op(total, dim_start=num_flatten_dims))
 
 
-def _embedding(
-    op_type: str,
-    layer: str,
-    input: Variable,
-    size: Any,
-    is_sparse: bool,
-    is_distributed: bool,
+def table_lookup(
+    helper: LayerHelper,
+    op: str,
+    ids: Variable,
+    size: Sequence[int],
     padding_idx: int | None,
-    param_attr: Any,
     dtype: Any,
+    **attrs: Any,
 ) -> Variable:
-    helper = LayerHelper("embedding", input=input, param_attr=param_attr)
-    check_variable_and_dtype(input, "input", ["int64"], layer)
-    check_dtype(dtype, "dtype", _FLOATS, layer)
-    weight = helper.create_parameter(attr=helper.param_attr, shape=size, dtype=dtype)
+    """Create the helper's table and append an op that looks up its rows."""
+    table = helper.create_parameter(attr=helper.param_attr, shape=size, dtype=dtype)
     if padding_idx is None:
         padding_idx = -1
     elif padding_idx < 0:
         padding_idx += size[0]
-    return helper.output_of(
-        op_type,
-        {"Ids": input, "W": weight},
-        {
-            "is_sparse": is_sparse,
-            "is_distributed": is_distributed,
-            "remote_prefetch": is_sparse and not is_distributed,
-            "padding_idx": padding_idx,
-        },
-        dtype=dtype,
-    )
+    attrs["padding_idx"] = padding_idx
+    return helper.output_of(op, {"Ids": ids, "W": table}, attrs, dtype=dtype)
 
 
-def embedding(
+def _embedding(
+    op: str,
     input: Variable,
     size: Any,
     is_sparse: bool = False,
@@ -128,26 +119,22 @@ def embedding(
         param_attr: the table's attributes.
         dtype: the table's element type.
     """
-    return _embedding(
-        "lookup_table", "fluid.layers.embedding", input, size, is_sparse, is_distributed,
-        padding_idx, param_attr, dtype,
-    )  # fmt: skip
+    layer = "fluid.embedding" if op == "lookup_table_v2" else "fluid.layers.embedding"
+    check_variable_and_dtype(input, "input", ["int64"], layer)
+    check_dtype(dtype, "dtype", HALF_TOO, layer)
+    helper = LayerHelper("embedding", input=input, param_attr=param_attr)
+    attrs = {"is_sparse": is_sparse, "is_distributed": is_distributed}
+    attrs["remote_prefetch"] = is_sparse and not is_distributed
+    return table_lookup(helper, op, input, size, padding_idx, dtype, **attrs)
 
 
-def embedding_v2(
-    input: Variable,
-    size: Any,
-    is_sparse: bool = False,
-    is_distributed: bool = False,
-    padding_idx: int | None = None,
-    param_attr: Any = None,
-    dtype: Any = "float32",
-) -> Variable:
-    """Look up rows of a learnt table, as `embedding`, but ids of any shape (`fluid.embedding`)."""
-    return _embedding(
-        "lookup_table_v2", "fluid.embedding", input, size, is_sparse, is_distributed,
-        padding_idx, param_attr, dtype,
-    )  # fmt: skip
+embedding = with_first(_embedding, "embedding", "lookup_table")
+embedding_v2 = with_first(
+    _embedding,
+    "embedding_v2",
+    "lookup_table_v2",
+    doc="Look up rows of a table, as `embedding`, but for ids of any shape (`fluid.embedding`).",
+)
 
 
 def _check_dropout(probability: Any, implementation: str) -> None:
@@ -176,39 +163,28 @@ def dropout(
     inference; 'upscale_in_train' divides by it while training.
     """
     helper = LayerHelper("dropout", x=x, name=name)
-    check_variable_and_dtype(x, "x", _FLOATS, "dropout")
+    check_variable_and_dtype(x, "x", HALF_TOO, "dropout")
     _check_dropout(dropout_prob, dropout_implementation)
-    out = helper.create_variable_for_type_inference(dtype=x.dtype)
-    mask = helper.create_variable_for_type_inference(dtype="uint8", stop_gradient=True)
     if not seed and helper.main_program.random_seed != 0:
         seed = helper.main_program.random_seed
-    helper.append_op(
-        type="dropout",
-        inputs={"X": [x]},
-        outputs={"Out": [out], "Mask": [mask]},
-        attrs={
-            "dropout_prob": dropout_prob,
-            "is_test": is_test,
-            "fix_seed": seed is not None,
-            "seed": seed if seed is not None else 0,
-            "dropout_implementation": dropout_implementation,
-        },
+    attrs = {
+        "dropout_prob": dropout_prob,
+        "is_test": is_test,
+        "fix_seed": seed is not None,
+        "seed": seed or 0,
+        "dropout_implementation": dropout_implementation,
+    }
+    out, _ = helper.outputs_of(
+        "dropout", {"X": [x]}, attrs, Out=x.dtype, Mask="uint8", no_grad="Mask"
     )
     return out
 
 
+@op_layer({"X": "input"}, input=HALF_TOO)
 def softmax(
     input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1
 ) -> Variable:
-    """Turn numbers into probabilities along an axis."""
-    check_variable_and_dtype(input, "input", _FLOATS, "softmax")
-    return one_op(
-        "softmax",
-        {"X": input},
-        {"axis": axis, "use_cudnn": use_cudnn},
-        dtype=input.dtype,
-        name=name,
-    )
+    """Apply softmax along an axis."""
 
 
 def log_softmax(
@@ -218,35 +194,20 @@ def log_softmax(
 
     With `dtype`, the input is converted first.
     """
-    from fleetx.static.layers.tensor import cast
-
-    check_variable_and_dtype(input, "input", _FLOATS, "log_softmax")
+    check_variable_and_dtype(input, "input", HALF_TOO, "log_softmax")
     helper = LayerHelper("log_softmax", name=name)
     x = input
     if dtype is not None:
-        check_dtype(dtype, "dtype", _FLOATS, "log_softmax")
+        check_dtype(dtype, "dtype", HALF_TOO, "log_softmax")
         x = cast(input, dtype)
-    shares = helper.output_of(
-        "softmax",
-        {"X": x},
-        {"axis": -1 if axis is None else axis, "use_cudnn": False},
-        dtype=x.dtype,
-    )
+    attrs = {"axis": -1 if axis is None else axis, "use_cudnn": False}
+    shares = helper.output_of("softmax", {"X": x}, attrs, dtype=x.dtype)
     return helper.output_of("log", {"X": shares}, dtype=x.dtype)
 
 
+@op_layer({"X": "X", "Y": "Y"}, output="Out XNorm YNorm", X=("float32",), Y=("float32",))
 def cos_sim(X: Variable, Y: Variable) -> Variable:
     """Return the cosine between the rows of X and those of Y (or the only row of Y)."""
-    check_variable_and_dtype(X, "X", ["float32"], "cos_sim")
-    check_variable_and_dtype(Y, "Y", ["float32"], "cos_sim")
-    helper = LayerHelper("cos_sim")
-    out, x_norm, y_norm = (helper.create_variable_for_type_inference(X.dtype) for _ in range(3))
-    helper.append_op(
-        type="cos_sim",
-        inputs={"X": [X], "Y": [Y]},
-        outputs={"Out": [out], "XNorm": [x_norm], "YNorm": [y_norm]},
-    )
-    return out
 
 
 def bilinear_tensor_product(
@@ -259,16 +220,10 @@ def bilinear_tensor_product(
     bias_attr: Any = None,
 ) -> Variable:
     """Return x W_i y for each of `size` learnt matrices W_i."""
-    helper = LayerHelper(
-        "bilinear_tensor_product",
-        x=x,
-        act=act,
-        name=name,
-        param_attr=param_attr,
-        bias_attr=bias_attr,
-    )
+    attrs = {"param_attr": param_attr, "bias_attr": bias_attr, "act": act, "name": name}
+    helper = LayerHelper("bilinear_tensor_product", x=x, **attrs)
     dtype = helper.input_dtype("x")
-    check_dtype(dtype, "x", _FLOATS, "bilinear_tensor_product")
+    check_dtype(dtype, "x", HALF_TOO, "bilinear_tensor_product")
     weight = helper.create_parameter(
         attr=helper.param_attr, shape=[size, x.shape[1], y.shape[1]], dtype=dtype
     )
@@ -280,19 +235,16 @@ def bilinear_tensor_product(
     return helper.append_activation(out)
 
 
+@op_layer({"X": "x", "Y": "y"}, op="fsp", x=WIDE, y=WIDE)
 def fsp_matrix(x: Variable, y: Variable) -> Variable:
     """Return the products of all channels of x with all channels of y, averaged over the image."""
-    check_variable_and_dtype(x, "x", ["float32", "float64"], "fsp_matrix")
-    check_variable_and_dtype(y, "y", ["float32", "float64"], "fsp_matrix")
-    helper = LayerHelper("fsp_matrix", x=x)
-    return helper.output_of("fsp", {"X": x, "Y": y}, dtype=x.dtype)
 
 
 def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True) -> Variable:
     """Turn the first two columns, shows and clicks, into logarithms, or drop them."""
     helper = LayerHelper("cvm")
     out = helper.create_variable(dtype=input.dtype)
-    check_variable_and_dtype(input, "input", _FLOATS, "cvm")
+    check_variable_and_dtype(input, "input", HALF_TOO, "cvm")
     helper.append_op(
         type="cvm",
         inputs={"X": [input], "CVM": [cvm]},
@@ -305,7 +257,7 @@ def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True)
 def row_conv(
     input: Variable, future_context_size: int, param_attr: Any = None, act: str | None = None
 ) -> Variable:
-    """Let each step of a sequence see some steps of the future, feature by feature."""
+    """Convolve each step of a sequence with the following steps, feature by feature."""
     helper = LayerHelper("row_conv", input=input, param_attr=param_attr, act=act)
     check_variable_and_dtype(input, "input", ["float32"], "row_conv")
     weight = helper.create_parameter(

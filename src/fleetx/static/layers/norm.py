@@ -6,14 +6,19 @@ import math
 import warnings
 from typing import Any
 
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import (
+    check_choice,
+    check_type,
+    check_variable_and_dtype,
+)
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import HALF_TOO, WIDE
+from fleetx.static.building.op_layer import checked
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.errors import ArgumentError, ShapeError
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Normal
-from fleetx.static.layers.window_args import check_choice
 
 __all__ = [
     "batch_norm",
@@ -29,6 +34,22 @@ __all__ = [
 def _refuse_false(attr: Any, name: str, layer: str) -> None:
     if attr is False:
         raise ArgumentError(f"{name} of {layer} must not be False.")
+
+
+def _scale_and_bias(
+    helper: LayerHelper, shape: list[int], dtype: Any, *, scale: bool = True, bias: bool = True
+) -> dict[str, Any]:
+    """Create the parameters that a normalised value is scaled with and shifted by."""
+    made = {}
+    if scale:
+        made["Scale"] = helper.create_parameter(
+            attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
+        )
+    if bias:
+        made["Bias"] = helper.create_parameter(
+            attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True
+        )
+    return made
 
 
 def batch_norm(
@@ -53,7 +74,7 @@ def batch_norm(
     them towards those of the batch: new = momentum * old + (1 - momentum) * batch.
     """
     _refuse_false(bias_attr, "bias_attr", "batch_norm")
-    check_variable_and_dtype(input, "input", ["float16", "float32", "float64"], "batch_norm")
+    check_variable_and_dtype(input, "input", HALF_TOO, "batch_norm")
     helper = LayerHelper(
         "batch_norm", input=input, act=act, param_attr=param_attr, bias_attr=bias_attr, name=name
     )
@@ -90,10 +111,7 @@ def append_batch_norm(
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), layer)
     dtype = VarType.FP32 if input.dtype == VarType.FP16 else input.dtype
     shape = [input.shape[1 if data_layout == "NCHW" else -1]]
-    scale = helper.create_parameter(
-        attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
-    )
-    bias = helper.create_parameter(attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True)
+    inputs = {"X": input, **_scale_and_bias(helper, shape, dtype)}
     statistics = []
     for stat_name, value in zip(statistics_names, (0.0, 1.0), strict=True):
         attr = ParamAttr(
@@ -109,7 +127,7 @@ def append_batch_norm(
     saved_mean = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
     saved_variance = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
     out = input if in_place else helper.create_variable_for_type_inference(dtype)
-    inputs = {"X": input, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance}
+    inputs |= {"Mean": mean, "Variance": variance}
     attrs = {**attrs, "data_layout": data_layout}
     if isinstance(momentum, Variable):
         inputs["MomentumTensor"] = momentum
@@ -145,32 +163,23 @@ def layer_norm(
     helper = LayerHelper(
         "layer_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
     )
-    check_variable_and_dtype(input, "input", ["float32", "float64"], "layer_norm")
-    dtype = input.dtype
+    check_variable_and_dtype(input, "input", WIDE, "layer_norm")
+    for used, attr, name, switch in (
+        (scale, param_attr, "param_attr", "scale"),
+        (shift, bias_attr, "bias_attr", "shift"),
+    ):
+        if used:
+            _refuse_false(attr, name, f"layer_norm with {switch}")
+        elif attr:
+            warnings.warn(f"{name} of layer_norm has no effect without {switch}.", stacklevel=2)
     shape = [math.prod(input.shape[begin_norm_axis:])]
-    inputs = {"X": input}
-    if scale:
-        _refuse_false(param_attr, "param_attr", "layer_norm with scale")
-        inputs["Scale"] = helper.create_parameter(
-            attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
-        )
-    elif param_attr:
-        warnings.warn("param_attr of layer_norm has no effect without scale.", stacklevel=2)
-    if shift:
-        _refuse_false(bias_attr, "bias_attr", "layer_norm with shift")
-        inputs["Bias"] = helper.create_parameter(
-            attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True
-        )
-    elif bias_attr:
-        warnings.warn("bias_attr of layer_norm has no effect without shift.", stacklevel=2)
-    mean = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    variance = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type="layer_norm",
-        inputs=inputs,
-        outputs={"Y": out, "Mean": mean, "Variance": variance},
-        attrs={"epsilon": epsilon, "begin_norm_axis": begin_norm_axis},
+    parameters = _scale_and_bias(helper, shape, input.dtype, scale=scale, bias=shift)
+    *_, out = helper.outputs_of(
+        "layer_norm",
+        {"X": input, **parameters},
+        {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis},
+        no_grad="Mean Variance",
+        **dict.fromkeys(("Mean", "Variance", "Y"), input.dtype),
     )
     return helper.append_activation(out)
 
@@ -189,21 +198,14 @@ def group_norm(
     helper = LayerHelper(
         "group_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
     )
-    check_variable_and_dtype(input, "input", ["float32", "float64"], "group_norm")
+    check_variable_and_dtype(input, "input", WIDE, "group_norm")
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "group_norm")
     if groups < 1:
         raise ShapeError(f"groups of group_norm must be greater than zero, but is {groups}.")
     dtype = input.dtype
     shape = [input.shape[1 if data_layout == "NCHW" else -1]]
-    inputs = {"X": input}
-    if param_attr:
-        inputs["Scale"] = helper.create_parameter(
-            attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
-        )
-    if bias_attr:
-        inputs["Bias"] = helper.create_parameter(
-            attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True
-        )
+    given = {"scale": bool(param_attr), "bias": bool(bias_attr)}
+    inputs = {"X": input, **_scale_and_bias(helper, shape, dtype, **given)}
     mean = helper.create_variable(dtype=dtype, stop_gradient=True)
     variance = helper.create_variable(dtype=dtype, stop_gradient=True)
     out = helper.create_variable(dtype=dtype)
@@ -224,24 +226,17 @@ def instance_norm(
     name: str | None = None,
 ) -> Variable:
     """Normalise each channel of each image, then scale and shift it."""
-    check_variable_and_dtype(input, "input", ["float32", "float64"], "instance_norm")
+    check_variable_and_dtype(input, "input", WIDE, "instance_norm")
     _refuse_false(bias_attr, "bias_attr", "instance_norm")
     helper = LayerHelper(
         "instance_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
     )
-    dtype, shape = input.dtype, [input.shape[1]]
-    scale = helper.create_parameter(
-        attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
-    )
-    bias = helper.create_parameter(attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True)
-    mean = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    variance = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type="instance_norm",
-        inputs={"X": input, "Scale": scale, "Bias": bias},
-        outputs={"Y": out, "SavedMean": mean, "SavedVariance": variance},
-        attrs={"epsilon": epsilon},
+    *_, out = helper.outputs_of(
+        "instance_norm",
+        {"X": input, **_scale_and_bias(helper, [input.shape[1]], input.dtype)},
+        {"epsilon": epsilon},
+        no_grad="SavedMean SavedVariance",
+        **dict.fromkeys(("SavedMean", "SavedVariance", "Y"), input.dtype),
     )
     return out
 
@@ -319,6 +314,7 @@ def data_norm(
     return helper.append_activation(out)
 
 
+@checked(weight=WIDE, dim=int, power_iters=int, eps=float)
 def spectral_norm(
     weight: Variable,
     dim: int = 0,
@@ -328,10 +324,6 @@ def spectral_norm(
 ) -> Variable:
     """Divide a weight by its largest singular value."""
     helper = LayerHelper("spectral_norm", name=name)
-    check_variable_and_dtype(weight, "weight", ["float32", "float64"], "spectral_norm")
-    check_type(dim, "dim", int, "spectral_norm")
-    check_type(power_iters, "power_iters", int, "spectral_norm")
-    check_type(eps, "eps", float, "spectral_norm")
     rows = weight.shape[dim]
     vectors = []
     for length in (rows, math.prod(weight.shape) // rows):
@@ -368,12 +360,8 @@ def lrn(
     if len(input.shape) != 4:
         raise ValueError(f"the input of lrn must have 4 dimensions, but has shape {input.shape}.")
     check_choice(data_format, "data_format", ("NCHW", "NHWC"), "lrn")
-    mid = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="lrn",
-        inputs={"X": input},
-        outputs={"Out": out, "MidOut": mid},
-        attrs={"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format},
+    attrs = {"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format}
+    _, out = helper.outputs_of(
+        "lrn", {"X": input}, attrs, MidOut=input.dtype, Out=input.dtype, no_grad="MidOut"
     )
     return out

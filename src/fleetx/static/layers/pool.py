@@ -87,15 +87,13 @@ def _adaptive(
     pool_size = convert_to_list(pool_size, n, "pool_size")
     op_type = f"max_pool{n}d_with_index" if pool_type == "max" else f"pool{n}d"
     helper = LayerHelper(op_type, input=input, name=name)
-    out = helper.create_variable_for_type_inference(helper.input_dtype())
-    outputs = {"Out": out}
-    if pool_type == "max":
-        outputs["Mask"] = helper.create_variable_for_type_inference(helper.input_dtype())
     attrs = {"ksize": pool_size, "adaptive": True}
+    dtype = helper.input_dtype()
     if pool_type == "avg":
         attrs["pooling_type"] = pool_type
-    helper.append_op(type=op_type, inputs={"X": input}, outputs=outputs, attrs=attrs)
-    return (out, outputs["Mask"]) if require_index else out
+        return helper.output_of(op_type, {"X": input}, attrs, dtype=dtype)
+    out, mask = helper.outputs_of(op_type, {"X": input}, attrs, Out=dtype, Mask=dtype)
+    return (out, mask) if require_index else out
 
 
 pool2d = of_axes(_pool, "pool2d", 2)

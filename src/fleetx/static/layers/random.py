@@ -1,21 +1,30 @@
-"""Layers that draw random numbers."""
+"""Layers that return random numbers."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import (
+    as_dtype,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+)
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import FLOATS, INTS, mixed_argument, one_op, shape_argument
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.dtypes import convert_dtype, dtype_name
 from fleetx.static.graph.program import device_guard
 from fleetx.static.graph.variable import Variable
 
+_FLOATING = as_dtype(*FLOATS)
 # Where a shape goes that is a Variable, or a list with Variables in it.
 _SHAPE = {
     "attr": "shape",
@@ -25,17 +34,18 @@ _SHAPE = {
 }
 
 
-def _check_positive(shape: Any, layer: str) -> None:
-    check_type(shape, "shape", (list, tuple, Variable), layer)
+def _check_positive(shape: Any, name: str, layer: str) -> None:
+    check_type(shape, name, (list, tuple, Variable), layer)
     if isinstance(shape, Variable):
         return
     if len(shape) == 0:
-        raise ArgumentError(f"shape of {layer} must not be empty.")
+        raise ArgumentError(f"{name} of {layer} must not be empty.")
     for d in shape:
         if not isinstance(d, Variable) and d <= 0:
-            raise ArgumentError(f"shape of {layer} must hold positive sizes, not {d}.")
+            raise ArgumentError(f"{name} of {layer} must hold positive sizes, not {d}.")
 
 
+@checked(shape=_check_positive, dtype=_FLOATING)
 def uniform_random(
     shape: Any,
     dtype: Any = "float32",
@@ -45,20 +55,15 @@ def uniform_random(
     name: str | None = None,
 ) -> Variable:
     """Return values between min and max; the shape may be, or hold, Variables."""
-    _check_positive(shape, "uniform_random")
-    check_dtype(dtype, "dtype", FLOATS, "uniform_random")
     helper = LayerHelper("uniform_random", name=name)
     inputs: dict[str, Any] = {}
-    attrs = {
-        "seed": seed,
-        "min": float(min),
-        "max": float(max),
-        "dtype": int(convert_dtype(dtype)),
-    }
+    attrs = {"min": float(min), "max": float(max), "seed": seed}
+    attrs["dtype"] = int(convert_dtype(dtype))
     mixed_argument(helper, shape, inputs=inputs, attrs=attrs, **_SHAPE)
     return helper.output_of("uniform_random", inputs, attrs, dtype=dtype)
 
 
+@checked(shape=list | tuple | Variable, dtype=_FLOATING)
 def gaussian_random(
     shape: Any,
     mean: float = 0.0,
@@ -68,40 +73,26 @@ def gaussian_random(
     name: str | None = None,
 ) -> Variable:
     """Return normally distributed values; the shape may be, or hold, Variables."""
-    check_type(shape, "shape", (list, tuple, Variable), "gaussian_random")
-    check_dtype(dtype, "dtype", FLOATS, "gaussian_random")
     inputs: dict[str, Any] = {}
-    attrs = {
-        "mean": float(mean),
-        "std": float(std),
-        "seed": seed,
-        "dtype": int(convert_dtype(dtype)),
-    }
+    attrs = {"mean": float(mean), "std": float(std), "seed": seed}
+    attrs["dtype"] = int(convert_dtype(dtype))
     shape_argument(shape, inputs, attrs, "gaussian_random")
     return one_op("gaussian_random", inputs, attrs, dtype=dtype, name=name)
 
 
-def _like(
-    layer: str,
-    input: Variable,
-    shape: Sequence[int],
-    dims: tuple[int, int],
-    dtype: Any,
-    attrs: dict[str, Any],
-) -> Variable:
-    check_type(input, "input", Variable, layer)
-    check_type(shape, "shape", (list, tuple), layer)
-    check_dtype(dtype, "dtype", FLOATS, layer)
-    attrs = {
-        "shape": list(shape),
-        "input_dim_idx": dims[0],
-        "output_dim_idx": dims[1],
-        "dtype": int(convert_dtype(dtype)),
-        **attrs,
-    }
-    return one_op(layer, {"Input": input}, attrs, dtype=dtype)
+# A layer that returns random values with the batch size of `input`.
+_like = functools.partial(
+    op_layer,
+    {"Input": "input"},
+    element_type="dtype",
+    attrs={"dtype": "dtype"},
+    input=Variable,
+    shape=list | tuple,
+    dtype=_FLOATING,
+)
 
 
+@_like()
 def uniform_random_batch_size_like(
     input: Variable,
     shape: Sequence[int],
@@ -113,11 +104,9 @@ def uniform_random_batch_size_like(
     seed: int = 0,
 ) -> Variable:
     """Return uniform values with the batch size of `input`."""
-    layer = "uniform_random_batch_size_like"
-    attrs = {"min": float(min), "max": float(max), "seed": seed}
-    return _like(layer, input, shape, (input_dim_idx, output_dim_idx), dtype, attrs)
 
 
+@_like()
 def gaussian_random_batch_size_like(
     input: Variable,
     shape: Sequence[int],
@@ -129,18 +118,13 @@ def gaussian_random_batch_size_like(
     dtype: Any = "float32",
 ) -> Variable:
     """Return normally distributed values with the batch size of `input`."""
-    layer = "gaussian_random_batch_size_like"
-    attrs = {"mean": float(mean), "std": float(std), "seed": seed}
-    return _like(layer, input, shape, (input_dim_idx, output_dim_idx), dtype, attrs)
 
 
+@op_layer({"X": "x"}, element_type="dtype", x=FLOATS)
 def sampling_id(
     x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, dtype: Any = "float32"
 ) -> Variable:
-    """Return one column per row, drawn with the row's probabilities."""
-    check_variable_and_dtype(x, "x", FLOATS, "sampling_id")
-    attrs = {"min": float(min), "max": float(max), "seed": seed}
-    return one_op("sampling_id", {"X": x}, attrs, dtype=dtype)
+    """Return a column index per row, sampled with the row's probabilities."""
 
 
 def randint(
@@ -154,11 +138,11 @@ def randint(
     seed: int = 0,
     name: str | None = None,
 ) -> Variable:
-    """Return whole numbers from low to high - 1, or below low where only that is given."""
+    """Return random integers in [low, high), or in [0, low) if `high` is None."""
     dtype = "int64" if dtype is None else dtype
     check_dtype(dtype, "dtype", INTS, "randint")
     shape = [1] if shape is None else shape
-    _check_positive(shape, "randint")
+    _check_positive(shape, "shape", "randint")
     low, high = (0, low) if high is None else (low, high)
     if low >= high:
         raise ValueError(f"low of randint ({low}) must be less than high ({high}).")
@@ -168,10 +152,8 @@ def randint(
     mixed_argument(helper, shape, inputs=inputs, attrs=attrs, **_SHAPE)
     if out is not None:
         check_dtype(dtype, "dtype", dtype_name(out.dtype), "randint")
-    elif name is None:
-        out = helper.create_variable_for_type_inference(dtype=dtype)
     else:
-        out = helper.create_variable(name=name, dtype=dtype, persistable=False)
+        out = helper.create_named(name, dtype)
     attrs["dtype"] = int(out.dtype)
     with device_guard(device):
         helper.append_op(type="randint", inputs=inputs, outputs={"Out": out}, attrs=attrs)
@@ -195,13 +177,8 @@ def randn(
     check_dtype(dtype, "create data type", FLOATS, "randn")
     if out is not None:
         check_variable_and_dtype(out, "out", (dtype_name(dtype),), "randn")
-    attrs = {
-        "shape": list(shape),
-        "mean": 0.0,
-        "std": 1.0,
-        "seed": int(np.random.randint(0, 100)),
-        "dtype": int(convert_dtype(dtype)),
-    }
+    attrs = {"shape": list(shape), "mean": 0.0, "std": 1.0, "dtype": int(convert_dtype(dtype))}
+    attrs["seed"] = int(np.random.randint(0, 100))
     with device_guard(device):
         result = one_op(
             "gaussian_random", {}, attrs, dtype=dtype, layer="randn", name=name, out=out
@@ -218,7 +195,7 @@ def randperm(
     stop_gradient: bool = True,
     seed: int = 0,
 ) -> Variable:
-    """Return the numbers 0 to n - 1 in random order."""
+    """Return a random permutation of 0 to n - 1."""
     if n < 1:
         raise ValueError(f"n of randperm must be greater than 0, not {n}.")
     check_dtype(dtype, "dtype", INTS, "randperm")
@@ -234,10 +211,9 @@ def randperm(
     return result
 
 
+@op_layer({"X": "x"}, no_grad="Out", x=FLOATS)
 def bernoulli(x: Variable, name: str | None = None) -> Variable:
     """Return 1 with probability x, else 0."""
-    check_variable_and_dtype(x, "x", FLOATS, "bernoulli")
-    return one_op("bernoulli", {"X": x}, dtype=x.dtype, name=name, stop_gradient=True)
 
 
 export_defined(globals())

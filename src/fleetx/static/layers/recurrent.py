@@ -6,35 +6,41 @@ from typing import Any
 
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE
+from fleetx.static.building.op_layer import checked
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.joining import concat
+from fleetx.static.layers.nn import fc
 
 __all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm_unit"]
 
-_FLOATS = ["float32", "float64"]
 _GRU_ACTIVATIONS = {"identity": 0, "sigmoid": 1, "tanh": 2, "relu": 3}
 
 
-def _check_state(
-    state: Variable | None, name: str, input: Variable, width: int, layer: str
-) -> None:
+def _check_state(state: Variable | None, name: str, width: int, layer: str) -> None:
     check_type(state, name, (Variable, type(None)), layer)
     if state is None:
         return
-    check_variable_and_dtype(state, name, _FLOATS, layer)
+    check_variable_and_dtype(state, name, WIDE, layer)
     if len(state.shape) != 2 or state.shape[1] != width:
         raise ValueError(
             f"{name} of {layer} must have shape (batch size, {width}), not {state.shape}."
         )
 
 
-def _temporaries(helper: LayerHelper, dtype: Any, *slots: str) -> dict[str, list[Variable]]:
-    return {slot: [helper.create_variable_for_type_inference(dtype)] for slot in slots}
-
-
 def _need_bias(bias_attr: Any, layer: str) -> None:
     if bias_attr is False:
         raise ValueError(f"bias_attr of {layer} must not be False: the layer needs its bias.")
+
+
+def _bias(helper: LayerHelper, width: int, dtype: Any) -> Any:
+    return helper.create_parameter(helper.bias_attr, [1, width], dtype, is_bias=True)
+
+
+def _activations(gate: str, cell: str, candidate: str) -> dict[str, str]:
+    names = {"gate": gate, "cell": cell, "candidate": candidate}
+    return {f"{part}_activation": name for part, name in names.items()}
 
 
 def dynamic_lstm(
@@ -52,7 +58,7 @@ def dynamic_lstm(
     dtype: Any = "float32",
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """LSTM over sequences; returns the hidden states and the cells of all steps.
+    """Run an LSTM over sequences; return the hidden states and the cells of all steps.
 
     Args:
         input: sequences of projected inputs, shape [N, 4 * hidden size] (a `fc` before makes them).
@@ -70,29 +76,22 @@ def dynamic_lstm(
         name: the layer's name.
     """
     _need_bias(bias_attr, "dynamic_lstm")
-    check_variable_and_dtype(input, "input", _FLOATS, "dynamic_lstm")
+    check_variable_and_dtype(input, "input", WIDE, "dynamic_lstm")
     helper = LayerHelper("lstm", param_attr=param_attr, bias_attr=bias_attr, name=name)
     width = size // 4
-    _check_state(h_0, "h_0", input, width, "dynamic_lstm")
-    _check_state(c_0, "c_0", input, width, "dynamic_lstm")
+    _check_state(h_0, "h_0", width, "dynamic_lstm")
+    _check_state(c_0, "c_0", width, "dynamic_lstm")
     weight = helper.create_parameter(helper.param_attr, [width, 4 * width], dtype)
-    bias = helper.create_parameter(
-        helper.bias_attr, [1, (7 if use_peepholes else 4) * width], dtype, is_bias=True
+    bias = _bias(helper, (7 if use_peepholes else 4) * width, dtype)
+    attrs: dict[str, Any] = {"use_peepholes": use_peepholes, "is_reverse": is_reverse}
+    attrs |= _activations(gate_activation, cell_activation, candidate_activation)
+    hidden, cell, *_ = helper.outputs_of(
+        "lstm",
+        {"Input": input, "Weight": weight, "Bias": bias, "H0": h_0, "C0": c_0},
+        attrs,
+        **dict.fromkeys(("Hidden", "Cell", "BatchGate", "BatchCellPreAct"), dtype),
     )
-    outputs = _temporaries(helper, dtype, "Hidden", "Cell", "BatchGate", "BatchCellPreAct")
-    helper.append_op(
-        type="lstm",
-        inputs={"Input": input, "Weight": weight, "Bias": bias, "H0": h_0, "C0": c_0},
-        outputs=outputs,
-        attrs={
-            "use_peepholes": use_peepholes,
-            "is_reverse": is_reverse,
-            "gate_activation": gate_activation,
-            "cell_activation": cell_activation,
-            "candidate_activation": candidate_activation,
-        },
-    )
-    return outputs["Hidden"][0], outputs["Cell"][0]
+    return hidden, cell
 
 
 def dynamic_lstmp(
@@ -114,54 +113,36 @@ def dynamic_lstmp(
     cell_clip: float | None = None,
     proj_clip: float | None = None,
 ) -> tuple[Variable, Variable]:
-    """LSTM whose hidden state is projected to `proj_size`; returns the projections and the cells.
+    """Run an LSTM whose state is projected to `proj_size`; return projections and cells.
 
     `proj_activation` is applied to the projection; cells and projections are limited to
     [-cell_clip, cell_clip] and [-proj_clip, proj_clip]. The rest is as in `dynamic_lstm`.
     """
     _need_bias(bias_attr, "dynamic_lstmp")
-    check_variable_and_dtype(input, "input", _FLOATS, "dynamic_lstmp")
+    check_variable_and_dtype(input, "input", WIDE, "dynamic_lstmp")
     for clip, what in ((cell_clip, "cell_clip"), (proj_clip, "proj_clip")):
         if clip is not None and clip < 0:
             raise ValueError(f"{what} of dynamic_lstmp must not be negative, but is {clip}.")
     helper = LayerHelper("lstmp", param_attr=param_attr, bias_attr=bias_attr, name=name)
     width = size // 4
-    _check_state(h_0, "h_0", input, proj_size, "dynamic_lstmp")
-    _check_state(c_0, "c_0", input, width, "dynamic_lstmp")
+    _check_state(h_0, "h_0", proj_size, "dynamic_lstmp")
+    _check_state(c_0, "c_0", width, "dynamic_lstmp")
     weight = helper.create_parameter(helper.param_attr, [proj_size, 4 * width], dtype)
     projection = helper.create_parameter(helper.param_attr, [width, proj_size], dtype)
-    bias = helper.create_parameter(
-        helper.bias_attr, [1, (7 if use_peepholes else 4) * width], dtype, is_bias=True
-    )
-    outputs = _temporaries(helper, dtype, "Projection", "Cell")
-    helper.create_variable_for_type_inference(dtype)  # Paddle makes one that no op uses; the
-    # numbers of the following names count it.
-    outputs |= _temporaries(helper, dtype, "BatchHidden", "BatchGate", "BatchCellPreAct")
-    helper.append_op(
-        type="lstmp",
-        inputs={
-            "Input": input,
-            "Weight": weight,
-            "ProjWeight": projection,
-            "Bias": bias,
-            "H0": h_0,
-            "C0": c_0,
-        },
-        outputs=outputs,
-        attrs={
-            "use_peepholes": use_peepholes,
-            "cell_clip": cell_clip,
-            "proj_clip": proj_clip,
-            "is_reverse": is_reverse,
-            "gate_activation": gate_activation,
-            "cell_activation": cell_activation,
-            "candidate_activation": candidate_activation,
-            "proj_activation": proj_activation,
-        },
-    )
-    return outputs["Projection"][0], outputs["Cell"][0]
+    bias = _bias(helper, (7 if use_peepholes else 4) * width, dtype)
+    names = ("Projection", "Cell", "", "BatchHidden", "BatchGate", "BatchCellPreAct")
+    outputs = {slot: helper.create_variable_for_type_inference(dtype) for slot in names}
+    del outputs[""]  # Paddle creates a variable that no op uses; it counts in the names.
+    attrs: dict[str, Any] = {"use_peepholes": use_peepholes, "is_reverse": is_reverse}
+    attrs |= {"cell_clip": cell_clip, "proj_clip": proj_clip, "proj_activation": proj_activation}
+    attrs |= _activations(gate_activation, cell_activation, candidate_activation)
+    inputs = {"Input": input, "Weight": weight, "ProjWeight": projection, "Bias": bias}
+    inputs |= {"H0": h_0, "C0": c_0}
+    helper.append_op(type="lstmp", inputs=inputs, outputs=outputs, attrs=attrs)
+    return outputs["Projection"], outputs["Cell"]
 
 
+@checked(input=WIDE)
 def dynamic_gru(
     input: Variable,
     size: int,
@@ -173,7 +154,7 @@ def dynamic_gru(
     h_0: Variable | None = None,
     origin_mode: bool = False,
 ) -> Variable:
-    """GRU over sequences; returns the hidden states of all steps.
+    """Run a GRU over sequences; return the hidden states of all steps.
 
     Args:
         input: sequences of projected inputs, shape [N, 3 * size] (a `fc` before makes them).
@@ -187,29 +168,23 @@ def dynamic_gru(
         origin_mode: whether the update gate keeps the old state (as in the first paper) instead of
             taking the new one.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "dynamic_gru")
     helper = LayerHelper("gru", input=input, param_attr=param_attr, bias_attr=bias_attr)
-    _check_state(h_0, "h_0", input, size, "dynamic_gru")
+    _check_state(h_0, "h_0", size, "dynamic_gru")
     dtype = helper.input_dtype()
     weight = helper.create_parameter(helper.param_attr, [size, 3 * size], dtype)
-    bias = helper.create_parameter(helper.bias_attr, [1, 3 * size], dtype, is_bias=True)
-    outputs = _temporaries(
-        helper, dtype, "Hidden", "BatchGate", "BatchResetHiddenPrev", "BatchHidden"
+    bias = _bias(helper, 3 * size, dtype)
+    attrs: dict[str, Any] = {"is_reverse": is_reverse, "origin_mode": origin_mode}
+    attrs |= {"gate_activation": gate_activation, "activation": candidate_activation}
+    hidden, *_ = helper.outputs_of(
+        "gru",
+        {"Input": input, "Weight": weight, "Bias": bias, "H0": h_0},
+        attrs,
+        **dict.fromkeys(("Hidden", "BatchGate", "BatchResetHiddenPrev", "BatchHidden"), dtype),
     )
-    helper.append_op(
-        type="gru",
-        inputs={"Input": input, "Weight": weight, "Bias": bias, "H0": h_0},
-        outputs=outputs,
-        attrs={
-            "is_reverse": is_reverse,
-            "gate_activation": gate_activation,
-            "activation": candidate_activation,
-            "origin_mode": origin_mode,
-        },
-    )
-    return outputs["Hidden"][0]
+    return hidden
 
 
+@checked(input=WIDE, hidden=WIDE, size=int)
 def gru_unit(
     input: Variable,
     hidden: Variable,
@@ -220,7 +195,7 @@ def gru_unit(
     gate_activation: str = "sigmoid",
     origin_mode: bool = False,
 ) -> tuple[Variable, Variable, Variable]:
-    """One GRU step; returns the new hidden state, the reset old one, and the gates.
+    """Run one GRU step; return the new hidden state, the reset old one, and the gates.
 
     Args:
         input: projected inputs, shape [batch, size].
@@ -232,9 +207,6 @@ def gru_unit(
         gate_activation: the activation of the gates.
         origin_mode: as in `dynamic_gru`.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "gru_unit")
-    check_variable_and_dtype(hidden, "hidden", _FLOATS, "gru_unit")
-    check_type(size, "size", int, "gru_unit")
     for what, value in (("activation", activation), ("gate_activation", gate_activation)):
         if value not in _GRU_ACTIVATIONS:
             raise ValueError(
@@ -244,23 +216,18 @@ def gru_unit(
     dtype = helper.input_dtype()
     width = size // 3
     weight = helper.create_parameter(helper.param_attr, [width, 3 * width], dtype)
-    outputs = _temporaries(helper, dtype, "Gate", "ResetHiddenPrev", "Hidden")
     inputs = {"Input": input, "HiddenPrev": hidden, "Weight": weight}
     if helper.bias_attr:
-        inputs["Bias"] = helper.create_parameter(
-            helper.bias_attr, [1, 3 * width], dtype, is_bias=True
-        )
-    helper.append_op(
-        type="gru_unit",
-        inputs=inputs,
-        outputs=outputs,
-        attrs={
-            "activation": _GRU_ACTIVATIONS[activation],
-            "gate_activation": _GRU_ACTIVATIONS[gate_activation],
-            "origin_mode": origin_mode,
-        },
+        inputs["Bias"] = _bias(helper, 3 * width, dtype)
+    attrs = {
+        "activation": _GRU_ACTIVATIONS[activation],
+        "gate_activation": _GRU_ACTIVATIONS[gate_activation],
+        "origin_mode": origin_mode,
+    }
+    gate, reset, new = helper.outputs_of(
+        "gru_unit", inputs, attrs, Gate=dtype, ResetHiddenPrev=dtype, Hidden=dtype
     )
-    return outputs["Hidden"][0], outputs["ResetHiddenPrev"][0], outputs["Gate"][0]
+    return new, reset, gate
 
 
 def lstm_unit(
@@ -272,7 +239,7 @@ def lstm_unit(
     bias_attr: Any = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """One LSTM step with its own projection; returns the new hidden state and cell.
+    """Run one LSTM step with its own projection; return the new hidden state and cell.
 
     Args:
         x_t: inputs of shape [batch, D].
@@ -283,12 +250,10 @@ def lstm_unit(
         bias_attr: the attributes of the projection's bias.
         name: the layer's name.
     """
-    from fleetx.static.layers import concat, fc
-
     helper = LayerHelper("lstm_unit", name=name)
     states = {"x_t": x_t, "hidden_t_prev": hidden_t_prev, "cell_t_prev": cell_t_prev}
     for what, var in states.items():
-        check_variable_and_dtype(var, what, _FLOATS, "lstm_unit")
+        check_variable_and_dtype(var, what, WIDE, "lstm_unit")
         if len(var.shape) != 2:
             raise ValueError(f"{what} of lstm_unit must have 2 dimensions, not shape {var.shape}.")
         if var.shape[0] != x_t.shape[0]:
@@ -307,11 +272,11 @@ def lstm_unit(
         param_attr=param_attr,
         bias_attr=ParamAttr() if bias_attr is None else bias_attr,
     )
-    outputs = _temporaries(helper, x_t.dtype, "C", "H")
-    helper.append_op(
-        type="lstm_unit",
-        inputs={"X": projected, "C_prev": cell_t_prev},
-        outputs=outputs,
-        attrs={"forget_bias": float(forget_bias)},
+    cell, hidden = helper.outputs_of(
+        "lstm_unit",
+        {"X": projected, "C_prev": cell_t_prev},
+        {"forget_bias": float(forget_bias)},
+        C=x_t.dtype,
+        H=x_t.dtype,
     )
-    return outputs["H"][0], outputs["C"][0]
+    return hidden, cell

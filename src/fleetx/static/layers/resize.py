@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.building.adapted import adapted
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import tensor_list
 from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import check_choice
@@ -20,22 +23,6 @@ _METHODS = {
 }
 
 
-def _size_inputs(helper: LayerHelper, sizes: Any) -> list[Variable]:
-    """Return a size that is partly Variables as Variables throughout."""
-    from fleetx.static.layers import fill_constant
-
-    found = []
-    for size in sizes:
-        if isinstance(size, Variable):
-            size.stop_gradient = True
-            found.append(size)
-        else:
-            var = helper.create_variable_for_type_inference("int32")
-            fill_constant([1], "int32", size, force_cpu=True, out=var)
-            found.append(var)
-    return found
-
-
 def _check_sizes(sizes: Any, n: int) -> None:
     check_type(sizes, "out_shape", (list, tuple), "image_resize")
     if len(sizes) != n:
@@ -45,7 +32,8 @@ def _check_sizes(sizes: Any, n: int) -> None:
             raise ValueError(f"out_shape must be greater than 0, but is {sizes!r}.")
 
 
-def interpolate(
+def _interpolate(
+    methods: Sequence[str],
     input: Variable,
     out_shape: Any = None,
     scale: Any = None,
@@ -69,7 +57,7 @@ def interpolate(
         align_mode: otherwise, 0 compares centres of pixels, 1 their upper left corners.
         data_format: where the channels are.
     """
-    check_choice(resample, "resample", tuple(_METHODS), "image_resize")
+    check_choice(resample, "resample", methods, "image_resize")
     method, rank = _METHODS[resample]
     if len(input.shape) != rank:
         raise ValueError(
@@ -90,7 +78,7 @@ def interpolate(
     elif out_shape is not None:
         _check_sizes(out_shape, rank - 2)
         if any(isinstance(size, Variable) for size in out_shape):
-            inputs["SizeTensor"] = _size_inputs(helper, out_shape)
+            inputs["SizeTensor"] = tensor_list(helper, out_shape)
         for key, size in zip(("out_d", "out_h", "out_w")[4 - rank + 1 :], out_shape, strict=True):
             attrs[key] = -1 if isinstance(size, Variable) else int(size)
     elif isinstance(scale, Variable):
@@ -103,7 +91,7 @@ def interpolate(
         attrs["scale"] = float(scale)
     if actual_shape is not None:
         check_type(actual_shape, "actual_shape", Variable, "image_resize")
-        warnings.warn("actual_shape is deprecated: give a Variable as out_shape.", stacklevel=2)
+        warnings.warn("actual_shape is deprecated: give a Variable as out_shape.", stacklevel=3)
         actual_shape.stop_gradient = True
         inputs["OutSize"] = actual_shape
     attrs |= {
@@ -115,23 +103,36 @@ def interpolate(
     return helper.output_of(f"{method}_interp", inputs, attrs, dtype=input.dtype)
 
 
-def image_resize(
-    input: Variable,
-    out_shape: Any = None,
-    scale: Any = None,
-    name: str | None = None,
-    resample: str = "BILINEAR",
-    actual_shape: Variable | None = None,
-    align_corners: bool = True,
-    align_mode: int = 1,
-    data_format: str = "NCHW",
-) -> Variable:
-    """Resize images (BILINEAR, NEAREST) or volumes (TRILINEAR); see `interpolate`."""
-    check_choice(resample, "resample", ("BILINEAR", "TRILINEAR", "NEAREST"), "image_resize")
-    return interpolate(
-        input, out_shape, scale, name, resample, actual_shape, align_corners, align_mode,
-        data_format,
-    )  # fmt: skip
+interpolate = with_first(_interpolate, "interpolate", tuple(_METHODS))
+image_resize = with_first(
+    _interpolate,
+    "image_resize",
+    ("BILINEAR", "TRILINEAR", "NEAREST"),
+    doc="Resize images (BILINEAR, NEAREST) or volumes (TRILINEAR); see `interpolate`.",
+)
+_SIZES = "input, out_shape, scale, name, actual_shape, align_corners"
+resize_bilinear = adapted(
+    image_resize,
+    f"{_SIZES}, align_mode, data_format",
+    name="resize_bilinear",
+    doc="Resize images by linear interpolation; see `interpolate`.",
+    fixed={"resample": "BILINEAR"},
+)
+resize_trilinear = adapted(
+    image_resize,
+    f"{_SIZES}, align_mode, data_format",
+    name="resize_trilinear",
+    doc="Resize volumes by linear interpolation; see `interpolate`.",
+    fixed={"resample": "TRILINEAR"},
+    data_format="NCDHW",
+)
+resize_nearest = adapted(
+    image_resize,
+    f"{_SIZES}, data_format",
+    name="resize_nearest",
+    doc="Resize images by taking the nearest pixel; see `interpolate`.",
+    fixed={"resample": "NEAREST"},
+)
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
@@ -144,43 +145,6 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
     sizes[1 - short] = int(float(sizes[1 - short]) * factor + 0.5)
     sizes[short] = out_short_len
     return image_resize(input, out_shape=sizes, resample=resample)
-
-
-def _resize(
-    resample: str,
-    input: Variable,
-    out_shape: Any = None,
-    scale: Any = None,
-    name: str | None = None,
-    actual_shape: Variable | None = None,
-    align_corners: bool = True,
-    align_mode: int = 1,
-    data_format: str = "NCHW",
-) -> Variable:
-    """Resize images by linear interpolation; see `interpolate`."""
-    return image_resize(
-        input, out_shape, scale, name, resample, actual_shape, align_corners, align_mode,
-        data_format,
-    )  # fmt: skip
-
-
-resize_bilinear = with_first(_resize, "resize_bilinear", "BILINEAR")
-resize_trilinear = with_first(_resize, "resize_trilinear", "TRILINEAR", data_format="NCDHW")
-
-
-def resize_nearest(
-    input: Variable,
-    out_shape: Any = None,
-    scale: Any = None,
-    name: str | None = None,
-    actual_shape: Variable | None = None,
-    align_corners: bool = True,
-    data_format: str = "NCHW",
-) -> Variable:
-    """Resize images by taking the nearest pixel; see `interpolate`."""
-    return image_resize(
-        input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format
-    )
 
 
 export_defined(globals())

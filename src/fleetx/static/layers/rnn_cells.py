@@ -9,19 +9,27 @@ from typing import Any
 from fleetx.static import unique_name
 from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE, WIDE_NUMBERS
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.activations import sigmoid, tanh
+from fleetx.static.layers.creation import fill_constant, fill_constant_batch_size_like
+from fleetx.static.layers.joining import concat, split
+from fleetx.static.layers.linalg import matmul
+from fleetx.static.layers.math import elementwise_add, elementwise_mul
+from fleetx.static.layers.sequence import sequence_mask
 from fleetx.static.layers.static_rnn import StaticRNN
 from fleetx.static.layers.structure import (
     assert_same_structure,
     flatten,
     map_structure,
     pack_sequence_as,
+    select_rows,
+    swap_batch_and_time,
 )
+from fleetx.static.layers.tensor import reverse, shape
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell", "rnn"]
-
-_FLOATS = ["float32", "float64"]
 
 
 class RNNCell:
@@ -62,12 +70,8 @@ class RNNCell:
             init_value: the value.
             batch_dim_idx: the dimension of `batch_ref` that is the batch size.
         """
-        from fleetx.static.layers import fill_constant_batch_size_like
-
         reference = flatten(batch_ref)[0]
-        check_variable_and_dtype(
-            reference, "batch_ref", ["float32", "float64", "int32", "int64"], "RNNCell"
-        )
+        check_variable_and_dtype(reference, "batch_ref", WIDE_NUMBERS, "RNNCell")
         shapes = self.state_shape if shape is None else shape
         if dtype is None:
             try:
@@ -103,6 +107,15 @@ def _nest(shapes: Any, states: Any) -> Any:
     return type(shapes)(_nest(s, states) for s in shapes)
 
 
+def suffixed(attr: Any, suffix: str) -> Any:
+    """Return attributes whose name, if they have one, ends with a suffix."""
+    if not isinstance(attr, ParamAttr) or attr.name is None:
+        return attr
+    attr = copy.deepcopy(attr)
+    attr.name = f"{attr.name}{suffix}"
+    return attr
+
+
 class _Weights:
     """The parameters of a cell, made when its first step is built and the widths are known."""
 
@@ -115,10 +128,7 @@ class _Weights:
         """Return the parameters, given shape, whether it is a bias, and a suffix for its name."""
         if not self.made:
             for (shape, is_bias), suffix in zip(shapes, suffixes, strict=True):
-                attr = self.bias_attr if is_bias else self.param_attr
-                if isinstance(attr, ParamAttr) and attr.name is not None and suffix:
-                    attr = copy.deepcopy(attr)
-                    attr.name = f"{attr.name}{suffix}"
+                attr = suffixed(self.bias_attr if is_bias else self.param_attr, suffix)
                 self.made.append(
                     self.helper.create_parameter(attr, shape, self.dtype, is_bias=is_bias)
                 )
@@ -148,10 +158,8 @@ class GRUCell(RNNCell):
         dtype: Any = "float32",
         name: str = "GRUCell",
     ) -> None:
-        from fleetx.static.layers import sigmoid, tanh
-
         check_type(hidden_size, "hidden_size", int, "GRUCell")
-        check_dtype(dtype, "dtype", _FLOATS, "GRUCell")
+        check_dtype(dtype, "dtype", WIDE, "GRUCell")
         self.hidden_size = hidden_size
         self._weights = _Weights(name, "BasicGRUUnit", param_attr, bias_attr, dtype)
         self._gate_activation = gate_activation or sigmoid
@@ -159,10 +167,8 @@ class GRUCell(RNNCell):
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Return the new state, as output and as state."""
-        from fleetx.static.layers import concat, elementwise_add, matmul, split
-
-        check_variable_and_dtype(inputs, "inputs", _FLOATS, "GRUCell")
-        check_variable_and_dtype(states, "states", _FLOATS, "GRUCell")
+        check_variable_and_dtype(inputs, "inputs", WIDE, "GRUCell")
+        check_variable_and_dtype(states, "states", WIDE, "GRUCell")
         size = self.hidden_size
         rows = inputs.shape[-1] + size
         gate_weight, new_weight, gate_bias, new_bias = self._weights.make(
@@ -209,10 +215,8 @@ class LSTMCell(RNNCell):
         dtype: Any = "float32",
         name: str = "LSTMCell",
     ) -> None:
-        from fleetx.static.layers import fill_constant
-
         check_type(hidden_size, "hidden_size", int, "LSTMCell")
-        check_dtype(dtype, "dtype", _FLOATS, "LSTMCell")
+        check_dtype(dtype, "dtype", WIDE, "LSTMCell")
         self.hidden_size = hidden_size
         self._weights = _Weights(name, "BasicLSTMUnit", param_attr, bias_attr, dtype)
         self._forget_bias = fill_constant([1], dtype=dtype, value=forget_bias)
@@ -220,20 +224,10 @@ class LSTMCell(RNNCell):
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Return the new hidden state, and the new states."""
-        from fleetx.static.layers import (
-            concat,
-            elementwise_add,
-            elementwise_mul,
-            matmul,
-            sigmoid,
-            split,
-            tanh,
-        )
-
-        check_variable_and_dtype(inputs, "inputs", _FLOATS, "LSTMCell")
+        check_variable_and_dtype(inputs, "inputs", WIDE, "LSTMCell")
         check_type(states, "states", list, "LSTMCell")
         for i, state in enumerate(states):
-            check_variable_and_dtype(state, f"states[{i}]", _FLOATS, "LSTMCell")
+            check_variable_and_dtype(state, f"states[{i}]", WIDE, "LSTMCell")
         hidden, cell = states
         size = self.hidden_size
         rows = inputs.shape[-1] + size
@@ -249,13 +243,6 @@ class LSTMCell(RNNCell):
     def state_shape(self) -> list[list[int]]:
         """The shapes of hidden state and cell."""
         return [[self.hidden_size], [self.hidden_size]]
-
-
-def _swap(x: Variable) -> Variable:
-    """Swap the batch and the time dimension."""
-    from fleetx.static.layers import transpose
-
-    return transpose(x, [1, 0, *range(2, len(x.shape))])
 
 
 def _allow_gradient(x: Variable) -> Variable:
@@ -283,11 +270,9 @@ def rnn(
         is_reverse: whether to go from the last step to the first.
         kwargs: passed on to the cell.
     """
-    from fleetx.static.layers import elementwise_mul, reverse, sequence_mask, shape
-
     check_type(cell, "cell", RNNCell, "rnn")
     for i, item in enumerate(flatten(inputs)):
-        check_variable_and_dtype(item, f"inputs[{i}]", _FLOATS, "rnn")
+        check_variable_and_dtype(item, f"inputs[{i}]", WIDE, "rnn")
     check_type(sequence_length, "sequence_length", (Variable, type(None)), "rnn")
     if initial_states is None:
         initial_states = cell.get_initial_states(
@@ -295,12 +280,12 @@ def rnn(
         )
     initial_states = map_structure(_allow_gradient, initial_states)
     if not time_major:
-        inputs = map_structure(_swap, inputs)
+        inputs = map_structure(swap_batch_and_time, inputs)
     mask = None
     if sequence_length is not None:
         steps = shape(flatten(inputs)[0])[0]
         kind = flatten(initial_states)[0].dtype
-        mask = _swap(sequence_mask(sequence_length, maxlen=steps, dtype=kind))
+        mask = swap_batch_and_time(sequence_mask(sequence_length, maxlen=steps, dtype=kind))
     if is_reverse:
         inputs = map_structure(lambda x: reverse(x, axis=[0]), inputs)
         mask = None if mask is None else reverse(mask, axis=[0])
@@ -313,12 +298,7 @@ def rnn(
         if mask is not None:
             going_on = network.step_input(mask)
             new_states = map_structure(
-                lambda old, new: (
-                    elementwise_mul(new, going_on, axis=0)
-                    - elementwise_mul(old, going_on - 1, axis=0)
-                ),
-                states,
-                new_states,
+                lambda old, new: select_rows(going_on, new, old), states, new_states
             )
         map_structure(network.update_memory, states, new_states)
         map_structure(network.step_output, outputs)
@@ -330,5 +310,5 @@ def rnn(
     if is_reverse:
         final_outputs = map_structure(lambda x: reverse(x, axis=[0]), final_outputs)
     if not time_major:
-        final_outputs = map_structure(_swap, final_outputs)
+        final_outputs = map_structure(swap_batch_and_time, final_outputs)
     return final_outputs, final_states

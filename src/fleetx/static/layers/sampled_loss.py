@@ -1,4 +1,4 @@
-"""Losses over very many classes."""
+"""Losses for a large number of classes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE
+from fleetx.static.building.op_layer import checked
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import NumpyArrayInitializer
@@ -66,7 +68,7 @@ def nce(
         is_sparse: whether only the classes in use get gradients.
     """
     helper = LayerHelper("nce", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name)
-    check_variable_and_dtype(input, "input", ["float32", "float64"], "nce")
+    check_variable_and_dtype(input, "input", WIDE, "nce")
     check_variable_and_dtype(label, "label", ["int64"], "nce")
     check_choice(sampler, "sampler", tuple(_SAMPLERS), "nce")
     weight = helper.create_parameter(
@@ -77,9 +79,8 @@ def nce(
         inputs["Bias"] = helper.create_parameter(
             attr=helper.bias_attr, shape=[num_total_classes, 1], is_bias=True, dtype=input.dtype
         )
-    cost = helper.create_variable_for_type_inference(input.dtype)
-    logits = helper.create_variable_for_type_inference(input.dtype)
-    labels = helper.create_variable_for_type_inference(label.dtype)
+    outputs = {"Cost": input.dtype, "SampleLogits": input.dtype, "SampleLabels": label.dtype}
+    made = {s: helper.create_variable_for_type_inference(d) for s, d in outputs.items()}
     if sample_weight is not None:
         inputs["SampleWeight"] = sample_weight
     if sampler == "custom_dist":
@@ -104,7 +105,7 @@ def nce(
     helper.append_op(
         type="nce",
         inputs=inputs,
-        outputs={"Cost": cost, "SampleLogits": logits, "SampleLabels": labels},
+        outputs=made,
         attrs={
             "num_total_classes": int(num_total_classes),
             "num_neg_samples": count,
@@ -114,9 +115,10 @@ def nce(
             "remote_prefetch": is_sparse,
         },
     )
-    return cost / (count + 1)
+    return made["Cost"] / (count + 1)
 
 
+@checked(input=WIDE, label=("int64",))
 def hsigmoid(
     input: Variable,
     label: Variable,
@@ -143,8 +145,6 @@ def hsigmoid(
         is_custom: whether the tree is a custom one.
         is_sparse: whether only the nodes in use get gradients.
     """
-    check_variable_and_dtype(input, "input", ["float32", "float64"], "hsigmoid")
-    check_variable_and_dtype(label, "label", ["int64"], "hsigmoid")
     if is_custom and (path_table is None or path_code is None or num_classes is None):
         raise ValueError("hsigmoid with is_custom needs path_table, path_code and num_classes.")
     if not is_custom and (path_table is not None or path_code is not None):
@@ -160,13 +160,8 @@ def hsigmoid(
     weight = helper.create_parameter(
         attr=helper.param_attr, shape=[nodes, input.shape[1]], dtype=input.dtype
     )
-    inputs = {
-        "X": input,
-        "W": weight,
-        "PathTable": path_table,
-        "PathCode": path_code,
-        "Label": label,
-    }
+    inputs = {"X": input, "W": weight, "Label": label}
+    inputs |= {"PathTable": path_table, "PathCode": path_code}
     if helper.bias_attr:
         inputs["Bias"] = helper.create_parameter(
             attr=helper.bias_attr, shape=[nodes, 1], is_bias=True, dtype=input.dtype
@@ -223,18 +218,17 @@ def sampled_softmax_with_cross_entropy(
             "seed": seed,
         },
     )
-    loss = helper.create_variable_for_type_inference(logits.dtype)
-    softmax = helper.create_variable_for_type_inference(logits.dtype)
     helper.append_op(
         type="one_hot",
         inputs={"X": sampled_label},
         outputs={"Out": soft_label},
         attrs={"depth": num_samples + 1},
     )
-    helper.append_op(
-        type="softmax_with_cross_entropy",
-        inputs={"Logits": sampled_logits, "Label": soft_label},
-        outputs={"Softmax": softmax, "Loss": loss},
-        attrs={"soft_label": True, "numeric_stable_mode": False},
+    loss, _ = helper.outputs_of(
+        "softmax_with_cross_entropy",
+        {"Logits": sampled_logits, "Label": soft_label},
+        {"soft_label": True, "numeric_stable_mode": False},
+        Loss=logits.dtype,
+        Softmax=logits.dtype,
     )
     return loss / num_true

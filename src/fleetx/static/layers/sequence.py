@@ -1,39 +1,23 @@
 """Layers on variable-length sequences (inputs with `lod_level` 1 or more)."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype, each
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import INTS, WIDE, WIDE_NUMBERS, one_op
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.errors import ShapeError
-from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
 
-_FLOATS = ["float32", "float64"]
 _POOL_TYPES = ("AVERAGE", "SUM", "SQRT", "MAX", "LAST", "FIRST")
-_NUMBERS = ["float32", "float64", "int32", "int64"]
-_INTS = ["int32", "int64"]
 
 
-def _append(
-    layer: str,
-    inputs: dict[str, Any],
-    dtype: Any,
-    attrs: dict[str, Any] | None = None,
-    name: str | None = None,
-    out: str = "Out",
-    op: str | None = None,
-) -> Variable:
-    """Append a one-output op of the layer's name and return its output."""
-    helper = LayerHelper(layer, name=name)
-    result = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(type=op or layer, inputs=inputs, outputs={out: [result]}, attrs=attrs or {})
-    return result
-
-
+@checked(input=WIDE)
 def sequence_conv(
     input: Variable,
     num_filters: int,
@@ -60,17 +44,10 @@ def sequence_conv(
         act: the name of an activation.
         name: the layer's name.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_conv")
     if filter_stride != 1:
         raise ShapeError(f"filter_stride of sequence_conv must be 1, but is {filter_stride}.")
-    helper = LayerHelper(
-        "sequence_conv",
-        input=input,
-        param_attr=param_attr,
-        bias_attr=bias_attr,
-        act=act,
-        name=name,
-    )
+    attrs = {"param_attr": param_attr, "bias_attr": bias_attr, "act": act, "name": name}
+    helper = LayerHelper("sequence_conv", input=input, **attrs)
     dtype = helper.input_dtype()
     weight = helper.create_parameter(
         helper.param_attr, [filter_size * input.shape[1], num_filters], dtype
@@ -88,13 +65,12 @@ def sequence_conv(
     return helper.append_activation(helper.append_bias_op(product))
 
 
+@op_layer({"X": "input"}, input=WIDE)
 def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None = None) -> Variable:
     """Softmax over each sequence of numbers (shape [N, 1])."""
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_softmax")
-    attrs = {"use_cudnn": use_cudnn}
-    return _append("sequence_softmax", {"X": [input]}, input.dtype, attrs, name)
 
 
+@checked(input=WIDE)
 def sequence_pool(
     input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0
 ) -> Variable:
@@ -107,7 +83,6 @@ def sequence_pool(
         is_test: set where only the result is needed.
         pad_value: what an empty sequence gives.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_pool")
     if pool_type.upper() not in _POOL_TYPES:
         kinds = ", ".join(t.lower() for t in _POOL_TYPES)
         raise ShapeError(f"pool_type of sequence_pool must be one of {kinds}, not {pool_type!r}.")
@@ -125,42 +100,44 @@ def sequence_pool(
     return out
 
 
+@checked(input=WIDE)
 def sequence_first_step(input: Variable) -> Variable:
     """Return the first row of each sequence."""
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_first_step")
     return sequence_pool(input=input, pool_type="first")
 
 
+@checked(input=WIDE)
 def sequence_last_step(input: Variable) -> Variable:
     """Return the last row of each sequence."""
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_last_step")
     return sequence_pool(input=input, pool_type="last")
 
 
+def _sequences(value: Any, name: str, layer: str) -> None:
+    check_type(value, name, list, layer)
+    each(("int64", *WIDE))(value, name, layer)
+
+
+@checked(input=_sequences)
 def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
     """Join the i-th sequences of several inputs."""
-    check_type(input, "input", list, "sequence_concat")
-    for i, item in enumerate(input):
-        check_variable_and_dtype(
-            item, f"input[{i}]", ["int64", "float32", "float64"], "sequence_concat"
-        )
     helper = LayerHelper("sequence_concat", input=input, name=name)
     return helper.output_of("sequence_concat", {"X": input}, dtype=helper.input_dtype())
 
 
+@op_layer(
+    {"X": "input", "Offset": "offset", "Length": "length"},
+    no_grad="Offset Length",
+    input=WIDE_NUMBERS,
+    offset=INTS,
+    length=INTS,
+)
 def sequence_slice(
     input: Variable, offset: Variable, length: Variable, name: str | None = None
 ) -> Variable:
-    """Take `length[i]` rows from row `offset[i]` on of the i-th sequence."""
-    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_slice")
-    check_variable_and_dtype(offset, "offset", _INTS, "sequence_slice")
-    check_variable_and_dtype(length, "length", _INTS, "sequence_slice")
-    offset.stop_gradient = True
-    length.stop_gradient = True
-    inputs = {"X": [input], "Offset": [offset], "Length": [length]}
-    return _append("sequence_slice", inputs, input.dtype, name=name)
+    """Return `length[i]` rows of the i-th sequence, starting at row `offset[i]`."""
 
 
+@op_layer({"X": "x", "Y": "y"}, x=WIDE_NUMBERS)
 def sequence_expand(
     x: Variable, y: Variable, ref_level: int = -1, name: str | None = None
 ) -> Variable:
@@ -168,18 +145,14 @@ def sequence_expand(
 
     `ref_level` is the level of `y` that counts; the last one by default.
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_expand")
-    attrs = {"ref_level": ref_level}
-    return _append("sequence_expand", {"X": [x], "Y": [y]}, x.dtype, attrs, name)
 
 
+@op_layer({"X": "x", "Y": "y"}, x=WIDE_NUMBERS, y=Variable)
 def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Repeat the i-th row of `x` over the i-th sequence of `y`."""
-    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_expand_as")
-    check_type(y, "y", Variable, "sequence_expand_as")
-    return _append("sequence_expand_as", {"X": [x], "Y": [y]}, x.dtype, name=name)
 
 
+@checked(x=WIDE_NUMBERS, pad_value=WIDE_NUMBERS)
 def sequence_pad(
     x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None
 ) -> tuple[Variable, Variable]:
@@ -191,58 +164,48 @@ def sequence_pad(
         maxlen: the padded length; that of the longest sequence by default.
         name: the layer's name.
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_pad")
-    check_variable_and_dtype(pad_value, "pad_value", _NUMBERS, "sequence_pad")
-    helper = LayerHelper("sequence_pad", input=x, name=name)
-    out = helper.create_variable_for_type_inference(helper.input_dtype())
-    length = helper.create_variable_for_type_inference(VarType.INT64)
     pad_value.stop_gradient = True
-    length.stop_gradient = True
-    helper.append_op(
-        type="sequence_pad",
-        inputs={"X": [x], "PadValue": [pad_value]},
-        outputs={"Out": [out], "Length": [length]},
-        attrs={"padded_length": -1 if maxlen is None else maxlen},
+    out, length = LayerHelper("sequence_pad", name=name).outputs_of(
+        "sequence_pad",
+        {"X": [x], "PadValue": [pad_value]},
+        {"padded_length": -1 if maxlen is None else maxlen},
+        Out=x.dtype,
+        Length="int64",
+        no_grad="Length",
     )
     return out, length
 
 
+@op_layer({"X": "x", "Length": "length"}, no_grad="Length", x=WIDE_NUMBERS, length=("int64",))
 def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
     """Return sequences made of the first `length[i]` rows of each row of a padded tensor."""
-    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_unpad")
-    check_variable_and_dtype(length, "length", ["int64"], "sequence_unpad")
-    length.stop_gradient = True
-    return _append("sequence_unpad", {"X": [x], "Length": [length]}, x.dtype, name=name)
 
 
+@op_layer({"X": "input"}, input=WIDE_NUMBERS)
 def sequence_reshape(input: Variable, new_dim: int) -> Variable:
-    """Cut each sequence's numbers into rows of width `new_dim`."""
-    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_reshape")
-    return _append("sequence_reshape", {"X": [input]}, input.dtype, {"new_dim": new_dim})
+    """Reshape each sequence into rows of width `new_dim`."""
 
 
+@op_layer(
+    {"X": "input", "Ids": "index", "Updates": "updates"},
+    input=WIDE_NUMBERS,
+    index=INTS,
+    updates=WIDE_NUMBERS,
+)
 def sequence_scatter(
     input: Variable, index: Variable, updates: Variable, name: str | None = None
 ) -> Variable:
     """Add the i-th sequence of `updates` to row i, at the columns in that of `index`."""
-    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_scatter")
-    check_variable_and_dtype(index, "index", _INTS, "sequence_scatter")
-    check_variable_and_dtype(updates, "updates", _NUMBERS, "sequence_scatter")
-    inputs = {"X": [input], "Ids": [index], "Updates": [updates]}
-    return _append("sequence_scatter", inputs, input.dtype, name=name)
 
 
+@op_layer({"X": "input"}, no_grad="Out", input=INTS)
 def sequence_enumerate(
     input: Variable, win_size: int, pad_value: int = 0, name: str | None = None
 ) -> Variable:
     """Return for each number of each sequence the window of `win_size` that starts there."""
-    check_variable_and_dtype(input, "input", _INTS, "sequence_enumerate")
-    attrs = {"win_size": win_size, "pad_value": pad_value}
-    out = _append("sequence_enumerate", {"X": [input]}, input.dtype, attrs, name)
-    out.stop_gradient = True
-    return out
 
 
+@checked(x=Variable)
 def sequence_mask(
     x: Variable, maxlen: Any = None, dtype: Any = "int64", name: str | None = None
 ) -> Variable:
@@ -250,9 +213,8 @@ def sequence_mask(
 
     `maxlen` is a number or a Variable; by default it is the largest length.
     """
-    check_type(x, "x", Variable, "sequence_mask")
     helper = LayerHelper("sequence_mask", name=name)
-    out = helper.create_variable_for_type_inference(dtype)
+    out = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
     inputs: dict[str, Any] = {"X": [x]}
     attrs: dict[str, Any] = {"out_dtype": int(out.dtype)}
     if isinstance(maxlen, Variable):
@@ -260,25 +222,23 @@ def sequence_mask(
     elif maxlen is not None:
         attrs["maxlen"] = maxlen
     helper.append_op(type="sequence_mask", inputs=inputs, outputs={"Y": [out]}, attrs=attrs)
-    out.stop_gradient = True
     return out
 
 
+@op_layer({"X": "x"}, output="Y", x=("int8", "uint8", *WIDE_NUMBERS))
 def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
-    """Turn each sequence around."""
-    check_variable_and_dtype(x, "x", ["int8", "uint8", *_NUMBERS], "sequence_reverse")
-    return _append("sequence_reverse", {"X": [x]}, x.dtype, name=name, out="Y")
+    """Reverse each sequence."""
 
 
+@checked(x=WIDE_NUMBERS)
 def lod_reset(x: Variable, y: Variable | None = None, target_lod: Any = None) -> Variable:
     """Return `x` with other offsets: those of `y`, the numbers in `y`, or `target_lod`."""
-    check_variable_and_dtype(x, "x", _NUMBERS, "lod_reset")
     if y is not None:
         check_type(y, "y", Variable, "lod_reset")
-        return _append("lod_reset", {"X": [x], "Y": [y]}, x.dtype)
+        return one_op("lod_reset", {"X": x, "Y": y}, dtype=x.dtype)
     if target_lod is None:
         raise ValueError("y and target_lod should not be both none.")
-    return _append("lod_reset", {"X": [x]}, x.dtype, {"target_lod": list(target_lod)})
+    return one_op("lod_reset", {"X": x}, {"target_lod": list(target_lod)}, dtype=x.dtype)
 
 
 def lod_append(x: Variable, level: Any) -> Variable:
@@ -289,16 +249,17 @@ def lod_append(x: Variable, level: Any) -> Variable:
         raise ValueError(
             f"level of lod_append must be a list, tuple or Variable, not {type(level).__name__}."
         )
-    check_variable_and_dtype(x, "x", _NUMBERS, "lod_append")
+    check_variable_and_dtype(x, "x", WIDE_NUMBERS, "lod_append")
     attrs: dict[str, Any] = {"append": True}
     inputs: dict[str, Any] = {"X": [x]}
     if isinstance(level, Variable):
         inputs["Y"] = [level]
     else:
         attrs["target_lod"] = list(level)
-    return _append("lod_append", inputs, x.dtype, attrs, op="lod_reset")
+    return one_op("lod_reset", inputs, attrs, dtype=x.dtype, layer="lod_append")
 
 
+@checked(input=("float32",))
 def im2sequence(
     input: Variable,
     filter_size: Any = 1,
@@ -319,7 +280,6 @@ def im2sequence(
         out_stride: by how much the network before made images smaller than `input_image_size`.
         name: the layer's name.
     """
-    check_variable_and_dtype(input, "input", ["float32"], "im2sequence")
 
     def pair(value: Any) -> list[int]:
         return [value, value] if isinstance(value, int) else list(value)
@@ -334,7 +294,7 @@ def im2sequence(
     if input_image_size is not None:
         inputs["Y"] = [input_image_size]
         attrs["out_stride"] = pair(out_stride)
-    return _append("im2sequence", inputs, input.dtype, attrs, name)
+    return one_op("im2sequence", inputs, attrs, dtype=input.dtype, name=name)
 
 
 export_defined(globals())

@@ -1,5 +1,6 @@
 """Layers that read or write parts of tensors: slices, indices, padding, cropping."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,11 +13,13 @@ from fleetx.static.building.one_op import (
     ANY,
     INTS,
     NUMBERS,
+    WIDE,
     attr_list,
     contains_variable,
     one_op,
     tensor_list,
 )
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.creation import zeros
@@ -49,6 +52,7 @@ def _slice_argument(
                 flags[i] = -1
 
 
+@checked(input=Variable)
 def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Variable:
     """Return starts:ends of the dimensions `axes`; both may be, or hold, Variables."""
     for label, value in (("starts", starts), ("ends", ends)):
@@ -56,7 +60,6 @@ def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Varia
             raise ValueError(
                 f"{label} of slice must be a list, a tuple or a Variable, not {value!r}."
             )
-    check_type(input, "input", Variable, "slice")
     helper = LayerHelper("slice")
     inputs: dict[str, Any] = {"Input": input}
     attrs: dict[str, Any] = {"axes": list(axes)}
@@ -94,19 +97,17 @@ def strided_slice(
 
 
 # -- indices -------------------------------------------------------------------------------------
+@op_layer({"X": "input", "Index": "index"}, input=Variable)
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
     """Return the rows at the positions of `index`."""
-    check_type(input, "input", Variable, "gather")
-    attrs = {"overwrite": overwrite}
-    return one_op("gather", {"X": input, "Index": index}, attrs, dtype=input.dtype)
 
 
+@op_layer({"X": "input", "Index": "index"}, input=Variable)
 def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
     """Return the elements or slices at the coordinates in the last dimension of `index`."""
-    check_type(input, "input", Variable, "gather_nd")
-    return one_op("gather_nd", {"X": input, "Index": index}, dtype=input.dtype, name=name)
 
 
+@op_layer({"X": "input", "Ids": "index", "Updates": "updates"}, input=Variable)
 def scatter(
     input: Variable,
     index: Variable,
@@ -115,17 +116,13 @@ def scatter(
     overwrite: bool = True,
 ) -> Variable:
     """Return input with rows replaced by `updates`, or by the sum of the updates of a row."""
-    check_type(input, "input", Variable, "scatter")
-    inputs = {"X": input, "Ids": index, "Updates": updates}
-    return one_op("scatter", inputs, {"overwrite": overwrite}, dtype=input.dtype, name=name)
 
 
+@checked(ref=Variable, updates=Variable)
 def scatter_nd_add(
     ref: Variable, index: Variable, updates: Variable, name: str | None = None
 ) -> Variable:
     """Return ref with `updates` added at the coordinates in the last dimension of `index`."""
-    for label, var in (("ref", ref), ("updates", updates)):
-        check_type(var, label, Variable, "scatter_nd_add")
     if ref.dtype != updates.dtype:
         raise ValueError(
             f"ref ({ref.dtype}) and updates ({updates.dtype}) of scatter_nd_add must have one type."
@@ -134,26 +131,22 @@ def scatter_nd_add(
     return one_op("scatter_nd_add", inputs, dtype=ref.dtype, name=name)
 
 
+@checked(updates=Variable)
 def scatter_nd(
     index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None
 ) -> Variable:
     """Return zeros with `updates` added at coordinates."""
-    check_type(updates, "updates", Variable, "scatter_nd")
     return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
 
 
+@op_layer({"X": "input", "Index": "index"}, input=NUMBERS, index=INTS)
 def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
     """Return the slices along a dimension at the positions of `index`."""
-    check_variable_and_dtype(input, "x", NUMBERS, "index_select")
-    check_variable_and_dtype(index, "index", INTS, "index_select")
-    return one_op("index_select", {"X": input, "Index": index}, {"dim": dim}, dtype=input.dtype)
 
 
+@op_layer({"X": "x", "Index": "index"}, x=NUMBERS, index=INTS)
 def index_sample(x: Variable, index: Variable) -> Variable:
     """Return, per row of x, the elements at the positions in the row of `index`."""
-    check_variable_and_dtype(x, "x", NUMBERS, "index_sample")
-    check_variable_and_dtype(index, "index", INTS, "index_sample")
-    return one_op("index_sample", {"X": x, "Index": index}, dtype=x.dtype)
 
 
 def multiplex(inputs: list[Variable], index: Variable) -> Variable:
@@ -168,15 +161,19 @@ def multiplex(inputs: list[Variable], index: Variable) -> Variable:
 
 
 # -- padding and cropping ------------------------------------------------------------------------
+@op_layer({"X": "x"}, x=NUMBERS)
 def pad(
     x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None
 ) -> Variable:
     """Return x with elements added before and after each dimension."""
-    check_variable_and_dtype(x, "x", NUMBERS, "pad")
-    attrs = {"paddings": list(paddings), "pad_value": float(pad_value)}
-    return one_op("pad", {"X": x}, attrs, dtype=x.dtype, name=name)
 
 
+def _check_mode(value: Any, name: str, layer: str) -> None:
+    if value not in ("reflect", "edge", "constant"):
+        raise ArgumentError(f"{name} of {layer} must be constant, reflect or edge, not {value!r}.")
+
+
+@checked(input=NUMBERS, mode=_check_mode)
 def pad2d(
     input: Variable,
     paddings: Any = (0, 0, 0, 0),
@@ -186,33 +183,30 @@ def pad2d(
     name: str | None = None,
 ) -> Variable:
     """Return images padded by [top, bottom, left, right]."""
-    check_variable_and_dtype(input, "input", NUMBERS, "pad2d")
-    if mode not in ("reflect", "edge", "constant"):
-        raise ArgumentError(f"mode of pad2d must be constant, reflect or edge, not {mode!r}.")
     inputs: dict[str, Any] = {"X": [input]}
-    attrs = {"mode": mode, "pad_value": float(pad_value), "data_format": data_format}
+    attrs = {
+        "mode": mode,
+        "pad_value": float(pad_value),
+        "data_format": data_format,
+        "paddings": [],
+    }
     if isinstance(paddings, Variable):
         inputs["Paddings"] = [paddings]
-        attrs["paddings"] = []
     else:
         attrs["paddings"] = list(paddings)
     return one_op("pad2d", inputs, attrs, dtype=input.dtype, name=name)
 
 
+@op_layer({"X": "x", "Y": "y"}, x=Variable, y=NUMBERS)
 def pad_constant_like(
     x: Variable, y: Variable, pad_value: float = 0.0, name: str | None = None
 ) -> Variable:
     """Return y padded at its ends to the shape of x."""
-    check_type(x, "x", Variable, "pad_constant_like")
-    check_variable_and_dtype(y, "y", NUMBERS, "pad_constant_like")
-    attrs = {"pad_value": float(pad_value)}
-    return one_op("pad_constant_like", {"X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
 
 
+@checked(x=WIDE, shape=list | tuple | Variable)
 def crop(x: Variable, shape: Any = None, offsets: Any = None, name: str | None = None) -> Variable:
     """Return the part of x that begins at `offsets`, in a given shape or that of a Variable."""
-    check_variable_and_dtype(x, "x", ("float32", "float64"), "crop")
-    check_type(shape, "shape", (list, tuple, Variable), "crop")
     inputs = {"X": x}
     attrs = {}
     if isinstance(shape, Variable):
@@ -233,13 +227,11 @@ def _check_crop(label: str, value: Any, lowest: int) -> None:
         raise ValueError(f"{label} of crop_tensor must not hold {value}.")
 
 
+@checked(x=NUMBERS, shape=list | tuple | Variable, offsets=list | tuple | Variable | None)
 def crop_tensor(
     x: Variable, shape: Any = None, offsets: Any = None, name: str | None = None
 ) -> Variable:
     """Return the part of x that begins at `offsets`; -1 in shape means up to the end."""
-    check_variable_and_dtype(x, "x", NUMBERS, "crop_tensor")
-    check_type(shape, "shape", (list, tuple, Variable), "crop_tensor")
-    check_type(offsets, "offsets", (list, tuple, Variable, type(None)), "crop_tensor")
     helper = LayerHelper("crop_tensor", name=name)
     out = helper.create_variable_for_type_inference(x.dtype)
     inputs: dict[str, Any] = {"X": x}

@@ -5,14 +5,14 @@ Layers run inside one StaticRNN per direction: each step goes through all of the
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers.rnn_cells import GRUCell, LSTMCell
+from fleetx.static.layers.nn import dropout
+from fleetx.static.layers.rnn_cells import GRUCell, LSTMCell, suffixed
 from fleetx.static.layers.static_rnn import StaticRNN
+from fleetx.static.layers.structure import select_rows
 
 __all__ = ["BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm"]
 
@@ -55,16 +55,8 @@ class BasicLSTMUnit:
         forget_bias: float = 1.0,
         dtype: Any = "float32",
     ) -> None:
-        self._cell = LSTMCell(
-            hidden_size,
-            param_attr,
-            bias_attr,
-            gate_activation,
-            activation,
-            forget_bias,
-            dtype,
-            name_scope,
-        )
+        attrs, functions = (param_attr, bias_attr), (gate_activation, activation)
+        self._cell = LSTMCell(hidden_size, *attrs, *functions, forget_bias, dtype, name_scope)
 
     def __call__(
         self, input: Variable, pre_hidden: Variable, pre_cell: Variable
@@ -74,28 +66,19 @@ class BasicLSTMUnit:
         return hidden, cell
 
 
-def _named(attr: Any, suffix: str) -> Any:
-    """Return attributes whose name, if they have one, ends with a suffix."""
-    if not isinstance(attr, ParamAttr) or attr.name is None:
-        return attr
-    attr = copy.deepcopy(attr)
-    attr.name = f"{attr.name}{suffix}"
-    return attr
-
-
 class _Network:
     """What both kinds share. `make_unit(name, param_attr, bias_attr)` returns a layer's unit."""
 
     def __init__(
         self,
+        make_unit: Callable[[str, Any, Any], Callable[..., Any]],
+        dropout: Callable[[Variable], Variable] | None,
         name: str,
         hidden_size: int,
         num_layers: int,
         bidirectional: bool,
         param_attr: Any,
         bias_attr: Any,
-        make_unit: Callable[[str, Any, Any], Callable[..., Any]],
-        dropout: Callable[[Variable], Variable] | None,
     ) -> None:
         self.size, self.layers, self.dropout = hidden_size, num_layers, dropout
         directions = [("_layers_", "fw")] + [("_reverse_layers_", "bw")] * bidirectional
@@ -103,8 +86,8 @@ class _Network:
             [
                 make_unit(
                     f"{name}{word}{i}",
-                    _named(param_attr, f"_{short}_w_{i}"),
-                    _named(bias_attr, f"_{short}_b_{i}"),
+                    suffixed(param_attr, f"_{short}_w_{i}"),
+                    suffixed(bias_attr, f"_{short}_b_{i}"),
                 )
                 for i in range(num_layers)
             ]
@@ -160,7 +143,7 @@ class _Network:
                 new = unit(step, *old)
                 new = list(new) if isinstance(new, tuple) else [new]
                 if going_on is not None:
-                    new = [_mixed(a, b, going_on) for a, b in zip(old, new, strict=True)]
+                    new = [select_rows(going_on, b, a) for a, b in zip(old, new, strict=True)]
                 for a, b in zip(old, new, strict=True):
                     network.update_memory(a, b)
                     network.step_output(b)
@@ -182,16 +165,7 @@ class _Network:
         return network.memory(batch_ref=x, shape=[-1, self.size], ref_batch_dim_idx=1)
 
 
-def _mixed(old: Variable, new: Variable, going_on: Variable) -> Variable:
-    """Return the new state of sequences that go on, and the old one of those that have ended."""
-    from fleetx.static.layers import elementwise_mul
-
-    return elementwise_mul(new, going_on, axis=0) - elementwise_mul(old, going_on - 1, axis=0)
-
-
 def _dropout(probability: float | None, **options: Any) -> Callable[[Variable], Variable] | None:
-    from fleetx.static.layers import dropout
-
     if not probability:
         return None
     return lambda x: dropout(x, dropout_prob=probability, **options)
@@ -237,16 +211,8 @@ def basic_gru(
             name, hidden_size, param_attr, bias_attr, gate_activation, activation, dtype
         )
 
-    network = _Network(
-        name,
-        hidden_size,
-        num_layers,
-        bidirectional,
-        param_attr,
-        bias_attr,
-        unit,
-        _dropout(dropout_prob),
-    )
+    shape = (name, hidden_size, num_layers, bidirectional)
+    network = _Network(unit, _dropout(dropout_prob), *shape, param_attr, bias_attr)
     return network.run(input, [init_hidden], sequence_length, batch_first)
 
 
@@ -275,25 +241,12 @@ def basic_lstm(
     """
 
     def unit(name: str, param_attr: Any, bias_attr: Any) -> BasicLSTMUnit:
+        functions = (gate_activation, activation)
         return BasicLSTMUnit(
-            name,
-            hidden_size,
-            param_attr,
-            bias_attr,
-            gate_activation,
-            activation,
-            forget_bias,
-            dtype,
+            name, hidden_size, param_attr, bias_attr, *functions, forget_bias, dtype
         )
 
-    network = _Network(
-        name,
-        hidden_size,
-        num_layers,
-        bidirectional,
-        param_attr,
-        bias_attr,
-        unit,
-        _dropout(dropout_prob, dropout_implementation="upscale_in_train"),
-    )
+    shape = (name, hidden_size, num_layers, bidirectional)
+    dropout = _dropout(dropout_prob, dropout_implementation="upscale_in_train")
+    network = _Network(unit, dropout, *shape, param_attr, bias_attr)
     return network.run(input, [init_hidden, init_cell], sequence_length, batch_first)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.math import elementwise_mul
+from fleetx.static.layers.tensor import transpose
+
 
 def is_nested(value: Any) -> bool:
-    """Tell whether a value holds others: a list, a tuple or a dict."""
+    """Return whether a value is a list, a tuple or a dict."""
     return isinstance(value, list | tuple | Mapping)
 
 
@@ -71,3 +75,13 @@ def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> N
         raise ValueError(f"the structures differ: {len(nest1)} and {len(nest2)} elements.")
     for one, other in zip(_children(nest1), _children(nest2), strict=True):
         assert_same_structure(one, other, check_types)
+
+
+def swap_batch_and_time(x: Variable) -> Variable:
+    """Exchange the first two dimensions."""
+    return transpose(x, [1, 0, *range(2, len(x.shape))])
+
+
+def select_rows(mask: Variable, new: Variable, old: Variable) -> Variable:
+    """Return the rows of `new` where the mask is 1 and those of `old` where it is 0."""
+    return elementwise_mul(new, mask, axis=0) - elementwise_mul(old, mask - 1, axis=0)

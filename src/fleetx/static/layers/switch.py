@@ -1,16 +1,18 @@
 """Switch (one of several blocks runs) and IfElse (each row goes through one of two blocks)."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from fleetx.static import unique_name
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import one_op
+from fleetx.static.building.op_layer import op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.control_flow import ConditionalBlock, ConditionalBlockGuard, parent_of
+from fleetx.static.layers.math import logical_and, logical_not
+from fleetx.static.layers.tensor import assign
 
 __all__ = ["IfElse", "Switch", "merge_lod_tensor", "split_lod_tensor"]
 
@@ -32,8 +34,6 @@ class Switch:
 
     def case(self, condition: Variable) -> ConditionalBlockGuard:
         """Return the guard of a block that runs if `condition`, and none before it, is true."""
-        from fleetx.static.layers import logical_and, logical_not
-
         if not self.inside_scope:
             raise ValueError("case should be called inside with")
         check_variable_and_dtype(
@@ -61,43 +61,33 @@ class Switch:
         self.inside_scope = True
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *rest: Any) -> None:
         self.inside_scope = False
 
 
+@op_layer(
+    {"X": "input", "Mask": "mask"},
+    output="OutTrue OutFalse",
+    returns="OutTrue OutFalse",
+    input=Variable,
+    mask=Variable,
+    level=int,
+)
 def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[Variable, Variable]:
     """Return the rows (or sequences) where `mask` is true, and those where it is false."""
-    check_type(input, "input", Variable, "split_lod_tensor")
-    check_type(mask, "mask", Variable, "split_lod_tensor")
-    check_type(level, "level", int, "split_lod_tensor")
-    helper = LayerHelper("split_lod_tensor")
-    out_true, out_false = helper.outputs_of(
-        "split_lod_tensor",
-        {"X": input, "Mask": mask},
-        {"level": level},
-        OutTrue=input.dtype,
-        OutFalse=input.dtype,
-    )
-    return out_true, out_false
 
 
+@op_layer(
+    {"InTrue": "in_true", "InFalse": "in_false", "X": "x", "Mask": "mask"},
+    x=Variable,
+    mask=Variable,
+    in_true=Variable,
+    in_false=Variable,
+)
 def merge_lod_tensor(
     in_true: Variable, in_false: Variable, x: Variable, mask: Variable, level: int = 0
 ) -> Variable:
-    """Put together again what `split_lod_tensor` split by the same mask."""
-    for value, name in ((x, "x"), (mask, "mask"), (in_true, "in_true"), (in_false, "in_false")):
-        check_type(value, name, Variable, "merge_lod_tensor")
-    return one_op(
-        "merge_lod_tensor",
-        {"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false},
-        {"level": level},
-        dtype=in_true.dtype,
-    )
+    """Merge what `split_lod_tensor` split by the same mask."""
 
 
 class IfElse:
@@ -153,8 +143,6 @@ class IfElse:
 
     def output(self, *outs: Variable) -> None:
         """Name the results of the block being built."""
-        from fleetx.static.layers import assign
-
         if self.status == IfElse.OUT_IF_ELSE_BLOCKS:
             raise ValueError("IfElse.output() can only be called inside a block.")
         table = self.output_table[int(self.status == IfElse.IN_IF_ELSE_TRUE_BLOCKS)]
@@ -204,13 +192,8 @@ class _IfElseGuard:
         )
         self.guard.__enter__()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.guard.__exit__(exc_type, exc_value, trace)
+    def __exit__(self, exc_type: type[BaseException] | None, *rest: Any) -> None:
+        self.guard.__exit__(exc_type, *rest)
         self.owner.status = IfElse.OUT_IF_ELSE_BLOCKS
         if exc_type is None and not self.owner.output_table[int(self.is_true)]:
             raise ValueError("a block of an IfElse must name its results with output().")

@@ -1,5 +1,6 @@
 """Layers that change a tensor's type, shape or order."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import as_dtype, check_dtype, check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import (
     ANY,
@@ -19,18 +20,18 @@ from fleetx.static.building.one_op import (
     op_with_x_shape,
     tensor_list,
 )
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.dtypes import VarType, convert_dtype
 from fleetx.static.graph.variable import Variable
-from fleetx.static.initializer import Constant, value_attrs
+from fleetx.static.initializer import value_attrs
 
 _CASTABLE = (*ANY, "int8", "int16", "uint8")
 
 
+@checked(x=_CASTABLE, dtype=as_dtype(*_CASTABLE))
 def cast(x: Variable, dtype: Any) -> Variable:
     """Return x with another element type."""
-    check_variable_and_dtype(x, "x", _CASTABLE, "cast")
-    check_dtype(dtype, "dtype", _CASTABLE, "cast")
     kind = convert_dtype(dtype)
     attrs = {"in_dtype": int(x.dtype), "out_dtype": int(kind)}
     return one_op("cast", {"X": [x]}, attrs, dtype=kind)
@@ -81,6 +82,7 @@ def _check_new_shape(x: Variable, shape: Sequence[Any]) -> None:
             raise ArgumentError(f"shape[{i}] of reshape must not be {d}; only -1 means unknown.")
 
 
+@checked(x=_CASTABLE, shape=list | tuple | Variable, actual_shape=Variable | None)
 def reshape(
     x: Variable,
     shape: Any,
@@ -93,9 +95,6 @@ def reshape(
 
     Variables in the shape, or as the shape, are read when the program runs.
     """
-    check_variable_and_dtype(x, "x", (*ANY, "uint8", "int8", "int16"), "reshape")
-    check_type(shape, "shape", (list, tuple, Variable), "reshape")
-    check_type(actual_shape, "actual_shape", (Variable, type(None)), "reshape")
     helper = LayerHelper("reshape2", act=act, name=name)
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {}
@@ -115,10 +114,9 @@ def reshape(
     return helper.append_activation(out)
 
 
+@checked(x=ANY, perm=list | tuple)
 def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
     """Return x with its dimensions in another order."""
-    check_variable_and_dtype(x, "x", ANY, "transpose")
-    check_type(perm, "perm", (list, tuple), "transpose")
     if len(perm) != len(x.shape):
         raise ValueError(f"perm of transpose, {list(perm)}, must name all dimensions of {x.shape}.")
     for i, dim in enumerate(perm):
@@ -129,10 +127,9 @@ def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Vari
     return op_with_x_shape("transpose2", {"X": [x]}, attrs, helper=helper, dtype=x.dtype)
 
 
+@checked(input=(*ANY, "int8"), axes=list | tuple)
 def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
     """Return input without dimensions of size 1, those in `axes` or all."""
-    check_variable_and_dtype(input, "input", (*ANY, "int8"), "squeeze")
-    check_type(axes, "axes", (list, tuple), "squeeze")
     helper = LayerHelper("squeeze", name=name)
     attrs = {"axes": list(axes)}
     return op_with_x_shape("squeeze2", {"X": input}, attrs, helper=helper, dtype=input.dtype)
@@ -156,9 +153,9 @@ def unsqueeze(input: Variable, axes: Any, name: str | None = None) -> Variable:
     return op_with_x_shape("unsqueeze2", inputs, attrs, helper=helper, dtype=input.dtype)
 
 
+@checked(x=(*NUMBERS, "int8", "uint8"))
 def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
     """Return x as a matrix: the dimensions before `axis` are the rows."""
-    check_variable_and_dtype(x, "x", (*NUMBERS, "int8", "uint8"), "flatten")
     if not isinstance(axis, int) or not 0 <= axis <= len(x.shape):
         raise ValueError(f"axis of flatten must be an int in [0, {len(x.shape)}], not {axis!r}.")
     helper = LayerHelper("flatten", name=name)
@@ -166,10 +163,9 @@ def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
     return op_with_x_shape("flatten2", {"X": x}, attrs, helper=helper, dtype=x.dtype)
 
 
+@checked(x=ANY, expand_times=list | tuple | Variable)
 def expand(x: Variable, expand_times: Any, name: str | None = None) -> Variable:
     """Return x repeated along its dimensions."""
-    check_variable_and_dtype(x, "x", ANY, "expand")
-    check_type(expand_times, "expand_times", (list, tuple, Variable), "expand")
     if x.dtype == VarType.BOOL and x.stop_gradient:
         raise ValueError("expand takes a bool x only if its stop_gradient is False.")
     helper = LayerHelper("expand", name=name)
@@ -179,30 +175,19 @@ def expand(x: Variable, expand_times: Any, name: str | None = None) -> Variable:
         for times in expand_times:
             if not isinstance(times, Variable) and times <= 0:
                 raise ArgumentError(f"expand_times of expand must be positive, not {times}.")
-    mixed_argument(
-        helper,
-        expand_times,
-        inputs=inputs,
-        attrs=attrs,
-        attr="expand_times",
-        whole="ExpandTimes",
-        parts="expand_times_tensor",
-    )
+    slots = {"whole": "ExpandTimes", "parts": "expand_times_tensor"}
+    mixed_argument(helper, expand_times, inputs=inputs, attrs=attrs, attr="expand_times", **slots)
     return helper.output_of("expand", inputs, attrs, dtype=x.dtype)
 
 
+@op_layer({"X": "x", "target_tensor": "target_tensor"}, x=ANY, target_tensor=ANY)
 def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
     """Return x repeated to the size of another tensor."""
-    check_variable_and_dtype(x, "x", ANY, "expand_as")
-    check_variable_and_dtype(target_tensor, "target_tensor", ANY, "expand_as")
-    inputs = {"X": x, "target_tensor": target_tensor}
-    return one_op("expand_as", inputs, dtype=x.dtype, name=name)
 
 
+@op_layer({"Input": "input"}, element_type="int32", input=Variable)
 def shape(input: Variable) -> Variable:
     """Return the dimensions as a tensor."""
-    check_type(input, "input", Variable, "shape")
-    return one_op("shape", {"Input": input}, dtype="int32")
 
 
 def rank(input: Variable) -> Variable:
@@ -210,39 +195,33 @@ def rank(input: Variable) -> Variable:
     return assign(np.array(len(input.shape), "int32"))
 
 
+@op_layer({"Input": "input"}, element_type="int64", input=Variable)
 def size(input: Variable) -> Variable:
     """Return the number of elements as a tensor."""
-    check_type(input, "input", Variable, "size")
-    return one_op("size", {"Input": input}, dtype="int64")
 
 
 # -- order ---------------------------------------------------------------------------------------
+@checked(x=(*ANY, "uint8"), axis=int | tuple | list)
 def reverse(x: Variable, axis: Any) -> Variable:
-    """Return x backwards along dimensions."""
-    check_variable_and_dtype(x, "x", (*ANY, "uint8"), "reverse")
-    check_type(axis, "axis", (int, tuple, list), "reverse")
+    """Reverse the order of the elements along dimensions."""
     attrs = {"axis": [axis] if isinstance(axis, int) else list(axis)}
     return one_op("reverse", {"X": x}, attrs, dtype=x.dtype)
 
 
+@checked(input=ANY, dims=list | tuple)
 def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Variable:
-    """Return input backwards along dimensions."""
-    check_variable_and_dtype(input, "X", ANY, "flip")
-    check_type(dims, "dims", (list, tuple), "flip")
+    """Reverse the order of the elements along dimensions."""
     if len(dims) == 0:
         raise ArgumentError("dims of flip must not be empty.")
     helper = LayerHelper("flip", name=name)
-    if name is None:
-        out = helper.create_variable_for_type_inference(input.dtype)
-    else:
-        out = helper.create_variable(name=name, dtype=input.dtype, persistable=False)
+    out = helper.create_named(name, input.dtype)
     attrs = {"dims": list(dims)}
     helper.append_op(type="flip", inputs={"X": input}, outputs={"Out": out}, attrs=attrs)
     return out
 
 
 def roll(input: Variable, shifts: Any, dims: Any = None) -> Variable:
-    """Return input moved around along dimensions, or as one long vector."""
+    """Roll the elements along dimensions, or as one flattened tensor."""
     helper = LayerHelper("roll")
     before = input.shape
     shifts = [shifts] if isinstance(shifts, int) else shifts
@@ -256,29 +235,6 @@ def roll(input: Variable, shifts: Any, dims: Any = None) -> Variable:
     attrs = {"dims": list(dims), "shifts": list(shifts)}
     helper.append_op(type="roll", inputs={"X": input}, outputs={"Out": out}, attrs=attrs)
     return reshape(out, shape=list(before), inplace=True)
-
-
-def autoincreased_step_counter(
-    counter_name: str | None = None, begin: int = 1, step: int = 1
-) -> Variable:
-    """Return a variable that grows by `step` in each run; its first value is `begin`."""
-    helper = LayerHelper("global_step_counter")
-    name = "@STEP_COUNTER@" if counter_name is None else counter_name
-    block = helper.main_program.global_block()
-    is_new = not block.has_var(name)
-    counter = helper.create_or_get_global_variable(
-        name=name, dtype="int64", shape=[1], persistable=True, belong_to_optimizer=True
-    )
-    if is_new:
-        helper.set_variable_initializer(counter, Constant(begin - 1, force_cpu=True))
-        block.prepend_op(
-            type="increment",
-            inputs={"X": [counter]},
-            outputs={"Out": [counter]},
-            attrs={"step": float(step)},
-        )
-        counter.stop_gradient = True
-    return counter
 
 
 export_defined(globals())

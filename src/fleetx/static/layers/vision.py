@@ -1,66 +1,51 @@
 """Layers that rearrange and sample images."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
-from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.one_op import WIDE, WIDE_NUMBERS, one_op
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
 
-_WIDE = ["float32", "float64"]
 
-
-def _simple(
-    helper: LayerHelper,
-    inputs: dict[str, Any],
-    attrs: dict[str, Any],
-    dtype: Any,
-    output: str = "Out",
-) -> Variable:
-    """Append the op the helper is named after, with one output."""
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(type=helper.layer_type, inputs=inputs, outputs={output: out}, attrs=attrs)
-    return out
-
-
+@op_layer({"X": "x"}, x=WIDE, upscale_factor=int)
 def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
     """Turn channels into pixels: [N, C r^2, H, W] becomes [N, C, H r, W r]."""
-    check_variable_and_dtype(x, "x", _WIDE, "pixel_shuffle")
-    check_type(upscale_factor, "upscale_factor", int, "pixel_shuffle")
-    helper = LayerHelper("pixel_shuffle")
-    return _simple(helper, {"X": x}, {"upscale_factor": upscale_factor}, x.dtype)
 
 
+def _check_block_size(value: Any, name: str, layer: str) -> None:
+    if not isinstance(value, int):
+        raise ValueError(f"{name} of {layer} must be an int, not {value!r}.")
+
+
+@op_layer({"X": "x"}, blocksize=_check_block_size, x=("float16", *WIDE_NUMBERS))
 def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
     """Turn blocks of pixels into channels: [N, C, H, W] becomes [N, C b^2, H/b, W/b]."""
-    if not isinstance(blocksize, int):
-        raise ValueError(f"blocksize of space_to_depth must be an int, not {blocksize!r}.")
-    allowed = ["float16", *_WIDE, "int32", "int64"]
-    check_variable_and_dtype(x, "x", allowed, "space_to_depth")
-    helper = LayerHelper("space_to_depth", name=name)
-    return _simple(helper, {"X": x}, {"blocksize": blocksize}, x.dtype)
 
 
+@op_layer({"X": "x"}, group=int)
 def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
     """Mix the channels of groups, so that the next grouped convolution sees all of them."""
-    check_type(group, "group", int, "shuffle_channel")
-    return _simple(LayerHelper("shuffle_channel", name=name), {"X": x}, {"group": group}, x.dtype)
 
 
+@op_layer({"X": "x"}, x=WIDE, seg_num=int, shift_ratio=float)
 def temporal_shift(
     x: Variable, seg_num: int, shift_ratio: float = 0.25, name: str | None = None
 ) -> Variable:
-    """Shift a share of the channels to the next frame and as many to the last one."""
-    check_variable_and_dtype(x, "x", _WIDE, "temporal_shift")
-    check_type(seg_num, "seg_num", int, "temporal_shift")
-    check_type(shift_ratio, "shift_ratio", float, "temporal_shift")
-    attrs = {"seg_num": seg_num, "shift_ratio": shift_ratio}
-    return _simple(LayerHelper("temporal_shift", name=name), {"X": x}, attrs, x.dtype)
+    """Shift a fraction of the channels to the next frame and as many to the previous one."""
 
 
+@op_layer(
+    {"X": "x", "Scale": "scale", "Bias": "bias"},
+    x=WIDE,
+    scale=Variable | None,
+    bias=Variable | None,
+)
 def affine_channel(
     x: Variable,
     scale: Variable | None = None,
@@ -70,37 +55,28 @@ def affine_channel(
     act: str | None = None,
 ) -> Variable:
     """Scale and shift each channel."""
-    check_variable_and_dtype(x, "x", _WIDE, "affine_channel")
-    check_type(scale, "scale", (Variable, type(None)), "affine_channel")
-    check_type(bias, "bias", (Variable, type(None)), "affine_channel")
-    helper = LayerHelper("affine_channel", name=name, act=act)
-    inputs = {"X": x, "Scale": scale, "Bias": bias}
-    return helper.append_activation(_simple(helper, inputs, {"data_layout": data_layout}, x.dtype))
 
 
+@checked(theta=WIDE)
 def affine_grid(theta: Variable, out_shape: Any, name: str | None = None) -> Variable:
-    """Return where each pixel of an image of shape `out_shape` comes from under affine maps."""
-    check_variable_and_dtype(theta, "theta", _WIDE, "affine_grid")
+    """Return the source point of each pixel of an image of shape `out_shape` under affine maps."""
     if not isinstance(out_shape, list | tuple | Variable):
         raise ValueError("out_shape of affine_grid must be a list, a tuple or a Variable.")
-    helper = LayerHelper("affine_grid")
+    inputs, attrs = {"Theta": theta}, {}
     if isinstance(out_shape, Variable):
         check_variable_and_dtype(out_shape, "out_shape", ["int32"], "affine_grid")
-        return _simple(
-            helper, {"Theta": theta, "OutputShape": out_shape}, {}, theta.dtype, "Output"
-        )
-    attrs = {"output_shape": list(out_shape)}
-    return _simple(helper, {"Theta": theta}, attrs, theta.dtype, "Output")
+        inputs["OutputShape"] = out_shape
+    else:
+        attrs["output_shape"] = list(out_shape)
+    return one_op("affine_grid", inputs, attrs, dtype=theta.dtype, slot="Output")
 
 
+@op_layer({"X": "x", "Grid": "grid"}, output="Output", x=WIDE, grid=WIDE)
 def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variable:
-    """Read images at the places of a grid, by linear interpolation; outside they are zero."""
-    check_variable_and_dtype(x, "x", _WIDE, "grid_sampler")
-    check_variable_and_dtype(grid, "grid", _WIDE, "grid_sampler")
-    helper = LayerHelper("grid_sampler", name=name)
-    return _simple(helper, {"X": x, "Grid": grid}, {}, x.dtype, "Output")
+    """Sample images at the points of a grid by linear interpolation; outside they are zero."""
 
 
+@checked(x=WIDE)
 def unfold(
     x: Variable,
     kernel_sizes: Any,
@@ -110,7 +86,6 @@ def unfold(
     name: str | None = None,
 ) -> Variable:
     """Return the patches of images as columns: [N, C k_h k_w, places]."""
-    check_variable_and_dtype(x, "x", _WIDE, "unfold")
     if len(x.shape) != 4:
         raise ValueError(f"unfold takes images [N, C, H, W], but got shape {x.shape}.")
     if isinstance(paddings, list | tuple) and len(paddings) == 2:
@@ -121,29 +96,30 @@ def unfold(
         "paddings": convert_to_list(paddings, 4, "paddings"),
         "dilations": convert_to_list(dilations, 2, "dilations"),
     }
-    return _simple(LayerHelper("unfold", name=name), {"X": x}, attrs, x.dtype, "Y")
+    return one_op("unfold", {"X": x}, attrs, dtype=x.dtype, name=name, slot="Y")
 
 
+@checked(x=(*WIDE, "uint8", "int16", "int32"), shape=list)
 def random_crop(x: Variable, shape: list[int], seed: Any = None) -> Variable:
-    """Cut a piece of the given shape out of each instance at random."""
-    check_variable_and_dtype(x, "x", [*_WIDE, "uint8", "int16", "int32"], "random_crop")
-    check_type(shape, "shape", list, "random_crop")
+    """Crop each instance to the given shape at a random position."""
     if seed is not None and not isinstance(seed, int | Variable):
         raise ValueError(f"seed of random_crop must be a Variable or an int, not {seed!r}.")
     attrs = {"shape": shape, "startup_seed": seed if isinstance(seed, int) else 0}
     inputs = {"X": x, "Seed": seed if isinstance(seed, Variable) else None}
-    return _simple(LayerHelper("random_crop"), inputs, attrs, x.dtype)
+    return one_op("random_crop", inputs, attrs, dtype=x.dtype)
 
 
+@op_layer({"X": "input"}, input=WIDE)
 def add_position_encoding(
     input: Variable, alpha: float, beta: float, name: str | None = None
 ) -> Variable:
     """Return alpha * input + beta * (sines and cosines of the position)."""
-    check_variable_and_dtype(input, "input", _WIDE, "add_position_encoding")
-    helper = LayerHelper("add_position_encoding", name=name)
-    return _simple(helper, {"X": input}, {"alpha": alpha, "beta": beta}, input.dtype)
 
 
+_BOXES = {"X": "input", "ROIs": "rois", "RoisLod": "rois_lod"}
+
+
+@op_layer(_BOXES, output="Out Argmax:int32", input=Variable, rois=Variable)
 def roi_pool(
     input: Variable,
     rois: Variable,
@@ -153,23 +129,9 @@ def roi_pool(
     rois_lod: Variable | None = None,
 ) -> Variable:
     """Take the maximum of each bin of boxes (left, top, right, bottom) of images."""
-    check_type(input, "input", Variable, "roi_pool")
-    check_type(rois, "rois", Variable, "roi_pool")
-    helper = LayerHelper("roi_pool", input=input)
-    out, _ = helper.outputs_of(
-        "roi_pool",
-        {"X": input, "ROIs": rois, "RoisLod": rois_lod},
-        {
-            "pooled_height": pooled_height,
-            "pooled_width": pooled_width,
-            "spatial_scale": spatial_scale,
-        },
-        Out=input.dtype,
-        Argmax="int32",
-    )
-    return out
 
 
+@op_layer(_BOXES, input=WIDE, rois=WIDE)
 def roi_align(
     input: Variable,
     rois: Variable,
@@ -181,18 +143,16 @@ def roi_align(
     rois_lod: Variable | None = None,
 ) -> Variable:
     """Average samples of each bin of boxes (left, top, right, bottom) of images."""
-    check_variable_and_dtype(input, "input", _WIDE, "roi_align")
-    check_variable_and_dtype(rois, "rois", _WIDE, "roi_align")
-    attrs = {
-        "pooled_height": pooled_height,
-        "pooled_width": pooled_width,
-        "spatial_scale": spatial_scale,
-        "sampling_ratio": sampling_ratio,
-    }
-    inputs = {"X": input, "ROIs": rois, "RoisLod": rois_lod}
-    return _simple(LayerHelper("roi_align", name=name), inputs, attrs, input.dtype)
 
 
+@op_layer(
+    {"X": "input", "ROIs": "rois"},
+    input=Variable,
+    output_channels=int,
+    spatial_scale=float,
+    pooled_height=int,
+    pooled_width=int,
+)
 def psroi_pool(
     input: Variable,
     rois: Variable,
@@ -206,34 +166,19 @@ def psroi_pool(
 
     The input has output_channels * pooled_height * pooled_width channels.
     """
-    check_type(input, "input", Variable, "psroi_pool")
-    check_type(output_channels, "output_channels", int, "psroi_pool")
-    check_type(spatial_scale, "spatial_scale", float, "psroi_pool")
-    check_type(pooled_height, "pooled_height", int, "psroi_pool")
-    check_type(pooled_width, "pooled_width", int, "psroi_pool")
-    attrs = {
-        "output_channels": output_channels,
-        "spatial_scale": spatial_scale,
-        "pooled_height": pooled_height,
-        "pooled_width": pooled_width,
-    }
-    helper = LayerHelper("psroi_pool", name=name)
-    return _simple(helper, {"X": input, "ROIs": rois}, attrs, input.dtype)
 
 
+@checked(input=WIDE, axis=int, indexes=list)
 def similarity_focus(
     input: Variable, axis: int, indexes: list[int], name: str | None = None
 ) -> Variable:
     """Mark with ones where the slices `indexes` along `axis` of [N, A, B, C] are strongest."""
-    check_variable_and_dtype(input, "input", _WIDE, "similarity_focus")
-    check_type(axis, "axis", int, "similarity_focus")
-    check_type(indexes, "indexes", list, "similarity_focus")
     if axis not in (1, 2, 3):
         raise ValueError(f"axis of similarity_focus must be 1, 2 or 3, not {axis}.")
     if not indexes:
         raise ValueError("indexes of similarity_focus must not be empty.")
-    helper = LayerHelper("similarity_focus", name=name)
-    return _simple(helper, {"X": input}, {"axis": axis, "indexes": indexes}, input.dtype)
+    attrs = {"axis": axis, "indexes": indexes}
+    return one_op("similarity_focus", {"X": input}, attrs, dtype=input.dtype, name=name)
 
 
 export_defined(globals())

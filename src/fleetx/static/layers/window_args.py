@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
+
+from fleetx.static.building.argument_checks import check_choice
 
 
 def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[Any]:
@@ -26,16 +27,8 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
     return values
 
 
-def check_choice(value: Any, name: str, choices: Sequence[Any], layer: str) -> None:
-    """Refuse a value that is none of the choices."""
-    if value not in choices:
-        raise ValueError(
-            f"{name} of {layer} must be {' or '.join(map(repr, choices))}, but received {value!r}."
-        )
-
-
 def check_use_cudnn(use_cudnn: Any, layer: str, error: type[Exception] = ValueError) -> None:
-    """Refuse anything but a truth value for `use_cudnn`."""
+    """Raise an error unless `use_cudnn` is a bool."""
     if not isinstance(use_cudnn, bool):
         raise error(f"use_cudnn of {layer} must be True or False, but received {use_cudnn!r}.")
 

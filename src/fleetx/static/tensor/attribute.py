@@ -1,4 +1,4 @@
-"""What can be asked of a tensor."""
+"""Attributes of tensors: shape, size, kind of elements."""
 
 from __future__ import annotations
 
@@ -15,14 +15,8 @@ _COMPLEX = (VarType.COMPLEX64, VarType.COMPLEX128)
 _INTEGERS = (VarType.UINT8, VarType.INT8, VarType.INT16, VarType.INT32, VarType.INT64)
 
 
-def shape(input: Variable) -> Variable:
-    """Return the dimensions as an int32 tensor, known when the program runs."""
-    return layers.shape(input)
-
-
-def rank(input: Variable) -> Variable:
-    """Return the number of dimensions as an int32 tensor."""
-    return layers.rank(input)
+shape = layers.shape
+rank = layers.rank
 
 
 def numel(x: Variable, name: str | None = None) -> Variable:
@@ -32,23 +26,23 @@ def numel(x: Variable, name: str | None = None) -> Variable:
 
 
 def is_tensor(x: Any) -> bool:
-    """Tell whether a value is a Variable."""
+    """Return whether a value is a Variable."""
     return isinstance(x, Variable)
 
 
 def is_complex(x: Variable) -> bool:
-    """Tell whether the elements are complex."""
+    """Return whether the elements are complex."""
     check_type(x, "x", Variable, "is_complex")
     return x.dtype in _COMPLEX
 
 
 def is_floating_point(x: Variable) -> bool:
-    """Tell whether the elements are floating-point numbers."""
+    """Return whether the elements are floating-point numbers."""
     check_type(x, "x", Variable, "is_floating_point")
     return is_floating(x.dtype) and x.dtype not in _COMPLEX
 
 
 def is_integer(x: Variable) -> bool:
-    """Tell whether the elements are whole numbers."""
+    """Return whether the elements are integers."""
     check_type(x, "x", Variable, "is_integer")
     return x.dtype in _INTEGERS

@@ -7,8 +7,9 @@ from typing import Any
 
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.one_op import one_op
-from fleetx.static.graph.dtypes import VarType, convert_dtype, is_floating
+from fleetx.static.graph.dtypes import VarType, convert_dtype, dtype_name, is_floating
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.creation import fill_constant
 from fleetx.static.layers.tensor import cast
 
 _default_dtype = VarType.FP32
@@ -16,8 +17,6 @@ _default_dtype = VarType.FP32
 
 def get_default_dtype() -> str:
     """Return the name of the element type that functions use where none is given."""
-    from fleetx.static.graph.dtypes import dtype_name
-
     return dtype_name(_default_dtype)
 
 
@@ -83,8 +82,6 @@ def binary(
 
 def as_pair(x: Any, y: Any, layer: str) -> tuple[Variable, Variable]:
     """Return both as Variables; a number becomes a constant of the other's type."""
-    from fleetx.static.layers.creation import fill_constant
-
     if not isinstance(x, Variable) and not isinstance(y, Variable):
         raise TypeError(f"one of the inputs of {layer} must be a Variable, not {x!r} and {y!r}.")
     if not isinstance(x, Variable):

@@ -10,13 +10,23 @@ import numpy as np
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
+from fleetx.static.building.adapted import adapted
 from fleetx.static.building.one_op import one_op, shape_argument
+from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.dtypes import VarType, convert_dtype, to_numpy
 from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import or_default, unary
 
 create_parameter = layers.create_parameter
 diag_embed = layers.diag_embed
+clone = adapted(
+    layers.assign,
+    "x -> input, name",
+    name="clone",
+    doc="Return a copy that gradients flow through.",
+)
+tril = adapted(layers.tril, "x -> input, diagonal, name")
+triu = adapted(layers.triu, "x -> input, diagonal, name")
 
 
 def to_tensor(
@@ -49,11 +59,6 @@ def assign(x: Any, output: Variable | None = None) -> Variable:
     return layers.assign(x, output)
 
 
-def clone(x: Variable, name: str | None = None) -> Variable:
-    """Return a copy that gradients flow through."""
-    return layers.assign(x)
-
-
 def full(shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None) -> Variable:
     """Return a tensor with one value everywhere."""
     if dtype is None:
@@ -61,14 +66,12 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None
     return layers.fill_constant(shape=_shape(shape), dtype=dtype, value=fill_value)
 
 
-def zeros(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return a tensor of zeros."""
-    return full(shape, 0.0, or_default(dtype))
+def _filled(value: float, shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
+    return full(shape, value, or_default(dtype))
 
 
-def ones(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return a tensor of ones."""
-    return full(shape, 1.0, or_default(dtype))
+zeros = with_first(_filled, "zeros", 0.0, doc="Return a tensor of zeros.")
+ones = with_first(_filled, "ones", 1.0, doc="Return a tensor of ones.")
 
 
 def _shape(shape: Any) -> Any:
@@ -86,14 +89,13 @@ def full_like(
     return out
 
 
-def zeros_like(x: Variable, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return zeros of x's shape."""
-    return full_like(x, 0.0, dtype, name)
-
-
-def ones_like(x: Variable, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return ones of x's shape."""
-    return full_like(x, 1.0, dtype, name)
+_LIKE = "x, dtype, name"
+zeros_like = adapted(
+    full_like, _LIKE, name="zeros_like", doc="Return zeros of x's shape.", fixed={"fill_value": 0.0}
+)
+ones_like = adapted(
+    full_like, _LIKE, name="ones_like", doc="Return ones of x's shape.", fixed={"fill_value": 1.0}
+)
 
 
 def empty(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
@@ -158,16 +160,6 @@ def diagflat(x: Variable, offset: int = 0, name: str | None = None) -> Variable:
     """Return the elements of x as a diagonal matrix."""
     flat = x if len(x.shape) == 1 else layers.reshape(x, [-1])
     return diag(flat, offset, 0, name)
-
-
-def tril(x: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
-    """Return the part on and below the diagonal, zeros elsewhere."""
-    return layers.tril(x, diagonal, name)
-
-
-def triu(x: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
-    """Return the part on and above the diagonal, zeros elsewhere."""
-    return layers.triu(x, diagonal, name)
 
 
 def meshgrid(*args: Any, **kwargs: Any) -> list[Variable]:

@@ -7,14 +7,23 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
+from fleetx.static.building.adapted import adapted
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
 from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import binary, unary
 
 bmm = layers.bmm
-kron = layers.kron
 cholesky = layers.cholesky
+dot = layers.dot
+histogram = layers.histogram
+kron = layers.kron
+t = layers.t
+addmm = adapted(layers.addmm, "input, x, y, beta, alpha, name")
+cross = adapted(layers.cross, "x -> input, y -> other, axis -> dim, name")
+dist = adapted(layers.dist, "x, y, p, name")
+trace = adapted(layers.trace, "x -> input, offset, axis1 -> dim1, axis2 -> dim2, name")
+inverse = adapted(layers.inverse, "x -> input, name")
 
 
 def matmul(
@@ -39,50 +48,6 @@ def mv(x: Variable, vec: Variable, name: str | None = None) -> Variable:
     return one_op("mv", {"X": x, "Vec": vec}, dtype=x.dtype, name=name)
 
 
-def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Return the sum of products over the last axis."""
-    return layers.dot(x, y, name)
-
-
-def addmm(
-    input: Variable,
-    x: Variable,
-    y: Variable,
-    beta: float = 1.0,
-    alpha: float = 1.0,
-    name: str | None = None,
-) -> Variable:
-    """Return beta * input + alpha * (x @ y)."""
-    return layers.addmm(input=input, x=x, y=y, alpha=alpha, beta=beta, name=name)
-
-
-def t(input: Variable, name: str | None = None) -> Variable:
-    """Return a matrix transposed; a vector stays as it is."""
-    return layers.t(input, name)
-
-
-def cross(x: Variable, y: Variable, axis: int | None = None, name: str | None = None) -> Variable:
-    """Return the cross product along an axis of size 3."""
-    return layers.cross(x, y, axis)
-
-
-def dist(x: Variable, y: Variable, p: float = 2, name: str | None = None) -> Variable:
-    """Return the p-norm of x - y."""
-    return layers.dist(x, y, p)
-
-
-def trace(
-    x: Variable, offset: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None
-) -> Variable:
-    """Return the sum of the diagonal."""
-    return layers.trace(x, offset, axis1, axis2)
-
-
-def inverse(x: Variable, name: str | None = None) -> Variable:
-    """Return the inverse of a matrix, or of a batch of them."""
-    return layers.inverse(x, name)
-
-
 def det(x: Variable, name: str | None = None) -> Variable:
     """Return the determinant."""
     return unary("determinant", x, name=name, slot="Input")
@@ -96,13 +61,6 @@ def matrix_power(x: Variable, n: int, name: str | None = None) -> Variable:
 def solve(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Return z with x @ z = y."""
     return binary("solve", x, y, name=name)
-
-
-def histogram(
-    input: Variable, bins: int = 100, min: int = 0, max: int = 0, name: str | None = None
-) -> Variable:
-    """Return how many elements fall into each of `bins` equal intervals."""
-    return layers.histogram(input, bins, min, max, name)
 
 
 def einsum(equation: str, *operands: Variable) -> Variable:
@@ -160,4 +118,4 @@ def _p_matrix_norm(x: Variable, p: float, axes: list[int], keepdim: bool, name: 
     return one_op("pow", {"X": total}, {"factor": 1.0 / p}, dtype=x.dtype, out=out)
 
 
-export_defined(globals(), "bmm", "cholesky", "kron")
+export_defined(globals(), "bmm", "cholesky", "dot", "histogram", "kron", "t")

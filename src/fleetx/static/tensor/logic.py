@@ -6,8 +6,9 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
+from fleetx.static.building.adapted import adapted
 from fleetx.static.building.one_op import one_op
-from fleetx.static.building.spatial_variants import with_first
+from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import as_pair, binary, unary
 
@@ -22,20 +23,12 @@ def _compare(op_type: str, x: Variable, y: Any, name: str | None = None) -> Vari
     return one_op(op_type, {"X": x, "Y": y}, dtype="bool", name=name, stop_gradient=True)
 
 
-equal = with_first(_compare, "equal", "equal", doc="Return, element by element, x == y.")
-not_equal = with_first(
-    _compare, "not_equal", "not_equal", doc="Return, element by element, x != y."
-)
-less_than = with_first(_compare, "less_than", "less_than", doc="Return, element by element, x < y.")
-less_equal = with_first(
-    _compare, "less_equal", "less_equal", doc="Return, element by element, x <= y."
-)
-greater_than = with_first(
-    _compare, "greater_than", "greater_than", doc="Return, element by element, x > y."
-)
-greater_equal = with_first(
-    _compare, "greater_equal", "greater_equal", doc="Return, element by element, x >= y."
-)
+equal = of_op(_compare, "equal", "Return, element by element, x == y.")
+not_equal = of_op(_compare, "not_equal", "Return, element by element, x != y.")
+less_than = of_op(_compare, "less_than", "Return, element by element, x < y.")
+less_equal = of_op(_compare, "less_equal", "Return, element by element, x <= y.")
+greater_than = of_op(_compare, "greater_than", "Return, element by element, x > y.")
+greater_equal = of_op(_compare, "greater_equal", "Return, element by element, x >= y.")
 
 
 def equal_all(x: Variable, y: Variable, name: str | None = None) -> Variable:
@@ -59,18 +52,11 @@ def _close(
     )
 
 
-isclose = with_first(_close, "isclose", "isclose")
-allclose = with_first(
-    _close,
-    "allclose",
-    "allclose",
-    doc="Return whether isclose(x, y) holds everywhere: one bool.",
-)
+isclose = of_op(_close, "isclose")
+allclose = of_op(_close, "allclose", "Return whether isclose(x, y) holds everywhere: one bool.")
 
 
-def is_empty(x: Variable, name: str | None = None) -> Variable:
-    """Return whether a tensor has no elements, as one bool."""
-    return layers.is_empty(x)
+is_empty = adapted(layers.is_empty, "x, name", doc="Return whether a tensor has no elements.")
 
 
 def _bitwise(
@@ -80,9 +66,9 @@ def _bitwise(
     return found if out is None else layers.assign(found, out)
 
 
-bitwise_and = with_first(_bitwise, "bitwise_and", "bitwise_and", doc="Return x & y, bit by bit.")
-bitwise_or = with_first(_bitwise, "bitwise_or", "bitwise_or", doc="Return x | y, bit by bit.")
-bitwise_xor = with_first(_bitwise, "bitwise_xor", "bitwise_xor", doc="Return x ^ y, bit by bit.")
+bitwise_and = of_op(_bitwise, "bitwise_and", "Return x & y, bit by bit.")
+bitwise_or = of_op(_bitwise, "bitwise_or", "Return x | y, bit by bit.")
+bitwise_xor = of_op(_bitwise, "bitwise_xor", "Return x ^ y, bit by bit.")
 
 
 def bitwise_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:

@@ -7,9 +7,11 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
+from fleetx.static.building.adapted import adapted
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import mixed_argument, one_op, op_with_x_shape
+from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import axis_list, unary
 
@@ -18,18 +20,18 @@ gather_nd = layers.gather_nd
 scatter_nd = layers.scatter_nd
 scatter_nd_add = layers.scatter_nd_add
 shard_index = layers.shard_index
+slice = layers.slice
+transpose = layers.transpose
 unbind = layers.unbind
 unstack = layers.unstack
-
-
-def reshape(x: Variable, shape: Any, name: str | None = None) -> Variable:
-    """Return x in another shape; -1 is worked out, 0 keeps the dimension at that place."""
-    return layers.reshape(x=x, shape=shape, name=name)
-
-
-def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
-    """Return x with its axes in another order."""
-    return layers.transpose(x, perm, name)
+reshape = adapted(layers.reshape, "x, shape, name")
+concat = adapted(layers.concat, "x -> input, axis, name")
+stack = adapted(layers.stack, "x, axis, name")
+split = adapted(layers.split, "x -> input, num_or_sections, axis -> dim, name", axis=0)
+unsqueeze = adapted(layers.unsqueeze, "x -> input, axis -> axes, name")
+scatter = adapted(layers.scatter, "x -> input, index, updates, overwrite, name")
+strided_slice = adapted(layers.strided_slice, "x -> input, axes, starts, ends, strides, name")
+crop = adapted(layers.crop_tensor, "x, shape, offsets, name", name="crop")
 
 
 def moveaxis(
@@ -48,23 +50,6 @@ def moveaxis(
     return layers.transpose(x, [next(rest) if a is None else a for a in order], name)
 
 
-def concat(x: Sequence[Variable], axis: Any = 0, name: str | None = None) -> Variable:
-    """Return several tensors put one after the other along an axis."""
-    return layers.concat(x, axis, name)
-
-
-def stack(x: Sequence[Variable], axis: int = 0, name: str | None = None) -> Variable:
-    """Return several tensors of one shape along a new axis."""
-    return layers.stack(x, axis)
-
-
-def split(
-    x: Variable, num_or_sections: Any, axis: Any = 0, name: str | None = None
-) -> list[Variable]:
-    """Return x in equal parts, or in parts of the given sizes."""
-    return layers.split(input=x, num_or_sections=num_or_sections, dim=axis, name=name)
-
-
 def chunk(x: Variable, chunks: int, axis: Any = 0, name: str | None = None) -> list[Variable]:
     """Return x in equal parts."""
     check_type(chunks, "chunks", int, "chunk")
@@ -74,11 +59,6 @@ def chunk(x: Variable, chunks: int, axis: Any = 0, name: str | None = None) -> l
 def squeeze(x: Variable, axis: Any = None, name: str | None = None) -> Variable:
     """Return x without axes of size 1: the given ones, or all."""
     return layers.squeeze(x, axis_list(axis) or [], name)
-
-
-def unsqueeze(x: Variable, axis: Any, name: str | None = None) -> Variable:
-    """Return x with new axes of size 1 at the given places."""
-    return layers.unsqueeze(x, axis, name)
 
 
 def flatten(
@@ -118,9 +98,7 @@ def expand(x: Variable, shape: Any, name: str | None = None) -> Variable:
     return _with_sizes("expand_v2", x, shape, name, names, "expand")
 
 
-def broadcast_to(x: Variable, shape: Any, name: str | None = None) -> Variable:
-    """Return x with axes of size 1 repeated to the given shape."""
-    return expand(x, shape, name)
+broadcast_to = adapted(expand, "x, shape, name", name="broadcast_to")
 
 
 def expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
@@ -159,13 +137,6 @@ def gather(x: Variable, index: Variable, axis: Any = None, name: str | None = No
     return one_op("gather", inputs, {"axis": axis or 0}, dtype=x.dtype, name=name)
 
 
-def scatter(
-    x: Variable, index: Variable, updates: Variable, overwrite: bool = True, name: Any = None
-) -> Variable:
-    """Return x with rows replaced by, or, without `overwrite`, as the sum of, the updates."""
-    return layers.scatter(x, index, updates, name, overwrite)
-
-
 def take_along_axis(arr: Variable, indices: Variable, axis: int) -> Variable:
     """Return the entries at the given indices along an axis, element by element."""
     inputs = {"Input": arr, "Index": indices}
@@ -189,25 +160,8 @@ def put_along_axis(
     return one_op("put_along_axis", inputs, attrs, dtype=arr.dtype, slot="Result")
 
 
-def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Variable:
-    """Return the part from `starts` up to, without, `ends` along some axes."""
-    return layers.slice(input, axes, starts, ends)
-
-
-def strided_slice(
-    x: Variable, axes: Sequence[int], starts: Any, ends: Any, strides: Any, name: Any = None
-) -> Variable:
-    """Return every n-th entry from `starts` up to `ends` along some axes."""
-    return layers.strided_slice(x, axes, starts, ends, strides)
-
-
-def crop(x: Variable, shape: Any = None, offsets: Any = None, name: str | None = None) -> Variable:
-    """Return the part of the given shape that begins at the offsets."""
-    return layers.crop_tensor(x, shape, offsets, name)
-
-
 def flip(x: Variable, axis: Any, name: str | None = None) -> Variable:
-    """Return x backwards along some axes."""
+    """Reverse the order of the elements along some axes."""
     return unary("flip", x, {"axis": axis_list(axis)}, name=name)
 
 
@@ -215,7 +169,7 @@ reverse = flip
 
 
 def roll(x: Variable, shifts: Any, axis: Any = None, name: str | None = None) -> Variable:
-    """Return x moved along some axes; what leaves at one end enters at the other."""
+    """Roll the elements along some axes; those shifted out re-enter at the other end."""
     if isinstance(shifts, Variable):
         attrs: dict[str, Any] = {"axis": axis_list(axis) or []}
         inputs = {"X": x, "ShiftsTensor": shifts}
@@ -232,9 +186,7 @@ def unique(
     dtype: Any = "int64",
     name: str | None = None,
 ) -> Any:
-    """Return the different values in order, with where they are and how often if wanted."""
-    from fleetx.static.graph.dtypes import convert_dtype
-
+    """Return the sorted unique values, with indices, inverse and counts if requested."""
     helper = LayerHelper("unique", name=name)
     attrs = {
         "dtype": int(convert_dtype(dtype)),
@@ -256,11 +208,6 @@ def unique(
 
 export_defined(
     globals(),
-    "cast",
-    "gather_nd",
-    "scatter_nd",
-    "scatter_nd_add",
-    "shard_index",
-    "unbind",
-    "unstack",
+    *("cast", "gather_nd", "scatter_nd", "scatter_nd_add", "shard_index", "slice", "transpose"),
+    *("unbind", "unstack"),
 )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from math import pi
 from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
+from fleetx.static.building.adapted import adapted
 from fleetx.static.building.one_op import one_op
+from fleetx.static.building.spatial_variants import of_op, with_first
 from fleetx.static.graph.dtypes import VarType, convert_dtype
 from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import axis_list, binary, reduction, unary
+from fleetx.static.tensor.linalg import matmul
 
 _ELEMENTWISE = {
     "abs": "the size without sign",
@@ -62,51 +65,45 @@ _PAIRS = {
 }
 
 
-def _elementwise(op_type: str, what: str) -> Callable[..., Variable]:
-    def function(x: Variable, name: str | None = None) -> Variable:
-        return unary(op_type, x, name=name)
-
-    function.__name__ = function.__qualname__ = op_type
-    function.__doc__ = f"Return, element by element, {what}."
-    return function
+def _elementwise(op_type: str, x: Variable, name: str | None = None) -> Variable:
+    return unary(op_type, x, name=name)
 
 
-def _pair(name: str, op_type: str, what: str) -> Callable[..., Variable]:
-    def function(x: Variable, y: Any, name: str | None = None) -> Variable:
-        return binary(op_type, x, y, {"axis": -1}, name=name)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return, element by element, {what}."
-    return function
+def _pair(op_type: str, x: Variable, y: Any, name: str | None = None) -> Variable:
+    return binary(op_type, x, y, {"axis": -1}, name=name)
 
 
+_EACH = "Return, element by element, {}."
 for _name, _what in _ELEMENTWISE.items():
-    globals()[_name] = _elementwise(_name, _what)
+    globals()[_name] = of_op(_elementwise, _name, _EACH.format(_what))
 for _name, (_type, _what) in _PAIRS.items():
-    globals()[_name] = _pair(_name, _type, _what)
+    globals()[_name] = with_first(_pair, _name, _type, doc=_EACH.format(_what))
 
 mod = globals()["remainder"]
 floor_mod = mod
 
 
-def tanh_(x: Variable, name: str | None = None) -> Variable:
-    """Return the hyperbolic tangent; in a program nothing is changed in place."""
-    return unary("tanh", x, name=name)
-
-
-def neg(x: Variable, name: str | None = None) -> Variable:
-    """Return -x."""
-    return layers.scale(x, scale=-1.0, name=name)
-
-
-def deg2rad(x: Variable, name: str | None = None) -> Variable:
-    """Return an angle in degrees as radians."""
-    return layers.scale(x, scale=pi / 180, name=name)
-
-
-def rad2deg(x: Variable, name: str | None = None) -> Variable:
-    """Return an angle in radians as degrees."""
-    return layers.scale(x, scale=180 / pi, name=name)
+scale = layers.scale
+stanh = layers.stanh
+_scaled = functools.partial(adapted, layers.scale, "x, name")
+neg = _scaled(name="neg", doc="Return -x.", fixed={"scale": -1.0})
+deg2rad = _scaled(
+    name="deg2rad", doc="Convert angles from degrees to radians.", fixed={"scale": pi / 180}
+)
+rad2deg = _scaled(
+    name="rad2deg", doc="Convert angles from radians to degrees.", fixed={"scale": 180 / pi}
+)
+tanh_ = with_first(
+    _elementwise,
+    "tanh_",
+    "tanh",
+    doc="Return the hyperbolic tangent; in a program nothing is changed in place.",
+)
+increment = adapted(
+    layers.increment, "x, value, name", doc="Add a number to a one-element tensor in place."
+)
+add_n = adapted(layers.sum, "inputs -> x, name", name="add_n")
+multiplex = adapted(layers.multiplex, "inputs, index, name")
 
 
 def atan2(x: Variable, y: Variable, name: str | None = None) -> Variable:
@@ -114,35 +111,11 @@ def atan2(x: Variable, y: Variable, name: str | None = None) -> Variable:
     return one_op("atan2", {"X1": x, "X2": y}, dtype=x.dtype, name=name)
 
 
-def stanh(
-    x: Variable, scale_a: float = 0.67, scale_b: float = 1.7159, name: str | None = None
-) -> Variable:
-    """Return scale_b * tanh(scale_a * x)."""
-    return layers.stanh(x, scale_a, scale_b, name)
-
-
 def pow(x: Variable, y: Any, name: str | None = None) -> Variable:
     """Return x to the power of a number or, element by element, of a tensor."""
     if isinstance(y, int | float):
         return unary("pow", x, {"factor": float(y)}, name=name)
     return binary("elementwise_pow", x, y, {"axis": -1}, name=name)
-
-
-def scale(
-    x: Variable,
-    scale: Any = 1.0,
-    bias: float = 0.0,
-    bias_after_scale: bool = True,
-    act: str | None = None,
-    name: str | None = None,
-) -> Variable:
-    """Return scale * x + bias, or scale * (x + bias)."""
-    return layers.scale(x, scale, bias, bias_after_scale, act, name)
-
-
-def increment(x: Variable, value: float = 1.0, name: str | None = None) -> Variable:
-    """Add a number to a tensor with one element, in place."""
-    return layers.increment(x, value, in_place=True)
 
 
 def clip(x: Variable, min: Any = None, max: Any = None, name: str | None = None) -> Variable:
@@ -161,20 +134,8 @@ def clip(x: Variable, min: Any = None, max: Any = None, name: str | None = None)
     return one_op("clip", inputs, attrs, dtype=x.dtype, name=name)
 
 
-def add_n(inputs: Any, name: str | None = None) -> Variable:
-    """Return the sum of several tensors of one shape."""
-    return layers.sum(inputs)
-
-
-def multiplex(inputs: list[Variable], index: Variable, name: str | None = None) -> Variable:
-    """Return row i of the tensor that index[i] names."""
-    return layers.multiplex(inputs, index)
-
-
 def inner(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Return the sum of products over the last axes of both."""
-    from fleetx.static.tensor.linalg import matmul
-
     size = x.shape[-1]
     rows = matmul(layers.reshape(x, [-1, size]), layers.reshape(y, [-1, size]), transpose_y=True)
     shape = [*x.shape[:-1], *y.shape[:-1]]
@@ -201,19 +162,16 @@ def diagonal(
     return unary("diagonal", x, attrs, name=name, slot="Input")
 
 
-def isfinite(x: Variable, name: str | None = None) -> Variable:
-    """Return, element by element, whether x is neither infinite nor NaN."""
-    return unary("isfinite_v2", x, name=name, dtype="bool")
+def _is(op_type: str, x: Variable, name: str | None = None) -> Variable:
+    return unary(op_type, x, name=name, dtype="bool")
 
 
-def isinf(x: Variable, name: str | None = None) -> Variable:
-    """Return, element by element, whether x is infinite."""
-    return unary("isinf_v2", x, name=name, dtype="bool")
-
-
-def isnan(x: Variable, name: str | None = None) -> Variable:
-    """Return, element by element, whether x is NaN."""
-    return unary("isnan_v2", x, name=name, dtype="bool")
+_WHETHER = "Return, element by element, whether x is {}."
+isfinite = with_first(
+    _is, "isfinite", "isfinite_v2", doc=_WHETHER.format("neither infinite nor NaN")
+)
+isinf = with_first(_is, "isinf", "isinf_v2", doc=_WHETHER.format("infinite"))
+isnan = with_first(_is, "isnan", "isnan_v2", doc=_WHETHER.format("NaN"))
 
 
 # -- along axes -----------------------------------------------------------------------------------
@@ -233,23 +191,19 @@ def prod(
     return reduction("reduce_prod", x, axis, keepdim, name=name, layer="reduce_prod", dtype=dtype)
 
 
-def _extreme(op_type: str, layer: str, what: str) -> Callable[..., Variable]:
-    def function(
-        x: Variable, axis: Any = None, keepdim: bool = False, name: str | None = None
-    ) -> Variable:
-        return reduction(op_type, x, axis, keepdim, name=name, layer=layer)
-
-    function.__name__ = function.__qualname__ = layer
-    function.__doc__ = f"Return {what} over one axis, several, or all."
-    return function
+def _reduce(
+    kind: str, x: Variable, axis: Any = None, keepdim: bool = False, name: str | None = None
+) -> Variable:
+    return reduction(f"reduce_{kind}", x, axis, keepdim, name=name, layer=kind)
 
 
-max = _extreme("reduce_max", "max", "the largest element")
-min = _extreme("reduce_min", "min", "the smallest element")
-amax = _extreme("reduce_amax", "amax", "the largest element (gradients shared by equal ones)")
-amin = _extreme("reduce_amin", "amin", "the smallest element (gradients shared by equal ones)")
-all = _extreme("reduce_all", "all", "whether all elements are true")
-any = _extreme("reduce_any", "any", "whether an element is true")
+_OVER = "Return {} over one axis, several, or all."
+max = of_op(_reduce, "max", _OVER.format("the largest element"))
+min = of_op(_reduce, "min", _OVER.format("the smallest element"))
+amax = of_op(_reduce, "amax", _OVER.format("the largest element (equal ones share gradients)"))
+amin = of_op(_reduce, "amin", _OVER.format("the smallest element (equal ones share gradients)"))
+all = of_op(_reduce, "all", _OVER.format("whether all elements are true"))
+any = of_op(_reduce, "any", _OVER.format("whether an element is true"))
 
 
 def logsumexp(x: Variable, axis: Any = None, keepdim: bool = False, name: Any = None) -> Variable:
@@ -279,25 +233,22 @@ def nansum(
     return sum(numbers, axis, dtype, keepdim, name)
 
 
-def _running(op_type: str, x: Variable, axis: Any, dtype: Any, name: Any) -> Variable:
+def _running(
+    op_type: str,
+    x: Variable,
+    axis: int | None = None,
+    dtype: Any = None,
+    name: str | None = None,
+) -> Variable:
     if dtype is not None and convert_dtype(dtype) != x.dtype:
         x = layers.cast(x, dtype)
     attrs = {"flatten": True} if axis is None else {"axis": axis, "flatten": False}
     return unary(op_type, x, attrs, name=name)
 
 
-def cumsum(
-    x: Variable, axis: int | None = None, dtype: Any = None, name: str | None = None
-) -> Variable:
-    """Return the running sum along an axis, or over all elements in order."""
-    return _running("cumsum", x, axis, dtype, name)
-
-
-def logcumsumexp(
-    x: Variable, axis: int | None = None, dtype: Any = None, name: str | None = None
-) -> Variable:
-    """Return the running log(sum(exp(x))) along an axis, or over all elements in order."""
-    return _running("logcumsumexp", x, axis, dtype, name)
+_ALONG = "Return the running {} along an axis, or over all elements in order."
+cumsum = of_op(_running, "cumsum", _ALONG.format("sum"))
+logcumsumexp = of_op(_running, "logcumsumexp", _ALONG.format("log(sum(exp(x)))"))
 
 
 def cumprod(
@@ -311,4 +262,4 @@ def cumprod(
     return unary("cumprod", x, {"dim": dim}, name=name)
 
 
-export_defined(globals())
+export_defined(globals(), "scale", "stanh")

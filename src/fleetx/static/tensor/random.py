@@ -29,13 +29,13 @@ def uniform(
     seed: int = 0,
     name: str | None = None,
 ) -> Variable:
-    """Return numbers that are equally likely between `min` and `max`."""
+    """Return values drawn uniformly between `min` and `max`."""
     attrs = {"min": float(min), "max": float(max), "seed": seed}
     return _draw("uniform_random", shape, or_default(dtype), attrs, name)
 
 
 def rand(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return numbers that are equally likely between 0 and 1."""
+    """Return values drawn uniformly between 0 and 1."""
     return uniform(shape, dtype, 0.0, 1.0, name=name)
 
 
@@ -68,7 +68,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None 
 def randint(
     low: int = 0, high: int | None = None, shape: Any = (1,), dtype: Any = None, name: Any = None
 ) -> Variable:
-    """Return whole numbers from `low` up to, without, `high` (from 0 where only one is given)."""
+    """Return random integers in [low, high), or in [0, low) if `high` is None."""
     if high is None:
         low, high = 0, low
     if not low < high:
@@ -81,13 +81,13 @@ def randint(
 def randint_like(
     x: Variable, low: int = 0, high: int | None = None, dtype: Any = None, name: Any = None
 ) -> Variable:
-    """Return whole numbers as `randint` does, in x's shape and, unless given, its type."""
+    """Return random integers as `randint` does, in x's shape and, by default, its type."""
     numbers = randint(low, high, layers.shape(x), "int64", name)
     return layers.cast(numbers, x.dtype if dtype is None else dtype)
 
 
 def randperm(n: int, dtype: Any = "int64", name: str | None = None) -> Variable:
-    """Return the numbers from 0 to n - 1 in random order."""
+    """Return a random permutation of 0 to n - 1."""
     attrs = {"n": n, "dtype": int(convert_dtype(dtype)), "seed": 0}
     return one_op("randperm", {}, attrs, dtype=dtype, name=name, stop_gradient=True)
 
@@ -95,7 +95,7 @@ def randperm(n: int, dtype: Any = "int64", name: str | None = None) -> Variable:
 def multinomial(
     x: Variable, num_samples: int = 1, replacement: bool = False, name: str | None = None
 ) -> Variable:
-    """Return indices drawn with the probabilities in each row."""
+    """Return indices sampled with the probabilities in each row."""
     attrs = {"num_samples": num_samples, "replacement": replacement}
     return unary("multinomial", x, attrs, name=name, dtype="int64")
 

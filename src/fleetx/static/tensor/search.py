@@ -1,4 +1,4 @@
-"""Finding: where, which, how large."""
+"""Searching and sorting."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers
+from fleetx.static.building.adapted import adapted
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
+from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import as_pair, unary
+from fleetx.static.tensor.manipulation import broadcast_tensors
 
 index_sample = layers.index_sample
+nonzero = adapted(layers.nonzero, "x -> input, as_tuple")
+index_select = adapted(layers.index_select, "x -> input, index, axis -> dim, name")
 
 
 def _arg(
-    op_type: str, x: Variable, axis: int | None, keepdim: bool, dtype: Any, name: Any
+    op_type: str,
+    x: Variable,
+    axis: int | None = None,
+    keepdim: bool = False,
+    dtype: Any = "int64",
+    name: Any = None,
 ) -> Variable:
     if dtype is None:
         raise ValueError(f"dtype of {op_type} must be 'int32' or 'int64', not None.")
@@ -29,26 +39,9 @@ def _arg(
     return out
 
 
-def argmax(
-    x: Variable,
-    axis: int | None = None,
-    keepdim: bool = False,
-    dtype: Any = "int64",
-    name: Any = None,
-) -> Variable:
-    """Return where the largest element is along an axis, or among all elements."""
-    return _arg("arg_max", x, axis, keepdim, dtype, name)
-
-
-def argmin(
-    x: Variable,
-    axis: int | None = None,
-    keepdim: bool = False,
-    dtype: Any = "int64",
-    name: Any = None,
-) -> Variable:
-    """Return where the smallest element is along an axis, or among all elements."""
-    return _arg("arg_min", x, axis, keepdim, dtype, name)
+_WHERE = "Return the index of the {} element along an axis, or among all elements."
+argmax = with_first(_arg, "argmax", "arg_max", doc=_WHERE.format("largest"))
+argmin = with_first(_arg, "argmin", "arg_min", doc=_WHERE.format("smallest"))
 
 
 def _two(
@@ -63,18 +56,14 @@ def _two(
     return values, indices
 
 
-def argsort(
-    x: Variable, axis: int = -1, descending: bool = False, name: str | None = None
+def _sorted(
+    output: int, x: Variable, axis: int = -1, descending: bool = False, name: str | None = None
 ) -> Variable:
-    """Return the indices that put x in order along an axis."""
-    return _two("argsort", x, {"X": x}, {"axis": axis, "descending": descending}, name)[1]
+    return _two("argsort", x, {"X": x}, {"axis": axis, "descending": descending}, name)[output]
 
 
-def sort(
-    x: Variable, axis: int = -1, descending: bool = False, name: str | None = None
-) -> Variable:
-    """Return x in order along an axis."""
-    return _two("argsort", x, {"X": x}, {"axis": axis, "descending": descending}, name)[0]
+sort = with_first(_sorted, "sort", 0, doc="Return x sorted along an axis.")
+argsort = with_first(_sorted, "argsort", 1, doc="Return the indices that sort x along an axis.")
 
 
 def topk(
@@ -112,8 +101,6 @@ def where(condition: Variable, x: Any = None, y: Any = None, name: str | None = 
         raise ValueError("where takes both x and y, or neither of them.")
     x, y = as_pair(x, y, "where")
     if x.shape != y.shape or x.shape != condition.shape:
-        from fleetx.static.tensor.manipulation import broadcast_tensors
-
         x, y = broadcast_tensors([x, y])
         if condition.shape != x.shape:
             condition, x, y = _to_one_shape(condition, x, y)
@@ -122,21 +109,9 @@ def where(condition: Variable, x: Any = None, y: Any = None, name: str | None = 
 
 
 def _to_one_shape(condition: Variable, x: Variable, y: Variable) -> tuple[Variable, ...]:
-    from fleetx.static.tensor.manipulation import broadcast_tensors
-
     numbers = layers.cast(condition, x.dtype)
     numbers, x, y = broadcast_tensors([numbers, x, y])
     return layers.cast(numbers, "bool"), x, y
-
-
-def nonzero(x: Variable, as_tuple: bool = False) -> Any:
-    """Return the places of the elements that are not zero, one row each."""
-    return layers.nonzero(x, as_tuple)
-
-
-def index_select(x: Variable, index: Variable, axis: int = 0, name: str | None = None) -> Variable:
-    """Return the entries at the given indices along an axis."""
-    return layers.index_select(x, index, axis)
 
 
 def masked_select(x: Variable, mask: Variable, name: str | None = None) -> Variable:
@@ -152,7 +127,7 @@ def searchsorted(
     right: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return where values would have to be put to keep the sequence in order."""
+    """Return the indices at which values would be inserted to keep the sequence sorted."""
     return one_op(
         "searchsorted",
         {"SortedSequence": sorted_sequence, "Values": values},

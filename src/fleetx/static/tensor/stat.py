@@ -1,8 +1,10 @@
-"""Mean and spread."""
+"""Mean, median, variance and standard deviation."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from fleetx.static import layers
 from fleetx.static.graph.dtypes import is_floating
@@ -10,6 +12,7 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.attribute import numel
 from fleetx.static.tensor.common import axis_list, reduction
 from fleetx.static.tensor.math import sum as _sum
+from fleetx.static.tensor.search import kthvalue
 
 __all__ = ["mean", "median", "std", "var"]
 
@@ -42,8 +45,6 @@ def _size_along(x: Variable, axes: list[int]) -> Variable:
 
 
 def _positive(x: Variable, axes: list[int]) -> Any:
-    import numpy as np
-
     return np.array([a % len(x.shape) for a in axes], dtype="int32")
 
 
@@ -57,18 +58,16 @@ def std(
 def median(
     x: Variable, axis: int | None = None, keepdim: bool = False, name: str | None = None
 ) -> Variable:
-    """Return the middle element in order, or the mean of the two in the middle, as a float."""
-    from fleetx.static.tensor.search import kthvalue
-
+    """Return the median, or the mean of the two middle elements, as a float."""
     if not is_floating(x.dtype):
         x = layers.cast(x, "float32")
     if axis is None:
-        middle = _median(layers.reshape(x, [-1]), 0, False, kthvalue)
+        middle = _median(layers.reshape(x, [-1]), 0, False)
         return layers.reshape(middle, [1] * (len(x.shape) if keepdim else 1), name=name)
-    return _median(x, axis, keepdim, kthvalue)
+    return _median(x, axis, keepdim)
 
 
-def _median(x: Variable, along: int, keepdim: bool, kthvalue: Any) -> Variable:
+def _median(x: Variable, along: int, keepdim: bool) -> Variable:
     size = x.shape[along]
     if size < 0:
         raise ValueError(f"median needs the size of axis {along} of {x.name!r} to be known.")
