@@ -1,7 +1,7 @@
 """Layers: functions that append ops to the default main program."""
 
-from paddle._coverage import exported, missing
 from paddle.fluid.layers import (
+    collective,
     control_flow,
     distributions,
     io,
@@ -27,6 +27,3 @@ from paddle.fluid.layers.rnn import *  # noqa: F403
 from paddle.fluid.layers.rnn import __all__ as _rnn_names
 from paddle.fluid.layers.sequence_lod import *  # noqa: F403
 from paddle.fluid.layers.tensor import *  # noqa: F403
-
-__all__ = exported(globals())
-__getattr__ = missing(__name__)
