@@ -1,8 +1,8 @@
 """Functions of tensors, applied to variables of a program."""
 
+from fleetx.static.layers import array_length, array_read, array_write, create_array
 from fleetx.static.tensor import *  # noqa: F403
 from fleetx.static.tensor import __all__ as _names
-from paddle._coverage import missing
 from paddle.tensor import (
     attribute,
     creation,
@@ -15,6 +15,4 @@ from paddle.tensor import (
     stat,
 )
 
-__all__ = [*_names]
-
-__getattr__ = missing(__name__)
+__all__ = [*_names, "array_length", "array_read", "array_write", "create_array"]

@@ -1,9 +1,7 @@
 """Functions of tensors: see `fleetx.static.tensor.linalg`."""
 
+from fleetx.static.tensor import transpose
 from fleetx.static.tensor.linalg import *  # noqa: F403
 from fleetx.static.tensor.linalg import __all__ as _names
-from paddle._coverage import missing
 
-__all__ = [*_names]
-
-__getattr__ = missing(__name__)
+__all__ = [*_names, "transpose"]

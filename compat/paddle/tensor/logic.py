@@ -1,9 +1,7 @@
 """Functions of tensors: see `fleetx.static.tensor.logic`."""
 
+from fleetx.static.tensor import is_tensor
 from fleetx.static.tensor.logic import *  # noqa: F403
 from fleetx.static.tensor.logic import __all__ as _names
-from paddle._coverage import missing
 
-__all__ = [*_names]
-
-__getattr__ = missing(__name__)
+__all__ = [*_names, "is_tensor"]

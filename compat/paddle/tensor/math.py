@@ -1,9 +1,7 @@
 """Functions of tensors: see `fleetx.static.tensor.math`."""
 
+from fleetx.static.tensor import addmm, broadcast_shape, inverse, kron, mm, trace
 from fleetx.static.tensor.math import *  # noqa: F403
 from fleetx.static.tensor.math import __all__ as _names
-from paddle._coverage import missing
 
-__all__ = [*_names]
-
-__getattr__ = missing(__name__)
+__all__ = [*_names, "addmm", "broadcast_shape", "inverse", "kron", "mm", "trace"]

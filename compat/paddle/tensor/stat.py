@@ -1,9 +1,7 @@
 """Functions of tensors: see `fleetx.static.tensor.stat`."""
 
+from fleetx.static.tensor import numel
 from fleetx.static.tensor.stat import *  # noqa: F403
 from fleetx.static.tensor.stat import __all__ as _names
-from paddle._coverage import missing
 
-__all__ = [*_names]
-
-__getattr__ = missing(__name__)
+__all__ = [*_names, "numel"]
