@@ -106,8 +106,8 @@ def requirements(project: dict[str, Any]) -> list[str]:
     """Return all requirements of a pyproject.toml on other distributions, extras included."""
     listed = list(project["dependencies"])
     for extra in project.get("optional-dependencies", {}).values():
-        listed += [item for item in extra if not item.startswith("fleetx")]
-    return sorted(set(listed))
+        listed += extra
+    return sorted({item for item in listed if not item.startswith("fleetx")})
 
 
 def lowest(requirement: str) -> str:
@@ -124,8 +124,9 @@ def constraints(row: Row) -> list[str]:
     if row.source == "pinned":
         lines += (ROOT / "constraints.txt").read_text().splitlines()
     elif row.source == "lowest":
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        lines += [lowest(item) for item in requirements(project)]
+        files = [ROOT / "pyproject.toml", ROOT / "compat" / "pyproject.toml"]
+        projects = [tomllib.loads(file.read_text())["project"] for file in files]
+        lines += sorted({lowest(item) for each in projects for item in requirements(each)})
     return lines
 
 

@@ -4,77 +4,13 @@ Names and arguments only; all behaviour is in `fleetx`. `docs/paddle-compatibili
 covered; anything else raises an error that says so.
 """
 
-from paddle import version
-from paddle._coverage import exported, install_finder, missing
-from paddle._eager import install_eager_modules
+from paddle import _light
 
-install_finder()
-install_eager_modules()
+if _light.is_wanted():
+    __getattr__ = _light.begin(globals())
+else:
+    from paddle._coverage import missing
+    from paddle._whole import *  # noqa: F403
+    from paddle._whole import __all__, __version__
 
-from fleetx.static.building.param_attr import ParamAttr  # noqa: E402
-from fleetx.static.graph.dtypes import VarType  # noqa: E402
-from fleetx.static.graph.variable import Variable as Tensor  # noqa: E402
-from fleetx.static.run.place import CPUPlace, CUDAPinnedPlace, CUDAPlace  # noqa: E402
-from fleetx.static.tensor import *  # noqa: E402, F403
-from fleetx.static.tensor import __all__ as _tensor_names  # noqa: E402
-from paddle import (  # noqa: E402
-    common_ops_import,
-    compat,
-    dataset,
-    device,
-    distributed,
-    fluid,
-    framework,
-    incubate,
-    io,
-    linalg,
-    metric,
-    nn,
-    optimizer,
-    reader,
-    regularizer,
-    static,
-    tensor,
-    utils,
-    vision,
-)
-from paddle.batch import batch  # noqa: E402
-from paddle.device import (  # noqa: E402
-    get_cudnn_version,
-    get_device,
-    is_compiled_with_cuda,
-    is_compiled_with_npu,
-    is_compiled_with_xpu,
-    set_device,
-)
-from paddle.framework import (  # noqa: E402
-    disable_static,
-    enable_static,
-    get_default_dtype,
-    get_flags,
-    in_dynamic_mode,
-    load,
-    save,
-    seed,
-    set_default_dtype,
-    set_flags,
-)
-from paddle.version import full_version as __version__  # noqa: E402
-
-bool = VarType.BOOL
-uint8 = VarType.UINT8
-int8 = VarType.INT8
-int16 = VarType.INT16
-int32 = VarType.INT32
-int64 = VarType.INT64
-float16 = VarType.FP16
-bfloat16 = VarType.BF16
-float32 = VarType.FP32
-float64 = VarType.FP64
-complex64 = VarType.COMPLEX64
-complex128 = VarType.COMPLEX128
-dtype = VarType
-
-
-__all__ = exported(globals(), without="VarType install_eager_modules install_finder")
-__getattr__ = missing(__name__)
+    __getattr__ = missing(__name__)

@@ -7,12 +7,14 @@ a sentence of their own.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 LIST = "docs/paddle-compatibility.md"
 PACKAGE = "paddle"
@@ -20,8 +22,13 @@ PACKAGE = "paddle"
 _TOOLS = frozenset({"exported", "missing", "narrow"})
 
 _EAGER = "eager mode (dygraph) is out of scope; eager models are written in PyTorch"
-_BY_FLEET = "programs of server jobs are divided by fleet.distributed_optimizer"
 _CLOSED = "its servers were a closed binary; parameter_server.distribute_transpiler is covered"
+_CORE = "an internal of Paddle's C++ core, which does not exist here"
+_SLIM = "model compression, which Paddle moved to PaddleSlim; quantize exported models instead"
+_INSIDE = "an internal of Paddle's own optimizers and launchers; fleet does its work"
+_TRAINERS = "settings of Paddle's C++ trainers; Executor.train_from_dataset runs datasets here"
+_OLD = "a helper from before Fluid, for files that no program of 1.8 reads"
+_CUSTOM = "ops compiled for Paddle cannot be loaded; fluid.layers.py_func takes Python functions"
 
 # Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
 REASONS = {
@@ -42,8 +49,96 @@ REASONS = {
     "paddle.hapi": _EAGER,
     "paddle.callbacks": _EAGER,
     "paddle.amp": _EAGER + " (programs use paddle.static.amp)",
+    "paddle.complex": _EAGER,
+    "paddle.distributed.init_parallel_env": _EAGER,
+    "paddle.distributed.parallel.init_parallel_env": _EAGER,
+    "paddle.distributed.spawn": _EAGER,
+    "paddle.fluid.ComplexVariable": _EAGER,
+    "paddle.fluid.VarBase": _EAGER,
+    "paddle.fluid.dygraph_utils": _EAGER,
+    "paddle.fluid.framework.ComplexVariable": _EAGER,
+    "paddle.framework.DataParallel": _EAGER,
+    "paddle.framework.grad": _EAGER,
+    "paddle.framework.no_grad": _EAGER,
+    "paddle.framework.random.get_cuda_rng_state": _EAGER,
+    "paddle.framework.random.set_cuda_rng_state": _EAGER,
+    "paddle.get_cuda_rng_state": _EAGER,
+    "paddle.set_cuda_rng_state": _EAGER,
+    "paddle.incubate.hapi": _EAGER,
+    "paddle.nn.functional.elu_": _EAGER,
+    "paddle.nn.functional.activation.elu_": _EAGER,
+    "paddle.nn.utils": _EAGER,
+    "paddle.onnx": _EAGER + " (fleetx.static.export writes programs as ONNX)",
+    "paddle.reshape_": _EAGER,
+    "paddle.scatter_": _EAGER,
+    "paddle.set_printoptions": _EAGER,
+    "paddle.squeeze_": _EAGER,
+    "paddle.tensor.manipulation.reshape_": _EAGER,
+    "paddle.tensor.manipulation.scatter_": _EAGER,
+    "paddle.tensor.manipulation.squeeze_": _EAGER,
+    "paddle.tensor.manipulation.unsqueeze_": _EAGER,
+    "paddle.tensor.reshape_": _EAGER,
+    "paddle.tensor.scatter_": _EAGER,
+    "paddle.tensor.set_printoptions": _EAGER,
+    "paddle.tensor.squeeze_": _EAGER,
+    "paddle.tensor.to_string": _EAGER,
+    "paddle.tensor.unsqueeze_": _EAGER,
+    "paddle.unsqueeze_": _EAGER,
+    "paddle.fluid.contrib.quantize": _SLIM,
+    "paddle.fluid.contrib.QuantizeTranspiler": _SLIM,
+    "paddle.fluid.contrib.slim": _SLIM,
+    "paddle.fluid.contrib.Compressor": _SLIM,
+    "paddle.fluid.core": _CORE,
+    "paddle.fluid.core_avx": _CORE,
+    "paddle.fluid.multiprocess_utils": _CORE,
+    "paddle.fluid.op": _CORE,
+    "paddle.utils.op_version": _CORE,
+    "paddle.sysconfig": _CORE,
+    "paddle.check_import_scipy": _CORE,
+    "paddle.fluid.load_op_library": _CUSTOM,
+    "paddle.fluid.framework.load_op_library": _CUSTOM,
+    "paddle.utils.load_op_library": _CUSTOM,
+    "paddle.fluid.DistMultiTrainer": _TRAINERS,
+    "paddle.fluid.MultiTrainer": _TRAINERS,
+    "paddle.fluid.PipelineTrainer": _TRAINERS,
+    "paddle.fluid.TrainerDesc": _TRAINERS,
+    "paddle.fluid.device_worker": _TRAINERS,
+    "paddle.fluid.trainer_desc": _TRAINERS,
+    "paddle.fluid.trainer_factory.TrainerFactory": _TRAINERS,
+    "paddle.fluid.DataFeedDesc": _TRAINERS,
+    "paddle.fluid.data_feed_desc": _TRAINERS,
+    "paddle.fluid.distributed": _CLOSED,
+    "paddle.fluid.communicator.LargeScaleKV": _CLOSED,
+    "paddle.fluid.contrib.utils.lookup_table_utils": _CLOSED,
+    "paddle.fluid.incubate.fleet.parameter_server.ir": _INSIDE,
+    "paddle.fluid.transpiler.details.ufind": _INSIDE,
+    "paddle.fluid.transpiler.details.vars_distributed": _INSIDE,
+    "paddle.distributed.cloud_utils": _INSIDE,
+    "paddle.distributed.fleet.base.meta_optimizer_factory": _INSIDE,
+    "paddle.distributed.fleet.base.runtime_factory": _INSIDE,
+    "paddle.distributed.fleet.base.strategy_compiler": _INSIDE,
+    "paddle.distributed.fleet.cloud_utils": _INSIDE,
+    "paddle.distributed.fleet.launch": _INSIDE,
+    "paddle.distributed.fleet.launch_utils": _INSIDE,
+    "paddle.distributed.fleet.meta_optimizers.ascend": _INSIDE,
+    "paddle.distributed.fleet.meta_optimizers.common.CollectiveHelper": _INSIDE,
+    "paddle.distributed.fleet.meta_optimizers.graph_execution_optimizer": _INSIDE,
+    "paddle.distributed.fleet.meta_optimizers.meta_optimizer_base": _INSIDE,
+    "paddle.distributed.fleet.meta_optimizers.parameter_server_graph_optimizer": _INSIDE,
+    "paddle.distributed.fleet.meta_optimizers.parameter_server_optimizer": _INSIDE,
+    "paddle.distributed.fleet.meta_optimizers.sharding": _INSIDE,
+    "paddle.distributed.fleet.runtime": _INSIDE,
+    "paddle.distributed.launch": _INSIDE,
+    "paddle.distributed.launch_ps": _INSIDE,
+    "paddle.distributed.utils": _INSIDE,
+    "paddle.utils.image_util": _OLD,
+    "paddle.utils.dump_config": _OLD,
+    "paddle.utils.plot": _OLD,
+    "paddle.utils.Ploter": _OLD,
+    "paddle.utils.plotcurve": _OLD,
+    "paddle.utils.preprocess_img": _OLD,
+    "paddle.utils.preprocess_util": _OLD,
     "paddle.fluid.incubate.fleet.parameter_server.pslib": _CLOSED,
-    "paddle.fluid.communicator": _BY_FLEET,
 }
 
 
@@ -64,13 +159,23 @@ def sentence(name: str, kind: str = "name") -> str:
     return f"{name} is not covered by FleetX{why}. {LIST} lists every {kind} that is."
 
 
-def missing(module: str) -> Callable[[str], NoReturn]:
-    """Return the `__getattr__` of a module: it refuses every name that the module does not have."""
+class NotCoveredError(ModuleNotFoundError):
+    """A module of Paddle's that this package does not have."""
 
-    def __getattr__(name: str) -> NoReturn:
+
+def missing(module: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module for names that it does not have.
+
+    It imports a module of that name, as Paddle has imported all of its own, or else refuses.
+    """
+
+    def __getattr__(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         obj = sys.modules.get(module)  # noqa: TID251 - the module that lacks the name
+        if hasattr(obj, "__path__"):
+            with contextlib.suppress(NotCoveredError):
+                return importlib.import_module(f"{module}.{name}")
         raise AttributeError(sentence(f"{module}.{name}"), name=name, obj=obj)
 
     return __getattr__
@@ -103,6 +208,14 @@ class _Loader(SourceFileLoader):
             names.setdefault("__all__", passed_on)
 
 
+def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Return how to load a module of this package, None if there is none."""
+    spec = PathFinder.find_spec(fullname, path)
+    if spec is not None and isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _Loader(fullname, spec.loader.path)
+    return spec
+
+
 class _Finder(MetaPathFinder):
     """Finds the modules of this package; one that does not exist is not covered."""
 
@@ -114,12 +227,10 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if not fullname.startswith(PACKAGE + "."):
             return None
-        spec = PathFinder.find_spec(fullname, path, target)
+        spec = spec_of(fullname, path)
         if spec is None:
             # Without a `name`, so that `from package import missing` shows this sentence as well.
-            raise ModuleNotFoundError(sentence(fullname, "module"))
-        if isinstance(spec.loader, SourceFileLoader):
-            spec.loader = _Loader(fullname, spec.loader.path)
+            raise NotCoveredError(sentence(fullname, "module"))
         return spec
 
 

@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 from op_check import check_op
 
+from fleetx import static
+from fleetx.static import layers
+
 RNG = np.random.default_rng(2)
 
 
@@ -251,3 +254,23 @@ def test_mean_iou():
     more = {**inputs, "InWrongs": [np.array([1, 0, 0], "int32")]}
     found = check_op("mean_iou", more, {"num_classes": 3})
     assert found["OutWrong"][0].tolist() == [1, 1, 1]
+
+
+def test_auc_without_a_window_is_the_same_twice():
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        predict = layers.data("predict", [2])
+        label = layers.data("label", [1], dtype="int64")
+        both = layers.auc(predict, label, num_thresholds=50, slide_steps=0)[:2]
+    exe = static.Executor()
+    random = np.random.default_rng(1)
+    with static.scope_guard(static.Scope()):
+        exe.run(startup)
+        for _ in range(2):
+            positive = random.random((8, 1), "float32")
+            feed = {
+                "predict": np.concatenate([1 - positive, positive], 1),
+                "label": random.integers(0, 2, (8, 1)),
+            }
+            whole, window = exe.run(main, feed=feed, fetch_list=list(both))
+            np.testing.assert_array_equal(whole, window)

@@ -42,10 +42,20 @@ def network(sparse: str = "is_sparse", padding: int | None = None) -> tuple[Any,
         )
     else:
         rows = embedding_v2(
-            ids, [IDS, 3], is_sparse=sparse in ("is_sparse", "both"), padding_idx=padding,
-            param_attr=attr, dtype="float64",
+            ids, [IDS, 3], is_sparse=sparse != "dense", padding_idx=padding, param_attr=attr,
+            dtype="float64",
         )  # fmt: skip
     parts = [x, layers.reshape(rows, [-1, 6])]
+    if sparse in ("later", "chained"):
+        if sparse == "later":  # ids that are computed behind the first look-up
+            others = layers.reshape(layers.concat([ids, layers.reverse(ids, 1)], axis=1), [-1, 4])
+        else:  # ids that depend on rows of the table
+            others = layers.cast(layers.scale(layers.tanh(rows), 1.0, 1.0), "int64")
+            others = layers.slice(layers.reshape(others, [-1, 6]), [1], [0], [4])
+        shared = embedding_v2(
+            others, [IDS, 3], is_sparse=True, padding_idx=padding, param_attr=attr, dtype="float64"
+        )
+        parts.append(layers.reshape(shared, [-1, 12]))
     if sparse == "both":
         uniform = static.initializer.Uniform(-0.5, 0.5)
         grown = static.ParamAttr(name="grown", initializer=uniform)
@@ -79,6 +89,10 @@ def optimizer(kind: str, **more: Any) -> Any:
         "adamw": lambda: made.AdamW(0.05, **more),
         "adagrad": lambda: made.Adagrad(0.1, **more),
         "rmsprop": lambda: made.RMSProp(0.05, **more),
+        "adamax": lambda: made.Adamax(0.05, **more),
+        "adadelta": lambda: made.Adadelta(0.5, **more),
+        "decayed_adagrad": lambda: made.DecayedAdagrad(0.1, **more),
+        "ftrl": lambda: made.Ftrl(0.1, l1=0.01, l2=0.02, **more),
         "lars": lambda: made.LarsMomentum(0.5, 0.9, **more),
         "lamb": lambda: made.Lamb(0.05, **more),
     }[kind]()

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fleetx import static
 from fleetx.data.data_generator import MultiSlotDataGenerator, MultiSlotStringDataGenerator
 from fleetx.static.errors import DataFormatError
 from fleetx.static.readers.loader import DataLoader
@@ -162,6 +163,14 @@ def test_a_bad_line_is_named(slots, tmp_path, line, message, kind):
     read = dataset.load_into_memory if kind is InMemoryDataset else lambda: list(dataset)
     with pytest.raises(DataFormatError, match=rf"bad.txt', line 2: .*{message}"):
         read()
+
+
+def test_samples_of_a_dense_slot_may_have_several_rows(tmp_path):
+    with static.program_guard(static.Program(), static.Program()):
+        ids = static.data("ids", [-1, 1], "int64")
+    path = write(tmp_path, "rows.txt", ["1 4", "3 5 6 7"])
+    (batch,) = make(QueueDataset, [ids], [path], batch_size=2)
+    assert batch["ids"].numpy().tolist() == [[4], [5], [6], [7]]
 
 
 def test_missing_files_and_failing_commands_are_named(slots, files):

@@ -337,3 +337,15 @@ def test_settings_out_of_range_are_refused(
 ) -> None:
     with pytest.raises(error):
         build()
+
+
+@pytest.mark.usefixtures("fresh_graph")
+def test_linear_warmup_decay() -> None:
+    # The values of the same schedule, built of layers, in Paddle 1.8.5.
+    expected = [0.0, 0.025, 0.05, 0.075, 0.06, 0.05, 0.04, 0.03, 0.02, 0.01, 0.0, 0.0]
+    rate = layers.linear_warmup_decay(0.1, 4, 10)
+    exe = static.Executor()
+    with static.scope_guard(static.Scope()):
+        exe.run(static.default_startup_program())
+        found = [exe.run(fetch_list=[rate])[0].item() for _ in expected]
+    np.testing.assert_allclose(found, expected, atol=1e-7)

@@ -346,3 +346,10 @@ def test_settings_make_the_same_optimizer(made):
     assert again.settings() == made.settings()
     other = clip.GradientClipByValue(1.0)
     assert made.with_grad_clip(other).settings() == {**made.settings(), "grad_clip": other}
+
+
+@pytest.mark.usefixtures("fresh_graph")
+def test_no_grad_set_is_checked() -> None:
+    loss = linear_loss()
+    with pytest.raises(TypeError, match="no_grad_set must be a list, tuple or set, not int"):
+        optimizer.SGD(0.1).minimize(loss, no_grad_set=3)

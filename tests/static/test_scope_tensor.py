@@ -93,3 +93,22 @@ def test_values_by_name():
     assert get_fetch_variable(scope, "feed", 1) is tensor
     with pytest.raises(IndexError, match="'feed' holds 2 values"):
         get_fetch_variable(scope, "feed", 2)
+
+
+def test_selected_rows_of_a_scope() -> None:
+    variable = Scope().var("rows")
+    handle = variable.get_selected_rows()
+    handle.set_height(6)
+    handle.set_rows([4, 1, 4])
+    handle.get_tensor().set(np.ones((3, 2), "float32"), CPUPlace())
+    again = variable.get_selected_rows()
+    assert (again.rows(), again.height()) == ([4, 1, 4], 6)
+    assert again.get_tensor().numpy().shape == (3, 2)
+    whole = variable.value.to_dense()
+    assert whole.shape == (6, 2)
+    assert whole[4].tolist() == [2.0, 2.0]
+    variable.value = whole.to_sparse(1)  # what an op writes
+    assert variable.get_selected_rows().rows() == [1, 4]
+    variable.value = whole
+    with pytest.raises(TypeError, match="'rows' holds no selected rows"):
+        variable.get_selected_rows()

@@ -3,7 +3,8 @@
 from fleetx.ps.tables.entries import CountFilterEntry, ProbabilityEntry
 from fleetx.runtime import environment, worker_environment
 from fleetx.static.readers.text_datasets import InMemoryDataset, QueueDataset
-from paddle.distributed import fleet
+from paddle.distributed import collective, fleet
+from paddle.distributed.collective import *  # noqa: F403
 
 __all__ = [
     "CountFilterEntry",
@@ -11,6 +12,7 @@ __all__ = [
     "ParallelEnv",
     "ProbabilityEntry",
     "QueueDataset",
+    *collective.__all__,
     "fleet",
     "get_rank",
     "get_world_size",

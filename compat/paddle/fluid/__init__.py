@@ -74,8 +74,20 @@ from paddle.fluid.io import (
 from paddle.fluid.lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from paddle.fluid.parallel_executor import ParallelExecutor
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
-from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
+from paddle.fluid.transpiler import (
+    DistributeTranspiler,
+    DistributeTranspilerConfig,
+    HashName,
+    RoundRobin,
+)
 
+
+def disable_dygraph() -> None:
+    """Leave eager mode, which is never on."""
+
+
+disable_imperative = disable_dygraph
+learning_rate_decay = layers.learning_rate_scheduler
 Tensor = LoDTensor
 _Scope = Scope
 

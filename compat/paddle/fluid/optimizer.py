@@ -12,6 +12,7 @@ from fleetx.static.optimizer import (
     AdamOptimizer,
     DecayedAdagrad,
     DecayedAdagradOptimizer,
+    DGCMomentumOptimizer,
     Dpsgd,
     DpsgdOptimizer,
     ExponentialMovingAverage,

@@ -9,6 +9,8 @@ from fleetx.static.graph.block import Block
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.io.objects import load_object, save_object
+from fleetx.static.layers import create_parameter
+from fleetx.static.nn import LayerList
 from fleetx.static.run.place import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from fleetx.static.tensor.common import get_default_dtype, set_default_dtype
 from paddle._coverage import exported

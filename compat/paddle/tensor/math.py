@@ -1,3 +1,4 @@
 """Functions of tensors: see `fleetx.static.tensor.math`."""
 
+from fleetx.static.tensor import addmm, broadcast_shape, inverse, kron, mm, trace
 from fleetx.static.tensor.math import *  # noqa: F403

@@ -7,6 +7,9 @@ command is started once per file, so this module imports nothing that is slow to
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral, Real
@@ -16,6 +19,18 @@ from fleetx.exports import export_defined
 
 Sample = Any
 SampleIterator = Callable[[], Iterable[Sample]]
+
+
+@contextlib.contextmanager
+def _until_nobody_reads() -> Iterator[None]:
+    """End the process quietly when the reader of its output has gone, as `cat` does."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
 
 
 class DataGenerator:
@@ -46,11 +61,13 @@ class DataGenerator:
 
     def run_from_stdin(self) -> None:
         """Convert every line of standard input to lines on standard output."""
-        self._write(sample for line in sys.stdin for sample in self.generate_sample(line)())
+        with _until_nobody_reads():
+            self._write(sample for line in sys.stdin for sample in self.generate_sample(line)())
 
     def run_from_memory(self) -> None:
         """Write the samples of `generate_sample(None)`, which needs no input."""
-        self._write(iter(self.generate_sample(None)()))
+        with _until_nobody_reads():
+            self._write(iter(self.generate_sample(None)()))
 
     def _write(self, samples: Iterator[Sample]) -> None:
         group: list[Sample] = []

@@ -29,6 +29,14 @@ def test(data_dir: str | Path | None = None) -> Callable[[], Iterator[Sample]]:
 def _reader(part: str, data_dir: str | Path | None) -> Callable[[], Iterator[Sample]]:
     images = find_file("mnist", f"{part}-images-idx3-ubyte.gz", data_dir=data_dir)
     labels = find_file("mnist", f"{part}-labels-idx1-ubyte.gz", data_dir=data_dir)
+    return reader_creator(images, labels)
+
+
+def reader_creator(
+    image_filename: str | Path, label_filename: str | Path, buffer_size: int = 100
+) -> Callable[[], Iterator[Sample]]:
+    """Return a reader of the digits in two files; `buffer_size` is accepted, without effect."""
+    images, labels = Path(image_filename), Path(label_filename)
 
     def reader() -> Iterator[Sample]:
         pixels, digits = read_idx(images, 3), read_idx(labels, 1)

@@ -135,3 +135,27 @@ class DistributeTranspiler:
         # A process that ends by an exception has not finished its work; servers notice its end.
         if getattr(sys, "last_value", None) is None:
             self._disconnect()
+
+
+class GeoSgdTranspiler(DistributeTranspiler):
+    """Divides a program for geo training: workers update, and send what has changed."""
+
+    def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
+        super().__init__(config)
+        self.config = copy.copy(self.config)
+        self.config.geo_sgd_mode = True
+
+    def transpile(
+        self,
+        trainer_id: int,
+        program: Program | None = None,
+        pservers: str = "127.0.0.1:6174",
+        trainers: int | str = 1,
+        sync_mode: bool = False,
+        startup_program: Program | None = None,
+        current_endpoint: str = "127.0.0.1:6174",
+    ) -> None:
+        """Turn a program and its startup program into a worker's; geo is never synchronous."""
+        super().transpile(
+            trainer_id, program, pservers, trainers, False, startup_program, current_endpoint
+        )

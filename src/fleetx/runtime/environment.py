@@ -9,6 +9,8 @@ import os
 
 from fleetx.runtime.worker_environment import detect
 
+_PIPE_COMMAND = "FLEETX_PIPE_COMMAND"
+
 
 def worker_index() -> int:
     """Return the rank of this worker (0 without a launcher)."""
@@ -89,6 +91,16 @@ def timeline() -> str:
 def timeline_steps() -> int:
     """Return the number of steps in a timeline (FLEETX_TIMELINE_STEPS; 100)."""
     return _count("FLEETX_TIMELINE_STEPS", default=100, least=1)
+
+
+def is_pipe_command() -> bool:
+    """Tell whether a dataset has started this process, to convert its files."""
+    return _text(_PIPE_COMMAND) == "1"
+
+
+def of_pipe_command() -> dict[str, str]:
+    """Return the environment of a process that converts the files of a dataset."""
+    return {**os.environ, _PIPE_COMMAND: "1"}
 
 
 def _text(variable: str) -> str:

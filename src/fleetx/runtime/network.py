@@ -11,6 +11,7 @@ import errno
 import ipaddress
 import random
 import socket
+import time
 
 # Below the ephemeral port range, so that a chosen port stays free until its worker binds it.
 _FREE_PORTS = range(10000, 32000)
@@ -73,6 +74,18 @@ def free_ports(count: int, host: str) -> list[int]:
         if port not in ports and not port_in_use(host, port):
             ports.append(port)
     return ports
+
+
+def wait_server_ready(endpoints: list[str], interval: float = 0.2) -> None:
+    """Wait until somebody listens on every endpoint; look again every `interval` seconds."""
+    for endpoint in endpoints:
+        address = split_endpoint(endpoint)
+        while True:
+            try:
+                socket.create_connection(address, timeout=3).close()
+                break
+            except OSError:
+                time.sleep(interval)
 
 
 def join_endpoint(host: str, port: int) -> str:

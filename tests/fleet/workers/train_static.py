@@ -8,6 +8,7 @@ import torch
 
 from fleetx import fleet, static
 from fleetx.static import layers
+from fleetx.static.readers.py_reader import create_py_reader_by_data, py_reader, read_file
 
 options = json.loads(sys.argv[1])
 strategy = fleet.DistributedStrategy()
@@ -15,8 +16,16 @@ for name, value in options.get("strategy", {}).items():
     setattr(strategy, name, value)
 fleet.init(is_collective=True, strategy=strategy)
 torch.manual_seed(7 if fleet.worker_index() == 0 else 1000 + fleet.worker_index())
-x = layers.data("x", shape=[6], dtype="float64")
-y = layers.data("y", shape=[1], dtype="int64")
+reader = None
+if options.get("input") == "py_reader":
+    reader = py_reader(4, [[-1, 6], [-1, 1]], ["float64", "int64"])
+    x, y = read_file(reader)
+else:
+    x = layers.data("x", shape=[6], dtype="float64")
+    y = layers.data("y", shape=[1], dtype="int64")
+    if options.get("input") == "create_py_reader_by_data":
+        reader = create_py_reader_by_data(4, [x, y])
+        x, y = read_file(reader)
 h = layers.fc(x, 8)
 if options.get("batch_norm"):
     h = layers.batch_norm(h)
@@ -35,12 +44,23 @@ origin = [op.type for op in fleet._origin_program.global_block().ops]
 assert not any(t.startswith("c_") for t in origin), origin
 exe = static.Executor(static.CPUPlace())
 exe.run(fleet.startup_program)
-data = np.random.default_rng(1)
-losses = []
-for _ in range(6):
-    batch_x, batch_y = data.standard_normal((8, 6)), data.integers(0, 3, (8, 1))
+
+
+def batches():
+    """Yield this worker's share of each batch."""
+    data = np.random.default_rng(1)
     share = slice(fleet.worker_index(), None, fleet.worker_num())
-    feed = {"x": batch_x[share], "y": batch_y[share]}
+    for _ in range(6):
+        batch_x, batch_y = data.standard_normal((8, 6)), data.integers(0, 3, (8, 1))
+        yield batch_x[share], batch_y[share]
+
+
+if reader is not None:
+    reader.decorate_batch_generator(batches)
+    reader.start()
+losses = []
+for batch_x, batch_y in batches():
+    feed = {"x": batch_x, "y": batch_y} if reader is None else None
     (value,) = exe.run(fleet.main_program, feed=feed, fetch_list=[loss])
     losses.append(float(fleet.util.all_reduce(float(value))) / fleet.worker_num())
 if fleet.is_first_worker():

@@ -3,7 +3,11 @@
 import warnings
 from typing import Any
 
-from fleetx.data.data_generator import MultiSlotDataGenerator, MultiSlotStringDataGenerator
+from fleetx.data.data_generator import (
+    DataGenerator,
+    MultiSlotDataGenerator,
+    MultiSlotStringDataGenerator,
+)
 from fleetx.fleet import (
     Fleet,
     all_reduce_worker,

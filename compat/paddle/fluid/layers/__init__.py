@@ -1,6 +1,7 @@
 """Layers: functions that append ops to the default main program."""
 
 from paddle.fluid.layers import (
+    collective,
     control_flow,
     distributions,
     io,

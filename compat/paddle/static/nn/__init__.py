@@ -18,7 +18,9 @@ from fleetx.static.layers import (
     group_norm,
     instance_norm,
     layer_norm,
+    nce,
     py_func,
+    row_conv,
     sequence_concat,
     sequence_conv,
     sequence_enumerate,
@@ -41,7 +43,7 @@ from fleetx.static.layers import (
 from fleetx.static.layers.contrib import sparse_embedding
 from fleetx.static.layers.nn import bilinear_tensor_product
 from fleetx.static.layers.nn import embedding_v2 as embedding
-from paddle._coverage import exported, missing
+from paddle._coverage import exported
 
 
 def fc(
@@ -79,4 +81,3 @@ def prelu(
 
 
 __all__ = exported(globals(), without="Any Variable")
-__getattr__ = missing(__name__)

@@ -16,6 +16,7 @@ from fleetx.fleet.collective.data_parallel_program import (
 from fleetx.fleet.collective.exchange_writing import exchanging
 from fleetx.fleet.collective.explain import Explanation, explain, program_sizes
 from fleetx.static.graph.program import Program
+from fleetx.static.io.variables import is_persistable
 from fleetx.step.compose import compose_program
 from fleetx.step.program_step import ParameterAverage, ProgramStep
 from fleetx.step.technique import Job, Technique
@@ -70,6 +71,6 @@ def write_step(
 
 
 def _start_equal(startup: Program, rings: int) -> None:
-    """Write the broadcast of rank 0's values."""
-    names = [v.name for v in startup.global_block().vars.values() if v.persistable]
+    """Write the broadcast of rank 0's values; readers belong to each worker."""
+    names = [v.name for v in startup.global_block().vars.values() if is_persistable(v)]
     insert_broadcast(startup, names, rings)

@@ -73,18 +73,36 @@ def load(
 
     `worker` tells the copies apart that workers of one machine download.
     """
-    fs = fs or LocalFS()
+    folder = _local_copy(path, fs or LocalFS(), cache, worker)
+    if folder is None:
+        return None
+    io.load_persistables(executor, folder, program, _PARAMETERS)
+    return _epoch_of(folder)
+
+
+def last_epoch(
+    path: str, *, fs: FS | None = None, cache: str = ".cache", worker: int = 0
+) -> int | None:
+    """Return the epoch of the last checkpoint, None if none is there."""
+    folder = _local_copy(path, fs or LocalFS(), cache, worker)
+    return None if folder is None else _epoch_of(folder)
+
+
+def _local_copy(path: str, fs: FS, cache: str, worker: int) -> str | None:
     numbers = _numbers(path, fs)
     if not numbers:
         return None
     folder = f"{path}/{PREFIX}.{max(numbers)}"
-    if fs.need_upload_download():
-        local = f"{cache}/{PREFIX}.{max(numbers)}.load_cache.{worker}"
-        shutil.rmtree(local, ignore_errors=True)
-        os.makedirs(cache, exist_ok=True)
-        fs.download(folder, local)
-        folder = local
-    io.load_persistables(executor, folder, program, _PARAMETERS)
+    if not fs.need_upload_download():
+        return folder
+    local = f"{cache}/{PREFIX}.{max(numbers)}.load_cache.{worker}"
+    shutil.rmtree(local, ignore_errors=True)
+    os.makedirs(cache, exist_ok=True)
+    fs.download(folder, local)
+    return local
+
+
+def _epoch_of(folder: str) -> int:
     status = Path(folder) / _STATUS
     if not status.is_file():
         return -1

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleetx.fleet.servers.early_ids import ops_to_move
 from fleetx.ps.modes.server_mode import SPLIT_METHODS, ServerMode, dense_table
+from fleetx.ps.tables.rule_update import TAKES_RATE
 from fleetx.ps.tables.table_spec import (
     SPARSE_OPTIMIZERS,
     ClipSpec,
@@ -136,6 +138,8 @@ def _optimizer(
     }
     if op.type == "adagrad":
         settings["initial_accumulator_value"] = _first_value(startup, op.input("Moment")[0])
+    if not op.input("LearningRate"):
+        settings[TAKES_RATE] = False
     factor = param.optimize_attr["learning_rate"]
     if isinstance(factor, Variable):
         raise ValueError(
@@ -234,6 +238,8 @@ def _row_table(
         return None
     distributed = any(op.attr("is_distributed") for op in lookups)
     problem = _why_no_rows(lookups, optimizer, own, mode, servers)
+    if ops_to_move(program.global_block().ops, lookups) is None:
+        problem = problem or "ids of one look-up are computed from rows of another"
     if problem:
         if distributed:
             raise ValueError(f"the table {param.name!r} is on parameter servers, but {problem}.")

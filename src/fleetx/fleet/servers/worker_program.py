@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.fleet.servers.early_ids import move_to_front
 from fleetx.fleet.servers.program_tables import ProgramTables, RowTable, update_ops
 from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.static.graph.dtypes import VarType
@@ -108,6 +109,7 @@ def use_served_rows(program: Program, tables: dict[str, RowTable]) -> None:
 def _use_rows(main: Program, name: str, table: RowTable, gradient: str) -> None:
     """Make the look-ups in a table, and their gradients, work on fetched rows."""
     block = main.global_block()
+    block.ops = move_to_front(block.ops, table.lookups)
     dim, dtype = table.spec.dim, block.var(name).dtype
     rows = block.create_var(name=name + ROWS, shape=[-1, dim], dtype=dtype, stop_gradient=False)
     block.create_var(name=name + KEYS, shape=[-1], dtype=VarType.INT64, stop_gradient=True)

@@ -22,6 +22,8 @@ _INTERNAL = frozenset({"rows"})
 # State with a nonzero initial value: the value of this setting.
 _STARTS_AT = {"Beta1Pow": "beta1", "Beta2Pow": "beta2"}
 _START = "initial_accumulator_value"
+# A setting of every rule: False if updates have no learning rate, as Paddle's Adadelta of 1.x.
+TAKES_RATE = "takes_rate"
 
 State = dict[str, Tensor]
 
@@ -33,6 +35,7 @@ class RuleUpdate:
         self._rule = RULES[kind]
         self._arguments = self._rule.arguments
         settings = dict(settings)
+        self._takes_rate = bool(settings.pop(TAKES_RATE, True))
         self._start = float(settings.pop(_START, 0.0)) if kind == "adagrad" else 0.0
         known = self._rule.keywords - _INTERNAL
         if not set(settings) <= known:
@@ -41,7 +44,11 @@ class RuleUpdate:
                 f"optimizer {kind!r} has no setting {wrong}; it has {', '.join(sorted(known))}."
             )
         self.settings = {**self._rule.settings, **settings}
-        self.slots = tuple(
+        # Powers that a rule only reads: a program multiplies them by an op of its own.
+        self._powers = tuple(
+            slot for slot in self._arguments if slot in _STARTS_AT and slot not in self._rule.state
+        )
+        self.slots = self._powers + tuple(
             slot for slot in self._rule.state if slot != "MeanGrad" or self.settings.get("centered")
         )
 
@@ -69,15 +76,24 @@ class RuleUpdate:
 
     def arguments(self, values: Mapping[str, Tensor]) -> tuple[Tensor | None, ...]:
         """Return the tensors, given by name, in the order of the rule's arguments."""
-        return tuple(values.get(name) for name in self._arguments)
+        return tuple(
+            None if name == "LearningRate" and not self._takes_rate else values.get(name)
+            for name in self._arguments
+        )
 
     def __call__(self, calls: Sequence[tuple[Tensor | None, ...]]) -> None:
         """Update several parameters in place, in one fused call if the rule has one."""
         if self._rule.fused is not None and len(calls) > 1:
             self._rule.fused(calls, **self.settings)
-            return
-        for call in calls:
-            self._rule.function(*call, **self.settings)
+        else:
+            for call in calls:
+                self._rule.function(*call, **self.settings)
+        for slot in self._powers:
+            index = self._arguments.index(slot)
+            for call in calls:
+                power = call[index]
+                assert power is not None
+                power.mul_(self.start_of(slot))
 
 
 def clipped(grad: Tensor, clip: ClipSpec | None, norm: float | None = None) -> Tensor:

@@ -18,8 +18,11 @@ from fleetx.kernels.row_initializer import full_settings
 DTYPES = ("float32", "float64")
 SPARSE_OPTIMIZERS = ("sgd", "adagrad", "adam", "ftrl")
 # Optimizers that need the norm of a whole parameter.
-WHOLE_OPTIMIZERS = ("lars_momentum", "lamb")
-DENSE_OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad", "rmsprop", *WHOLE_OPTIMIZERS)
+WHOLE_OPTIMIZERS = ("lars_momentum", "lamb", "dpsgd")
+DENSE_OPTIMIZERS = (
+    "sgd", "momentum", "adam", "adamw", "adamax", "adagrad", "decayed_adagrad", "adadelta",
+    "rmsprop", "ftrl", "proximal_gd", "proximal_adagrad", *WHOLE_OPTIMIZERS,
+)  # fmt: skip
 TORCH_OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
 CLIPS = ("value", "norm", "global_norm")
 ENTRIES = ("count", "probability")

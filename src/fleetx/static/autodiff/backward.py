@@ -257,7 +257,8 @@ def _op_path(block: Block, targets: Iterable[str], stop: set[str]) -> list[Opera
     return path[::-1]
 
 
-def _names(values: Any, what: str) -> list[str]:
+def names_in(values: Any, what: str) -> list[str]:
+    """Return the names in a list of Variables and names; errors quote the argument `what`."""
     if values is None:
         return []
     if not isinstance(values, list | tuple | set):
@@ -309,13 +310,13 @@ def append_backward(
     if producer is None:
         raise ValueError(f"loss {loss.name!r} is not computed by any op of its program.")
     producer.attrs["op_role"] = producer.op_role | OpRole.Loss
-    no_grad = set(_names(no_grad_set, "no_grad_set"))
+    no_grad = set(names_in(no_grad_set, "no_grad_set"))
     work = _BackwardPass(block, no_grad, set(), callbacks or ())
     params = _parameters(block, parameter_list)
     path = _op_path(block, [loss.name], set())
     if checkpoints:
         path = seed_dropouts(block, path)
-        work.segments = make_segments(block, path, _names(checkpoints, "checkpoints"))
+        work.segments = make_segments(block, path, names_in(checkpoints, "checkpoints"))
     with program.backward_role_guard():
         work.create_var(work.grad_name(loss.name), loss)
         _append_seed(block, loss, work.grad_name(loss.name))
@@ -352,7 +353,7 @@ def _parameters(block: Block, parameter_list: Sequence[Any] | None) -> list[Vari
     if parameter_list is None:
         return [p for p in block.program.all_parameters() if p.trainable]
     found = []
-    for name in _names(parameter_list, "parameter_list"):
+    for name in names_in(parameter_list, "parameter_list"):
         found.append(block.var_recursive(name))
     return found
 
@@ -391,7 +392,7 @@ def gradients(
         if target.block.program is not block.program:
             raise ValueError("all targets of gradients() must be in the same program.")
     names = [v.name for v in inputs]
-    work = _BackwardPass(block, set(_names(no_grad_set, "no_grad_set")), set(names))
+    work = _BackwardPass(block, set(names_in(no_grad_set, "no_grad_set")), set(names))
     path = _op_path(block, [t.name for t in targets], set())
     with block.program.backward_role_guard():
         for target, weight in zip(targets, weights, strict=True):

@@ -316,13 +316,15 @@ class Program:
 
     # -- text --------------------------------------------------------------------------
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return the program as readable text, block by block."""
+        """Return the program as the text of Paddle's ProgramDesc; `str` is easier to read."""
         if not isinstance(throw_on_error, bool) or not isinstance(with_details, bool):
             raise TypeError("throw_on_error and with_details of to_string() must be bool.")
-        return "\n".join(b.to_string(throw_on_error, with_details) for b in self.blocks)
+        from fleetx.static.protobuf.text import program_to_text
+
+        return program_to_text(self)
 
     def __str__(self) -> str:
-        return self.to_string()
+        return "\n".join(str(block) for block in self.blocks)
 
     __repr__ = __str__
 

@@ -178,4 +178,13 @@ def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: Any, end_l
         return rate
 
 
+def linear_warmup_decay(learning_rate: Any, warmup_steps: int, num_train_steps: int) -> Variable:
+    """Rise from zero to `learning_rate` in equal steps, then fall to zero at `num_train_steps`.
+
+    The fall is that of a line from `learning_rate` at step 0, as in Paddle's BERT.
+    """
+    falling = polynomial_decay(learning_rate, num_train_steps, end_learning_rate=0.0, power=1.0)
+    return linear_lr_warmup(falling, warmup_steps, 0.0, learning_rate)
+
+
 export_defined(globals())

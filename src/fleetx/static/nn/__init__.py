@@ -10,6 +10,7 @@ from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.loss import *  # noqa: F403
 from fleetx.static.nn.norm import *  # noqa: F403
 from fleetx.static.nn.pooling import *  # noqa: F403
+from fleetx.static.nn.recurrent import *  # noqa: F403
 from fleetx.static.nn.transformer import *  # noqa: F403
 
 export_imported(globals())

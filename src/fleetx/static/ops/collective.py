@@ -8,6 +8,7 @@ collective has ended when its op returns.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,8 +17,23 @@ from fleetx import comm
 from fleetx.comm.buckets import DEFAULT_MB, make_buckets
 from fleetx.runtime import heartbeat
 from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.operator import OpRole
 
 _COMMON = {"ring_id": 0, "use_calc_stream": False, "use_model_parallel": False}
+
+
+class _WithGradient(torch.autograd.Function):
+    """A collective whose gradient is another one: `there(x)` forward, `back(gradient)` backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, there: Any, back: Any) -> torch.Tensor:
+        ctx.back = back
+        result: torch.Tensor = there(x)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[torch.Tensor, None, None]:
+        return ctx.back(gradients[0]), None, None
 
 
 def _same(op: Any, block: Any) -> None:
@@ -60,16 +76,21 @@ def _sum_together(
     return results
 
 
+def _is_of_gradients(op: Any) -> bool:
+    return bool(int(op.attr("op_role") or 0) & OpRole.Backward)
+
+
 @op(
     "c_allreduce_sum",
     attrs=_COMMON,
     infer=_same,
-    grad=None,
     side_effect=True,
     fused=_sum_together,
+    fused_if=_is_of_gradients,
 )
-def _c_allreduce_sum(x: torch.Tensor, *, ring_id: int, ctx: Any) -> torch.Tensor:
-    return comm.all_reduce(x, "sum", ring_id)
+def _c_allreduce_sum(x: torch.Tensor, *, ring_id: int, ctx: Any) -> Any:
+    total = partial(comm.all_reduce, mode="sum", ring_id=ring_id)
+    return _WithGradient.apply(x, total, total) if x.requires_grad else total(x)
 
 
 def _register_all_reduce(mode: str) -> None:
@@ -118,9 +139,27 @@ def _stacked(op: Any, block: Any) -> None:
         var.set_inferred((rows, *origin.shape[1:]), origin.dtype)
 
 
-@op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=_stacked, grad=None, side_effect=True)
-def _c_allgather(x: torch.Tensor, *, ring_id: int) -> torch.Tensor:
+def _gather(x: torch.Tensor, ring_id: int) -> torch.Tensor:
     return torch.cat(comm.all_gather(x, ring_id))
+
+
+def _reduce_and_scatter(x: torch.Tensor, ring_id: int) -> torch.Tensor:
+    size = comm.world_size()
+    if x.shape[0] % size:
+        raise ValueError(
+            f"c_reducescatter divides {x.shape[0]} rows among {size} workers: not a whole number "
+            "each."
+        )
+    rows = x.shape[0] // size
+    start = comm.rank() * rows
+    return comm.all_reduce(x, "sum", ring_id)[start : start + rows].clone()
+
+
+@op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=_stacked, side_effect=True)
+def _c_allgather(x: torch.Tensor, *, ring_id: int) -> Any:
+    return _WithGradient.apply(
+        x, partial(_gather, ring_id=ring_id), partial(_reduce_and_scatter, ring_id=ring_id)
+    )
 
 
 def _divided(op: Any, block: Any) -> None:
@@ -132,17 +171,11 @@ def _divided(op: Any, block: Any) -> None:
         var.set_inferred((rows, *origin.shape[1:]), origin.dtype)
 
 
-@op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=_divided, grad=None, side_effect=True)
-def _c_reducescatter(x: torch.Tensor, *, ring_id: int) -> torch.Tensor:
-    size = comm.world_size()
-    if x.shape[0] % size:
-        raise ValueError(
-            f"c_reducescatter divides {x.shape[0]} rows among {size} workers: not a whole number "
-            "each."
-        )
-    rows = x.shape[0] // size
-    start = comm.rank() * rows
-    return comm.all_reduce(x, "sum", ring_id)[start : start + rows].clone()
+@op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=_divided, side_effect=True)
+def _c_reducescatter(x: torch.Tensor, *, ring_id: int) -> Any:
+    return _WithGradient.apply(
+        x, partial(_reduce_and_scatter, ring_id=ring_id), partial(_gather, ring_id=ring_id)
+    )
 
 
 for _type in ("c_sync_calc_stream", "c_sync_comm_stream"):

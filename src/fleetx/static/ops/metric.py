@@ -71,8 +71,9 @@ def _auc(
     pos = _count(torch.where(label > 0, bucket, buckets), buckets + 1)[:buckets]
     neg = _count(torch.where(label == 0, bucket, buckets), buckets + 1)[:buckets]
     if slide_steps == 0:
-        pos = stat_pos.view(-1).add_(pos)
-        neg = stat_neg.view(-1).add_(neg)
+        # The statistics of a layer with slide_steps=0 have one entry more, for the step.
+        pos = stat_pos.view(-1)[:buckets].add_(pos)
+        neg = stat_neg.view(-1)[:buckets].add_(neg)
         return _area(pos, neg), stat_pos, stat_neg
     step = 0 if stat_pos.is_meta else int(stat_pos[-1]) % slide_steps
     sums = []

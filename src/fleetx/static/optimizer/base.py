@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
-from fleetx.static.autodiff.backward import append_backward
+from fleetx.static.autodiff.backward import append_backward, names_in
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
 from fleetx.static.graph.operator import Operator
@@ -239,7 +239,6 @@ class Optimizer(LearningRateMixin, StateMixin):
 
     def _get_no_grad_set(self, loss: Variable, no_grad_set: Any = None) -> set[str]:
         """Return the names gradients must not pass: the user's, and parameters not trained."""
-        given = no_grad_set or ()
-        names = {v if isinstance(v, str) else v.name for v in given}
+        names = set(names_in(no_grad_set, "no_grad_set"))
         params = loss.block.program.global_block().all_parameters()
         return names | {p.name for p in params if p.trainable is False}

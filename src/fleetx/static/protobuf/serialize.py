@@ -26,6 +26,9 @@ _TENSOR_MEMBERS = {
     VarType.LOD_TENSOR_ARRAY: "tensor_array",
     VarType.SELECTED_ROWS: "selected_rows",
 }
+# Inputs of gradient ops by which Paddle would take another way: batch_norm computed in place.
+_UNWANTED = {"batch_norm_grad": ("Y",), "sync_batch_norm_grad": ("Y",)}
+_KERNEL_FLAGS = ("use_cudnn", "use_mkldnn", "use_quantizer")
 
 
 # -- writing
@@ -54,7 +57,7 @@ def _write_op(desc: Any, op: Operator) -> None:
     desc.type = op.type
     for slot in sorted(op.inputs):
         # Old values of outputs come in without being listed in Paddle; see Operator.__init__.
-        if slot not in op.outputs:
+        if slot not in op.outputs and slot not in _UNWANTED.get(op.type, ()):
             desc.inputs.add(parameter=slot, arguments=op.inputs[slot])
     for slot in sorted(op.outputs):
         desc.outputs.add(parameter=slot, arguments=op.outputs[slot])
@@ -70,6 +73,15 @@ def _write_op(desc: Any, op: Operator) -> None:
                 f"The program cannot be saved: attribute {name!r} of op {op.type!r} is "
                 f"{value!r}, which does not fit its kind {kind.name} ({error})."
             ) from error
+    _write_kernel_flags(desc, op)
+
+
+def _write_kernel_flags(desc: Any, op: Operator) -> None:
+    """Write the switches that Paddle fills in for forward ops, but reads from gradient ops."""
+    if op.type.endswith("_grad"):
+        for name in _KERNEL_FLAGS:
+            if op.attrs.get(name) is None:
+                encode_attr(desc.attrs.add(name=name), AttrType.BOOLEAN, False)
 
 
 def program_to_desc(program: Program) -> Any:

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fleetx.runtime import environment
 from fleetx.static.errors import DataFormatError
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.readers.data_feeder import Feed, Slot
@@ -66,7 +67,7 @@ class MultiSlotFormat:
                 raise ValueError(
                     f"slot {slot.name!r} announces {count} values, but {len(values)} follow"
                 )
-            if expected is not None and count != expected:
+            if expected is not None and count % expected:
                 raise ValueError(
                     f"slot {slot.name!r} of shape {slot.shape} needs {expected} values, not {count}"
                 )
@@ -92,12 +93,15 @@ class MultiSlotFormat:
             tensor.set(values.reshape(-1, 1), zero_copy=True)
             tensor.set_recursive_sequence_lengths([[len(part) for part in parts]])
             return tensor
+        inner = slot.shape[1:] if slot.shape[:1] == (-1,) else slot.shape
+        if not any(dim < 0 for dim in inner):  # samples with several rows lie one after another
+            tensor.set(values.reshape(-1, *inner), zero_copy=True)
+            return tensor
         if len({len(part) for part in parts}) != 1:
             raise DataFormatError(
                 f"Slot {slot.name!r} has no sequences (lod_level 0), but the samples of a batch "
                 f"hold different numbers of values: {sorted({len(part) for part in parts})}."
             )
-        inner = slot.shape[1:] if slot.shape[:1] == (-1,) else slot.shape
         tensor.set(values.reshape(len(parts), *inner), zero_copy=True)
         return tensor
 
@@ -136,7 +140,13 @@ def _opened(path: str, download_cmd: str) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _running(command: str, path: str, stdin: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[Any]:
     """Run a shell command and yield its output; raise if it fails."""
-    process = subprocess.Popen(command, shell=True, stdin=stdin, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        shell=True,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        env=environment.of_pipe_command(),
+    )
     assert process.stdout is not None
     try:
         yield process.stdout
@@ -153,7 +163,7 @@ def _running(command: str, path: str, stdin: IO[bytes] | int = subprocess.DEVNUL
 
 
 def _dense_size(slot: Slot) -> int | None:
-    """Return the number of values of a dense slot, None if it may vary."""
+    """Return the number of values of a row of a dense slot, None if it may vary."""
     inner = slot.shape[1:] if slot.shape[:1] == (-1,) else slot.shape
     return None if slot.lod_level or any(dim < 0 for dim in inner) else math.prod(inner)
 

@@ -24,6 +24,7 @@ from fleetx.static.run.fetch_targets import prune_to_targets, split_fetches
 from fleetx.static.run.fetched_array import as_fetched
 from fleetx.static.run.place import CPUPlace, Place
 from fleetx.static.run.run_errors import explain
+from fleetx.static.run.run_watchers import before_run
 from fleetx.static.run.scope import Scope, global_scope
 from fleetx.static.run.scope_tensor import ScopeTensor
 from fleetx.static.run.server_link import Servers
@@ -102,6 +103,7 @@ class Executor:
             binding.first_run(self, program, feed, scope)
         for hook in binding.before_run:
             hook(scope)
+        before_run(self, program, scope)
         key = (tuple(feed), tuple(fetches), id(scope), program._version, id(build), parts)
         cache = binding.steps.get(self)
         if cache is None:

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 
 from fleetx.static.run.scope_tensor import ScopeTensor
+from fleetx.static.run.selected_rows import SelectedRows
 
 
 class ScopeVariable:
     """The value of one name in a scope, with its offsets (LoD) if it has some."""
 
-    __slots__ = ("name", "value", "lod", "_leaf", "_leaf_of")
+    __slots__ = ("name", "value", "lod", "_leaf", "_leaf_of", "_selected")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,6 +29,7 @@ class ScopeVariable:
         self.lod: list[list[int]] = []
         self._leaf: Any = None
         self._leaf_of: Any = None
+        self._selected: SelectedRows | None = None
 
     def leaf(self) -> torch.Tensor:
         """Return the value as a tensor that autograd tracks, sharing memory with it."""
@@ -39,6 +41,12 @@ class ScopeVariable:
     def get_tensor(self) -> ScopeTensor:
         """Return a handle to read and set the value."""
         return ScopeTensor(self)
+
+    def get_selected_rows(self) -> SelectedRows:
+        """Return a handle to read and set rows, their numbers and the height."""
+        if self._selected is None or not self._selected.shows(self.value):
+            self._selected = SelectedRows(self)
+        return self._selected
 
     def get_fetch_list(self) -> Any:
         """Return the list of values held by this variable, a new empty one if there is none."""

@@ -1,6 +1,6 @@
 """What belongs to fleet besides training."""
 
 from paddle.distributed.fleet.utils import fs
-from paddle.distributed.fleet.utils.fs import LocalFS
+from paddle.distributed.fleet.utils.fs import HDFSClient, LocalFS
 
-__all__ = ["LocalFS"]
+__all__ = ["HDFSClient", "LocalFS"]

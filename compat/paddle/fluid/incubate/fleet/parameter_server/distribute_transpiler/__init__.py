@@ -40,9 +40,11 @@ __all__ = [
     "DistributedOptimizer",
     "DistributedStrategy",
     "DistributedTranspiler",
+    "FleetTranspiler",
     "GeoStrategy",
     "HalfAsyncStrategy",
     "MPISymetricRoleMaker",
+    "ParameterServerOptimizer",
     "ServerRuntimeConfig",
     "StrategyFactory",
     "SyncStrategy",
@@ -176,3 +178,8 @@ class TranspilerOptimizer(PassingOptimizer):
         fleet._transpile(self._strategy)
         inner = fleet._session.distributed_optimizer(self._optimizer, fleet._transpile_config)
         return inner.minimize(loss, startup_program, parameter_list, no_grad_set)
+
+
+# Their names in Paddle 2.0.
+FleetTranspiler = DistributedTranspiler
+ParameterServerOptimizer = TranspilerOptimizer

@@ -5,3 +5,4 @@ from fleetx.static.optimizer import (
     LarsMomentumOptimizer,
     RecomputeOptimizer,
 )
+from fleetx.static.optimizer import LookaheadOptimizer as LookAhead

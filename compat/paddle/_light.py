@@ -1,0 +1,96 @@
+"""Data generators without PyTorch: a dataset's pipe command starts in tenths of a second.
+
+Such a command (`python my_generator.py`) starts once per file and needs little more than
+`fleet.MultiSlotDataGenerator`, but what it imports (`paddle.fluid.incubate.data_generator`,
+`paddle.distributed.fleet`) would load the whole engine. In a process that a dataset has started,
+the packages on the way begin empty; the first name that is not among the few known ones loads what
+it would have loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+from fleetx.runtime import environment
+from paddle._coverage import missing, spec_of
+
+_PACKAGES = frozenset(
+    {"paddle.fluid", "paddle.fluid.incubate", "paddle.distributed", "paddle.distributed.fleet"}
+)
+_GENERATORS = frozenset({"DataGenerator", "MultiSlotDataGenerator", "MultiSlotStringDataGenerator"})
+_FLEET = "paddle.distributed.fleet"
+
+
+def is_wanted() -> bool:
+    """Tell whether this process converts the files of a dataset."""
+    return environment.is_pipe_command()
+
+
+def begin(names: dict[str, Any]) -> Callable[[str], Any]:
+    """Let the packages begin empty; return the `__getattr__` of `paddle`, given its globals."""
+    sys.meta_path.insert(0, _LightFinder())
+
+    def load() -> None:
+        whole = importlib.import_module("paddle._whole")
+        names.update({name: getattr(whole, name) for name in (*whole.__all__, "__version__")})
+        names["__all__"] = whole.__all__
+        names["__getattr__"] = missing("paddle")
+
+    return _getattr_of("paddle", names, load)
+
+
+def _getattr_of(
+    package: str, names: dict[str, Any], load: Callable[[], None]
+) -> Callable[[str], Any]:
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if package == _FLEET and name in _GENERATORS:
+            return getattr(importlib.import_module("fleetx.data.data_generator"), name)
+        full = f"{package}.{name}"
+        if PathFinder.find_spec(full, names["__path__"]) is not None:
+            return importlib.import_module(full)
+        names.pop("__getattr__")
+        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _LightFinder)]
+        load()
+        return getattr(sys.modules[package], name)  # noqa: TID251 - the module itself
+
+    return __getattr__
+
+
+class _LightFinder(MetaPathFinder):
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if fullname not in _PACKAGES:
+            return None
+        spec = spec_of(fullname, path)
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader = _LightLoader(spec.loader)
+        return spec
+
+
+class _LightLoader(Loader):
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        names = vars(module)
+
+        def load() -> None:
+            self._loader.exec_module(module)
+
+        names["__getattr__"] = _getattr_of(module.__name__, names, load)

@@ -1,0 +1,3 @@
+"""Waiting for servers."""
+
+from fleetx.runtime.network import wait_server_ready

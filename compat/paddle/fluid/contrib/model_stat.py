@@ -1,0 +1,3 @@
+"""The size of a network."""
+
+from fleetx.static.inspection.statistics import summary

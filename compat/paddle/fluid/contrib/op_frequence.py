@@ -1,0 +1,3 @@
+"""How often ops occur in a program."""
+
+from fleetx.static.inspection.statistics import op_freq_statistic

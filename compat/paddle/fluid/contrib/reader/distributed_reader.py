@@ -1,0 +1,3 @@
+"""Readers of several workers."""
+
+from fleetx.static.readers.distributed_batches import distributed_batch_reader

@@ -1,0 +1,3 @@
+"""What layers are built with."""
+
+from fleetx.static.building.layer_helper import LayerHelper as LayerHelperBase

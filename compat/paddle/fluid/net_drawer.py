@@ -1,0 +1,3 @@
+"""Programs as drawings."""
+
+from fleetx.static.inspection.drawing import draw_graph

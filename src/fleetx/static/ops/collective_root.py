@@ -1,0 +1,58 @@
+"""Collective ops with a root: one worker keeps the reduction, or gives out shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fleetx import comm
+from fleetx.static.graph.op_registry import op
+
+_COMMON = {"ring_id": 0, "use_calc_stream": False}
+
+
+def _like_out(op: Any, block: Any) -> None:
+    """The output keeps the shape it was declared with, the type is the input's."""
+    origin, var = block.find_var(op.input("X")[0]), block.find_var(op.output("Out")[0])
+    if origin is None or var is None or origin.dtype is None or op.input("X") == op.output("Out"):
+        return
+    shape = list(origin.shape)
+    if op.type == "c_scatter" and shape and shape[0] > 0:
+        shape[0] //= max(1, int(op.attr("nranks")))
+    var.set_inferred(tuple(shape), origin.dtype)
+
+
+def _register_reduce(mode: str) -> None:
+    @op(
+        f"c_reduce_{mode}",
+        attrs={**_COMMON, "root_id": 0},
+        infer=_like_out,
+        grad=None,
+        side_effect=True,
+    )
+    def reduce(x: torch.Tensor, *, ring_id: int, root_id: int) -> torch.Tensor:
+        total = comm.all_reduce(x, mode, ring_id)
+        return total if comm.rank() == root_id else x
+
+
+for _mode in ("sum", "max", "min", "prod"):
+    _register_reduce(_mode)
+
+
+@op(
+    "c_scatter",
+    attrs={**_COMMON, "root": 0, "nranks": 1},
+    infer=_like_out,
+    grad=None,
+    side_effect=True,
+)
+def _c_scatter(x: torch.Tensor, *, ring_id: int, root: int, nranks: int) -> torch.Tensor:
+    size = comm.world_size()
+    if x.shape[0] % size:
+        raise ValueError(
+            f"c_scatter divides {x.shape[0]} rows among {size} workers: not a whole number each."
+        )
+    rows = x.shape[0] // size
+    start = comm.rank() * rows
+    return comm.broadcast(x, root, ring_id)[start : start + rows].clone()

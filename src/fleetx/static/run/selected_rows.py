@@ -1,0 +1,97 @@
+"""SelectedRows: some rows of a tall tensor, as Paddle's scripts read and set them in a scope.
+
+The scope's variable holds a sparse tensor of torch, which ops understand; this is a handle on it. A
+row may occur more than once: its values add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fleetx.static.run.scope_tensor import ScopeTensor
+
+if TYPE_CHECKING:
+    from fleetx.static.run.scope import ScopeVariable
+
+
+class SelectedRows:
+    """A handle on a scope variable that holds rows: what is set here, the next run uses."""
+
+    def __init__(self, variable: ScopeVariable) -> None:
+        self._variable = variable
+        self._rows: list[int] = []
+        self._height = 0
+        self._values = _Values(self)
+        value = self._shown = variable.value
+        if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
+            whole = value.coalesce()
+            self._rows = whole.indices()[0].tolist()
+            self._height = int(value.shape[0])
+            self._values.hold(whole.values())
+        elif value is not None:
+            raise TypeError(f"variable {variable.name!r} holds no selected rows.")
+
+    def shows(self, value: Any) -> bool:
+        """Tell whether this handle is about a value of the variable."""
+        return self._shown is value
+
+    def rows(self) -> list[int]:
+        """Return which rows there are."""
+        return list(self._rows)
+
+    def set_rows(self, rows: Sequence[int]) -> None:
+        """Set which rows there are."""
+        self._rows = [int(row) for row in rows]
+        self.publish()
+
+    def height(self) -> int:
+        """Return how many rows the whole tensor has."""
+        return self._height
+
+    def set_height(self, height: int) -> None:
+        """Set how many rows the whole tensor has."""
+        self._height = int(height)
+        self.publish()
+
+    def get_tensor(self) -> ScopeTensor:
+        """Return a handle to read and set the values of the rows."""
+        return ScopeTensor(self._values)  # type: ignore[arg-type] # has what a handle asks for
+
+    def publish(self) -> None:
+        """Put rows and values into the scope, as soon as they fit together."""
+        values = self._values.value
+        if isinstance(values, torch.Tensor) and len(values) == len(self._rows):
+            height = max(self._height, max(self._rows, default=-1) + 1)
+            self._shown = self._variable.value = torch.sparse_coo_tensor(
+                torch.tensor([self._rows], dtype=torch.int64, device=values.device),
+                values,
+                (height, *values.shape[1:]),
+                check_invariants=True,
+            )
+
+
+class _Values:
+    """The values of rows, as a variable that tells its owner when it is set."""
+
+    def __init__(self, owner: SelectedRows) -> None:
+        self._owner = owner
+        self._held: Any = None
+        self.name = "values of selected rows"
+        self.lod: list[list[int]] = []
+
+    def hold(self, value: torch.Tensor) -> None:
+        """Take the first value."""
+        self._held = value
+
+    @property
+    def value(self) -> Any:
+        """The tensor, None if it was not set."""
+        return self._held
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._held = value
+        self._owner.publish()
