@@ -2,7 +2,8 @@
 
 The manifest is renamed last, after the tensors are on disk under a different name, so a crash
 between the two leaves the previous checkpoint intact. Loading verifies everything against the
-manifest before it returns. Neither direction uses pickle.
+manifest before it returns, and the manifest against its own checksum. Neither direction uses
+pickle.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import torch
 
 from fleetx.checkpoint.atomic import atomic_write, inside, write_bytes
 from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.sealed_json import is_sealed, seal, unseal
 
 MANIFEST = "manifest.json"
 _FORMAT = "fleetx-state"
-_VERSION = 1
+_VERSION = 2
+# Written by FleetX 0.1, without a checksum of the manifest itself.
+_UNSEALED = 1
 
 _TYPE_NAMES = {
     torch.bool: "BOOL",
@@ -98,28 +102,31 @@ def save_state(
         "tensors": entries,
         "meta": dict(meta or {}),
     }
-    text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=True)
+    text = seal(manifest)
     # Wide types first: safetensors requires every tensor to be aligned to its element size.
     ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
     with atomic_write(folder / data_name) as stream:
         _write_safetensors(stream, ordered)
-    write_bytes(folder / MANIFEST, text.encode())
+    write_bytes(folder / MANIFEST, text)
     for old in folder.glob("tensors-*.safetensors"):
         if old.name != data_name:
             old.unlink()
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    source = str(path)
+    source, data = str(path), path.read_bytes()
+    sealed = is_sealed(data)
     try:
-        manifest = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        manifest = unseal(data, path) if sealed else json.loads(data)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise FormatError(source, f"is not valid JSON or is cut short ({error}).") from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise FormatError(source, "is not the manifest of a FleetX checkpoint.")
-    if manifest.get("version") != _VERSION:
+    if manifest.get("version") != (_VERSION if sealed else _UNSEALED):
         raise FormatError(
-            source, f"has version {manifest.get('version')}; this FleetX reads {_VERSION}."
+            source,
+            f"has version {manifest.get('version')} and {'a' if sealed else 'no'} checksum; this "
+            f"FleetX reads version {_VERSION} with a checksum and version {_UNSEALED} without.",
         )
     if not isinstance(manifest.get("tensors"), dict) or not isinstance(manifest.get("file"), str):
         raise FormatError(source, "does not list its tensors.")
