@@ -171,7 +171,9 @@ def _ps_repair(arguments: argparse.Namespace, console: Console) -> int:
 
     for folder in folders_of_servers(arguments.folder):
         found = repair(folder)
-        said = "is intact" if found is None else f"{found[0].problem} The rest is now in {found[1]}."
+        said = (
+            "is intact" if found is None else f"{found[0].problem} The rest is now in {found[1]}."
+        )
         console.print(f"{folder}: {said}", markup=False, highlight=False, soft_wrap=True)
     return 0
 

@@ -79,7 +79,7 @@ class Member(Link):
                     break
             self._notices.say(f"Waiting for the first machine at {self._where()}.")
             select.select([], [], [], 0.2)
-        self._line = Line(connection)
+        self._line = Line(connection, self.rules.secret, is_root=False)
         node = own_node(self.site, self.site.host or self._line.own_address, self.devices)
         self._send(
             {
@@ -113,6 +113,11 @@ class Member(Link):
                 self._notices.say(f"Waiting at {self._where()} for {message['missing']}.")
         if time.monotonic() - self._line.last_heard > LOST_AFTER:
             self._line.close()
+        if self._line.closed and not self._line.is_verified:
+            self._last_error = (
+                "it closed the connection: another version of FleetX, or another --job_secret"
+            )
+            select.select([], [], [], 0.2)
         return None
 
     # ---- while the workers run

@@ -36,7 +36,7 @@ FILE_HEADER = struct.Struct("<8sQQ36xI")
 """Mark, number of the segment, chain value, CRC of these."""
 FILE_MARK = b"FXJLOG2\n"
 PREFIX = struct.Struct("<4sIQQQII")
-"""Mark, bytes of descriptors, bytes of tensors, number, chain value, CRC of the content, own CRC."""
+"""Mark, bytes of descriptors and of tensors, number, chain value, CRC of the content, own CRC."""
 MARK = b"FXJ2"
 
 _log = logging.getLogger("fleetx.ps")

@@ -22,6 +22,8 @@ from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import Problem, WireError
 
 Tell = Callable[[WireError | None], None]
+# Every save under way holds a copy of the state.
+_MOST = 4
 
 
 class Saver:
@@ -40,10 +42,14 @@ class Saver:
         """Start to save as requested; `tell` is called when the save is done."""
         header = message.header
         key = (header.worker, header.incarnation, header.request)
+        folder, token = _place(wire.read_json(message.tensors))
+        if key not in self._running and len(self._running) >= _MOST:
+            raise WireError(
+                Problem.BAD_REQUEST, f"{_MOST} saves are under way; wait for one of them"
+            )
         self._tell[key] = tell
         if key in self._running:
             return
-        folder, token = _place(wire.read_json(message.tensors))
         where = {"server": self._index, "servers": self._servers}
         parts = [(table.spec, table.state_dict()) for table in state.tables]
 
