@@ -59,8 +59,10 @@ def _describe(tensor: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def _write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
+def write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write the safetensors format tensor by tensor; the library would copy all tensors first."""
+    # Wide types first: safetensors requires every tensor to be aligned to its element size.
+    tensors = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
     header: dict[str, Any] = {}
     offset = 0
     for name, tensor in tensors.items():
@@ -103,10 +105,8 @@ def save_state(
         "meta": dict(meta or {}),
     }
     text = seal(manifest)
-    # Wide types first: safetensors requires every tensor to be aligned to its element size.
-    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
     with atomic_write(folder / data_name) as stream:
-        _write_safetensors(stream, ordered)
+        write_safetensors(stream, tensors)
     write_bytes(folder / MANIFEST, text)
     for old in folder.glob("tensors-*.safetensors"):
         if old.name != data_name:
@@ -150,17 +150,22 @@ def _verify(source: str, tensors: Mapping[str, torch.Tensor], entries: Mapping[s
 
 def load_state(dirname: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Read the checkpoint in ``dirname``: ``(tensors, meta)``, every tensor verified."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     folder = Path(dirname)
     manifest = _read_manifest(folder / MANIFEST)
     path = inside(folder, manifest["file"])
+    tensors = read_safetensors(path)
+    _verify(str(path), tensors, manifest["tensors"])
+    return tensors, manifest["meta"]
+
+
+def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; one that is not raises FormatError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
-        tensors = load_file(path)
+        return load_file(path)
     except SafetensorError as error:
         raise FormatError(
             str(path), f"is truncated or not a safetensors file ({error})."
         ) from error
-    _verify(str(path), tensors, manifest["tensors"])
-    return tensors, manifest["meta"]
