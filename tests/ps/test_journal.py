@@ -104,6 +104,44 @@ def test_no_flipped_bit_loses_a_request_in_silence(tmp_path):
     assert found_damage > 150
 
 
+def test_flips_and_moves_in_a_large_record_are_found(tmp_path):
+    path = segment_path(tmp_path, 0)
+    large = Message(Header(Kind.PUSH, sequence=1), [(0, torch.randn(100_003))])
+    ends, _ = write(path, [large])
+    content = path.read_bytes()
+    start = ends[1] - 400_064  # where the tensor begins
+    generator = random.Random(9)
+
+    def flipped(*places):
+        damaged = bytearray(content)
+        for at, bit in places:
+            damaged[at] ^= 1 << bit
+        return damaged
+
+    def swapped(one, two, size):
+        damaged = bytearray(content)
+        damaged[one : one + size], damaged[two : two + size] = (
+            content[two : two + size],
+            content[one : one + size],
+        )
+        return damaged
+
+    attacks = [flipped((generator.randrange(start, ends[1] - 60), generator.randrange(8)))]
+    for _ in range(40):  # the same bit of two words, in a row and in a column of the sums
+        at, bit = generator.randrange(start, start + 8000), generator.randrange(8)
+        attacks.append(flipped((at, bit), (at + 8 * generator.randrange(1, 900), bit)))
+        attacks.append(flipped((at, bit), (at + 8192 * generator.randrange(1, 40), bit)))
+    attacks += [swapped(start, start + 8192, size) for size in (8, 8192)]
+    attacks += [swapped(start, start + 800, 8)]
+    for damaged in attacks:
+        assert damaged != content
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedLogError, match="checksum"):
+            list(LogReader(tmp_path, 0, 0))
+    path.write_bytes(content)
+    same_messages(list(LogReader(tmp_path, 0, 0)), [large])
+
+
 def test_records_and_files_out_of_place_are_damage(tmp_path):
     path = segment_path(tmp_path, 0)
     written = records(5)

@@ -35,9 +35,9 @@ def limited_protocol(settings: ServeSettings) -> type[asyncio.Protocol]:
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if self._in_headers and not self.transport.is_closing():
-                # What belongs to a request before it is counted in on_header.
                 self._header_bytes += len(data)
-                self._check()
+                if self._header_bytes > settings.max_header:
+                    self._refuse(431, b"the headers are too long.")
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
@@ -51,7 +51,7 @@ def limited_protocol(settings: ServeSettings) -> type[asyncio.Protocol]:
 
         def on_header(self, name: bytes, value: bytes) -> None:
             super().on_header(name, value)
-            if sum(len(n) + len(v) for n, v in self.headers[-1:]) > settings.max_header:
+            if len(name) + len(value) > settings.max_header:
                 self._refuse(431, b"the headers are too long.")
 
         def on_headers_complete(self) -> None:
@@ -75,10 +75,6 @@ def limited_protocol(settings: ServeSettings) -> type[asyncio.Protocol]:
             self._in_headers, self._header_bytes = True, 0
             self._cancel()
             self._timer = self.loop.call_later(settings.header_seconds, self._too_late)
-
-        def _check(self) -> None:
-            if self._header_bytes > settings.max_header:
-                self._refuse(431, b"the headers are too long.")
 
         def _too_late(self) -> None:
             if self._in_headers and not self.transport.is_closing():

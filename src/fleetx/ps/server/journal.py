@@ -26,6 +26,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
+import numpy as np
+
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Tensors
 from fleetx.ps.wire.messages import ALIGNMENT, Header
@@ -42,6 +44,9 @@ MARK = b"FXJ2"
 _log = logging.getLogger("fleetx.ps")
 _CRC = struct.Struct("<I")
 _PATTERN = "journal-*.log"
+# Bodies from this size on are summed in rows of so many bytes before their CRC is taken.
+_LARGE = 1 << 17
+_ROW = 1 << 13
 # The maximum that the system accepts in one call.
 _PIECES_PER_WRITE = 512
 
@@ -60,8 +65,21 @@ def content_crc(head: bytes, bodies: Iterable[bytes | memoryview]) -> int:
     """Return the CRC of a record's header, descriptors and tensors."""
     value = zlib.crc32(head)
     for data in bodies:
-        value = zlib.crc32(data, value)
+        whole = len(data) // _ROW * _ROW if len(data) >= _LARGE else 0
+        if whole:
+            value = zlib.crc32(_sums(data[:whole]), value)
+        value = zlib.crc32(data[whole:], value)
     return value
+
+
+def _sums(data: bytes | memoryview) -> bytes:
+    """Return the sums of the rows and of the columns of a matrix of 64-bit words.
+
+    At several times the speed of a CRC they change with every flipped bit, every moved word and
+    every moved row: what leaves the sum of a row as it was changes those of columns.
+    """
+    words = np.frombuffer(data, np.uint64).reshape(-1, _ROW // 8)
+    return words.sum(1, dtype=np.uint64).tobytes() + words.sum(0, dtype=np.uint64).tobytes()
 
 
 def chain_after(prefix: bytes) -> int:
