@@ -22,8 +22,8 @@ from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import Problem, WireError
 
 Tell = Callable[[WireError | None], None]
-# Every save under way holds a copy of the state.
-_MOST = 4
+# The saves of one worker that may be under way; each holds a copy of the state.
+_MOST = 2
 
 
 class Saver:
@@ -43,9 +43,11 @@ class Saver:
         header = message.header
         key = (header.worker, header.incarnation, header.request)
         folder, token = _place(wire.read_json(message.tensors))
-        if key not in self._running and len(self._running) >= _MOST:
+        own = [worker for worker, *_ in self._running if worker == header.worker]
+        if key not in self._running and len(own) >= _MOST:
             raise WireError(
-                Problem.BAD_REQUEST, f"{_MOST} saves are under way; wait for one of them"
+                Problem.BAD_REQUEST,
+                f"{_MOST} saves of this worker are under way; wait for one of them",
             )
         self._tell[key] = tell
         if key in self._running:
