@@ -106,7 +106,8 @@ def test_no_flipped_bit_loses_a_request_in_silence(tmp_path):
 
 def test_flips_and_moves_in_a_large_record_are_found(tmp_path):
     path = segment_path(tmp_path, 0)
-    large = Message(Header(Kind.PUSH, sequence=1), [(0, torch.randn(100_003))])
+    header = Header(Kind.PUSH, sequence=1, rate=0.5, norm=1.0)
+    large = Message(header, [(0, torch.randn(100_003))])
     ends, _ = write(path, [large])
     content = path.read_bytes()
     start = ends[1] - 400_064  # where the tensor begins
