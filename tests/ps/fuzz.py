@@ -80,7 +80,10 @@ class Attacker:
         self.folder = folder
         self.out = Outbox()
         self.settings = ServerSettings(
-            workers=WORKERS, durability=Durability(folder=folder / "server", snapshot_bytes=50_000)
+            workers=WORKERS,
+            durability=Durability(folder=folder / "server", snapshot_bytes=50_000),
+            lease=1e9,  # nobody is given up for being silent
+            worker_wait=1e9,
         )
         self.handler = RequestHandler(self.settings)
         self.handler.connect(self.out)
@@ -247,9 +250,11 @@ class Attacker:
             found, same = again.state.capture()
         finally:
             again.close()
-        assert found.keys() == tensors.keys()
-        for name, tensor in tensors.items():
-            assert torch.equal(found[name].nan_to_num(), tensor.nan_to_num()), name
+        # What was told about changed rows is not logged: after a restart it is told again.
+        tables = {name for name in tensors if name.startswith("table.")}
+        assert tables == {name for name in found if name.startswith("table.")}
+        for name in tables:
+            assert torch.equal(found[name].nan_to_num(), tensors[name].nan_to_num()), name
         assert {k: same[k] for k in ("tables", "applied")} == {
             k: meta[k] for k in ("tables", "applied")
         }
