@@ -21,7 +21,7 @@ from fleetx.launch.meeting import (
     node_to_json,
 )
 from fleetx.launch.root import loss_of
-from fleetx.launch.wire import Line, Message
+from fleetx.launch.wire import LONGEST_TEXT, Line, Message
 from fleetx.runtime import network
 
 _TRY = 2.0
@@ -161,7 +161,7 @@ class Member(Link):
 
     def share_stacks(self, text: str) -> list[str]:
         """Send this machine's stacks to the first one."""
-        self._send({"type": "stacks", "text": text})
+        self._send({"type": "stacks", "text": text[-LONGEST_TEXT:]})
         return []
 
     def close(self) -> None:

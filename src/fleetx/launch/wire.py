@@ -20,8 +20,10 @@ import struct
 import time
 from typing import Any
 
-LONGEST = 1 << 20
+LONGEST = 4 << 20
 """The bytes of a message."""
+LONGEST_TEXT = LONGEST // 8
+"""The characters of a text in a message, each of which may take six bytes."""
 _MARK = b"FXL3"
 _NONCE = 16
 _HELLO = len(_MARK) + _NONCE

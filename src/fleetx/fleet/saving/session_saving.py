@@ -234,7 +234,7 @@ class Saving(Identity):
             if random["workers"] == self.worker_num():
                 random_states.restore(random)
             elif self.is_first_worker():
-                logger.warning(
+                logger.info(
                     "The random states of %d worker(s) are not restored in a job with %d.",
                     random["workers"],
                     self.worker_num(),
