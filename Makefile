@@ -48,8 +48,10 @@ quick: $(READY) ## run the fast tests of every package, for the inner loop
 matrix: ## test other versions of Python, PyTorch and NumPy (ARGS=rows)
 	$(PYTHON) tests/matrix.py $(ARGS)
 
-chaos: $(READY) ## kill servers and workers 100 times: results stay bit for bit
+chaos: $(READY) ## kill servers and workers, send hostile messages: results stay bit for bit
 	OMP_NUM_THREADS=1 $(BIN)/python tests/ps/chaos.py $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fleet/resume_chaos.py 50
+	OMP_NUM_THREADS=1 $(BIN)/python tests/ps/fuzz.py 1000000
 
 grid: $(READY) ## compare servers with one process, modules with programs
 	OMP_NUM_THREADS=1 PYTHONPATH=src:compat $(BIN)/python tests/ps/grid.py

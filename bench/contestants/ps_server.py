@@ -9,4 +9,5 @@ from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.snapshots import Durability
 
 torch.set_num_threads(1)
-run_server(sys.argv[1], ServerSettings(workers=1, durability=Durability(folder=sys.argv[2])))
+settings = ServerSettings(workers=1, allow_insecure=True, durability=Durability(folder=sys.argv[2]))
+run_server(sys.argv[1], settings)

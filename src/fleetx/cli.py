@@ -2,10 +2,11 @@
 
 `fleetx info` prints the versions, devices and thread counts that a training run would use,
 `fleetx show MODEL` a program saved by FleetX or Paddle; `fleetx ps export` converts a saved table
-of a parameter server for other programs, `fleetx ps keys` generates the keys of a job; `fleetx
-serve MODEL` serves a saved model over HTTP, `fleetx evaluate MODEL` checks the results of such a
-server; `fleetx data check` checks an ImageNet data set for errors; `fleetx report FOLDER` writes a
-report of a run, `fleetx timeline FOLDER` merges the timelines of its workers.
+of a parameter server for other programs, `fleetx ps keys` generates the keys of a job, `fleetx ps
+repair` cuts a server's damaged log; `fleetx serve MODEL` serves a saved model over HTTP, `fleetx
+evaluate MODEL` checks the results of such a server; `fleetx data check` checks an ImageNet data set
+for errors; `fleetx report FOLDER` writes a report of a run, `fleetx timeline FOLDER` merges the
+timelines of its workers.
 """
 
 import argparse
@@ -92,6 +93,9 @@ def _add_ps(commands: Any) -> None:
     keys = actions.add_parser("keys", help="generate the keys of a job, for fleetrun --server_keys")
     keys.add_argument("file", type=Path, help="the new file; copy it to every machine of the job")
     keys.set_defaults(command=_ps_keys)
+    repair = actions.add_parser("repair", help="cut a server's damaged log at the damage")
+    repair.add_argument("folder", type=Path, help="the folder of one server, or of all of a job")
+    repair.set_defaults(command=_ps_repair)
 
 
 def _info(_: argparse.Namespace, console: Console) -> int:
@@ -159,6 +163,18 @@ def _ps_keys(arguments: argparse.Namespace, console: Console) -> int:
 
     write_keys(arguments.file, make_keys().to_dict())
     console.print(f"{arguments.file}: keys of a new job, for its user only", markup=False)
+    return 0
+
+
+def _ps_repair(arguments: argparse.Namespace, console: Console) -> int:
+    from fleetx.ps.server.snapshots import folders_of_servers, repair
+
+    for folder in folders_of_servers(arguments.folder):
+        found = repair(folder)
+        said = (
+            "is intact" if found is None else f"{found[0].problem} The rest is now in {found[1]}."
+        )
+        console.print(f"{folder}: {said}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -1,10 +1,12 @@
 import json
+import random
 
 import pytest
 import torch
 
 from fleetx.checkpoint import FormatError
 from fleetx.checkpoint.manifest import MANIFEST, load_state, save_state
+from fleetx.checkpoint.sealed_json import seal, unseal
 
 TENSORS = {
     "w": torch.arange(12.0).reshape(3, 4),
@@ -71,14 +73,14 @@ def test_truncated_and_foreign_files_are_refused(tmp_path):
 
 def change(folder, **values):
     path = folder / MANIFEST
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    path.write_bytes(seal({**unseal(path.read_bytes(), path), **values}))
 
 
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
         ({"format": "other"}, "not the manifest"),
-        ({"version": 2}, "version 2"),
+        ({"version": 3}, "version 3"),
         ({"tensors": []}, "does not list"),
         ({"tensors": {}}, "only on one side"),
     ],
@@ -101,5 +103,32 @@ def test_cut_manifest_is_refused(tmp_path):
     save_state(tmp_path, TENSORS)
     path = tmp_path / MANIFEST
     path.write_text(path.read_text()[:-5])
-    with pytest.raises(FormatError, match="not valid JSON"):
+    with pytest.raises(FormatError, match="does not match its checksum"):
+        load_state(tmp_path)
+
+
+def test_no_flipped_bit_of_any_file_is_loaded(tmp_path):
+    save_state(tmp_path, TENSORS, {"rate": 0.001, "step": 3})
+    generator = random.Random(7)
+    for path in sorted(tmp_path.iterdir()):
+        content = path.read_bytes()
+        for _ in range(150):
+            at = generator.randrange(len(content))
+            damaged = bytearray(content)
+            damaged[at] ^= 1 << generator.randrange(8)
+            path.write_bytes(damaged)
+            with pytest.raises((FormatError, ValueError)):
+                load_state(tmp_path)
+        path.write_bytes(content)
+    load_state(tmp_path)
+
+
+def test_a_manifest_of_fleetx_0_1_is_read(tmp_path):
+    save_state(tmp_path, TENSORS, {"step": 3})
+    path = tmp_path / MANIFEST
+    old = unseal(path.read_bytes(), path) | {"version": 1}
+    path.write_text(json.dumps(old))
+    assert load_state(tmp_path)[1] == {"step": 3}
+    path.write_text(json.dumps(old | {"version": 2}))
+    with pytest.raises(FormatError, match="version 2 and no checksum"):
         load_state(tmp_path)

@@ -29,7 +29,7 @@ def test_folder_round_trip(tmp_path, model, params):
         tmp_path, ["x"], [net.y], net.exe, net.main, model_filename=model, params_filename=params
     )
     assert names == ["save_infer_model/scale_0.tmp_0"]
-    files = sorted(p.name for p in tmp_path.iterdir())
+    files = sorted(p.name for p in tmp_path.iterdir() if p.is_file())
     assert files == sorted([model or "__model__", *([params] if params else ["b", "w"])])
     assert program_to_bytes(net.main) == before
     with scope_guard(Scope()):
@@ -43,7 +43,7 @@ def test_prefix_round_trip(tmp_path):
     expected = net.run(fetch="pre")
     prefix = tmp_path / "deep" / "model"
     io.save_inference_model(prefix, net.x, [net.y, net.pre], net.exe, program=net.main)
-    files = sorted(p.name for p in prefix.parent.iterdir())
+    files = sorted(p.name for p in prefix.parent.iterdir() if p.is_file())
     assert files == ["model.pdiparams", "model.pdmodel"]
     with scope_guard(Scope()):
         loaded = io.load_inference_model(str(prefix), net.exe)
@@ -106,7 +106,7 @@ def test_model_of_paddle_26():
 def test_only_what_the_targets_need_is_saved(tmp_path):
     net = Network().start()
     io.save_inference_dir(tmp_path, ["x"], [net.tmp], net.exe, net.main)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["__model__", "w"]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["__model__", "w"]
 
 
 def test_bodies_of_pruned_control_flow_are_left_out(tmp_path):
@@ -120,7 +120,7 @@ def test_bodies_of_pruned_control_flow_are_left_out(tmp_path):
     root.append_op("conditional_block", {"Cond": [net.steps]}, {"Out": [lost]}, attrs)
     root.ops[2]._set_attr("sub_block", alive)
     io.save_inference_dir(tmp_path, ["x"], [net.y], net.exe, net.main)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["__model__", "b", "w"]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["__model__", "b", "w"]
     program = io.load_inference_dir(tmp_path, net.exe)[0]
     assert program.num_blocks == 2
     relu = next(op for op in program.global_block().ops if op.type == "relu")
@@ -132,11 +132,11 @@ def test_program_only_and_whole_program(tmp_path):
     net = Network().start()
     with pytest.warns(UserWarning, match="program_only"):
         io.save_inference_dir(tmp_path / "a", ["x"], [net.y], net.exe, net.main, program_only=True)
-    assert [p.name for p in (tmp_path / "a").iterdir()] == ["__model__"]
+    assert [p.name for p in (tmp_path / "a").iterdir() if p.is_file()] == ["__model__"]
     io.save_inference_dir(
         tmp_path / "b", ["x"], [net.y], net.exe, net.main, export_for_deployment=False
     )
-    files = sorted(p.name for p in (tmp_path / "b").iterdir())
+    files = sorted(p.name for p in (tmp_path / "b").iterdir() if p.is_file())
     assert files == ["__model__.main_program", "b", "rate", "steps", "w"]
 
 
@@ -200,6 +200,6 @@ def test_model_without_variables(tmp_path):
     block.append_op("scale", {"X": [net.x]}, {"Out": [out]}, {"scale": 2.0})
     with pytest.warns(UserWarning, match="^no variable in your model"):
         io.save_inference_model(tmp_path / "m", net.x, out, net.exe, program=net.main)
-    assert [p.name for p in tmp_path.iterdir()] == ["m.pdmodel"]
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["m.pdmodel"]
     program, feeds, fetches = io.load_inference_model(tmp_path / "m", net.exe)
     assert [op.type for op in program.global_block().ops] == ["feed", "scale", "scale", "fetch"]

@@ -29,7 +29,7 @@ def spoil():
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_save_and_load(tmp_path, net, protocol):
     io.save(net.main, tmp_path / "deep" / "m", protocol=protocol)
-    files = sorted(p.name for p in (tmp_path / "deep").iterdir())
+    files = sorted(p.name for p in (tmp_path / "deep").iterdir() if p.is_file())
     assert files == ["m.pdmodel", "m.pdopt", "m.pdparams"]
     with open(tmp_path / "deep" / "m.pdparams", "rb") as stream:
         assert sorted(pickle.load(stream)) == ["b", "w"]

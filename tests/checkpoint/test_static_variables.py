@@ -49,7 +49,7 @@ def test_persistables_round_trip(tmp_path, filename):
     net = Network().start()
     expected = values()
     io.save_persistables(net.exe, tmp_path / "out", net.main, filename)
-    files = sorted(p.name for p in (tmp_path / "out").iterdir())
+    files = sorted(p.name for p in (tmp_path / "out").iterdir() if p.is_file())
     assert files == (PERSISTABLE if filename is None else ["all"])
     assert not np.array_equal(spoil(net)["w"], expected["w"])
     io.load_persistables(net.exe, tmp_path / "out", net.main, filename)
@@ -59,7 +59,7 @@ def test_persistables_round_trip(tmp_path, filename):
 def test_params_only(tmp_path):
     net = Network().start()
     io.save_params(net.exe, str(tmp_path), net.main)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["b", "w"]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["b", "w"]
     spoil(net)
     io.load_params(net.exe, str(tmp_path), net.main)
     assert value("w").max() == 1.0
@@ -79,7 +79,7 @@ def test_in_memory():
 def test_chosen_variables_and_predicate(tmp_path):
     net = Network().start()
     io.save_vars(net.exe, tmp_path, vars=[net.w, net.rate])
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["rate", "w"]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["rate", "w"]
     spoil(net)
     exists = lambda var: (tmp_path / var.name).exists()  # noqa: E731
     io.load_vars(net.exe, tmp_path, net.main, predicate=exists)

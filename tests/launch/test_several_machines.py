@@ -202,6 +202,9 @@ def test_strangers_at_the_meeting_do_not_disturb(pair, script):
     connections[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
     other = socket.create_connection((HOSTS[0], pair.port), 1)
     other.sendall(b'{"type": "join"}\n')
+    for hostile in (b"[" * 200_000, b"FXL3" + bytes(16) + b"\xff" * 200_000):
+        with socket.create_connection((HOSTS[0], pair.port), 1) as third:
+            third.sendall(hostile)
     runs = pair("train.py")  # the first of them finds its port taken
     assert runs[0].end() == 2
     assert "is in use" in runs[0].stderr
@@ -412,3 +415,33 @@ def test_endpoints_of_paddlecloud_that_do_not_fit(fleetrun, script, listed, says
     assert run.end() != 0
     assert says in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_only_machines_with_the_secret_of_the_job_join(pair, script, tmp_path):
+    script(REPORT)
+    for name in "ab":
+        (tmp_path / name).write_text(name * 32)
+    own, other = (("--gpus=0", "--rdzv_timeout=4", f"--job_secret={name}") for name in "ab")
+    runs = pair("train.py", flags=own)
+    assert [run.end() for run in runs] == [0, 0], runs[0].stderr
+    runs = pair("train.py", flags=own, second_flags=other)
+    assert [run.end() for run in runs] == [1, 1]
+    assert "did not join" in runs[0].stderr
+    assert "another --job_secret" in runs[1].stderr
+
+
+def test_a_short_or_missing_secret_is_refused(fleetrun, script, tmp_path):
+    script(REPORT)
+    (tmp_path / "short").write_text("abc")
+    for name, problem in (("short", "has 3 bytes"), ("none", "cannot be read")):
+        run = fleetrun(
+            "--ips",
+            ",".join(HOSTS),
+            "--host",
+            HOSTS[0],
+            "--job_secret",
+            tmp_path / name,
+            "train.py",
+        )
+        assert run.end() != 0
+        assert problem in run.stderr

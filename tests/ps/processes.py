@@ -68,6 +68,7 @@ def servers(
     try:
         for index, endpoint in enumerate(endpoints):
             own = {name: v(index) if callable(v) else v for name, v in settings.items()}
+            own.setdefault("allow_insecure", "keys" not in own)
             made = ServerSettings(index=index, servers=count, **own)
             running.append(Process(run_server, endpoint, made, log=log))
         yield endpoints, running

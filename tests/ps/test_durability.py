@@ -23,14 +23,12 @@ from training import (
     worker_process,
 )
 
-from fleetx.checkpoint import FormatError
 from fleetx.ps.client.client import Client, ClientSettings, RefusedError
-from fleetx.ps.server.journal import Journal, read
+from fleetx.ps.server.journal import Journal
 from fleetx.ps.server.snapshots import Durability, Storage
 from fleetx.ps.tables.make_table import create_table
-from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.liveness import PeerLostError
-from fleetx.ps.wire.messages import Header, Kind
+from fleetx.ps.wire.messages import Kind
 from waiting import wait_until
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
@@ -229,53 +227,6 @@ def test_asynchronous_workers_go_on_without_a_dead_one_and_it_may_come_back(tmp_
         again.finish()
         mode.stop()
         assert processes[0].end() == 0
-
-
-# -- the log --------------------------------------------------------------------------------------
-def records(count):
-    return [
-        Message(
-            Header(Kind.PUSH, sequence=number, rate=0.5, norm=1.0),
-            [(0, torch.arange(number)), (1, torch.randn(number, 3))],
-        )
-        for number in range(1, count + 1)
-    ]
-
-
-@pytest.mark.parametrize("policy", ["none", "interval", "always"])
-def test_a_log_gives_back_what_was_written(tmp_path, policy):
-    journal = Journal(tmp_path / "log", policy, 0.01)
-    written = records(20)
-    for record in written:
-        journal.append(record.header, record.tensors)
-    journal.close()
-    found = list(read(tmp_path / "log", last=True))
-    assert [m.header for m in found] == [m.header for m in written]
-    for one, two in zip(found, written, strict=True):
-        for (_, a), (_, b) in zip(one.tensors, two.tensors, strict=True):
-            assert torch.equal(a, b)
-
-
-def test_a_cut_or_damaged_log_ends_before_the_damage(tmp_path):
-    path = tmp_path / "log"
-    journal = Journal(path, "none", 1.0)
-    ends = []
-    for record in records(6):
-        journal.append(record.header, record.tensors)
-        ends.append(journal.size)
-    journal.close()
-    content = path.read_bytes()
-    for cut in range(0, len(content) + 1, 37):
-        path.write_bytes(content[:cut])
-        whole = sum(end <= cut for end in ends)
-        assert len(list(read(path, last=True))) == whole
-        assert path.stat().st_size == ([0, *ends][whole])
-    damaged = bytearray(content)
-    damaged[ends[3] - 60] ^= 1
-    path.write_bytes(damaged)
-    with pytest.raises(FormatError, match="is damaged at byte"):
-        list(read(path, last=False))
-    assert len(list(read(path, last=True))) == 3
 
 
 def test_a_folder_belongs_to_one_server(tmp_path):

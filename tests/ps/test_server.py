@@ -1,7 +1,10 @@
 """A real server and its clients: values, shared memory and not, refusals, keys."""
 
+import contextlib
 import random
+import socket
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +20,7 @@ from fleetx.ps.wire.liveness import PeerLostError
 from fleetx.ps.wire.messages import Header, Kind
 from fleetx.ps.wire.security import is_loopback, make_keys
 from ports import free_endpoints
+from waiting import wait_until
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
 
@@ -193,23 +197,67 @@ def test_only_holders_of_the_keys_are_let_in():
         client.finish()
 
 
-def test_without_keys_a_server_listens_on_loopback_only():
+def test_a_server_without_keys_has_to_be_asked_for():
     assert is_loopback("127.0.0.1:80")
     assert is_loopback("[::1]:80")
     assert not is_loopback("0.0.0.0:80")
     assert not is_loopback("host.example:80")
-    with pytest.raises(ValueError, match="needs keys"):
-        Server("0.0.0.0:0", ServerSettings())
+    for address in ("0.0.0.0:0", "127.0.0.1:0"):
+        with pytest.raises(ValueError, match="needs keys"):
+            Server(address, ServerSettings())
     with pytest.raises(ValueError, match="a worker's"):
         Server("127.0.0.1:0", ServerSettings(keys=make_keys().for_workers()))
     assert "secret" not in repr(make_keys())
+
+
+def test_a_peer_without_keys_makes_a_server_neither_write_nor_hold_memory(tmp_path):
+    with servers(keys=make_keys(), workers=1) as (endpoints, processes):
+        host, port = endpoints[0].split(":")
+        context = zmq.Context()
+        stranger = context.socket(zmq.DEALER)
+        stranger.linger = 0
+        stranger.connect(f"tcp://{endpoints[0]}")
+        hello = wire.json_body({"workers": 1})
+        for header, body in (
+            (Header(Kind.HELLO), hello),
+            (Header(Kind.SAVE), wire.json_body({"path": str(tmp_path / "x"), "token": "t"})),
+        ):
+            stranger.send_multipart(parts(header, body)[0])
+        wait_until(lambda: port_answers(host, int(port)), "the server")
+        pid = processes[0].process.pid
+        before = resident(pid)
+        # Greetings of ZeroMQ, then frames that are announced as large and never end.
+        raw = [socket.create_connection((host, int(port))) for _ in range(40)]
+        greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15) + bytes(33)
+        for each in raw:
+            with contextlib.suppress(OSError):
+                each.sendall(greeting[:64] + b"\x06" + (1 << 40).to_bytes(8, "big"))
+                each.sendall(bytes(4 << 20))
+        assert resident(pid) - before < 64 << 20
+        assert not stranger.poll(300)
+        assert not (tmp_path / "x").exists()
+        for each in raw:
+            each.close()
+        context.destroy()
+
+
+def port_answers(host, port):
+    try:
+        socket.create_connection((host, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def resident(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
 def test_a_taken_address_is_named():
     with servers() as (endpoints, _), closing(Client(endpoints)) as client:
         client.welcomes()
         with pytest.raises(OSError, match=f"cannot listen at {endpoints[0]}"):
-            Server(endpoints[0], ServerSettings())
+            Server(endpoints[0], ServerSettings(allow_insecure=True))
 
 
 def test_an_older_process_of_a_worker_must_not_go_on():

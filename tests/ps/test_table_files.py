@@ -11,6 +11,7 @@ import torch
 
 from fleetx import cli
 from fleetx.checkpoint import FormatError
+from fleetx.checkpoint.sealed_json import seal, unseal
 from fleetx.ps.tables.make_table import create_table
 from fleetx.ps.tables.table_export import export_table
 from fleetx.ps.tables.table_files import SavedTable, finish_save, load_table, save_part, save_table
@@ -205,9 +206,10 @@ class TestWholeSaves:
         push_all([table], IDS)
         save_table(tmp_path, table, token="one")
         (part,) = (tmp_path / "emb").glob("part-*")
-        manifest = json.loads((part / "manifest.json").read_text())
+        path = part / "manifest.json"
+        manifest = unseal(path.read_bytes(), path)
         manifest["meta"]["token"] = "two"
-        (part / "manifest.json").write_text(json.dumps(manifest))
+        path.write_bytes(seal(manifest))
         with pytest.raises(FormatError, match="another save"):
             load_table(tmp_path, create_table(sparse()))
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 _PathLike = str | os.PathLike[str]
+# Returns the path and content of a file about a finished file and its target.
+Describe = Callable[[Path, Path], tuple[Path, bytes]]
 
 
 def _create_temporary(target: Path) -> tuple[BinaryIO, Path]:
@@ -31,7 +33,8 @@ def _finish(stream: BinaryIO) -> None:
     os.fsync(stream.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Flush the entries of a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -49,10 +52,11 @@ def _resolve(path: _PathLike) -> Path:
 
 
 @contextlib.contextmanager
-def atomic_write(path: _PathLike) -> Iterator[BinaryIO]:
+def atomic_write(path: _PathLike, describe: Describe | None = None) -> Iterator[BinaryIO]:
     """Open ``path`` for writing; the file appears under its name only if the block succeeds.
 
-    Missing folders are created. If the block raises, ``path`` keeps its old content.
+    Missing folders are created. If the block raises, ``path`` keeps its old content. With
+    ``describe``, which is given the finished file and its target, another file is written first.
     """
     target = _resolve(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -61,11 +65,13 @@ def atomic_write(path: _PathLike) -> Iterator[BinaryIO]:
         with stream:
             yield stream
             _finish(stream)
+        if describe is not None:
+            write_bytes(*describe(temporary, target))
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def write_bytes(path: _PathLike, data: bytes | bytearray | memoryview) -> None:
@@ -77,8 +83,13 @@ def write_bytes(path: _PathLike, data: bytes | bytearray | memoryview) -> None:
 class AtomicFiles:
     """A set of files under one folder, see :func:`atomic_files`."""
 
-    def __init__(self, dirname: _PathLike) -> None:
+    def __init__(
+        self,
+        dirname: _PathLike,
+        describe: Describe | None = None,
+    ) -> None:
         self.dirname = Path(dirname)
+        self._describe = describe
         self._prepared: list[tuple[Path, Path]] = []
 
     @contextlib.contextmanager
@@ -98,12 +109,15 @@ class AtomicFiles:
             stream.write(data)
 
     def _publish(self) -> None:
+        if self._describe is not None:
+            for temporary, target in self._prepared:
+                write_bytes(*self._describe(temporary, target))
         while self._prepared:
             temporary, target = self._prepared[0]
             os.replace(temporary, target)
             self._prepared.pop(0)
             if not any(other.parent == target.parent for _, other in self._prepared):
-                _sync_folder(target.parent)
+                sync_folder(target.parent)
 
     def _discard(self) -> None:
         for temporary, _ in self._prepared:
@@ -112,12 +126,13 @@ class AtomicFiles:
 
 
 @contextlib.contextmanager
-def atomic_files(dirname: _PathLike) -> Iterator[AtomicFiles]:
+def atomic_files(dirname: _PathLike, describe: Describe | None = None) -> Iterator[AtomicFiles]:
     """Write several files into ``dirname``: all are complete on disk before any is renamed.
 
-    If the block raises, none of them appears and existing files keep their content.
+    If the block raises, none of them appears and existing files keep their content. ``describe`` is
+    that of :func:`atomic_write`.
     """
-    files = AtomicFiles(dirname)
+    files = AtomicFiles(dirname, describe)
     files.dirname.mkdir(parents=True, exist_ok=True)
     try:
         yield files

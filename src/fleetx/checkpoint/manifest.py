@@ -2,7 +2,8 @@
 
 The manifest is renamed last, after the tensors are on disk under a different name, so a crash
 between the two leaves the previous checkpoint intact. Loading verifies everything against the
-manifest before it returns. Neither direction uses pickle.
+manifest before it returns, and the manifest against its own checksum. Neither direction uses
+pickle.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import torch
 
 from fleetx.checkpoint.atomic import atomic_write, inside, write_bytes
 from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.sealed_json import is_sealed, seal, unseal
 
 MANIFEST = "manifest.json"
 _FORMAT = "fleetx-state"
-_VERSION = 1
+_VERSION = 2
+# Written by FleetX 0.1, without a checksum of the manifest itself.
+_UNSEALED = 1
 
 _TYPE_NAMES = {
     torch.bool: "BOOL",
@@ -55,8 +59,10 @@ def _describe(tensor: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def _write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
+def write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write the safetensors format tensor by tensor; the library would copy all tensors first."""
+    # Wide types first: safetensors requires every tensor to be aligned to its element size.
+    tensors = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
     header: dict[str, Any] = {}
     offset = 0
     for name, tensor in tensors.items():
@@ -98,28 +104,29 @@ def save_state(
         "tensors": entries,
         "meta": dict(meta or {}),
     }
-    text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=True)
-    # Wide types first: safetensors requires every tensor to be aligned to its element size.
-    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+    text = seal(manifest)
     with atomic_write(folder / data_name) as stream:
-        _write_safetensors(stream, ordered)
-    write_bytes(folder / MANIFEST, text.encode())
+        write_safetensors(stream, tensors)
+    write_bytes(folder / MANIFEST, text)
     for old in folder.glob("tensors-*.safetensors"):
         if old.name != data_name:
             old.unlink()
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    source = str(path)
+    source, data = str(path), path.read_bytes()
+    sealed = is_sealed(data)
     try:
-        manifest = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        manifest = unseal(data, path) if sealed else json.loads(data)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise FormatError(source, f"is not valid JSON or is cut short ({error}).") from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise FormatError(source, "is not the manifest of a FleetX checkpoint.")
-    if manifest.get("version") != _VERSION:
+    if manifest.get("version") != (_VERSION if sealed else _UNSEALED):
         raise FormatError(
-            source, f"has version {manifest.get('version')}; this FleetX reads {_VERSION}."
+            source,
+            f"has version {manifest.get('version')} and {'a' if sealed else 'no'} checksum; this "
+            f"FleetX reads version {_VERSION} with a checksum and version {_UNSEALED} without.",
         )
     if not isinstance(manifest.get("tensors"), dict) or not isinstance(manifest.get("file"), str):
         raise FormatError(source, "does not list its tensors.")
@@ -143,17 +150,22 @@ def _verify(source: str, tensors: Mapping[str, torch.Tensor], entries: Mapping[s
 
 def load_state(dirname: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Read the checkpoint in ``dirname``: ``(tensors, meta)``, every tensor verified."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     folder = Path(dirname)
     manifest = _read_manifest(folder / MANIFEST)
     path = inside(folder, manifest["file"])
+    tensors = read_safetensors(path)
+    _verify(str(path), tensors, manifest["tensors"])
+    return tensors, manifest["meta"]
+
+
+def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; one that is not raises FormatError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
-        tensors = load_file(path)
+        return load_file(path)
     except SafetensorError as error:
         raise FormatError(
             str(path), f"is truncated or not a safetensors file ({error})."
         ) from error
-    _verify(str(path), tensors, manifest["tensors"])
-    return tensors, manifest["meta"]

@@ -19,6 +19,7 @@ import numpy as np
 
 from fleetx.checkpoint.errors import FormatError
 from fleetx.checkpoint.program_desc import VarType, message, parse
+from fleetx.checkpoint.side_checksums import verify
 
 LoD = list[list[int]]
 
@@ -235,7 +236,11 @@ def _read_all(stream: BinaryIO, names: Sequence[str], source: str) -> dict[str, 
 
 
 def read_tensors(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Record]:
-    """Read a file that contains exactly the variables ``names``, in this order."""
+    """Read a file that contains exactly the variables ``names``, in this order.
+
+    It is verified if there is a checksum beside it.
+    """
+    verify(path)
     with open(path, "rb") as stream:
         return _read_all(stream, names, os.fspath(path))
 

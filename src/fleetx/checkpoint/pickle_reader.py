@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.side_checksums import verify
 
 STRUCTURED_NAMES = "StructuredToParameterName@@"
 BIG_PARAMETERS = "UnpackBigParamInfor@@"
@@ -264,9 +265,11 @@ def load_arrays(
 
     Tensors that Paddle 2.x stored as (name, array) are returned as arrays. A `.pdopt` may also
     contain plain numbers and dictionaries (the state of a learning-rate schedule). The table from
-    structured names to parameter names is dropped unless ``keep_name_table`` is set.
+    structured names to parameter names is dropped unless ``keep_name_table`` is set. The file is
+    verified if there is a checksum beside it.
     """
     source = os.fspath(path)
+    verify(path)
     with open(path, "rb") as stream:
         result = load_object(stream, source=source)
     if not isinstance(result, dict):

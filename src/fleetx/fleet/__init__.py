@@ -65,6 +65,7 @@ save_persistables = fleet.save_persistables
 save_inference_model = fleet.save_inference_model
 save_checkpoint = fleet.save_checkpoint
 load_checkpoint = fleet.load_checkpoint
+resumable = fleet.resumable
 synchronize_model = fleet.synchronize_model
 
 _SESSION_ATTRIBUTES = ("util", "main_program", "startup_program", "_origin_program")
@@ -116,6 +117,7 @@ __all__ = [
     "nranks",
     "rank",
     "register",
+    "resumable",
     "run_server",
     "save_checkpoint",
     "save_inference_model",

@@ -56,6 +56,8 @@ class Options:
     nnodes: int = 1
     rank: int = -1
     job_id: str = "default"
+    job_secret: str | None = None
+    """A file with a secret that the launchers of all machines have."""
     log_dir: str = "log"
     has_log_dir: bool = False
     """Whether the folder was given explicitly, not taken from the default."""
@@ -120,6 +122,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         nnodes=_node_count(given.nnodes),
         rank=int(given.rank),
         job_id=given.job_id,
+        job_secret=given.job_secret,
         log_dir=given.log_dir,
         has_log_dir=has_log_dir,
         log_all=given.log_all,
@@ -176,6 +179,9 @@ def _parser(prog: str) -> _Parser:
         "--rank", "--node_rank", type=int, default=-1, metavar="N", help="index of this machine"
     )
     job.add_argument("--job_id", "--rdzv_id", default="default")
+    job.add_argument(
+        "--job_secret", metavar="FILE", help="a secret on every machine: only its holders may join"
+    )
     job.add_argument("--use_paddlecloud", action="store_true", help="use PaddleCloud's variables")
     job.add_argument("--run_mode", default="collective")
     job.add_argument("--backend", help="gloo or nccl, passed on to the workers")

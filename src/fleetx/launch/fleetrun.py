@@ -152,6 +152,26 @@ def _limit_cpu(environment: dict[str, str], verdict: cpu_isa.Verdict) -> None:
             console.log.warning("%s.", verdict.sentence())
 
 
+def _secret(options: Options, keys: Mapping[str, str] | None) -> bytes:
+    """Return the secret of the job: from --job_secret, or from --server_keys."""
+    from fleetx.launch.wire import secret_of
+
+    given = b""
+    if options.job_secret is not None:
+        try:
+            given = Path(options.job_secret).read_bytes().strip()
+        except OSError as error:
+            raise LaunchError(
+                f"--job_secret {options.job_secret} cannot be read: {error.strerror}."
+            ) from error
+        if len(given) < 16:
+            raise LaunchError(
+                f"--job_secret {options.job_secret} has {len(given)} bytes; a secret has at least "
+                "16, for example those of `openssl rand -hex 32`."
+            )
+    return secret_of(given, keys["worker_secret"].encode() if keys else b"")
+
+
 def _open_link(
     options: Options, site: Site, devices: Devices, keys: Mapping[str, str] | None
 ) -> Link:
@@ -162,6 +182,7 @@ def _open_link(
         options.max_restart if options.server_job is None else 0,
         partial(new_keys, options.server_job) if options.server_job else None,
         keys,
+        _secret(options, keys),
     )
     if site.meeting is None:
         return Link(site, devices, rules)

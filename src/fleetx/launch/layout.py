@@ -44,7 +44,7 @@ class Cluster:
     listed: tuple[str, ...] = ()
     """All servers and workers in the order of the flags, if the flags list them."""
     keys: Mapping[str, str] | None = field(default=None, repr=False)
-    """The keys of a job whose servers are reachable from other machines."""
+    """The keys of a job with servers."""
 
     @property
     def here(self) -> Node:

@@ -6,7 +6,7 @@ The supervisor reports the state of its own workers and polls for the verdict on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fleetx.launch.devices import Devices
@@ -16,8 +16,8 @@ from fleetx.runtime import network
 
 # Interrupts a wait with StopRequest if a stop was requested.
 Check = Callable[[], None]
-# Creates the keys of a job whose servers have these addresses; None if it needs none.
-MakeKeys = Callable[[Iterable[str]], Mapping[str, str] | None]
+# Creates the keys of a job; None if it has none.
+MakeKeys = Callable[[], Mapping[str, str] | None]
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,18 @@ class Rules:
     hang_timeout: float | None = None
     max_restart: int = 0
     make_keys: MakeKeys | None = None
-    """Creates the keys of a server job once its servers are known."""
+    """Creates the keys of a server job."""
     own_keys: Mapping[str, str] | None = field(default=None, repr=False)
     """Keys that this machine has read from a file."""
 
-    def keys(self, servers: Iterable[str]) -> Mapping[str, str] | None:
-        """Return the keys of a job with these servers; None if it has none."""
+    secret: bytes = field(default=b"", repr=False)
+    """What a machine has to know to join the rendezvous; empty if there is none."""
+
+    def keys(self) -> Mapping[str, str] | None:
+        """Return the keys of the job; None if it has none."""
         if self.own_keys is not None or self.make_keys is None:
             return self.own_keys
-        return self.make_keys(servers)
+        return self.make_keys()
 
     def allows_restart(self, failure: Failure, attempt: int) -> bool:
         """Return whether the failed attempt number `attempt` is followed by another."""
@@ -87,7 +90,7 @@ class Link:
         self.attempt = attempt
         self._failures.clear()
         cluster = alone(self.site, self.devices)
-        return replace(cluster, keys=self.rules.keys(cluster.servers))
+        return replace(cluster, keys=self.rules.keys())
 
     def report(self, failure: Failure) -> None:
         """Report a failure on this machine to all machines."""

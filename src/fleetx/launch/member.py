@@ -21,7 +21,7 @@ from fleetx.launch.meeting import (
     node_to_json,
 )
 from fleetx.launch.root import loss_of
-from fleetx.launch.wire import Line, Message
+from fleetx.launch.wire import LONGEST_TEXT, Line, Message
 from fleetx.runtime import network
 
 _TRY = 2.0
@@ -79,7 +79,7 @@ class Member(Link):
                     break
             self._notices.say(f"Waiting for the first machine at {self._where()}.")
             select.select([], [], [], 0.2)
-        self._line = Line(connection)
+        self._line = Line(connection, self.rules.secret, is_root=False)
         node = own_node(self.site, self.site.host or self._line.own_address, self.devices)
         self._send(
             {
@@ -113,6 +113,11 @@ class Member(Link):
                 self._notices.say(f"Waiting at {self._where()} for {message['missing']}.")
         if time.monotonic() - self._line.last_heard > LOST_AFTER:
             self._line.close()
+        if self._line.closed and not self._line.is_verified:
+            self._last_error = (
+                "it closed the connection: another version of FleetX, or another --job_secret"
+            )
+            select.select([], [], [], 0.2)
         return None
 
     # ---- while the workers run
@@ -156,7 +161,7 @@ class Member(Link):
 
     def share_stacks(self, text: str) -> list[str]:
         """Send this machine's stacks to the first one."""
-        self._send({"type": "stacks", "text": text})
+        self._send({"type": "stacks", "text": text[-LONGEST_TEXT:]})
         return []
 
     def close(self) -> None:

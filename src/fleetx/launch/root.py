@@ -37,6 +37,9 @@ from fleetx.runtime import network
 _HEARING = 0.5
 # After a mismatch of jobs is found, machines that join late are still notified.
 _LATECOMERS = 3.0
+# Connections that have not joined: for how many seconds they are kept, and how many.
+_JOIN = 10.0
+_STRANGERS = 64
 
 
 @dataclass
@@ -133,16 +136,19 @@ class Root(Link):
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-            self._strangers.append(Line(connection))
+            self._strangers.append(Line(connection, self.rules.secret, is_root=True))
         except BlockingIOError:
             pass
+        late = [line for line in self._strangers if line.opened + _JOIN < time.monotonic()]
+        for stranger in late + self._strangers[:-_STRANGERS]:
+            stranger.close()
         for stranger in list(self._strangers):
             for message in stranger.pump():
                 if message["type"] == "join" and stranger in self._strangers:
                     self._strangers.remove(stranger)
                     try:
                         self._admit(stranger, message)
-                    except (KeyError, TypeError) as error:
+                    except (KeyError, TypeError, AttributeError, ValueError) as error:
                         log.warning(
                             "%s sent an invalid join message: %r", stranger.peer_address, error
                         )
@@ -223,7 +229,7 @@ class Root(Link):
         master = (self._meeting[0], master_port(own.host, own))
         nodes = (own, *(member.node for member in ordered))
         cluster = Cluster(nodes=nodes, this=0, master=master, listed=self.site.listed)
-        self._cluster = cluster = replace(cluster, keys=self.rules.keys(cluster.servers))
+        self._cluster = cluster = replace(cluster, keys=self.rules.keys())
         for member in ordered:
             member.done, member.idle, member.stacks = False, 0.0, []
             member.line.last_heard = time.monotonic()

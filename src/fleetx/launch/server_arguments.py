@@ -66,7 +66,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--server_snapshot_seconds", type=float, metavar="S")
     group.add_argument("--server_keys", metavar="FILE", help="the job's keys, on every machine")
     group.add_argument(
-        "--server_insecure", action="store_true", help="no keys, even if servers are reachable"
+        "--server_insecure",
+        action="store_true",
+        help="no keys: everyone who reaches a server controls it",
     )
     group.add_argument(
         "--worker_wait", type=float, metavar="S", help="how long servers wait for a lost worker"

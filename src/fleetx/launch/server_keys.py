@@ -1,8 +1,6 @@
-"""The keys of a server job's processes: none on the loopback interface, otherwise unique ones."""
+"""The keys of a server job's processes: unique ones, unless the job renounces them."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.server_arguments import ServerOptions
@@ -21,10 +19,8 @@ def keys_from_file(job: ServerOptions | None) -> dict[str, str] | None:
         raise LaunchError(str(error)) from error
 
 
-def new_keys(job: ServerOptions, servers: Iterable[str]) -> dict[str, str] | None:
-    """Generate the keys of a job if its servers are reachable from other machines."""
-    from fleetx.ps.wire.security import is_loopback, make_keys
+def new_keys(job: ServerOptions) -> dict[str, str] | None:
+    """Generate the keys of a job; None with --server_insecure."""
+    from fleetx.ps.wire.security import make_keys
 
-    if job.insecure or all(is_loopback(endpoint) for endpoint in servers):
-        return None
-    return make_keys().to_dict()
+    return None if job.insecure else make_keys().to_dict()

@@ -1,33 +1,62 @@
-"""Messages between the launchers of several machines: JSON, one object per line, over TCP.
+"""Messages between the launchers of several machines: framed, bounded and authenticated, over TCP.
 
-Reading and writing never block; `Line.pump()` transfers what it can. Only plain data is accepted,
-and a peer that sends anything else is disconnected.
+Both sides first send a random number; the key of the connection is made of both and of the job's
+secret. A frame is a length, a MAC of its number, direction and content, and the content, a JSON
+object. What does not verify, is too long or comes too late ends the connection before it is parsed.
+A job without a secret of its own (--job_secret, --server_keys) uses a well-known one: then frames
+are still bounded, but whoever knows the protocol can join. Reading and writing never block;
+`Line.pump()` transfers what it can.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import json
+import secrets
 import socket
+import struct
 import time
 from typing import Any
 
-_LONGEST = 1 << 20
+LONGEST = 4 << 20
+"""The bytes of a message."""
+LONGEST_TEXT = LONGEST // 8
+"""The characters of a text in a message, each of which may take six bytes."""
+_MARK = b"FXL3"
+_NONCE = 16
+_HELLO = len(_MARK) + _NONCE
+_MAC = 32
+_LENGTH = struct.Struct("<I")
 
 Message = dict[str, Any]
 
 
 class Line:
-    """A connection to another launcher."""
+    """A connection to another launcher; `is_root` on the side that accepted it."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, secret: bytes = b"", *, is_root: bool) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock
+        self._secret = secret
+        self._is_root = is_root
+        self._nonce = secrets.token_bytes(_NONCE)
+        self._key: bytes | None = None
+        self._unsent: list[bytes] = []
+        """Messages that wait for the key."""
+        self._sent = self._received = 0
         self._inbox = b""
-        self._outbox = b""
+        self._outbox = _MARK + self._nonce
         self.closed = False
-        self.last_heard = time.monotonic()
+        self.opened = self.last_heard = time.monotonic()
+        self._write()
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the peer has shown that it has the job's secret."""
+        return self._received > 0
 
     @property
     def own_address(self) -> str:
@@ -41,13 +70,32 @@ class Line:
 
     def send(self, message: Message) -> None:
         """Queue a message; `pump()` sends it."""
-        self._outbox += json.dumps(message).encode() + b"\n"
+        content = json.dumps(message).encode()
+        if len(content) > LONGEST:
+            raise ValueError(f"a message has {len(content)} bytes; at most {LONGEST} are allowed.")
+        self._unsent.append(content)
+        self._seal()
         self._write()
+
+    def _seal(self) -> None:
+        if self._key is None:
+            return
+        for content in self._unsent:
+            mac = self._mac(self._is_root, self._sent, content)
+            self._outbox += _LENGTH.pack(len(content)) + mac + content
+            self._sent += 1
+        self._unsent.clear()
+
+    def _mac(self, by_root: bool, number: int, content: bytes) -> bytes:
+        assert self._key is not None
+        about = struct.pack("<?Q", by_root, number)
+        return hmac.digest(self._key, about + content, "sha256")
 
     def pump(self) -> list[Message]:
         """Send queued messages and return the messages that have arrived."""
         self._write()
-        while not self.closed and len(self._inbox) <= _LONGEST:
+        messages: list[Message] = []
+        while not self.closed:
             try:
                 data = self.socket.recv(1 << 16)
             except BlockingIOError:
@@ -57,27 +105,50 @@ class Line:
                 break
             if not data:
                 self.close()
-                break
             self._inbox += data
-        *lines, self._inbox = self._inbox.split(b"\n")
-        if lines:
+            messages += self._decode()
+        if messages:
             self.last_heard = time.monotonic()
-        return self._decode(lines)
-
-    def _decode(self, lines: list[bytes]) -> list[Message]:
-        messages = []
-        for line in lines:
-            try:
-                message = json.loads(line)
-            except ValueError:
-                message = None
-            if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-                self.close()  # not a launcher: the port is being probed
-                break
-            messages.append(message)
-        if len(self._inbox) > _LONGEST:
-            self.close()
         return messages
+
+    def _decode(self) -> list[Message]:
+        """Take all complete frames from the inbox, and close at the first that does not verify."""
+        messages: list[Message] = []
+        if self._key is None and not self._meet():
+            return messages
+        while len(self._inbox) >= _LENGTH.size + _MAC:
+            (size,) = _LENGTH.unpack_from(self._inbox)
+            if size > LONGEST:
+                self.close()
+                break
+            end = _LENGTH.size + _MAC + size
+            if len(self._inbox) < end:
+                break
+            mac = self._inbox[_LENGTH.size : _LENGTH.size + _MAC]
+            content = self._inbox[_LENGTH.size + _MAC : end]
+            self._inbox = self._inbox[end:]
+            expected = self._mac(not self._is_root, self._received, content)
+            message = _parse(content) if hmac.compare_digest(mac, expected) else None
+            if message is None:
+                self.close()  # not a launcher of this job: the port is being probed
+                break
+            self._received += 1
+            messages.append(message)
+        return messages
+
+    def _meet(self) -> bool:
+        """Make the key from both sides' random numbers; return whether it is there."""
+        if not _MARK.startswith(self._inbox[: len(_MARK)]):
+            self.close()
+        if self.closed or len(self._inbox) < _HELLO:
+            return False
+        other = self._inbox[len(_MARK) : _HELLO]
+        self._inbox = self._inbox[_HELLO:]
+        nonces = self._nonce + other if self._is_root else other + self._nonce
+        self._key = hmac.digest(self._secret or _MARK, nonces, "sha256")
+        self._seal()
+        self._write()
+        return True
 
     def _write(self) -> None:
         while self._outbox and not self.closed:
@@ -102,3 +173,19 @@ class Line:
         """Close the connection."""
         self.closed = True
         self.socket.close()
+
+
+def _parse(content: bytes) -> Message | None:
+    try:
+        message = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        return None
+    return message
+
+
+def secret_of(*sources: bytes) -> bytes:
+    """Return the secret of a job from what all of its machines have; empty if they have nothing."""
+    given = [source for source in sources if source]
+    return hashlib.sha256(b"fleetrun\0" + b"\0".join(given)).digest() if given else b""

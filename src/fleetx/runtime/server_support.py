@@ -1,7 +1,7 @@
 """Settings that a process of a server job receives from its launcher, besides its place in the job.
 
-    FLEETX_SERVER_KEYS              a file with the job's keys (required off the loopback)
-    FLEETX_SERVER_INSECURE          1: servers may listen without keys on any address
+    FLEETX_SERVER_KEYS              a file with the job's keys (by default, on loopback, the user's)
+    FLEETX_SERVER_INSECURE          1: servers listen without keys
     FLEETX_SERVER_STATE             the folder in which this server keeps its state for a restart
     FLEETX_SERVER_FSYNC             none, interval or always: when its log is flushed to disk
     FLEETX_SERVER_SNAPSHOT_SECONDS  the time between two snapshots
@@ -12,8 +12,10 @@ fleetrun sets them from its flags; a cluster that starts the processes itself se
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +36,7 @@ class ServerSupport:
     keys: Mapping[str, str] | None = None
     """The job's keys in the form that `fleetx.ps.wire.security.JobKeys.from_dict` accepts."""
     allow_insecure: bool = False
-    """Whether servers may listen without keys on addresses reachable from other machines."""
+    """Whether servers may listen without keys."""
     state_folder: str | None = None
     """Where this server keeps its state; None to keep it in memory only."""
     fsync: str = "none"
@@ -104,3 +106,32 @@ def write_keys(path: str | os.PathLike[str], keys: Mapping[str, str]) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(dict(keys), file, indent=1)
         file.write("\n")
+
+
+def users_keys(new: Mapping[str, str], folder: Path | None = None) -> dict[str, str]:
+    """Return this user's keys for jobs on loopback that no launcher has given keys.
+
+    They are in a file that only this user can read, and become `new` if there is none yet.
+    """
+    folder = folder or Path.home() / ".cache" / "fleetx"
+    path = folder / "server.keys"
+    if not path.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = folder / f".{secrets.token_hex(6)}.tmp"
+            write_keys(temporary, new)
+        except OSError as error:
+            raise ValueError(
+                f"the servers on this machine need keys, and none can be kept in {folder} "
+                f"({error}): name a file made by `fleetx ps keys` in {KEYS}, or set {INSECURE}=1."
+            ) from error
+        with contextlib.suppress(FileExistsError):  # another process of the job was faster
+            os.link(temporary, path)
+        temporary.unlink()
+    found = path.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ValueError(
+            f"{path} must belong to this user and be readable by nobody else (chmod 600); remove "
+            "it to have new keys made."
+        )
+    return read_keys(path, "this user's key file")

@@ -22,13 +22,20 @@ from starlette.exceptions import HTTPException
 
 import fleetx
 from fleetx.serving.batching import Batcher
-from fleetx.serving.bodies import JSON, decode_json, decode_raw, encode_json, encode_raw
+from fleetx.serving.bodies import JSON, decode_raw, encode_raw
 from fleetx.serving.errors import RequestError
 from fleetx.serving.front import PREDICT, Front
 from fleetx.serving.independence import why_not_joined
+from fleetx.serving.json_process import JsonProcess
 from fleetx.serving.model import ServedModel
 from fleetx.serving.openapi import describe_prediction, page
-from fleetx.serving.request_reading import ClientGone, body_kinds, check_key, read_body
+from fleetx.serving.request_reading import (
+    BodyBudget,
+    ClientGone,
+    body_kinds,
+    check_key,
+    read_body,
+)
 from fleetx.serving.serve_settings import ServeSettings
 from fleetx.serving.server_metrics import CONTENT_TYPE, Metrics
 from fleetx.serving.tensor_spec import check_arrays
@@ -47,15 +54,23 @@ class Service:
             max_batch=settings.max_batch,
             max_delay=settings.max_delay,
             metrics=self.metrics,
+            run_seconds=settings.run_seconds,
         )
         self.ready = False
         self.why_not_joined: str | None = None
         self._inside = 0
+        self._bodies = BodyBudget(settings.max_bodies)
+        self._json = JsonProcess()
         show = self.metrics.show
         show("inside_requests", lambda: self._inside, "Predictions in progress.")
         show("queue_requests", lambda: self.batcher.waiting, "Predictions waiting for the model.")
         show("ready", lambda: int(self.ready), "1 if requests are accepted.")
         show("model_info", lambda: 1, "The served model.", **model.identity())
+
+    def close(self) -> None:
+        """Stop the thread and the process that compute."""
+        self.batcher.close()
+        self._json.close()
 
     async def warm_up(self) -> None:
         """Run the model for the first time, and determine whether requests can be batched."""
@@ -78,13 +93,20 @@ class Service:
         self._inside += 1
         try:
             kind, answer_kind = body_kinds(request)
-            body = await read_body(request, self.settings)
-            inputs = self.model.inputs
-            arrays = decode_json(body, inputs) if kind == JSON else decode_raw(body)
-            check_arrays(inputs, arrays)
-            outputs = await self.batcher.submit(arrays)
-            encode = encode_json if answer_kind == JSON else encode_raw
-            content = encode(outputs, self.model.identity())
+            with self._bodies.share() as share:
+                body = await read_body(request, self.settings, share)
+                inputs = self.model.inputs
+                if kind == JSON:
+                    arrays = await self._json.decode(body, inputs)
+                else:
+                    arrays = decode_raw(body)
+                del body
+                check_arrays(inputs, arrays)
+                outputs = await self.batcher.submit(arrays)
+            if answer_kind == JSON:
+                content = await self._json.encode(outputs, self.model.identity())
+            else:
+                content = encode_raw(outputs, self.model.identity())
         finally:
             self._inside -= 1
         return Response(content, media_type=answer_kind)
@@ -116,7 +138,7 @@ def create_app(model: ServedModel, settings: ServeSettings | None = None) -> Fro
         yield
         service.ready = False
         await asyncio.gather(warming, return_exceptions=True)
-        service.batcher.close()
+        service.close()
 
     app = FastAPI(
         title="FleetX model server",

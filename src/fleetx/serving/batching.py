@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.serving.deadline import Deadline, DeadlineExceeded
 from fleetx.serving.errors import RequestError
 from fleetx.serving.model import ServedModel
 from fleetx.serving.server_metrics import Metrics
@@ -63,10 +64,17 @@ class Batcher:
         max_batch: the maximum number of rows in a batch.
         max_delay: the maximum number of seconds that a request waits for others.
         metrics: the metrics that count batches.
+        run_seconds: the maximum number of seconds that a batch is computed.
     """
 
     def __init__(
-        self, model: ServedModel, *, max_batch: int, max_delay: float, metrics: Metrics
+        self,
+        model: ServedModel,
+        *,
+        max_batch: int,
+        max_delay: float,
+        metrics: Metrics,
+        run_seconds: float = 60.0,
     ) -> None:
         self.joins = True
         self._model, self._metrics = model, metrics
@@ -79,6 +87,8 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._run_seconds = run_seconds
+        self._deadline = Deadline()
 
     @property
     def waiting(self) -> int:
@@ -162,9 +172,14 @@ class Batcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _compute(self, batch: list[_Waiting]) -> None:
+        # The thread is free, so this is its next call.
+        late = asyncio.get_running_loop().call_later(
+            self._run_seconds, self._deadline.interrupt, self._deadline.number + 1
+        )
         try:
-            results, seconds = await self.call(self._run, [each.arrays for each in batch])
+            results, seconds = await self.call(self._run_in_time, [each.arrays for each in batch])
         finally:
+            late.cancel()
             self._running = 0
         self._metrics.batch_rows.add(sum(each.rows for each in batch))
         self._metrics.batch_requests.add(len(batch))
@@ -177,6 +192,15 @@ class Batcher:
                 request.answer.set_exception(result)
             else:
                 request.answer.set_result(result)
+
+    def _run_in_time(self, batch: list[Arrays]) -> tuple[list[Arrays | Exception], float]:
+        try:
+            found: tuple[list[Arrays | Exception], float] = self._deadline.run(self._run, batch)
+        except DeadlineExceeded:
+            problem = f"the model took longer than {self._run_seconds:g} seconds."
+            _log.warning("a batch of %d requests was ended: %s", len(batch), problem)
+            return [RequestError(504, problem) for _ in batch], self._run_seconds
+        return found
 
     def _run(self, batch: list[Arrays]) -> tuple[list[Arrays | Exception], float]:
         """Compute a batch, in the model's thread."""

@@ -42,6 +42,8 @@ DTYPES = {
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<Q")
 _METADATA = "__metadata__"
+MAX_DIMENSIONS = 32
+"""The largest number of dimensions of an input."""
 
 
 class Layout(NamedTuple):
@@ -137,6 +139,10 @@ def _raw_entry(name: str, entry: Any, size: int) -> tuple[np.dtype[Any], list[in
         raise RequestError(
             400, f"shape and data_offsets of {name!r} must be numbers of at least 0."
         )
+    if len(shape) > MAX_DIMENSIONS:
+        raise RequestError(
+            400, f"{name!r} has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are supported."
+        )
     dtype = DTYPES[code]
     if begin > end or end > size or math.prod(shape) * dtype.itemsize != end - begin:
         raise RequestError(
@@ -166,7 +172,17 @@ def decode_json(body: bytes | bytearray, specs: Sequence[TensorSpec]) -> Arrays:
     if unknown:
         raise RequestError(400, f"the body has the unknown field {unknown[0]!r} besides 'inputs'.")
     check_names(specs, inputs)
+    # An array of texts would take the longest one's size for each: reject texts before.
+    if body.count(b'"') > 2 + sum(2 + name.count('"') for name in inputs):
+        first = next((name for name, value in inputs.items() if _has_text(value)), "")
+        raise RequestError(400, f"input {first!r} must be nested lists of numbers, not of texts.")
     return {spec.name: _from_lists(spec, inputs[spec.name]) for spec in specs}
+
+
+def _has_text(value: Any) -> bool:
+    if isinstance(value, dict):
+        return True
+    return isinstance(value, str) or (isinstance(value, list) and any(map(_has_text, value)))
 
 
 def _from_lists(spec: TensorSpec, value: Any) -> np.ndarray[Any, Any]:

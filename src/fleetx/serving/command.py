@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import resource
 import signal
 import socket
 from pathlib import Path
@@ -35,6 +36,15 @@ def add(commands: Any) -> None:
     )
     serve.add_argument("--max_queue", type=_count, default=256, help="more requests get a 503")
     serve.add_argument("--max_body_mb", type=_count, default=64, help="limit of a request's body")
+    serve.add_argument(
+        "--max_bodies_mb", type=_count, default=256, help="limit of all bodies in progress"
+    )
+    serve.add_argument(
+        "--run_seconds", type=_seconds, default=60.0, help="limit of the time of a batch"
+    )
+    serve.add_argument(
+        "--max_memory_mb", type=_count, help="limit of the server's memory; beyond it requests fail"
+    )
     serve.add_argument("--threads", type=_count, help="threads that compute a batch")
     serve.add_argument("--api_key_file", type=Path, help="file of accepted API keys, one per line")
     serve.add_argument(
@@ -57,6 +67,16 @@ def _port(text: str) -> int:
     if not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time of up to 86400 seconds")
+    return value
 
 
 def _milliseconds(text: str) -> float:
@@ -86,6 +106,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         import uvloop  # noqa: F401
 
         from fleetx.serving.app import create_app
+        from fleetx.serving.connections import limited_protocol
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"fleetx serve needs the package {error.name!r}: pip install 'fleetx[serve]'."
@@ -98,14 +119,22 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         max_delay=arguments.max_delay_ms / 1000,
         max_body=arguments.max_body_mb << 20,
         max_queue=arguments.max_queue,
+        max_bodies=max(arguments.max_bodies_mb, arguments.max_body_mb) << 20,
+        run_seconds=arguments.run_seconds,
         api_keys=read_keys(arguments.api_key_file) if arguments.api_key_file else (),
     )
+    if arguments.max_memory_mb is not None:
+        resource.setrlimit(
+            resource.RLIMIT_DATA,
+            (arguments.max_memory_mb << 20, resource.getrlimit(resource.RLIMIT_DATA)[1]),
+        )
     with _listen(arguments.host, arguments.port) as listener:
         model = load_model(arguments.model, version=arguments.version, threads=arguments.threads)
         config = uvicorn.Config(
             create_app(model, settings),
             loop="uvloop",
-            http="httptools",
+            http=limited_protocol(settings),
+            limit_concurrency=settings.max_connections,
             ws="none",
             lifespan="on",
             log_level="warning",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 
 from fastapi import Request
 
@@ -55,7 +57,48 @@ def _answer_kind(accept: str, kind: str) -> str:
     raise RequestError(406, f"Accept is {accept!r}; answers are {JSON} or {RAW} (safetensors).")
 
 
-async def read_body(request: Request, settings: ServeSettings) -> bytearray:
+class BodyBudget:
+    """The bytes of all bodies in progress, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.used = 0
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator[BodyShare]:
+        """Give a request a share, which it loses at the end of the block."""
+        share = BodyShare(self)
+        try:
+            yield share
+        finally:
+            self.used -= share.size
+
+    def take(self, size: int) -> None:
+        """Count bytes that have arrived; raise an error if all bodies together are too long."""
+        if self.used + size > self._limit:
+            raise RequestError(
+                503,
+                f"the bodies of all requests in progress would exceed {self._limit} bytes; try "
+                "again later.",
+                retry_after=1,
+            )
+        self.used += size
+
+
+class BodyShare:
+    """The bytes of one request's body."""
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self.size = 0
+
+    def take(self, size: int) -> None:
+        """Count bytes that have arrived."""
+        self._budget.take(size)
+        self.size += size
+
+
+async def read_body(request: Request, settings: ServeSettings, share: BodyShare) -> bytearray:
     """Return the body; raise an error as soon as it is too long or takes too long."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > settings.max_body:
@@ -67,9 +110,11 @@ async def read_body(request: Request, settings: ServeSettings) -> bytearray:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise ClientGone
-                body += message.get("body", b"")
-                if len(body) > settings.max_body:
+                piece = message.get("body", b"")
+                if len(body) + len(piece) > settings.max_body:
                     raise _too_long(settings)
+                share.take(len(piece))
+                body += piece
                 if not message.get("more_body", False):
                     return body
     except TimeoutError as error:

@@ -17,7 +17,7 @@ import torch
 from fleetx.comm.role_groups import WORLDS
 from fleetx.fleet.roles import array_exchange
 from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker, Role, RoleMakerBase
-from fleetx.ps.wire.security import is_loopback, make_keys
+from fleetx.ps.wire.security import make_keys
 from fleetx.runtime import network, role_environment, worker_environment
 from fleetx.runtime.server_support import ServerSupport, detect_server_support
 
@@ -57,8 +57,7 @@ class MPISymetricRoleMaker(RoleMakerBase):
     def _agree_on_keys(self, everybody: Any) -> ServerSupport:
         support = detect_server_support()
         keys = None if support.keys is None else dict(support.keys)
-        reachable = not all(is_loopback(endpoint) for endpoint in self._server_endpoints)
-        if keys is None and reachable and not support.allow_insecure:
+        if keys is None and not support.allow_insecure:
             made = make_keys().to_dict() if everybody.Get_rank() == 0 else None
             keys = everybody.bcast(made)
             if self._role != Role.SERVER:

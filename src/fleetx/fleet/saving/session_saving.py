@@ -13,11 +13,15 @@ from fleetx import comm
 from fleetx.comm.attendance import all_attend
 from fleetx.fleet.collective.module_training import EagerTraining
 from fleetx.fleet.roles.identity import Identity
-from fleetx.fleet.saving import checkpoints
+from fleetx.fleet.saving import checkpoints, random_states
+from fleetx.fleet.saving.data_position import Resumable
 from fleetx.fleet.servers.job import ServerJob
 from fleetx.step.technique import Technique
 
 logger = logging.getLogger("fleetx.fleet")
+
+# The name of the random states among the parts of a checkpoint.
+_RANDOM = "random@states"
 
 
 class _Apart(NamedTuple):
@@ -194,19 +198,46 @@ class Saving(Identity):
         else:
             self._servers.load_model(path)
 
-    def save_checkpoint(self, path: str, *, keep: int = 3, **parts: Any) -> Any:
+    @staticmethod
+    def resumable(data: Any) -> Resumable:
+        """Return data (a DataLoader, a reader) that counts its batches, for exact checkpoints.
+
+        Iterate over the result, and give it to `save_checkpoint` and `load_checkpoint`.
+        """
+        return Resumable(data)
+
+    def save_checkpoint(
+        self, path: str, *, keep: int = 3, exact: bool | None = None, **parts: Any
+    ) -> Any:
         """Write a checkpoint of everything given: `save_checkpoint(dir, model=model, optimizer=opt,
         epoch=3)`.
 
-        Objects with a state_dict are saved by it, other values as they are. Rank 0 writes; the
-        others return at once. With a technique that gives workers states of their own (localsgd,
-        dgc) every worker must call it, into a folder that all share. The newest `keep` stay.
+        Objects with a state_dict are saved by it, other values as they are. With `exact`, the
+        random states of every worker are saved too, so that a resumed training continues with the
+        same bits; that is the default in a job with one worker. With several, every worker must
+        then call it, into a folder that all share, as with a technique that gives workers states of
+        their own (localsgd, dgc). Otherwise rank 0 writes, and the others return at once. The
+        newest `keep` stay.
         """
-        others = self._others() if any(t.differs_by_worker for t in self._applied) else None
+        exact = self.worker_num() == 1 if exact is None else exact
+        differ = exact or any(t.differs_by_worker for t in self._applied)
+        others = self._others() if differ else None
         if others is None and not self.is_first_worker():
             return None
+        if _RANDOM in parts:
+            raise ValueError(f"{_RANDOM!r} cannot be the name of a part of a checkpoint.")
         states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
-        return checkpoints.save(path, states, keep=keep, others=others)
+        several = self.worker_num() > 1
+        if several and not exact and any(isinstance(p, Resumable) for p in parts.values()):
+            raise ValueError(
+                "fleet.resumable(…) has a position per worker: save it with exact=True, by all "
+                "workers."
+            )
+        if exact:
+            states[_RANDOM] = {"workers": self.worker_num(), **random_states.capture()}
+        return checkpoints.save(
+            path, states, keep=keep, others=others, strategy=[t.name for t in self._applied]
+        )
 
     def _others(self) -> checkpoints.Others | None:
         if not comm.is_connected():
@@ -217,11 +248,15 @@ class Saving(Identity):
             lambda number: [int(n) for n in self.util.all_gather(number)],
         )
 
-    def load_checkpoint(self, path: str, **parts: Any) -> dict[str, Any] | None:
-        """Load the newest checkpoint into the objects given; return the other values, None if there
-        is none.
+    def load_checkpoint(
+        self, path: str, *, exact: bool = True, **parts: Any
+    ) -> dict[str, Any] | None:
+        """Load the newest whole checkpoint into the objects given; return the other values, None if
+        there is none.
 
-        Every worker must call it. The checkpoint is read and verified before any object is changed.
+        Every worker must call it. The checkpoint is read and verified before any object is changed;
+        one that is damaged is left out with a warning, and the next older one is taken. Random
+        states are restored if they were saved, unless `exact` is False.
         One that holds a state for each worker can be loaded by another number of workers: floating
         tensors become their mean, which is what a synchronisation would have given; what cannot be
         averaged is named in a line.
@@ -229,6 +264,7 @@ class Saving(Identity):
         states = checkpoints.load(path, self._others())
         if states is None:
             return None
+        random = states.pop(_RANDOM, None)
         missing = [name for name in parts if name not in states]
         if missing:
             raise ValueError(
@@ -236,6 +272,15 @@ class Saving(Identity):
             )
         for name, part in parts.items():
             part.load_state_dict(states[name])
+        if random is not None and exact:
+            if random["workers"] == self.worker_num():
+                random_states.restore(random)
+            elif self.is_first_worker():
+                logger.info(
+                    "The random states of %d worker(s) are not restored in a job with %d.",
+                    random["workers"],
+                    self.worker_num(),
+                )
         return {name: value for name, value in states.items() if name not in parts}
 
     def _variable(self, name: str) -> Any:

@@ -28,7 +28,8 @@ from fleetx.ps.server.server import run_server
 from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.snapshots import Durability
 from fleetx.ps.tables.first_values import SERVERS
-from fleetx.ps.wire.security import JobKeys
+from fleetx.ps.wire.security import JobKeys, is_loopback, make_keys
+from fleetx.runtime.server_support import users_keys
 from fleetx.static.graph.program import Program
 from fleetx.techniques.parameter_server import server_mode
 
@@ -171,7 +172,13 @@ class ServerJob:
             _log.warning("%s", slower)
 
     def _keys(self) -> JobKeys | None:
-        return None if self._support.keys is None else JobKeys.from_dict(self._support.keys)
+        support = self._support
+        if support.keys is not None:
+            return JobKeys.from_dict(support.keys)
+        if support.allow_insecure or not all(map(is_loopback, self._role.server_endpoints())):
+            return None
+        # No launcher has made keys, and the job is within this machine: those of this user.
+        return JobKeys.from_dict(users_keys(make_keys().to_dict()))
 
     def _require_server(self, name: str) -> None:
         if not self._role.is_server():

@@ -84,7 +84,7 @@ class Link:
         self.socket.linger = 0
         self.socket.immediate = 1
         self.socket.sndhwm = 0
-        self.socket.maxmsgsize = wire.MAX_PART + (1 << 20)
+        self.socket.maxmsgsize = wire.MAX_FRAME
         self.socket.reconnect_ivl = 50
         self.socket.reconnect_ivl_max = 500
         self.socket.ipv6 = "[" in endpoint

@@ -19,6 +19,11 @@ from fleetx.ps.wire.assembly import Tensors
 from fleetx.ps.wire.messages import Header
 from fleetx.ps.wire.security import JobKeys
 
+# Milliseconds until a peer must have shown the job's key.
+_HANDSHAKE = 5000
+# Messages of one peer that are read ahead.
+_QUEUED = 64
+
 
 class Listener:
     """A ROUTER socket that rejects oversized frames and, with keys, unknown peers."""
@@ -27,7 +32,11 @@ class Listener:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._guard = security.guard(self._context, keys) if keys else None
         self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.maxmsgsize = wire.MAX_PART + (1 << 20)
+        # What a peer can make the server hold in memory before it has shown the job's key.
+        self._socket.maxmsgsize = wire.MAX_FRAME
+        self._socket.handshake_ivl = _HANDSHAKE
+        # The rest of a peer's messages waits in its own socket.
+        self._socket.rcvhwm = _QUEUED
         self._socket.sndhwm = 0
         self._socket.linger = 1000
         self._socket.ipv6 = "[" in endpoint
@@ -38,12 +47,13 @@ class Listener:
         try:
             self._socket.bind(f"tcp://{endpoint}")
         except zmq.ZMQError as error:
-            self._close()
+            self.close()
             raise OSError(f"A server cannot listen at {endpoint}: {error}.") from error
         bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.endpoint = bound.removeprefix("tcp://")
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
         if self._guard is not None:
             self._guard.stop()
@@ -61,7 +71,7 @@ class Listener:
         finally:
             ended.set()
             pulse.join()
-            self._close()
+            self.close()
 
     def _pulse(self, ended: threading.Event, tell: Callable[[], None]) -> None:
         while not ended.wait(liveness.HEARTBEAT):

@@ -22,6 +22,8 @@ from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import Problem, WireError
 
 Tell = Callable[[WireError | None], None]
+# The saves of one worker that may be under way; each holds a copy of the state.
+_MOST = 2
 
 
 class Saver:
@@ -40,10 +42,16 @@ class Saver:
         """Start to save as requested; `tell` is called when the save is done."""
         header = message.header
         key = (header.worker, header.incarnation, header.request)
+        folder, token = _place(wire.read_json(message.tensors))
+        own = [worker for worker, *_ in self._running if worker == header.worker]
+        if key not in self._running and len(own) >= _MOST:
+            raise WireError(
+                Problem.BAD_REQUEST,
+                f"{_MOST} saves of this worker are under way; wait for one of them",
+            )
         self._tell[key] = tell
         if key in self._running:
             return
-        folder, token = _place(wire.read_json(message.tensors))
         where = {"server": self._index, "servers": self._servers}
         parts = [(table.spec, table.state_dict()) for table in state.tables]
 

@@ -1,53 +1,23 @@
-"""The server: replies to workers over a ROUTER socket, one request at a time.
-
-One thread does everything, so requests take effect one after the other. Requests that have to wait
-(for a step, for a barrier) are set aside and re-examined whenever the state has changed. No message
-of a peer can crash the server: invalid ones are rejected with a reason, and logged once.
-"""
+"""The server: a socket, a loop, and the handler of requests between them."""
 
 from __future__ import annotations
 
-import dataclasses
-import logging
 import random
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import Any
-
-import torch
 
 from fleetx.ps.server.listener import Listener
-from fleetx.ps.server.saving import Saver, load
+from fleetx.ps.server.request_handler import RequestHandler
 from fleetx.ps.server.server_settings import ServerSettings
-from fleetx.ps.server.sessions import Refusals, Session, Sessions
-from fleetx.ps.server.snapshots import Storage
-from fleetx.ps.server.state import ServerState
-from fleetx.ps.server.table_requests import Place
-from fleetx.ps.tables.first_values import FirstValues
-from fleetx.ps.wire import liveness, security
-from fleetx.ps.wire import messages as wire
-from fleetx.ps.wire.assembly import Assembler, Message, Tensors
-from fleetx.ps.wire.liveness import Leases, PeerLostError
-from fleetx.ps.wire.messages import SEQUENCED, Flag, Header, Kind, Problem, WireError
-from fleetx.ps.wire.shared_memory import SharedReply
+from fleetx.ps.wire import security
+from fleetx.ps.wire.liveness import PeerLostError
 
-_log = logging.getLogger("fleetx.ps")
 _TICK = 0.1
 # A longer pause between two ticks means that the server was busy or suspended.
 _PAUSE = 2.0
 # Requests read from the socket before timers are checked.
 _MANY = 256
-_REMEMBERED = 256
-
-
-@dataclasses.dataclass
-class _Waiting:
-    message: Message
-    session: Session
-    route: bytes
 
 
 class Server:
@@ -56,417 +26,50 @@ class Server:
     def __init__(self, endpoint: str, settings: ServerSettings) -> None:
         security.check_server_keys(endpoint, settings.keys, settings.allow_insecure)
         self._settings = settings
-        self.state = ServerState(
-            settings.workers,
-            settings.specs,
-            servers=settings.servers,
-            first_values=FirstValues(
-                settings.load_from, server=settings.index, servers=settings.servers
-            ),
-        )
-        self._storage = Storage(settings.durability) if settings.durability else None
-        self.epoch = self._storage.epoch if self._storage else time.time_ns() // 1_000_000
-        if self._storage is not None:
-            self._recover(self._storage)
-        self._sessions = Sessions(settings.workers)
-        self._leases = Leases(settings.workers, settings.lease)
-        self._refusals = Refusals()
-        self._assembler = Assembler()
-        self._waiting: dict[tuple[int, int, int], _Waiting] = {}
-        self._saver = Saver(settings.index, settings.servers)
-        self._refused: deque[tuple[tuple[int, int], WireError]] = deque(maxlen=_REMEMBERED)
         self._random = random.Random(settings.drop_seed)
-        self._failure: str | None = None
-        self._ends_at: float | None = None
-        self._last_tick = time.monotonic()
-        self._handlers: dict[Kind, Callable[[Message, Session, bytes], None]] = {
-            Kind.HEARTBEAT: self._heartbeat,
-            Kind.PULL: self._conditional,
-            Kind.WAIT: self._conditional,
-            Kind.SAVE: self._conditional,
-            Kind.CHANGED: self._changed,
-            Kind.CLOCK: self._clock,
-            Kind.STATUS: self._status,
-            Kind.STOP: self._stop,
-        }
-        self._listener = Listener(endpoint, settings.keys)
+        # Workers find a server that has its state; restoring it may take longer than they wait.
+        self._handler = RequestHandler(settings)
+        try:
+            self._listener = Listener(endpoint, settings.keys)
+        except OSError:
+            self._handler.close()
+            raise
+        self._handler.connect(self._listener)
         self.endpoint = self._listener.endpoint
-
-    def _recover(self, storage: Storage) -> None:
-        begun = time.monotonic()
-        count = storage.recover(self.state)
-        if self.epoch > 1:
-            _log.warning(
-                "Server %d starts for the %d. time: state restored, %d requests replayed, %.2f s.",
-                self._settings.index,
-                self.epoch,
-                count,
-                time.monotonic() - begun,
-            )
+        self._last_tick = time.monotonic()
 
     def run(self) -> None:
         """Serve until all workers have finished; raise PeerLostError if one was lost."""
         try:
-            with self._listener.open(self._tell_alive):
+            with self._listener.open(self._handler.tell_alive):
                 while not self._is_over():
                     self._round()
         finally:
-            self._saver.close()
-            if self._storage is not None:
-                self._storage.close()
-        if self._failure is not None:
-            raise PeerLostError(self._failure)
-
-    def _tell_alive(self) -> None:
-        for session in list(self._sessions):
-            self._listener.send(session.route, self._reply_header(Kind.PULSE), [])
+            self._handler.close()
+        if self._handler.failure is not None:
+            raise PeerLostError(self._handler.failure)
 
     def stop(self) -> None:
         """Stop soon; may be called by a signal handler."""
-        self._ends_at = time.monotonic()
+        self._handler.ends_at = time.monotonic()
 
     def _is_over(self) -> bool:
-        return self._ends_at is not None and time.monotonic() >= self._ends_at
+        ends_at = self._handler.ends_at
+        return ends_at is not None and time.monotonic() >= ends_at
 
     def _round(self) -> None:
         for frames in self._listener.receive(_TICK, _MANY):
-            self._receive(frames)
+            if self._settings.drop and self._random.random() < self._settings.drop:
+                continue
+            route, *contents = (frame.buffer for frame in frames)
+            self._handler.receive(bytes(route), contents)
         now = time.monotonic()
         if now - self._last_tick >= _TICK:
             if now - self._last_tick > _PAUSE:
                 # Messages that workers have sent in the meantime have not been read yet.
-                self._leases.excuse(now - self._last_tick)
+                self._handler.excuse(now - self._last_tick)
             self._last_tick = now
-            self._tick()
-
-    def _receive(self, frames: list[Any]) -> None:
-        if self._settings.drop and self._random.random() < self._settings.drop:
-            return
-        route = bytes(frames[0].buffer)
-        contents = [frame.buffer for frame in frames[1:]]
-        try:
-            message = self._assembler.add(route, contents)
-        except WireError as error:
-            self._refusals.note(f"a peer ({route.hex()})", error)
-            if contents and wire.is_header(contents[0]):
-                self._refuse(route, Header(Kind.ERROR, request=wire.request_of(contents[0])), error)
-            return
-        if message is None:
-            return
-        try:
-            self._handle(message, route)
-        except WireError as error:
-            self._refusals.note(f"worker {message.header.worker}", error)
-            self._refuse(route, message.header, error)
-
-    def _handle(self, message: Message, route: bytes) -> None:
-        header = message.header
-        if header.kind == Kind.HELLO:
-            self._hello(message, route)
-            return
-        session = self._sessions.find(header, self.epoch)
-        session.route = route
-        if self._leases.renew(header.worker, session.name):
-            _log.warning("%s is back.", session.name)
-        if self._failure is not None and header.kind != Kind.HEARTBEAT:
-            raise WireError(Problem.FAILED, self._failure)
-        if header.flags & Flag.SHARED:
-            if session.arena is None:
-                raise WireError(Problem.BAD_REQUEST, "there is no shared memory with this worker")
-            body = session.arena.view(header.offset, header.total)
-            message.tensors = wire.read_tensors(message.shared, body)
-            if header.flags & Flag.SYNC and not header.flags & Flag.HELD:
-                message.tensors = [(key, tensor.clone()) for key, tensor in message.tensors]
-        if header.kind in SEQUENCED:
-            self._sequenced(message, session, route)
-        elif header.kind in self._handlers:
-            self._handlers[header.kind](message, session, route)
-        else:
-            raise WireError(Problem.BAD_REQUEST, f"a server does not answer {header.kind.name}")
-
-    def _hello(self, message: Message, route: bytes) -> None:
-        header = message.header
-        session, is_new = self._sessions.open(header, wire.read_json(message.tensors), route)
-        if is_new:
-            self._forget_waiting(header.worker)
-            _log.info("%s has come.", session.name)
-        self._leases.renew(header.worker, session.name)
-        state = self.state
-        welcome = {
-            "applied": state.applied.get(header.worker, 0),
-            "version": state.sync.version,
-            "committed": state.sync.has_committed(header.worker),
-            "finished": header.worker in state.finished,
-            "clock": session.clock,
-            "barriers": state.barriers_passed,
-            "tables": state.numbers(),
-            "values": state.names_with_values(),
-            "shared": session.arena is not None,
-            "index": self._settings.index,
-            "failed": self._failure,
-        }
-        self._listener.send(
-            route, self._reply_header(Kind.WELCOME, header), wire.json_body(welcome)
-        )
-
-    def _forget_waiting(self, worker: int) -> None:
-        for key in [key for key in self._waiting if key[0] == worker]:
-            del self._waiting[key]
-
-    def _sequenced(self, message: Message, session: Session, route: bytes) -> None:
-        header, state = message.header, self.state
-        last = state.applied.get(header.worker, 0)
-        if header.sequence <= last:
-            refused = dict(self._refused).get((header.worker, header.sequence))
-            if refused is not None:
-                raise refused
-            self._acknowledge(message, session, route)
-            return
-        if header.sequence != last + 1:
-            raise WireError(
-                Problem.OUT_OF_ORDER, f"number {header.sequence} came where {last + 1} was due"
-            )
-        try:
-            self._change(message)
-        except WireError as error:
-            self._refused.append(((header.worker, header.sequence), error))
-            raise
-        self._acknowledge(message, session, route)
-        self._state_changed()
-
-    def _acknowledge(self, message: Message, session: Session, route: bytes) -> None:
-        """Acknowledge an applied request, with the new values if they were requested."""
-        if message.header.flags & Flag.FETCH:
-            self._give(message, session, route, self.state.pushed)
-        else:
-            self._done(message, route)
-
-    def _give(
-        self,
-        message: Message,
-        session: Session,
-        route: bytes,
-        values: Callable[[Message, Place], Tensors],
-    ) -> None:
-        """Reply with values, in shared memory if there is room."""
-        with self._listener.busy():
-            shared = SharedReply(message.header, session.arena)
-            tensors = values(message, shared.place)
-        self._done(message, route, tensors, shared if shared.is_used else None)
-
-    def _change(self, message: Message) -> None:
-        try:
-            self.state.check(message)
-        except WireError:
-            # The sequence number is used up anyway: later ones are already in flight.
-            void = Message(dataclasses.replace(message.header, kind=Kind.VOID), [])
-            self._log_request(void)
-            self.state.apply(void)
-            raise
-        with self._listener.busy():
-            if message.header.kind == Kind.LOAD:
-                self._load(message)
-            else:
-                self._log_request(message)
-                self.state.apply(message)
-
-    def _log_request(self, message: Message) -> None:
-        if self._storage is not None:
-            try:
-                self._storage.append(message)
-            except OSError as error:
-                raise WireError(
-                    Problem.STORAGE, f"server {self._settings.index} cannot log it: {error}"
-                ) from error
-
-    def _load(self, message: Message) -> None:
-        # The files may be gone at a restart, so a snapshot keeps what was loaded.
-        try:
-            request = wire.read_json(message.tensors)
-            load(self.state, request, server=self._settings.index, servers=self._settings.servers)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise WireError(Problem.BAD_REQUEST, f"it could not be loaded: {error}") from error
-        finally:
-            self.state.applied[message.header.worker] = message.header.sequence
-            self._keep_loaded()
-
-    def _keep_loaded(self) -> None:
-        if self._storage is not None:
-            try:
-                self._storage.snapshot(self.state, wait=True)
-            except OSError as error:
-                raise WireError(
-                    Problem.STORAGE, f"server {self._settings.index} cannot keep it: {error}"
-                ) from error
-
-    def _state_changed(self) -> None:
-        if len(self.state.finished) == self._settings.workers and self._ends_at is None:
-            self._ends_at = time.monotonic() + self._settings.linger
-        self._look_at_waiting()
-        if (
-            self._storage is not None
-            and self._storage.is_snapshot_due
-            and self.state.sync.is_between_steps
-        ):
-            with self._listener.busy():
-                try:
-                    self._storage.snapshot(self.state)
-                except OSError as error:
-                    _log.error("A snapshot cannot be begun and will be tried again: %s.", error)
-
-    def _look_at_waiting(self) -> None:
-        for key, waiting in list(self._waiting.items()):
-            try:
-                if self._is_ready(waiting.message):
-                    del self._waiting[key]
-                    self._answer(waiting.message, waiting.session, waiting.route)
-            except WireError as error:
-                self._waiting.pop(key, None)
-                self._refuse(waiting.route, waiting.message.header, error)
-
-    def _conditional(self, message: Message, session: Session, route: bytes) -> None:
-        if self._is_ready(message):
-            self._answer(message, session, route)
-        else:
-            header = message.header
-            key = (header.worker, header.incarnation, header.request)
-            self._waiting[key] = _Waiting(message, session, route)
-
-    def _is_ready(self, message: Message) -> bool:
-        header, state = message.header, self.state
-        if header.kind == Kind.WAIT:
-            return self._is_true(wire.read_json(message.tensors))
-        if header.flags & Flag.CLOCKED:
-            there = self._leases.alive() & state.active
-            return all(s.clock >= header.step for s in self._sessions if s.worker in there)
-        return state.sync.version >= header.step
-
-    def _is_true(self, condition: dict[str, Any]) -> bool:
-        state = self.state
-        match condition:
-            case {"version": int(version)}:
-                return state.sync.version >= version
-            case {"squares": int(step)}:
-                return state.sync.squares(step) is not None
-            case {"barrier": int(number)}:
-                return state.barriers_passed >= number
-            case {"values": str(name)}:
-                numbers = state.numbers()
-                return name in numbers and numbers[name] in state.has_values
-        raise WireError(Problem.BAD_REQUEST, f"{condition} cannot be waited for")
-
-    def _answer(self, message: Message, session: Session, route: bytes) -> None:
-        if message.header.kind == Kind.PULL:
-            self._give(message, session, route, self.state.pull)
-        elif message.header.kind == Kind.SAVE:
-            self._save(message, session, route)
-        elif message.header.kind == Kind.WAIT:
-            condition = wire.read_json(message.tensors)
-            if "barrier" in condition:
-                notes = self.state.notes(condition["barrier"])
-                self._done(message, route, wire.json_body(notes))
-            else:
-                squares = self.state.sync.squares(condition.get("squares", -1))
-                self._done(message, route, [(0, torch.tensor([squares], dtype=torch.float64))])
-
-    def _save(self, message: Message, session: Session, route: bytes) -> None:
-        def tell(error: WireError | None) -> None:
-            if error is None:
-                self._done(message, route)
-            else:
-                self._refuse(route, message.header, error)
-
-        with self._listener.busy():
-            self._saver.save(self.state, message, tell)
-
-    def _changed(self, message: Message, session: Session, route: bytes) -> None:
-        self._done(message, route, self.state.changed(message))
-
-    def _clock(self, message: Message, session: Session, route: bytes) -> None:
-        session.clock = max(session.clock, message.header.step)
-        self._done(message, route)
-        self._look_at_waiting()
-
-    def _heartbeat(self, message: Message, session: Session, route: bytes) -> None:
-        missing = self._leases.missing(self._needed())
-        body = wire.json_body({"missing": liveness.sentence(missing), "failed": self._failure})
-        self._listener.send(route, self._reply_header(Kind.PULSE, message.header), body)
-
-    def _status(self, message: Message, session: Session, route: bytes) -> None:
-        state = self.state
-        status = {
-            "epoch": self.epoch,
-            "version": state.sync.version,
-            "applied": {str(worker): last for worker, last in state.applied.items()},
-            "finished": sorted(state.finished),
-            "missing": self._leases.missing(state.active),
-            "tables": state.numbers(),
-            "values": state.names_with_values(),
-            "refused": self._refusals.count,
-        }
-        self._done(message, route, wire.json_body(status))
-
-    def _stop(self, message: Message, session: Session, route: bytes) -> None:
-        self._done(message, route)
-        self._ends_at = time.monotonic() + self._settings.linger
-
-    def _needed(self) -> set[int]:
-        """Return the workers that others are waiting for."""
-        state = self.state
-        needed = state.waits_for() if self._waiting else set()
-        if any(waiting.message.header.kind == Kind.WAIT for waiting in self._waiting.values()):
-            needed |= {0} - state.finished  # its initial values may be awaited
-        if not state.active & self._leases.alive():
-            needed |= state.active
-        return needed
-
-    def _tick(self) -> None:
-        for told in self._leases.expire():
-            _log.warning("Server %d: %s.", self._settings.index, told)
-            self._look_at_waiting()
-        self._saver.tell_finished()
-        missing = self._leases.missing(self._needed())
-        if self._failure is None and any(
-            seconds > self._settings.worker_wait for seconds in missing.values()
-        ):
-            self._fail(f"server {self._settings.index} gave up: {liveness.sentence(missing)}.")
-
-    def _fail(self, reason: str) -> None:
-        _log.error("%s", reason)
-        self._failure = reason
-        for waiting in self._waiting.values():
-            error = WireError(Problem.FAILED, reason)
-            self._refuse(waiting.route, waiting.message.header, error)
-        self._waiting.clear()
-        # Long enough for every worker to learn of it with its next heartbeat.
-        self._ends_at = time.monotonic() + self._settings.linger + 2 * liveness.HEARTBEAT
-
-    def _reply_header(self, kind: Kind, to: Header | None = None) -> Header:
-        reply = Header(kind, epoch=self.epoch, step=self.state.sync.version)
-        if to is not None:
-            reply.request, reply.attempt, reply.worker = to.request, to.attempt, to.worker
-            reply.sequence, reply.table = to.sequence, to.table
-        return reply
-
-    def _done(
-        self,
-        message: Message,
-        route: bytes,
-        tensors: Tensors | None = None,
-        shared: SharedReply | None = None,
-    ) -> None:
-        header = self._reply_header(Kind.DONE, message.header)
-        if message.header.kind == Kind.CREATE:
-            header.table = self.state.number(wire.read_json(message.tensors).get("name"))
-        if shared is None:
-            self._listener.send(route, header, tensors or [])
-        else:
-            self._listener.send_frames(route, shared.frames(header))
-
-    def _refuse(self, route: bytes, to: Header, error: WireError) -> None:
-        header = self._reply_header(Kind.ERROR, to)
-        header.problem = int(error.problem)
-        self._listener.send(route, header, wire.json_body({"reason": str(error)[:2000]}))
+            self._handler.tick()
 
 
 def run_server(endpoint: str, settings: ServerSettings) -> None:

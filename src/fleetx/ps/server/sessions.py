@@ -64,6 +64,10 @@ class Sessions:
             raise WireError(Problem.NEED_HELLO, "the sender has not said hello yet")
         return session
 
+    def has(self, route: bytes) -> bool:
+        """Return whether the peer at this route has said hello."""
+        return any(session.route == route for session in self._sessions.values())
+
     def __iter__(self) -> Any:
         return iter(self._sessions.values())
 

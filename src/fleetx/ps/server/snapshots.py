@@ -19,18 +19,23 @@ import os
 import shutil
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from fleetx.checkpoint import manifest
 from fleetx.checkpoint.atomic import write_bytes
-from fleetx.checkpoint.errors import FormatError
-from fleetx.ps.server.journal import Journal, Policy, read, segment_path, segments
+from fleetx.ps.server.journal import Journal, Policy, segment_path, segments
+from fleetx.ps.server.journal_reading import DamagedLogError, LogReader, set_aside
 from fleetx.ps.server.state import ServerState
 from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import WireError
 
 _log = logging.getLogger("fleetx.ps")
+
+
+class FolderInUseError(OSError, RuntimeError):
+    """An error for a folder that another running server has locked."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,7 @@ class Storage:
         self._settings = settings
         self._folder = Path(settings.folder)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self._folder)
+        self._lock = lock_folder(self._folder)
         self.epoch = _next_epoch(self._folder)
         self._number = 0
         self._journal: Journal | None = None
@@ -69,31 +74,22 @@ class Storage:
 
     def recover(self, state: ServerState) -> int:
         """Restore the state of the last server; return the number of replayed requests."""
-        start = self._load_newest(state)
-        found = [(number, path) for number, path in segments(self._folder) if number >= start]
-        if found and [number for number, _ in found] != list(range(start, start + len(found))):
-            raise FormatError(str(self._folder), f"lacks parts of the log from {start} on.")
-        count = 0
-        for number, path in found:
-            for message in read(path, last=number == found[-1][0]):
-                # A request that failed when it arrived fails again in the same way.
-                with contextlib.suppress(WireError):
-                    state.apply(message)
-                count += 1
-        self._number = found[-1][0] + 1 if found else start
-        self._journal = self._new_journal(self._number)
-        return count
+        start, chain = self._load_newest(state)
+        log = LogReader(self._folder, start, chain)
+        for message in log:
+            # A request that failed when it arrived fails again in the same way.
+            with contextlib.suppress(WireError):
+                state.apply(message)
+        self._number = log.next_number
+        self._journal = self._new_journal(self._number, log.chain)
+        return log.count
 
-    def _load_newest(self, state: ServerState) -> int:
-        complete = []
-        for path in self._folder.glob("snapshot-*"):
-            if (path / manifest.MANIFEST).exists():
-                complete.append((int(path.name.split("-")[1]), path))
-            else:
-                shutil.rmtree(path)
-        if not complete:
-            return 0
-        number, path = max(complete)
+    def _load_newest(self, state: ServerState) -> tuple[int, int]:
+        """Restore the newest snapshot; return the number and chain value of the log behind it."""
+        found = newest_snapshot(self._folder)
+        if found is None:
+            return 0, 0
+        number, path = found
         tensors, meta = manifest.load_state(path)
         if meta.get("workers") != state.workers:
             raise ValueError(
@@ -101,13 +97,15 @@ class Storage:
                 f"this one has {state.workers}: use another folder, or load a saved model."
             )
         state.restore(tensors, meta)
-        return number
+        return number, int(meta["chain"])
 
-    def _new_journal(self, number: int) -> Journal:
+    def _new_journal(self, number: int, chain: int) -> Journal:
         return Journal(
             segment_path(self._folder, number),
             self._settings.fsync,
             self._settings.fsync_seconds,
+            number=number,
+            chain=chain,
         )
 
     def append(self, message: Message) -> None:
@@ -122,7 +120,7 @@ class Storage:
             return False
         old = time.monotonic() - self._last_snapshot > self._settings.snapshot_seconds
         return self._journal.size > self._settings.snapshot_bytes or (
-            old and self._journal.size > 0
+            old and self._journal.records > 0
         )
 
     def snapshot(self, state: ServerState, *, wait: bool = False) -> None:
@@ -135,8 +133,9 @@ class Storage:
         assert self._journal is not None
         self._last_snapshot = time.monotonic()
         number = self._number + 1
-        fresh = self._new_journal(number)
+        fresh = self._new_journal(number, self._journal.chain)
         tensors, meta = state.capture()
+        meta["chain"] = fresh.chain
         self._journal.close()
         self._journal, self._number = fresh, number
         path = self._folder / f"snapshot-{number:012d}"
@@ -183,13 +182,14 @@ def _logged(write: Callable[[], None], folder: Path) -> None:
         _log.error("A snapshot in %s failed and will be tried again: %s.", folder, error)
 
 
-def _lock(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
+    """Lock a server's folder for this process; return the descriptor that holds the lock."""
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
-        raise RuntimeError(
+        raise FolderInUseError(
             f"{folder} is in use by another parameter server; give every server its own folder."
         ) from error
     return descriptor
@@ -197,8 +197,65 @@ def _lock(folder: Path) -> int:
 
 def _next_epoch(folder: Path) -> int:
     path = folder / "epoch"
-    text = path.read_text().strip() if path.exists() else "0"
-    if not text.isdigit():
-        raise FormatError(str(path), f"holds {text!r} instead of a number.")
-    write_bytes(path, f"{int(text) + 1}\n".encode())
-    return int(text) + 1
+    epoch = 1
+    if path.exists():
+        content = path.read_bytes()
+        number = content.split(b" ")[0]
+        if number.isdigit() and content == _epoch_line(int(number)):
+            epoch = int(number) + 1
+        else:
+            # The clock is ahead of any counter, and an epoch only has to be higher than all before.
+            epoch = time.time_ns() // 1_000_000
+            _log.warning("%s is damaged; the epoch continues from the clock.", path)
+    write_bytes(path, _epoch_line(epoch))
+    return epoch
+
+
+def _epoch_line(epoch: int) -> bytes:
+    return f"{epoch} {zlib.crc32(str(epoch).encode()):08x}\n".encode()
+
+
+def newest_snapshot(folder: Path) -> tuple[int, Path] | None:
+    """Return the number and folder of the newest complete snapshot; remove incomplete ones."""
+    complete = []
+    for path in folder.glob("snapshot-*"):
+        if (path / manifest.MANIFEST).exists():
+            complete.append((int(path.name.split("-")[1]), path))
+        else:
+            shutil.rmtree(path)
+    return max(complete, default=None)
+
+
+def folders_of_servers(folder: Path) -> list[Path]:
+    """Return the given folder of a server, or those of all servers in a job's folder."""
+    found = [path.parent for path in sorted(folder.glob("*/lock"))]
+    if (folder / "lock").is_file():
+        return [folder]
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} is not the folder of a parameter server: it has no file 'lock'."
+        )
+    return found
+
+
+def repair(folder: Path) -> tuple[DamagedLogError, Path] | None:
+    """Cut a server's log at its first damage; return the damage and where the rest was moved.
+
+    Returns None if everything verifies. A damaged snapshot raises FormatError: the log behind it is
+    of no use without it.
+    """
+    lock = lock_folder(folder)
+    try:
+        start, chain = 0, 0
+        found = newest_snapshot(folder)
+        if found is not None:
+            start, path = found
+            chain = int(manifest.load_state(path)[1]["chain"])
+        try:
+            for _ in LogReader(folder, start, chain):
+                pass
+        except DamagedLogError as damage:
+            return damage, set_aside(damage)
+        return None
+    finally:
+        os.close(lock)

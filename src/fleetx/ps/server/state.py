@@ -28,6 +28,8 @@ from fleetx.ps.wire.assembly import Message, Tensors
 from fleetx.ps.wire.messages import Flag, Kind, Problem, WireError
 
 MAX_TABLES = 4096
+# A worker waits at every barrier, so that it can be at the next one at most.
+_BARRIERS_AHEAD = 2
 
 _log = logging.getLogger("fleetx.ps")
 
@@ -120,6 +122,15 @@ class ServerState:
                     Problem.BAD_REQUEST,
                     f"step {header.step} was sent while step {self.sync.version} is not done",
                 )
+        if header.kind == Kind.ARRIVE:
+            if message.tensors:
+                wire.read_json(message.tensors)
+            if header.step > self.barriers_passed + _BARRIERS_AHEAD:
+                raise WireError(
+                    Problem.BAD_REQUEST,
+                    f"barrier {header.step} comes long after {self.barriers_passed}, the last one "
+                    "that all workers have passed",
+                )
 
     def apply(self, message: Message) -> None:
         """Apply a request and count it."""
@@ -127,7 +138,7 @@ class ServerState:
         self.applied[header.worker] = header.sequence
         try:
             self._apply[header.kind](message)
-        except (RuntimeError, ValueError, TypeError, LookupError, OSError) as error:
+        except Exception as error:
             # The same happens during replay, so the state remains a function of the log.
             _log.exception("A %s of worker %d failed.", header.kind.name, header.worker)
             raise WireError(Problem.BAD_REQUEST, f"it could not be applied: {error}") from error
@@ -165,8 +176,8 @@ class ServerState:
             self.has_values.add(number)
 
     def _add_table(self, spec: TableSpec) -> None:
-        self._numbers[spec.name] = len(self.tables)
         self.tables.append(create_table(spec))
+        self._numbers[spec.name] = len(self.tables) - 1
 
     def _set(self, message: Message) -> None:
         number = message.header.table

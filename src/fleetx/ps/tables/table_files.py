@@ -25,6 +25,7 @@ from torch import Tensor
 from fleetx.checkpoint import FormatError
 from fleetx.checkpoint.atomic import inside, write_bytes
 from fleetx.checkpoint.manifest import load_state, save_state
+from fleetx.checkpoint.sealed_json import is_sealed, seal, unseal
 from fleetx.ps.tables.table_spec import (
     BlockSpec,
     DenseTableSpec,
@@ -37,7 +38,7 @@ from fleetx.ps.wire.partition import servers_of_ids
 
 PAGE = "table.json"
 _FORMAT = "fleetx-table"
-_VERSION = 1
+_VERSION = 2
 _PARTS = "part-*-of-*"
 _LEFT_OVER = 600.0
 """A part that no index lists is left over from a failed save, after this many seconds."""
@@ -84,7 +85,7 @@ def finish_save(folder: PathLike, name: str, *, servers: int, token: str) -> Non
     with contextlib.suppress(FileNotFoundError, FormatError):  # the first save, or a damaged one
         before = _read_page(where / PAGE)["parts"]
     page = {"format": _FORMAT, "version": _VERSION, "name": name, "token": token, "parts": parts}
-    write_bytes(where / PAGE, json.dumps(page, indent=1).encode())
+    write_bytes(where / PAGE, seal(page))
     for old in where.glob(_PARTS):
         if old.name not in parts and (old.name in before or _is_left_over(old)):
             with contextlib.suppress(FileNotFoundError):  # another worker removes it as well
@@ -219,14 +220,20 @@ def _read_page(path: Path) -> dict[str, Any]:
             f"there is no saved table in {str(path.parent)!r}: it has no {PAGE}. Name the folder "
             "of one table."
         )
+    data = path.read_bytes()
+    sealed = is_sealed(data)
     try:
-        page = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        page = unseal(data, path) if sealed else json.loads(data)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise FormatError(source, f"is not valid JSON or is cut short ({error}).") from error
     if not isinstance(page, dict) or page.get("format") != _FORMAT:
         raise FormatError(source, "is not the page of a saved table.")
-    if page.get("version") != _VERSION:
-        raise FormatError(source, f"has version {page.get('version')}; this FleetX reads 1.")
+    if page.get("version") != (_VERSION if sealed else 1):
+        raise FormatError(
+            source,
+            f"has version {page.get('version')} and {'a' if sealed else 'no'} checksum; this "
+            f"FleetX reads version {_VERSION} with a checksum and version 1 without.",
+        )
     parts = page.get("parts")
     if (
         not isinstance(parts, list)

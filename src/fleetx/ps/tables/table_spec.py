@@ -358,7 +358,7 @@ def _build(kind: Any, values: Any) -> Any:
         made[name] = value
     try:
         return kind(**made)
-    except TypeError as error:  # a missing field, or one of an incomparable type
+    except (TypeError, AttributeError, ArithmeticError) as error:  # missing, or of another type
         raise SpecError(f"{kind.__name__} cannot be made from {values!r}: {error}.") from error
 
 

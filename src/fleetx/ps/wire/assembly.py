@@ -1,8 +1,10 @@
 """Reassembly of messages from parts, with bounded memory.
 
 Parts may arrive twice or, if some were lost, in a second series; each part is written to its own
-position, so a message is complete once every part number has been seen. Two limits bound the memory
-of incomplete messages: their bytes and their number.
+position, and a message is complete when its parts cover it. Limits bound the bytes and the number
+of incomplete messages, per sender and of all; a sender without a session may send single parts
+only. The oldest incomplete message has most likely been abandoned, so it gives way to a new one:
+its sender's own first, so that no peer displaces another's. In any case the sender resends it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 
 from fleetx.ps.wire import messages as wire
-from fleetx.ps.wire.messages import Flag, Header, Problem, WireError
+from fleetx.ps.wire.messages import ALIGNMENT, Flag, Header, Problem, WireError
 
 Tensors = list[tuple[int, torch.Tensor]]
 
@@ -40,33 +42,61 @@ class _Unfinished:
     def __init__(self, header: Header) -> None:
         self.total = header.total
         self.parts = header.parts
-        self.buffer = np.empty(header.total, dtype=np.uint8)
-        self.seen: set[int] = set()
+        # Zeros, not uninitialised memory: padding between tensors is not sent.
+        self.buffer = np.zeros(header.total, dtype=np.uint8)
+        self.seen: dict[int, tuple[int, int]] = {}
         self.specs = b""
 
     def add(self, header: Header, specs: bytes | memoryview, data: memoryview) -> bool:
+        """Add a part; return whether every part has arrived."""
         if (header.total, header.parts) != (self.total, self.parts):
             raise WireError(Problem.MALFORMED, "the parts of a message contradict each other")
         if header.offset + len(data) > self.total:
             raise WireError(Problem.MALFORMED, "a part is outside of its message")
-        self.buffer[header.offset : header.offset + len(data)] = np.frombuffer(data, np.uint8)
+        place = (header.offset, header.offset + len(data))
+        if self.seen.setdefault(header.part, place) != place:
+            raise WireError(Problem.MALFORMED, f"part {header.part} came twice, at two places")
+        self.buffer[place[0] : place[1]] = np.frombuffer(data, np.uint8)
         if header.part == 0:
             self.specs = bytes(specs)
-        self.seen.add(header.part)
         return len(self.seen) == self.parts
+
+    def require_all(self) -> None:
+        """Reject parts that do not cover the body, apart from the padding between tensors."""
+        covered = 0
+        for start, end in sorted(self.seen.values()):
+            if not covered <= start < covered + ALIGNMENT:
+                raise WireError(
+                    Problem.MALFORMED, f"no part has the bytes from {covered} to {start}"
+                )
+            covered = end
+        if covered != self.total:
+            raise WireError(
+                Problem.MALFORMED, f"the parts end at {covered}, and the header says {self.total}"
+            )
 
 
 class Assembler:
     """Assembler of parts into messages."""
 
-    def __init__(self, max_bytes: int = wire.MAX_BODY, max_messages: int = 256) -> None:
+    def __init__(
+        self,
+        max_bytes: int = 2 * wire.MAX_BODY,
+        max_messages: int = 256,
+        max_peer_bytes: int = wire.MAX_BODY,
+    ) -> None:
         self._max_bytes = max_bytes
+        self._max_peer_bytes = min(max_bytes, max_peer_bytes)
         self._max_messages = max_messages
-        self._bytes = 0
         self._unfinished: OrderedDict[tuple[Hashable, int], _Unfinished] = OrderedDict()
 
-    def add(self, sender: Hashable, frames: Sequence[memoryview]) -> Message | None:
-        """Add the frames of one part; return the message if it is complete."""
+    def add(
+        self, sender: Hashable, frames: Sequence[memoryview], *, limited: bool = False
+    ) -> Message | None:
+        """Add the frames of one part; return the message if it is complete.
+
+        With `limited`, only messages of one part are accepted.
+        """
         if len(frames) != 3:
             raise WireError(Problem.MALFORMED, f"{len(frames)} frames instead of 3")
         header = wire.unpack_header(frames[0])
@@ -76,6 +106,8 @@ class Assembler:
             return Message(header, [], wire.unpack_specs(frames[1], header.total))
         if header.parts == 1:
             return _whole(header, frames[1], frames[2])
+        if limited:
+            raise WireError(Problem.NEED_HELLO, "the sender has not said hello yet")
         return self._collect((sender, header.request), header, frames[1], frames[2])
 
     def _collect(
@@ -85,32 +117,45 @@ class Assembler:
         try:
             if not message.add(header, specs, data):
                 return None
+            message.require_all()
         except WireError:
-            self._drop(key)
+            del self._unfinished[key]
             raise
-        self._drop(key)
+        del self._unfinished[key]
         found = wire.unpack_specs(message.specs, message.total)
         return Message(header, wire.read_tensors(found, message.buffer.data))
 
     def _begin(self, key: tuple[Hashable, int], header: Header) -> _Unfinished:
-        if header.total > self._max_bytes:
+        if header.total > self._max_peer_bytes:
             raise WireError(
                 Problem.TOO_LARGE,
-                f"the message has {header.total} bytes and at most {self._max_bytes} are allowed",
+                f"the message has {header.total} bytes and at most {self._max_peer_bytes} are "
+                "allowed",
             )
-        # The oldest incomplete message has most likely been abandoned by its sender; in any case
-        # the sender will resend it.
+        sender = key[0]
+        while self._bytes_of(sender) + header.total > self._max_peer_bytes:
+            self._drop_oldest(sender)
         while self._unfinished and (
             len(self._unfinished) >= self._max_messages
-            or self._bytes + header.total > self._max_bytes
+            or self._bytes_of(None) + header.total > self._max_bytes
         ):
-            self._drop(next(iter(self._unfinished)))
+            self._drop_oldest(sender if self._bytes_of(sender) else self._largest_sender())
         self._unfinished[key] = message = _Unfinished(header)
-        self._bytes += header.total
         return message
 
-    def _drop(self, key: tuple[Hashable, int]) -> None:
-        self._bytes -= self._unfinished.pop(key).total
+    def _bytes_of(self, sender: Hashable | None) -> int:
+        """Return the bytes of a sender's incomplete messages; of all for None."""
+        return sum(
+            message.total
+            for (other, _), message in self._unfinished.items()
+            if sender is None or other == sender
+        )
+
+    def _largest_sender(self) -> Hashable:
+        return max({sender for sender, _ in self._unfinished}, key=self._bytes_of)
+
+    def _drop_oldest(self, sender: Hashable) -> None:
+        del self._unfinished[next(key for key in self._unfinished if key[0] == sender)]
 
 
 def _whole(header: Header, specs: memoryview, data: memoryview) -> Message:

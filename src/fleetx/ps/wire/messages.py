@@ -20,9 +20,8 @@ import torch
 
 MAGIC = b"FXPS"
 VERSION = 1
-MAX_PART = 4 << 20
+MAX_PART = 1 << 20
 MAX_BODY = 4 << 30
-MAX_TENSORS = 1 << 16
 MAX_JSON = 1 << 20
 MAX_DIMENSIONS = 8
 ALIGNMENT = 64
@@ -33,6 +32,9 @@ _PACKED = 1 << 16
 _HEADER = struct.Struct("<4sHBBHHIIQQQQqddQQQQII")
 _TENSOR = struct.Struct(f"<IBBxx{MAX_DIMENSIONS}Q")
 HEADER_SIZE = _HEADER.size
+MAX_TENSORS = 1 << 14
+MAX_FRAME = max(MAX_PART, MAX_TENSORS * _TENSOR.size)
+"""The largest frame of a valid message: a part of a body, or the descriptors of all tensors."""
 
 _DTYPES = (
     torch.float32,
@@ -108,6 +110,7 @@ class Problem(enum.IntEnum):
     OUT_OF_ORDER = 9
     STORAGE = 10
     FAILED = 11
+    INTERNAL = 12
 
 
 SEQUENCED = frozenset(

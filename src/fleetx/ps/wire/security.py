@@ -2,7 +2,8 @@
 
 A job has one key pair for its servers and one for its workers. A server accepts only peers with the
 workers' secret key, and a worker connects only to a server with the servers' secret key; all
-traffic between them is encrypted. On loopback no keys are needed; on any other address a server
+traffic between them is encrypted. That holds on loopback too, where other users of the machine
+could connect; large bodies do not pass the socket there (`fleetx.ps.wire.shared_memory`). A server
 without keys must be requested explicitly (`allow_insecure`).
 """
 
@@ -79,12 +80,13 @@ def is_loopback(endpoint: str) -> bool:
 
 
 def check_server_keys(endpoint: str, keys: JobKeys | None, allow_insecure: bool) -> None:
-    """Reject a server without keys that other machines can reach."""
-    if keys is None and not allow_insecure and not is_loopback(endpoint):
+    """Reject a server without keys, which everyone who reaches its address could control."""
+    if keys is None and not allow_insecure:
         raise ValueError(
-            f"A parameter server at {endpoint} can be reached from other machines and needs keys: "
-            "pass keys=make_keys() (the launcher does), or allow_insecure=True on a network where "
-            "everyone may read and change the parameters."
+            f"A parameter server at {endpoint} needs keys, since whoever reaches it could read and "
+            "change the parameters and make it write files: start it with fleetrun, name a file "
+            "made by `fleetx ps keys` in FLEETX_SERVER_KEYS, pass keys=make_keys(), or accept "
+            "everyone with FLEETX_SERVER_INSECURE=1 or allow_insecure=True."
         )
     if keys is not None and not keys.server_secret:
         raise ValueError("These keys are a worker's: a server needs the secret key of the servers.")

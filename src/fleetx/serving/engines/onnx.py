@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fleetx.checkpoint.atomic import inside
 from fleetx.checkpoint.errors import FormatError
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.tensor_spec import TensorSpec
@@ -50,9 +51,32 @@ def load(path: Path, threads: int | None) -> Engine:
         found: list[Array] = session.run(None, dict(zip(names, values, strict=True)))
         return found
 
-    # Large weights are in external files next to it, with names that begin with its own.
-    beside = sorted(each for each in path.parent.glob(f"{path.name}*") if each != path)
-    return Engine(inputs, outputs, (path, *beside), call)
+    return Engine(inputs, outputs, (path, *external_files(path)), call)
+
+
+def external_files(path: Path) -> list[Path]:
+    """Return the files beside a model that hold its large weights, by the names in the model."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    found: set[str] = set()
+    _collect(model, found, onnx.TensorProto.EXTERNAL)
+    try:
+        return [inside(path.parent, name) for name in sorted(found)]
+    except ValueError as error:
+        raise FormatError(str(path), f"names weights outside of its folder: {error}") from error
+
+
+def _collect(message: Any, found: set[str], external: int) -> None:
+    """Add the locations of all tensors of a message that are in other files."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        if message.data_location == external:
+            found.update(each.value for each in message.external_data if each.key == "location")
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for each in [value] if hasattr(value, "ListFields") else value:
+                _collect(each, found, external)
 
 
 def _spec(path: Path, value: Any) -> TensorSpec:

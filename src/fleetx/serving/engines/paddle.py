@@ -10,23 +10,29 @@ import numpy as np
 import torch
 
 from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.side_checksums import verify
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.model_files import PROGRAM, kind_of
 from fleetx.serving.tensor_spec import TensorSpec
 from fleetx.static import Executor, Program, Scope, Variable, VarType, scope_guard
 from fleetx.static.graph.dtypes import dtype_name
+from fleetx.static.graph.op_registry import get_op, has_op
 from fleetx.static.io import feed_names_of, fetch_names_of
 from fleetx.static.io.variables import get_program_persistable_vars, load_vars
 from fleetx.static.protobuf.serialize import program_from_bytes
 
 _COMBINED = "__params__"
+# Ops with side effects that only mark, check or show values.
+_HARMLESS = ("feed", "fetch", "assert", "print", "stop_on_nan")
 
 
 def load(path: Path, threads: int | None) -> Engine:
     """Load a program and its variables into a separate scope."""
     if threads is not None:
         torch.set_num_threads(threads)
+    verify(path)
     program = program_from_bytes(path.read_bytes(), source=str(path))
+    _refuse_side_effects(path, program)
     feeds, fetches = feed_names_of(program), fetch_names_of(program)
     if not feeds or not fetches:
         raise FormatError(
@@ -43,6 +49,18 @@ def load(path: Path, threads: int | None) -> Engine:
     outputs = tuple(_spec(path, block.var(name)) for name in fetches)
     runner = _Runner(program, executor, scope, feeds, fetches)
     return Engine(inputs, outputs, (path, *files), runner)
+
+
+def _refuse_side_effects(path: Path, program: Program) -> None:
+    """Refuse ops that open files or connections, call Python or wait for other processes."""
+    for block in program.blocks:
+        for op in block.ops:
+            if op.type not in _HARMLESS and has_op(op.type) and get_op(op.type).side_effect:
+                raise FormatError(
+                    str(path),
+                    f"contains the op {op.type!r}, which does more than compute and is not served; "
+                    "save the model with save_inference_model from the outputs it needs.",
+                )
 
 
 def _parameter_files(path: Path, names: list[str]) -> tuple[list[Path], str | None]:

@@ -12,6 +12,7 @@ import torch
 from fleetx import torch_private
 from fleetx.checkpoint.errors import FormatError
 from fleetx.serving.engines.engine import Array, Engine
+from fleetx.serving.engines.pt2_safety import refuse_code
 from fleetx.serving.tensor_spec import TensorSpec
 from fleetx.static.graph.dtypes import dtype_name
 
@@ -22,6 +23,7 @@ def load(path: Path, threads: int | None) -> Engine:
     """Load an exported program; use the names that FleetX stored with it, or else torch's."""
     if threads is not None:
         torch.set_num_threads(threads)
+    refuse_code(path)
     extra = {_NAMES: ""}
     try:
         program = torch.export.load(path, extra_files=extra)

@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from fleetx.checkpoint.atomic import atomic_files, write_bytes
+from fleetx.checkpoint.atomic import atomic_files, atomic_write
+from fleetx.checkpoint.side_checksums import describe_beside, verify
 from fleetx.exports import export_defined
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
@@ -75,11 +76,13 @@ def save_to_file(path: str, content: bytes) -> None:
     """Write ``content`` to a file atomically."""
     if not isinstance(content, bytes):
         raise ValueError(f"content must be bytes, not {type(content).__name__}.")
-    write_bytes(path, content)
+    with atomic_write(path, describe_beside) as stream:
+        stream.write(content)
 
 
 def load_from_file(path: str) -> bytes:
-    """Return the content of a file."""
+    """Return the content of a file, verified if there is a checksum beside it."""
+    verify(path)
     with open(path, "rb") as stream:
         return stream.read()
 
@@ -130,7 +133,7 @@ def save_inference_model(
     variables = get_program_persistable_vars(program)
     records = {var.name: value_of(var.name) for var in variables}
     folder, name = os.path.split(prefix)
-    with atomic_files(folder) as files:
+    with atomic_files(folder, describe_beside) as files:
         write_records(files, records, name + ".pdiparams")
         files.write(name + ".pdmodel", program_to_bytes(program))
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.checkpoint.atomic import atomic_files
+from fleetx.checkpoint.side_checksums import describe_beside
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.io.inference import deserialize_persistables, load_from_file
@@ -63,7 +64,7 @@ def save_inference_dir(
         wanted = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
         names = [var.name for var in wanted]
         model_name += ".main_program"
-    with atomic_files(dirname) as files:
+    with atomic_files(dirname, describe_beside) as files:
         if program_only:
             warnings.warn("program_only is set: the parameters are not saved.", stacklevel=2)
         else:

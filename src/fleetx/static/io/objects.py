@@ -13,6 +13,7 @@ from fleetx.checkpoint.atomic import atomic_write
 from fleetx.checkpoint.pickle_reader import STRUCTURED_NAMES
 from fleetx.checkpoint.pickle_reader import load_object as _load_pickle
 from fleetx.checkpoint.pickle_writer import dump_object
+from fleetx.checkpoint.side_checksums import describe_beside, verify
 from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.static.run.scope import tensor_to_numpy
 
@@ -49,12 +50,13 @@ def save_object(obj: Any, path: str | os.PathLike[str], protocol: int = 4) -> No
     """Save a tensor, an array or a container of such things, with numbers and text, to a file."""
     if os.path.basename(os.fspath(path)) == "":
         raise ValueError(f"{os.fspath(path)!r} is a folder; add the name of a file to it.")
-    with atomic_write(path) as stream:
+    with atomic_write(path, describe_beside) as stream:
         dump_object(stream, _to_plain(obj), protocol=protocol)
 
 
 def load_object(path: str | os.PathLike[str], *, keep_name_table: bool = False) -> Any:
     """Load what :func:`save_object` or `paddle.save` wrote; tensors come back as arrays."""
+    verify(path)
     with open(path, "rb") as stream:
         result = _to_arrays(_load_pickle(stream, source=os.fspath(path)))
     if isinstance(result, dict) and not keep_name_table:

@@ -17,6 +17,7 @@ from fleetx.checkpoint.errors import FormatError, MissingFileError
 from fleetx.checkpoint.paddle_tensor import Record, read_tensors
 from fleetx.checkpoint.pickle_reader import load_arrays
 from fleetx.checkpoint.pickle_writer import dump_object
+from fleetx.checkpoint.side_checksums import FOLDER, describe_beside
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
@@ -66,7 +67,7 @@ def save(
         raise ValueError(f"protocol must be 2, 3 or 4, not {protocol!r}.")
     parameters = _arrays(filter(is_parameter, program.list_vars()))
     optimizer = _arrays(filter(is_belong_to_optimizer, program.list_vars()))
-    with atomic_files(folder or ".") as files:
+    with atomic_files(folder or ".", describe_beside) as files:
         for suffix, values in ((".pdparams", parameters), (".pdopt", optimizer)):
             with files.open(name + suffix) as stream:
                 dump_object(stream, values, protocol=protocol)
@@ -169,7 +170,9 @@ def load_program_state(
 
 def _all_in_folder(path: str) -> dict[str, np.ndarray]:
     state = {}
-    for root, _, files in os.walk(path):
+    for root, folders, files in os.walk(path):
+        if FOLDER in folders:
+            folders.remove(FOLDER)
         for file in sorted(files):
             full = os.path.join(root, file)
             name = os.path.relpath(full, path)

@@ -18,6 +18,7 @@ import numpy as np
 from fleetx.checkpoint.atomic import AtomicFiles, atomic_files, atomic_write, inside
 from fleetx.checkpoint.errors import MissingFileError
 from fleetx.checkpoint.paddle_tensor import Record, parse_tensors, read_tensors, write_tensor
+from fleetx.checkpoint.side_checksums import describe_beside
 from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.dtypes import VarType
@@ -135,11 +136,11 @@ def save_vars(
         write_combined(memory, records)
         return memory.getvalue()
     if filename is not None:
-        with atomic_write(os.path.join(dirname or "", filename)) as stream:
+        with atomic_write(os.path.join(dirname or "", filename), describe_beside) as stream:
             write_combined(stream, records)
         return None
     assert dirname is not None
-    with atomic_files(dirname) as files:
+    with atomic_files(dirname, describe_beside) as files:
         write_records(files, records)
     return None
 

@@ -1,0 +1,74 @@
+"""Lists of files with their sizes and checksums: the manifest of a folder that must be whole."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from fleetx.checkpoint.atomic import inside
+from fleetx.checkpoint.errors import FormatError, MissingFileError
+
+Entry = dict[str, Any]
+
+
+class HashingStream:
+    """A stream for writing that computes the size and checksum of what passes."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._size = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write and hash some bytes."""
+        self._hash.update(data)
+        self._size += len(data)
+        return self._stream.write(data)
+
+    @property
+    def entry(self) -> Entry:
+        """The size and checksum so far."""
+        return {"size": self._size, "blake2b": self._hash.hexdigest()}
+
+    def as_binary(self) -> BinaryIO:
+        """Return this stream as the type that writers expect; they only write to it."""
+        return cast(BinaryIO, self)
+
+
+def describe(path: Path) -> Entry:
+    """Return the size and checksum of a file."""
+    found = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as stream:
+        size = path.stat().st_size
+        if size:
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                found.update(content)
+    return {"size": size, "blake2b": found.hexdigest()}
+
+
+def check_sizes(folder: Path, entries: Mapping[str, Entry]) -> None:
+    """Raise if a listed file is missing or has another size."""
+    for name, entry in entries.items():
+        path = inside(folder, name)
+        if not path.is_file():
+            raise MissingFileError(f"{path} is missing, and the manifest lists it.")
+        if path.stat().st_size != entry["size"]:
+            raise FormatError(
+                str(path),
+                f"has {path.stat().st_size} bytes instead of {entry['size']}: it was cut or "
+                "replaced.",
+            )
+
+
+def check_contents(folder: Path, entries: Mapping[str, Entry], names: Iterable[str]) -> None:
+    """Raise if a file does not have its listed checksum."""
+    for name in names:
+        path = inside(folder, name)
+        if describe(path) != entries[name]:
+            raise FormatError(
+                str(path),
+                "does not match its checksum in the manifest: it was damaged or replaced.",
+            )

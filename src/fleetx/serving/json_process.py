@@ -1,0 +1,76 @@
+"""Large JSON bodies, read and written by another process.
+
+Python's JSON reader holds the interpreter from the first byte to the last: in any thread of the
+server it would keep health checks and all other requests waiting. Small bodies take less time than
+the way to another process, and are converted in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import numpy as np
+
+from fleetx.serving.bodies import decode_json, decode_raw, encode_json, encode_raw
+from fleetx.serving.errors import RequestError
+from fleetx.serving.tensor_spec import Arrays, TensorSpec
+
+SMALL = 256 << 10
+"""Bodies up to this size are converted in place."""
+
+
+def _decode(body: bytes, specs: Sequence[TensorSpec]) -> bytes | tuple[int, str]:
+    try:
+        return encode_raw(decode_json(body, specs))
+    except RequestError as error:
+        return error.status, error.problem
+    except MemoryError:
+        return 413, "the body needs more memory than there is."
+
+
+def _encode(body: bytes, model: Mapping[str, str]) -> bytes:
+    return encode_json(decode_raw(body), model)
+
+
+class JsonProcess:
+    """The process that converts large bodies, started when the first one comes."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def decode(self, body: bytearray, specs: Sequence[TensorSpec]) -> Arrays:
+        """Return the arrays of a JSON body."""
+        if len(body) <= SMALL:
+            return decode_json(body, specs)
+        found = await self._call(_decode, bytes(body), list(specs))
+        if isinstance(found, tuple):
+            raise RequestError(*found)
+        return decode_raw(found)
+
+    async def encode(self, arrays: Mapping[str, Any], model: Mapping[str, str]) -> bytes:
+        """Return a response as JSON."""
+        if sum(np.asarray(array).nbytes for array in arrays.values()) <= SMALL:
+            return encode_json(arrays, model)
+        found: bytes = await self._call(_encode, encode_raw(arrays), dict(model))
+        return found
+
+    async def _call(self, function: Any, *args: Any) -> Any:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+        except BrokenProcessPool as error:
+            self._pool = None
+            raise RequestError(
+                503, "the process that reads JSON has ended; try again.", retry_after=1
+            ) from error
+
+    def close(self) -> None:
+        """End the process."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,76 @@
+"""Nothing that a peer sends ends a server or fails in a way that nobody expected."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from fuzz import Attacker
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetx.ps.wire.assembly import parts
+from fleetx.ps.wire.messages import Flag, Header, Kind, Problem
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_hostile_messages_are_answered_and_the_log_replays(draw, count):
+    with tempfile.TemporaryDirectory() as folder:
+        attacker = Attacker(draw, Path(folder))
+        attacker.attack(count)
+        attacker.finish()
+
+
+@pytest.fixture
+def attacker(tmp_path):
+    import random
+
+    made = Attacker(random.Random(3), tmp_path)
+    yield made
+    made.handler.close()
+
+
+def request(attacker, kind, tensors, **fields):
+    fields = {"worker": 1, "incarnation": 5, "epoch": attacker.handler.epoch} | fields
+    attacker.send(1, parts(Header(kind, **fields), tensors))
+    return attacker.out.last[b"liar"]
+
+
+def test_a_repeated_push_that_asks_for_unknown_blocks_is_refused(attacker):
+    flags = Flag.FETCH
+    reply = request(attacker, Kind.PUSH, [(99, torch.ones(3))], flags=flags, sequence=0)
+    assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.MALFORMED)
+    ones = [(0, torch.ones(36, dtype=torch.float64))]
+    request(attacker, Kind.PUSH, ones, flags=flags, sequence=1)
+    reply = request(attacker, Kind.PUSH, [(99, torch.ones(3))], flags=flags, sequence=1)
+    assert reply.kind == Kind.ERROR
+    reply = request(attacker, Kind.COMMIT, [], flags=flags, sequence=2)
+    assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.BAD_REQUEST)
+    assert attacker.handler.unexpected == 0
+
+
+def test_an_unexpected_exception_is_answered_and_logged_with_the_peer(attacker, caplog):
+    attacker.handler.state.changed = None  # a defect: calling it is a TypeError
+    reply = request(attacker, Kind.CHANGED, [], table=1)
+    assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.INTERNAL)
+    assert attacker.handler.unexpected == 1
+    assert f"worker 1, a peer ({b'liar'.hex()})" in caplog.text
+    assert "TypeError" in caplog.text
+    assert request(attacker, Kind.STATUS, []).kind == Kind.DONE
+
+
+def test_waiting_requests_of_a_worker_are_bounded(attacker):
+    ids = [(0, torch.zeros(20_000_000, dtype=torch.int64))]
+    frames = parts(Header(Kind.PULL), ids)  # only to see that they come in parts
+    assert len(frames) > 1
+    kinds = [
+        request(attacker, Kind.PULL, ids, table=1, step=9, request=number).kind
+        for number in range(1, 4)
+    ]
+    assert Kind.ERROR in kinds
+
+
+def test_barriers_far_ahead_are_refused(attacker):
+    reply = request(attacker, Kind.ARRIVE, [], step=2**40, sequence=1)
+    assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.BAD_REQUEST)
