@@ -199,6 +199,7 @@ def p_norm(x: Tensor, *, porder: float, axis: int, keepdim: bool, asvector: bool
 @op("cos_sim", inputs="X Y", outputs="Out XNorm YNorm")
 def cos_sim(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The cosine of the angle between rows; Y may be one row for all."""
+    x, y = x.flatten(1), y.flatten(1)
     x_norm = x.square().sum(1, keepdim=True).sqrt()
     y_norm = y.square().sum(1, keepdim=True).sqrt()
     return (x * y).sum(1, keepdim=True) / x_norm / y_norm, x_norm, y_norm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -118,9 +118,26 @@ def _max_pool_with_index(
     if adaptive or global_pooling:
         size = [1] * n if global_pooling else ksize
         out, index = _ADAPTIVE_MAX[n](x, size, return_indices=True)
-    else:
+    elif all(2 * p <= k for p, k in zip(paddings, ksize, strict=True)):
         out, index = _MAX[n](x, ksize, strides, paddings, return_indices=True)
+    else:
+        padded = pad(x, paddings, paddings, float("-inf"))
+        out, index = _MAX[n](padded, ksize, strides, return_indices=True)
+        index = _without_padding(index, padded.shape[2:], x.shape[2:], paddings)
     return out, index.to(torch.int32)
+
+
+def _without_padding(
+    index: torch.Tensor, padded: Sequence[int], size: Sequence[int], paddings: Sequence[int]
+) -> torch.Tensor:
+    """Return flat positions in a padded image as positions in the image itself."""
+    places = torch.zeros_like(index)
+    weight = 1
+    for length, real, before in reversed(list(zip(padded, size, paddings, strict=True))):
+        places += (index % length - before) * weight
+        index = torch.div(index, length, rounding_mode="floor")
+        weight *= real
+    return places
 
 
 for _n in (2, 3):

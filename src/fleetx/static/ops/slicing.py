@@ -24,7 +24,16 @@ def _length(size: int, start: int, end: int, step: int = 1) -> int:
         if step == 1 and start < 0 and (end < 0 or end >= _INF):
             return (end if end < 0 else 0) - start
         return -1
-    return len(range(*slice(start, end if end > -_INF else None, step).indices(size)))
+    return len(_range(size, start, end, step))
+
+
+def _range(size: int, start: int, end: int, step: int) -> range:
+    """Return the positions that start:end:step takes from a dimension.
+
+    Going backwards, an end of -1 means "before the first", unlike in NumPy, as does -size-1.
+    """
+    stop = None if step < 0 and (end == -1 or end < -size) else end
+    return range(*slice(start, stop, step).indices(size))
 
 
 def _slice_rule(op: Any, block: Any) -> None:
@@ -134,15 +143,12 @@ def strided_slice(
 
 def take_range(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
     """Return x[start:end:step] along one axis, for negative steps too."""
-    size = x.shape[axis]
-    # NumPy reads an end of -1 as the last element; going backwards, -size-1 is before the first.
-    stop = None if step < 0 and end < -size else end
-    first, last, by = slice(start, stop, step).indices(size)
-    if by > 0:
+    taken = _range(x.shape[axis], start, end, step)
+    if step > 0:
         index: list[Any] = [slice(None)] * x.dim()
-        index[axis] = slice(first, last, by)
+        index[axis] = slice(taken.start, taken.stop, step)
         return x[tuple(index)]
-    return x.index_select(axis, torch.arange(first, last, by, device=x.device))
+    return x.index_select(axis, torch.tensor(taken, dtype=torch.int64, device=x.device))
 
 
 _SET_VALUE_VALUES = {

@@ -115,7 +115,7 @@ def infer_shape(op: Operator, block: Block) -> None:
         op_def.infer(op, block)
     else:
         infer_by_running(op, block)
-    if op_def.lod == "share":
+    if op_def.lod != "none":
         _share_lod_level(op, block)
 
 
