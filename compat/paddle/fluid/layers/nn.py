@@ -14,6 +14,7 @@ from fleetx.static.layers import (
     crf_decoding,
     cross,
     ctc_greedy_decoder,
+    deformable_conv,
     diag_embed,
     dice_loss,
     dist,
