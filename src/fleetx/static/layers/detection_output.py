@@ -51,6 +51,7 @@ def locality_aware_nms(
     name: str | None = None,
 ) -> Variable:
     """Merge overlapping neighbours first, then suppress: for text boxes of one class."""
+    check_variable_and_dtype(scores, "scores", _FLOATS, "locality_aware_nms")
     if len(scores.shape) != 3 or scores.shape[1] != 1:
         raise ValueError(
             f"scores of locality_aware_nms must be [N, 1, boxes], one class, not {scores.shape}."

@@ -82,7 +82,7 @@ def box_coder(
     extra = 0.0 if box_normalized else 1.0
     if prior_var is not None:
         scale = prior_var
-    elif variance:
+    elif len(variance):
         scale = torch.tensor(variance, dtype=target.dtype, device=target.device)
     else:
         scale = torch.ones(4, dtype=target.dtype, device=target.device)

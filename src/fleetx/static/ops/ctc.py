@@ -57,7 +57,9 @@ def _warpctc(
 
     def cost(values: torch.Tensor) -> torch.Tensor:
         log_prob = F.log_softmax(values, -1)
-        return F.ctc_loss(log_prob, targets.long(), input_lengths, target_lengths, blank, "none")
+        # The last argument: a label that does not fit into its steps costs nothing.
+        sizes = input_lengths, target_lengths
+        return F.ctc_loss(log_prob, targets.long(), *sizes, blank, "none", True)
 
     loss = cost(logits)
     with torch.enable_grad():

@@ -150,6 +150,11 @@ def mv(x: Tensor, vec: Tensor) -> Tensor:
 @op("dot", inputs="X Y")
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """Inner products over the last dimension, which stays with size 1."""
+    if x.shape != y.shape or x.dim() not in (1, 2):
+        raise ValueError(
+            f"dot takes two vectors or two batches of vectors of one shape, not {tuple(x.shape)} "
+            f"and {tuple(y.shape)}."
+        )
     return (x * y).sum(-1, keepdim=True)
 
 
@@ -208,8 +213,8 @@ def cos_sim(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @op("squared_l2_distance", inputs="X Y", outputs="sub_result Out")
 def squared_l2_distance(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """X - Y, and its squared length per row."""
-    difference = x - y
-    return difference, difference.flatten(1).square().sum(1, keepdim=True)
+    difference = (x - y).flatten(1)
+    return difference, difference.square().sum(1, keepdim=True)
 
 
 @op("trace", inputs="Input", attrs={"offset": 0, "dim1": -2, "dim2": -1})

@@ -116,7 +116,9 @@ def _max_pool_with_index(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     n = x.dim() - 2
     if adaptive or global_pooling:
-        size = [1] * n if global_pooling else ksize
+        # A global window replaces the number of bins too: with both, each pixel is a bin.
+        size = list(x.shape[2:]) if adaptive and global_pooling else [1] * n
+        size = ksize if adaptive and not global_pooling else size
         out, index = _ADAPTIVE_MAX[n](x, size, return_indices=True)
     elif all(2 * p <= k for p, k in zip(paddings, ksize, strict=True)):
         out, index = _MAX[n](x, ksize, strides, paddings, return_indices=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import to_torch
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.creation import resolve_shape
-from fleetx.static.shapes.infer_rules import input_var, same_as, set_output
+from fleetx.static.shapes.infer_rules import input_var, refuse, same_as, set_output
 
 _INF = 2**31 - 1
 
@@ -257,10 +257,19 @@ def gather(
     return x.index_select(axis, index.reshape(-1))
 
 
+def _check_depth(x: Tensor, depth: int) -> None:
+    if depth > x.dim():
+        raise ValueError(
+            f"Input(Index).shape[-1] should be no greater than Input(X).rank, but Index has "
+            f"{depth} coordinates for the {x.dim()} dimensions of X."
+        )
+
+
 @op("gather_nd", inputs="X Index", no_grad="Index")
 def gather_nd(x: Tensor, index: Tensor) -> Tensor:
     """The elements or slices of X at the coordinates in Index's last dimension."""
     depth = index.shape[-1]
+    _check_depth(x, depth)
     if depth == 0:
         return x.expand(index.shape[:-1] + x.shape)
     return x[tuple(index.long().unbind(-1))]
@@ -301,7 +310,24 @@ def scatter(x: Tensor, ids: Tensor, updates: Tensor, *, overwrite: bool) -> Tens
     return x.index_fill(0, ids, 0.0).index_add(0, ids, updates)
 
 
-@op("scatter_nd_add", inputs="X Index Updates", no_grad="Index", infer=same_as())
+def _scatter_nd_rule(op: Any, block: Any) -> None:
+    x, index = input_var(op, block, "X"), input_var(op, block, "Index")
+    updates = input_var(op, block, "Updates")
+    if x is not None and index is not None and updates is not None:
+        depth = index.shape[-1]
+        if depth > len(x.shape):
+            raise refuse(
+                op, block, "Input(Index).shape[-1] should be no greater than Input(X).rank."
+            )
+        if depth >= 0:
+            wanted = (*index.shape[:-1], *x.shape[depth:])
+            pairs = list(zip(wanted, updates.shape, strict=False))
+            if len(wanted) != len(updates.shape) or any(a != b and min(a, b) >= 0 for a, b in pairs):
+                raise refuse(op, block, f"Updates has wrong shape: it must be {wanted}.")
+    same_as()(op, block)
+
+
+@op("scatter_nd_add", inputs="X Index Updates", no_grad="Index", infer=_scatter_nd_rule)
 def scatter_nd_add(x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
     """X with Updates added at the coordinates in Index's last dimension."""
     if index.shape[-1] == 0:
