@@ -95,8 +95,10 @@ class Case:
                     targets.append(var)
                     given.append(weight)
             grads = fluid.backward.gradients(targets, sought, given)
-        pairs = [(v.name, g) for v, g in zip(sought, grads) if g is not None]
-        return dict(zip([n for n, _ in pairs], self.run([g for _, g in pairs])))
+        # zip has no `strict` in the Python of Paddle 1.8.5
+        pairs = [(v.name, g) for v, g in zip(sought, grads) if g is not None]  # noqa: B905
+        values = self.run([g for _, g in pairs])
+        return dict(zip([name for name, _ in pairs], values))  # noqa: B905
 
 
 def run_case(case, data):
@@ -107,7 +109,7 @@ def run_case(case, data):
         names = [
             v for slot in case["compared"] for v in program.outputs.get(slot, ())
         ]  # fetching others may be impossible: XShape has no values
-        found = dict(zip([v.name for v in names], program.run(names)))
+        found = dict(zip([v.name for v in names], program.run(names)))  # noqa: B905
     except Exception as error:  # whatever an engine raises is the result
         note["failed"] = "%s: %s" % (type(error).__name__, error)
         return arrays, note

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from ops.op_check import OpProgram, check_op
 
 
@@ -57,7 +58,8 @@ def test_max_pool_with_index_and_wide_padding() -> None:
 
 @pytest.mark.parametrize(
     ("start", "end", "step", "wanted"),
-    [(7, -1, -1, slice(None, None, -1)), (5, -1, -2, slice(5, None, -2)), (6, 0, -2, slice(6, 0, -2)),
+    [(7, -1, -1, slice(None, None, -1)), (5, -1, -2, slice(5, None, -2)),
+     (6, 0, -2, slice(6, 0, -2)),
      (9, -100, -3, slice(None, None, -3)), (-20, 3, 1, slice(0, 3))],
 )  # fmt: skip
 def test_strided_slice_backwards(start: int, end: int, step: int, wanted: slice) -> None:

@@ -184,7 +184,9 @@ def multi_box_head(
     }
     for key, value in lists.items():
         needed = key in ("min_sizes", "max_sizes")
-        if (value is None and not needed) or (isinstance(value, list | tuple) and len(value) == count):
+        if (value is None and not needed) or (
+            isinstance(value, list | tuple) and len(value) == count
+        ):
             continue
         raise ValueError(f"{key} of multi_box_head must be a list with {count} items, one per map.")
     parts: list[tuple[Variable, ...]] = []

@@ -59,7 +59,9 @@ def locality_aware_nms(
     return _nms("locality_aware_nms", **locals())
 
 
-def _nms(layer: str, bboxes: Variable, scores: Variable, name: str | None, **attrs: Any) -> Variable:
+def _nms(
+    layer: str, bboxes: Variable, scores: Variable, name: str | None, **attrs: Any
+) -> Variable:
     kinds = {
         "score_threshold": float,
         "nms_top_k": int,

@@ -29,9 +29,7 @@ def bipartite_match(
     types = {"ColToRowMatchIndices": "int32", "ColToRowMatchDist": dist_matrix.dtype}
     attrs: dict[str, Any] = {"match_type": match_type, "dist_threshold": dist_threshold}
     attrs = {key: value for key, value in attrs.items() if value is not None}
-    index, distance = helper.outputs_of(
-        "bipartite_match", {"DistMat": dist_matrix}, attrs, **types
-    )
+    index, distance = helper.outputs_of("bipartite_match", {"DistMat": dist_matrix}, attrs, **types)
     return index, distance
 
 
@@ -111,9 +109,7 @@ def ssd_loss(
         constant.stop_gradient = True
     loc_loss = smooth_l1(flatten(location, 2), target) * located
     loss = conf_loss_weight * (conf_loss * counted) + loc_loss_weight * loc_loss
-    loss = reduce_sum(
-        reshape(loss, [-1, 0], actual_shape=images_and_priors), dim=1, keep_dim=True
-    )
+    loss = reduce_sum(reshape(loss, [-1, 0], actual_shape=images_and_priors), dim=1, keep_dim=True)
     return loss / reduce_sum(located) if normalize else loss
 
 
@@ -173,9 +169,7 @@ def rpn_target_assign(
         "use_random": use_random,
     }
     inputs = {"Anchor": anchor_box, "GtBoxes": gt_boxes, "IsCrowd": is_crowd, "ImInfo": im_info}
-    where, which, label, box, weight = _assign(
-        "rpn_target_assign", inputs, attrs, anchor_box.dtype
-    )
+    where, which, label, box, weight = _assign("rpn_target_assign", inputs, attrs, anchor_box.dtype)
     scores = gather(reshape(cls_logits, (-1, 1)), which)
     boxes = gather(reshape(bbox_pred, (-1, 4)), where)
     return scores, boxes, label, box, weight

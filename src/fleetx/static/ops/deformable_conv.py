@@ -110,7 +110,9 @@ def deformable_conv(
     )
 
 
-@op("deformable_conv_v1", inputs="Input Offset Filter", outputs="Output", attrs=_ATTRS, infer=_infer)
+@op(
+    "deformable_conv_v1", inputs="Input Offset Filter", outputs="Output", attrs=_ATTRS, infer=_infer
+)
 def deformable_conv_v1(
     x: Tensor,
     offset: Tensor,

@@ -322,7 +322,9 @@ def _scatter_nd_rule(op: Any, block: Any) -> None:
         if depth >= 0:
             wanted = (*index.shape[:-1], *x.shape[depth:])
             pairs = list(zip(wanted, updates.shape, strict=False))
-            if len(wanted) != len(updates.shape) or any(a != b and min(a, b) >= 0 for a, b in pairs):
+            if len(wanted) != len(updates.shape) or any(
+                a != b and min(a, b) >= 0 for a, b in pairs
+            ):
                 raise refuse(op, block, f"Updates has wrong shape: it must be {wanted}.")
     same_as()(op, block)
 

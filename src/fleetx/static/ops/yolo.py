@@ -66,9 +66,7 @@ def yolo_box(
     scale_x_y: float,
 ) -> tuple[Tensor, Tensor]:
     """Return corners in pixels and scores of all boxes, zero below the confidence."""
-    parts, boxes = _predictions(
-        x, _as_pairs(anchors, x), class_num, downsample_ratio, scale_x_y
-    )
+    parts, boxes = _predictions(x, _as_pairs(anchors, x), class_num, downsample_ratio, scale_x_y)
     image = sizes.flip(-1).to(x.dtype)[:, None, None, None, :]
     center, size = boxes[..., :2] * image, boxes[..., 2:] * image
     low, high = center - size / 2, center + size / 2
