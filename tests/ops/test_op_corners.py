@@ -156,3 +156,46 @@ def test_ctc_returns_its_gradient_too() -> None:
     # the softmax minus the share of the paths through each class: rows sum to zero
     np.testing.assert_allclose(gradient.sum(-1), 0, atol=1e-12)
     assert (gradient[:, 0, 2] > 0).all()
+
+
+@pytest.mark.parametrize("activation", ["", "relu"])
+def test_fc_in_one_op(activation: str) -> None:
+    x, weight, bias = numbers(3, 2, 2), numbers(4, 5, seed=1), numbers(5, seed=2)
+    out = x.reshape(3, 4) @ weight + bias
+    out = np.maximum(out, 0) if activation else out
+    attrs = {"in_num_col_dims": 1, "activation_type": activation}
+    check_op("fc", {"Input": x, "W": weight, "Bias": bias}, attrs, {"Out": out})
+
+
+def test_spatial_pyramid() -> None:
+    x = numbers(1, 2, 4, 4)
+    quarters = [x[..., i : i + 2, j : j + 2].max((2, 3)) for i in (0, 2) for j in (0, 2)]
+    out = np.concatenate([x.max((2, 3)), np.stack(quarters, -1).reshape(1, -1)], 1)
+    check_op("spp", {"X": x}, {"pyramid_height": 2, "pooling_type": "max"}, {"Out": out})
+
+
+def test_unpool_puts_values_back() -> None:
+    x, place = numbers(1, 1, 1, 2), np.array([[[[1, 6]]]], np.int32)
+    out = np.zeros((1, 1, 2, 4))
+    out[0, 0, 0, 1], out[0, 0, 1, 2] = x[0, 0, 0]
+    attrs = {"ksize": [2, 2], "strides": [2, 2], "paddings": [0, 0]}
+    check_op("unpool", {"X": x, "Indices": place}, attrs, {"Out": out})
+
+
+def test_conv_shift_goes_round() -> None:
+    x, y = numbers(2, 5), numbers(2, 3, seed=1)
+    shifts = [np.roll(x, 1 - j, 1) * y[:, j : j + 1] for j in range(3)]
+    check_op("conv_shift", {"X": x, "Y": y}, outputs={"Out": sum(shifts)})
+
+
+def test_precision_and_recall_of_two_classes() -> None:
+    inputs = {
+        "MaxProbs": np.ones((4, 1), np.float32),
+        "Indices": np.array([[0], [0], [1], [1]], np.int32),
+        "Labels": np.array([[0], [1], [1], [1]], np.int32),
+    }
+    states = np.array([[1, 1, 2, 0], [2, 0, 1, 1]], np.float32)
+    single = [3 / 4, 5 / 6, 2 * (3 / 4) * (5 / 6) / (3 / 4 + 5 / 6)]
+    metrics = np.array([*single, 3 / 4, 3 / 4, 3 / 4])
+    outputs = {"BatchMetrics": metrics, "AccumMetrics": metrics, "AccumStatesInfo": states}
+    check_op("precision_recall", inputs, {"class_number": 2}, outputs)

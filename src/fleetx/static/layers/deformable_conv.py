@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static import initializer
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.variable import Variable
-from fleetx.static.initializer import Normal
 from fleetx.static.layers.window_args import convert_to_list
 
 
@@ -47,7 +47,9 @@ def deformable_conv(
         attr=helper.param_attr,
         shape=[num_filters, channels // (groups or 1), *size],
         dtype=input.dtype,
-        default_initializer=Normal(0.0, (2.0 / (size[0] * size[1] * channels)) ** 0.5, 0),
+        default_initializer=initializer.Normal(
+            0.0, (2.0 / (size[0] * size[1] * channels)) ** 0.5, 0
+        ),
     )
     given = {"groups": groups, "deformable_groups": deformable_groups, "im2col_step": im2col_step}
     attrs = {

@@ -102,7 +102,9 @@ def matrix_nms(
         "keep_top_k": keep_top_k,
         "normalized": normalized,
     }
-    kinds = dict.fromkeys(("score_threshold", "post_threshold", "gaussian_sigma"), float)
+    kinds: dict[str, type] = dict.fromkeys(
+        ("score_threshold", "post_threshold", "gaussian_sigma"), float
+    )
     kinds |= dict.fromkeys(("nms_top_k", "keep_top_k", "background_label"), int)
     kinds |= dict.fromkeys(("normalized", "use_gaussian"), bool)
     _check("matrix_nms", bboxes, scores, **{key: (attrs[key], kind) for key, kind in kinds.items()})

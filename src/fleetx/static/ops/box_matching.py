@@ -38,9 +38,9 @@ def _match(distance: Tensor, per_prediction: bool, threshold: float) -> tuple[Te
         index[column], found[column] = row, distance[row, column]
         left[row], left[:, column] = -1, -1
     if per_prediction and rows:
-        best, row = distance.max(0)
+        best, rows_of = distance.max(0)
         more = (index < 0) & (best >= max(threshold, _NO_MATCH))
-        index = torch.where(more, row.to(torch.int32), index)
+        index = torch.where(more, rows_of.to(torch.int32), index)
         found = torch.where(more, best, found)
     return index, found
 

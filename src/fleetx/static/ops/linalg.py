@@ -287,3 +287,29 @@ def bilinear_tensor_product(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor |
 def fsp(x: Tensor, y: Tensor) -> Tensor:
     """Products of feature maps of two layers, averaged over positions."""
     return torch.einsum("nchw,ndhw->ncd", x, y) / (x.shape[2] * x.shape[3])
+
+
+@op(
+    "fc",
+    inputs="Input W Bias?",
+    attrs={"in_num_col_dims": 1, "activation_type": "", "padding_weights": False},
+)
+def fc(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    in_num_col_dims: int,
+    activation_type: str,
+    padding_weights: bool,
+) -> Tensor:
+    """A matrix product with bias and activation in one op, as inference programs have it."""
+    if padding_weights:  # four extra rows and columns that pad the matrix
+        weight = weight[:-4, :-4]
+    if activation_type not in ("", "relu"):
+        raise ValueError(f"activation_type of fc must be 'relu' or '', not {activation_type!r}.")
+    lead = x.shape[:in_num_col_dims]
+    out = x.reshape(*lead, weight.shape[0]) @ weight
+    if bias is not None:
+        out = out + bias.reshape(-1)
+    return out.relu() if activation_type else out

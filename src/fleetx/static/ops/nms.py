@@ -152,11 +152,11 @@ def _one_image(
     picked = keep_best(picked, scores, settings["keep_top_k"])
     if by_class:
         picked = {label: index.sort().values for label, index in picked.items()}
-    label = torch.tensor([c for c, index in picked.items() for _ in index], dtype=torch.int64)
-    index = torch.cat(list(picked.values())) if picked else label
-    own = boxes[index, label] if by_class else boxes[index]
-    head = torch.stack([label.to(boxes.dtype), scores[label, index]], 1)
-    return label, index, torch.cat([head, own], 1)
+    classes = torch.tensor([c for c, index in picked.items() for _ in index], dtype=torch.int64)
+    index = torch.cat(list(picked.values())) if picked else classes
+    own = boxes[index, classes] if by_class else boxes[index]
+    head = torch.stack([classes.to(boxes.dtype), scores[classes, index]], 1)
+    return classes, index, torch.cat([head, own], 1)
 
 
 def _infer_nms(op: Any, block: Any) -> None:

@@ -155,9 +155,9 @@ def locality_aware_nms(
             kept = suppress(overlaps(own[order], normalized), nms_threshold, nms_eta)
             picked[label] = order[kept]
         picked = keep_best(picked, all_scores, keep_top_k)
-        label = torch.tensor([c for c, index in picked.items() for _ in index], dtype=torch.int64)
-        index = torch.cat(list(picked.values())) if picked else label
-        head = torch.stack([label.to(own.dtype), all_scores[label, index]], 1)
+        classes = torch.tensor([c for c, kept in picked.items() for _ in kept], dtype=torch.int64)
+        index = torch.cat(list(picked.values())) if picked else classes
+        head = torch.stack([classes.to(own.dtype), all_scores[classes, index]], 1)
         rows.append(torch.cat([head, own[index]], 1))
     return with_images(rows, boxes.shape[-1] + 2, boxes, mark=True)
 

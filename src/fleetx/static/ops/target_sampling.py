@@ -242,7 +242,7 @@ def generate_proposal_labels(
 ) -> tuple[WithLod, ...]:
     """Choose regions of each image to learn from, with classes and codes of their boxes."""
     name = "generate_proposal_labels"
-    groups = [
+    groups: list[list[Any]] = [
         _split(tensor, lod, slot, name)
         for tensor, slot in (
             (rois, "RpnRois"),
@@ -251,9 +251,8 @@ def generate_proposal_labels(
             (truth, "GtBoxes"),
         )
     ]
-    rows = []
-    for image, parts in enumerate(zip(*groups, strict=True)):
-        rows.append(_label_regions(*parts, float(info[image, 2]), **settings))
+    scales = info[:, 2].tolist()
+    rows = [_label_regions(*parts, **settings) for parts in zip(*groups, scales, strict=True)]
     return tuple(_join(list(parts)) for parts in zip(*rows, strict=True))
 
 
