@@ -3,6 +3,7 @@
 from paddle.fluid.layers import (
     collective,
     control_flow,
+    detection,
     distributions,
     io,
     learning_rate_scheduler,
@@ -16,6 +17,7 @@ from paddle.fluid.layers import (
     utils,
 )
 from paddle.fluid.layers.control_flow import *  # noqa: F403
+from paddle.fluid.layers.detection import *  # noqa: F403
 from paddle.fluid.layers.distributions import *  # noqa: F403
 from paddle.fluid.layers.io import *  # noqa: F403
 from paddle.fluid.layers.learning_rate_scheduler import *  # noqa: F403

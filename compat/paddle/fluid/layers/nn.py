@@ -11,8 +11,8 @@ __all__ = only(
     affine_grid allclose autoincreased_step_counter batch_norm bilinear_tensor_product bmm
     brelu chunk_eval clamp clip clip_by_norm continuous_value_model conv2d conv2d_transpose
     conv3d conv3d_transpose cos_sim crf_decoding crop crop_tensor cross ctc_greedy_decoder
-    data_norm diag_embed dice_loss dist dot dropout elementwise_add elementwise_div
-    elementwise_equal elementwise_floordiv elementwise_max elementwise_min elementwise_mod
+    data_norm deformable_conv diag_embed dice_loss dist dot dropout elementwise_add
+    elementwise_div elementwise_equal elementwise_floordiv elementwise_max elementwise_min elementwise_mod
     elementwise_mul elementwise_pow elementwise_sub elu embedding expand expand_as fc
     flatten flip fsp_matrix gather gather_nd gather_tree gaussian_random
     gaussian_random_batch_size_like grid_sampler group_norm hard_sigmoid hard_swish

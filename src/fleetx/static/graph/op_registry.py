@@ -78,8 +78,8 @@ class OpDef:
     # The result differs from call to call, so a gradient must not run `fn` again.
     random: bool = False
     # "share": outputs take the offsets (LoD) of the first input that has some. "none": outputs have
-    # none.
-    lod: str = "share"
+    # none. A function returns those of the outputs from the op and all known ones by variable.
+    lod: str | Callable[[Any, dict[str, Any]], Any] = "share"
     # Attributes that are only decided at run time by `ctx` must not be bound early.
     names: frozenset[str] = frozenset()
 

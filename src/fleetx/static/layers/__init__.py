@@ -14,6 +14,11 @@ from fleetx.static.layers.ctc import *  # noqa: F403
 from fleetx.static.layers.debug import *  # noqa: F403
 from fleetx.static.layers.decode import *  # noqa: F403
 from fleetx.static.layers.decode_helpers import *  # noqa: F403
+from fleetx.static.layers.deformable_conv import *  # noqa: F403
+from fleetx.static.layers.detection_anchors import *  # noqa: F403
+from fleetx.static.layers.detection_boxes import *  # noqa: F403
+from fleetx.static.layers.detection_output import *  # noqa: F403
+from fleetx.static.layers.detection_targets import *  # noqa: F403
 from fleetx.static.layers.distributions import *  # noqa: F403
 from fleetx.static.layers.dynamic_rnn import *  # noqa: F403
 from fleetx.static.layers.inplace_abn import *  # noqa: F403

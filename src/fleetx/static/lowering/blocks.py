@@ -173,6 +173,8 @@ def call_with_lod(
     shared = None
     if op_def.lod == "share":
         shared = next((lods[n] for n in op.input_arg_names if lods.get(n)), None)
+    elif callable(op_def.lod):
+        shared = op_def.lod(op, lods)
     rows = [result] if len(op_def.outputs) == 1 else list(result)
     for i, (slot, row) in enumerate(zip(op_def.outputs, rows, strict=True)):
         many = isinstance(row, list) and slot.many

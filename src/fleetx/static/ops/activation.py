@@ -118,7 +118,21 @@ _with("hard_swish", _hard_swish, threshold=6.0, scale=6.0, offset=3.0)
 _with(
     "swish", lambda x, *, beta: F.silu(x) if beta == 1.0 else x * torch.sigmoid(x * beta), beta=1.0
 )
-_with("mish", lambda x, *, threshold: x * torch.tanh(F.softplus(x, 1.0, threshold)), threshold=20.0)
+
+
+def _mish(x: Tensor, *, threshold: float) -> Tensor:
+    """Return x tanh(softplus(x)); beyond +-threshold softplus is x or exp(x).
+
+    The gradient takes 1 - exp(-softplus(x)) as the derivative of softplus on both sides.
+    """
+    if threshold >= 20.0:  # no difference in float32
+        return x * torch.tanh(F.softplus(x, 1.0, threshold))
+    at = x.detach()
+    soft = torch.where(at > threshold, at, torch.where(at < -threshold, at.exp(), F.softplus(at)))
+    return x * torch.tanh(soft + (x - at) * -torch.expm1(-soft))
+
+
+_with("mish", _mish, threshold=20.0)
 _with(
     "stanh",
     lambda x, *, scale_a, scale_b: torch.tanh(x * scale_a) * scale_b,

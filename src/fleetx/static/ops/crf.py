@@ -72,9 +72,11 @@ def linear_chain_crf(emission: Any, transition: Any, label: Any, length: Any, *,
     inside = torch.arange(steps, device=dense.device) < lengths[:, None]
 
     alpha = dense[:, 0] + start
+    alphas = [alpha.detach()]
     for step in range(1, steps):
         onward = torch.logsumexp(alpha[:, :, None] + moves, dim=1) + dense[:, step]
         alpha = torch.where(inside[:, step, None], onward, alpha)
+        alphas.append(alpha.detach())
     total = torch.logsumexp(alpha + end, dim=1)
 
     own = dense.gather(2, tags[:, :, None]).squeeze(2).masked_fill(~inside, 0).sum(1)
@@ -82,7 +84,13 @@ def linear_chain_crf(emission: Any, transition: Any, label: Any, length: Any, *,
     last = tags.gather(1, (lengths - 1).clamp(min=0)[:, None]).squeeze(1)
     score = own + between + start[tags[:, 0]] + end[last]
     cost = torch.where(lengths > 0, total - score, torch.zeros_like(total))
-    return None, None, None, cost[:, None]
+    with torch.no_grad():
+        shares = torch.stack(alphas, 1).softmax(2).masked_fill(~inside[:, :, None], 0)
+        exps = (emission - emission.amax(-1, keepdim=True)).exp()
+        if where is not None:
+            shares = shares.flatten(0, 1)[where]
+        scales = transition.exp()
+    return shares, exps, scales, cost[:, None]
 
 
 def _infer_decoding(op: Any, block: Any) -> None:

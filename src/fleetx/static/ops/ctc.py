@@ -18,8 +18,9 @@ def _infer_loss(op: Any, block: Any) -> None:
     logits = block.var_recursive(op.input("Logits")[0])
     rows = logits.shape[1] if op.input("LogitsLength") else -1
     block.var_recursive(op.output("Loss")[0]).set_inferred((rows, 1), logits.dtype)
+    shape = logits.shape if op.input("LogitsLength") else (-1, -1, logits.shape[-1])
     for name in op.output("WarpCTCGrad"):
-        block.var_recursive(name).set_inferred(logits.shape, logits.dtype)
+        block.var_recursive(name).set_inferred(shape, logits.dtype)
 
 
 @op(
@@ -40,8 +41,8 @@ def _warpctc(
     blank: int,
     norm_by_times: bool,
     lod: Lods,
-) -> tuple[None, torch.Tensor]:
-    """Return minus the log probability of each label sequence.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return minus the log probability of each label sequence, and its gradient by the logits.
 
     Logits are a sequence per instance (LoD), or padded, [steps, batch, classes], with lengths.
     """
@@ -53,15 +54,22 @@ def _warpctc(
         input_lengths, target_lengths = torch.tensor(steps), torch.tensor(sizes)
     else:
         input_lengths, target_lengths, targets = logits_length, label_length, label
-    log_prob = F.log_softmax(logits, -1)
-    loss = F.ctc_loss(
-        log_prob, targets.long(), input_lengths, target_lengths, blank, "none", zero_infinity=False
-    )
+
+    def cost(values: torch.Tensor) -> torch.Tensor:
+        log_prob = F.log_softmax(values, -1)
+        # The last argument: a label that does not fit into its steps costs nothing.
+        sizes = input_lengths, target_lengths
+        return F.ctc_loss(log_prob, targets.long(), *sizes, blank, "none", True)
+
+    loss = cost(logits)
+    with torch.enable_grad():
+        again = logits.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(cost(again).sum(), again)
     if norm_by_times:
         # Only the gradient is divided by the number of steps.
         share = loss / input_lengths.to(loss.dtype).to(loss.device)
         loss = share + (loss - share).detach()
-    return None, loss.unsqueeze(1)
+    return gradient, loss.unsqueeze(1)
 
 
 def _infer_align(op: Any, block: Any) -> None:

@@ -63,7 +63,8 @@ def _bpr_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
 
 @op("rank_loss", inputs="Label Left Right", outputs="Out", no_grad="Label")
 def _rank_loss(label: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    difference = left - right
+    # Columns and flat vectors may be mixed; the result looks like the labels.
+    difference = left.reshape(label.shape) - right.reshape(label.shape)
     return F.softplus(difference) - label * difference
 
 

@@ -39,7 +39,7 @@ def _target(
     if out_size is not None:
         return [int(v) for v in out_size.tolist()], []
     scales = _scales(scale if scale_tensor is None else scale_tensor.tolist(), n)
-    if scales and (scale_tensor is not None or all(v <= 0 for v in attributes[-n:])):
+    if scales:
         return [int(length * s) for length, s in zip(size, scales, strict=True)], scales
     return list(attributes[-n:]), []
 
@@ -114,7 +114,11 @@ def _interp(
     )
     if not isinstance(scale, list | tuple):
         scales = []  # the first generation measures with the rounded sizes
-    out = _resize(x, size, scales, interp_method, align_corners, align_mode)
+    integers = not x.is_floating_point() and interp_method != "nearest"
+    values = x.float() if integers else x
+    out = _resize(values, size, scales, interp_method, align_corners, align_mode)
+    if integers:
+        out = out.to(x.dtype)  # cut off, not rounded
     return to_channels_last(out) if last else out
 
 
@@ -127,7 +131,7 @@ def _infer(op: Any, block: Any) -> None:
     scales = _scales(op.attr("scale"), n)
     if any(op.input(slot) for slot in ("OutSize", "SizeTensor", "Scale")):
         size = [-1] * n
-    elif scales and all(v <= 0 for v in given):
+    elif scales:
         size = [int(d * s) if d >= 0 else -1 for d, s in zip(spatial, scales, strict=True)]
     else:
         size = given

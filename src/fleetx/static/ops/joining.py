@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
+from fleetx.static.shapes.lod import LoD
 
 
 def _concat_rule(op: Any, block: Any) -> None:
@@ -38,7 +39,29 @@ def _concat_rule(op: Any, block: Any) -> None:
     set_output(op, block, "Out", shape, first.dtype)
 
 
-@op("concat", inputs="X* AxisTensor?", attrs={"axis": 0}, no_grad="AxisTensor", infer=_concat_rule)
+def _concat_lod(op: Any, lods: dict[str, LoD]) -> LoD | None:
+    """Sequences follow each other along the first axis; along others the first input's stay."""
+    given = [lods.get(name) for name in op.input("X")]
+    first, others = given[0], given[1:]
+    if op.attrs["axis"] != 0 or not first:
+        return first
+    joined = [list(level) for level in first]
+    for other in others:
+        if other is None or len(other) != len(first):
+            return None
+        for level, more in zip(joined, other, strict=True):
+            level += [offset + level[-1] for offset in more[1:]]
+    return joined
+
+
+@op(
+    "concat",
+    inputs="X* AxisTensor?",
+    attrs={"axis": 0},
+    no_grad="AxisTensor",
+    infer=_concat_rule,
+    lod=_concat_lod,
+)
 def concat(xs: list[Tensor], axis_tensor: Tensor | None, *, axis: int) -> Tensor:
     """Tensors one after the other along an axis."""
     return torch.cat(xs, axis if axis_tensor is None else int(axis_tensor.item()))

@@ -150,6 +150,11 @@ def mv(x: Tensor, vec: Tensor) -> Tensor:
 @op("dot", inputs="X Y")
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """Inner products over the last dimension, which stays with size 1."""
+    if x.shape != y.shape or x.dim() not in (1, 2):
+        raise ValueError(
+            f"dot takes two vectors or two batches of vectors of one shape, not {tuple(x.shape)} "
+            f"and {tuple(y.shape)}."
+        )
     return (x * y).sum(-1, keepdim=True)
 
 
@@ -199,6 +204,7 @@ def p_norm(x: Tensor, *, porder: float, axis: int, keepdim: bool, asvector: bool
 @op("cos_sim", inputs="X Y", outputs="Out XNorm YNorm")
 def cos_sim(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The cosine of the angle between rows; Y may be one row for all."""
+    x, y = x.flatten(1), y.flatten(1)
     x_norm = x.square().sum(1, keepdim=True).sqrt()
     y_norm = y.square().sum(1, keepdim=True).sqrt()
     return (x * y).sum(1, keepdim=True) / x_norm / y_norm, x_norm, y_norm
@@ -207,8 +213,8 @@ def cos_sim(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @op("squared_l2_distance", inputs="X Y", outputs="sub_result Out")
 def squared_l2_distance(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """X - Y, and its squared length per row."""
-    difference = x - y
-    return difference, difference.flatten(1).square().sum(1, keepdim=True)
+    difference = (x - y).flatten(1)
+    return difference, difference.square().sum(1, keepdim=True)
 
 
 @op("trace", inputs="Input", attrs={"offset": 0, "dim1": -2, "dim2": -1})
@@ -281,3 +287,29 @@ def bilinear_tensor_product(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor |
 def fsp(x: Tensor, y: Tensor) -> Tensor:
     """Products of feature maps of two layers, averaged over positions."""
     return torch.einsum("nchw,ndhw->ncd", x, y) / (x.shape[2] * x.shape[3])
+
+
+@op(
+    "fc",
+    inputs="Input W Bias?",
+    attrs={"in_num_col_dims": 1, "activation_type": "", "padding_weights": False},
+)
+def fc(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    in_num_col_dims: int,
+    activation_type: str,
+    padding_weights: bool,
+) -> Tensor:
+    """A matrix product with bias and activation in one op, as inference programs have it."""
+    if padding_weights:  # four extra rows and columns that pad the matrix
+        weight = weight[:-4, :-4]
+    if activation_type not in ("", "relu"):
+        raise ValueError(f"activation_type of fc must be 'relu' or '', not {activation_type!r}.")
+    lead = x.shape[:in_num_col_dims]
+    out = x.reshape(*lead, weight.shape[0]) @ weight
+    if bias is not None:
+        out = out + bias.reshape(-1)
+    return out.relu() if activation_type else out

@@ -44,7 +44,8 @@ def _cross_entropy2(
     x: torch.Tensor, label: torch.Tensor, *, ignore_index: int
 ) -> tuple[torch.Tensor, None, torch.Tensor]:
     picked = _pick(x, label, ignore_index)
-    return picked.log().neg_(), None, picked.detach()
+    ignored = (label == ignore_index).view_as(picked)
+    return picked.log().neg_(), None, picked.detach().masked_fill(ignored, 0.0)
 
 
 @op(

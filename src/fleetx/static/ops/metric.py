@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
 
@@ -120,3 +121,55 @@ def _mean_iou(
     for more in in_mean_iou:
         mean = mean + more
     return mean, wrong.to(torch.int32), correct.to(torch.int32)
+
+
+def _precision_recall(states: torch.Tensor) -> torch.Tensor:
+    """Return precision, recall and F1: means over the classes, then of all classes together."""
+    states = states.double()
+
+    def rates(right: torch.Tensor, wrong: torch.Tensor, missed: torch.Tensor) -> list[torch.Tensor]:
+        precision = torch.where(right + wrong > 0, right / (right + wrong), 1.0)
+        recall = torch.where(right + missed > 0, right / (right + missed), 1.0)
+        return [precision, recall]
+
+    def with_f1(precision: torch.Tensor, recall: torch.Tensor) -> list[torch.Tensor]:
+        both = precision + recall
+        return [precision, recall, torch.where(both > 0, 2 * precision * recall / both, 0.0)]
+
+    right, wrong, _, missed = states.unbind(1)
+    mean = with_f1(*(rate.mean() for rate in rates(right, wrong, missed)))
+    total = with_f1(*rates(right.sum(), wrong.sum(), missed.sum()))
+    return torch.stack(mean + total)
+
+
+@op(
+    "precision_recall",
+    inputs="MaxProbs Indices Labels Weights? StatesInfo?",
+    outputs="BatchMetrics AccumMetrics AccumStatesInfo",
+    attrs={"class_number": Attr("INT", 0)},
+    grad=None,
+    lod="none",
+)
+def precision_recall(
+    probabilities: torch.Tensor,
+    indices: torch.Tensor,
+    labels: torch.Tensor,
+    weights: torch.Tensor | None,
+    states: torch.Tensor | None,
+    *,
+    class_number: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Count true and false positives and negatives by class, in this batch and so far."""
+    found, wanted = indices.reshape(-1).long(), labels.reshape(-1).long()
+    weight = torch.ones_like(found, dtype=torch.float32) if weights is None else weights.reshape(-1)
+    is_found = F.one_hot(found, class_number).bool()
+    is_wanted = F.one_hot(wanted, class_number).bool()
+    kinds = (
+        is_found & is_wanted,
+        is_found & ~is_wanted,
+        ~is_found & ~is_wanted,
+        ~is_found & is_wanted,
+    )
+    batch = torch.stack([(kind * weight[:, None]).sum(0) for kind in kinds], 1)
+    total = batch if states is None else batch + states
+    return _precision_recall(batch), _precision_recall(total), total

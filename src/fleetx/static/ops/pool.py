@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -116,11 +116,30 @@ def _max_pool_with_index(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     n = x.dim() - 2
     if adaptive or global_pooling:
-        size = [1] * n if global_pooling else ksize
+        # A global window replaces the number of bins too: with both, each pixel is a bin.
+        size = list(x.shape[2:]) if adaptive and global_pooling else [1] * n
+        size = ksize if adaptive and not global_pooling else size
         out, index = _ADAPTIVE_MAX[n](x, size, return_indices=True)
-    else:
+    elif all(2 * p <= k for p, k in zip(paddings, ksize, strict=True)):
         out, index = _MAX[n](x, ksize, strides, paddings, return_indices=True)
+    else:
+        padded = pad(x, paddings, paddings, float("-inf"))
+        out, index = _MAX[n](padded, ksize, strides, return_indices=True)
+        index = _without_padding(index, padded.shape[2:], x.shape[2:], paddings)
     return out, index.to(torch.int32)
+
+
+def _without_padding(
+    index: torch.Tensor, padded: Sequence[int], size: Sequence[int], paddings: Sequence[int]
+) -> torch.Tensor:
+    """Return flat positions in a padded image as positions in the image itself."""
+    places = torch.zeros_like(index)
+    weight = 1
+    for length, real, before in reversed(list(zip(padded, size, paddings, strict=True))):
+        places += (index % length - before) * weight
+        index = torch.div(index, length, rounding_mode="floor")
+        weight *= real
+    return places
 
 
 for _n in (2, 3):
@@ -135,3 +154,46 @@ for _n in (2, 3):
             "paddings": [0] * _n,
         },
     )(_max_pool_with_index)
+
+
+@op("spp", attrs={"pyramid_height": Attr("INT", 1), "pooling_type": Attr("STRING", "max")})
+def spp(x: torch.Tensor, *, pyramid_height: int, pooling_type: str) -> torch.Tensor:
+    """Pool into 1, 4, 16, ... bins per image, and join them: a vector of one length."""
+    levels = []
+    for level in range(pyramid_height):
+        bins = 2**level
+        ksize = [-(-size // bins) for size in x.shape[2:]]
+        edges = [(k * bins - n + 1) // 2 for k, n in zip(ksize, x.shape[2:], strict=True)]
+        pooled = _pool_any(x, pooling_type, ksize, ksize, edges, edges, True, False)
+        # A bin of padding alone has the smallest number, not minus infinity.
+        levels.append(pooled.flatten(1).clamp_min(torch.finfo(x.dtype).min))
+    return torch.cat(levels, 1)
+
+
+@op(
+    "unpool",
+    inputs="X Indices",
+    attrs={
+        "ksize": Attr("INTS", []),
+        "strides": [1, 1],
+        "paddings": [0, 0],
+        "unpooling_type": "max",
+    },
+    no_grad="Indices",
+)
+def unpool(
+    x: torch.Tensor,
+    indices: torch.Tensor,
+    *,
+    ksize: list[int],
+    strides: list[int],
+    paddings: list[int],
+) -> torch.Tensor:
+    """Put values back where a maximum was taken, zeros elsewhere."""
+    size = [
+        (n - 1) * s - 2 * p + k
+        for n, k, s, p in zip(x.shape[2:], ksize, strides, paddings, strict=True)
+    ]
+    out = x.new_zeros(*x.shape[:2], size[0] * size[1])
+    out = out.scatter(2, indices.flatten(2).long(), x.flatten(2))
+    return out.reshape(*x.shape[:2], *size)

@@ -367,7 +367,11 @@ def flip(x: Tensor, *, axis: list[int], dims: list[int] | None = None) -> Tensor
 @op(
     "roll",
     inputs="X ShiftsTensor?",
-    attrs={"shifts": Attr("LONGS", []), "axis": Attr("LONGS", [])},
+    attrs={
+        "shifts": Attr("LONGS", []),
+        "axis": Attr("LONGS", []),
+        "dims": Attr("LONGS", []),
+    },
     no_grad="ShiftsTensor",
     infer=same_as(),
 )
@@ -377,9 +381,9 @@ def roll(
     *,
     shifts: list[int],
     axis: list[int],
-    dims: list[int] | None = None,
+    dims: list[int],
 ) -> Tensor:
     """X moved around along dimensions; older programs name them `dims`."""
     by = resolve_shape(shifts, shifts_tensor, None)
-    along = list(dims if dims is not None else axis)
+    along = list(dims or axis)
     return torch.roll(x, by, along) if along else torch.roll(x, by)

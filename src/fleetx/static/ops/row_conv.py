@@ -27,3 +27,16 @@ def _row_conv(x: torch.Tensor, weight: torch.Tensor, *, lod: dict[str, list[Any]
     if found is None:
         return _ahead(x, weight)
     return torch.cat([_ahead(piece, weight) for piece in x.split(lengths_of(found[-1]))])
+
+
+@op("conv_shift", inputs="X Y")
+def conv_shift(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Convolve each row of X with a row of Y around its middle, in a circle."""
+    width = y.shape[1]
+    if width % 2 == 0 or width > x.shape[1]:
+        raise ValueError(
+            f"conv_shift takes an odd number of weights, at most as many as the {x.shape[1]} "
+            f"columns of X, not {width}."
+        )
+    shifted = [torch.roll(x, width // 2 - j, 1) * y[:, j : j + 1] for j in range(width)]
+    return torch.stack(shifted).sum(0)

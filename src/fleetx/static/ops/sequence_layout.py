@@ -219,6 +219,13 @@ def im2sequence(
 ) -> Any:
     """Return each image as the sequence of its patches, row by row."""
     up, left, down, right = paddings
+    if y is not None:
+        real = -(-y.cpu().long().numpy() // np.asarray(out_stride))
+        out = (real + [up + down, left + right] - np.asarray(kernels)) // np.asarray(strides) + 1
+        # A real size may exceed that of the images: everything beyond them is zero.
+        need = (out.max(0) - 1) * np.asarray(strides) + np.asarray(kernels)
+        down += max(0, int(need[0]) - x.shape[2] - up - down)
+        right += max(0, int(need[1]) - x.shape[3] - left - right)
     patches = F.unfold(F.pad(x, (left, right, up, down)), tuple(kernels), stride=tuple(strides))
     rows = patches.transpose(1, 2)
     if y is None:
@@ -226,8 +233,6 @@ def im2sequence(
         return WithLod(rows.reshape(-1, rows.shape[2]), [offsets_of(sizes)])
     # Images padded to one size: take the patches of each one's real height and width.
     width = (x.shape[3] + left + right - kernels[1]) // strides[1] + 1
-    real = -(-y.cpu().long().numpy() // np.asarray(out_stride))
-    out = (real + [up + down, left + right] - np.asarray(kernels)) // np.asarray(strides) + 1
     index = [
         (np.arange(h)[:, None] * width + np.arange(w)).reshape(-1) + i * rows.shape[1]
         for i, (h, w) in enumerate(out.tolist())

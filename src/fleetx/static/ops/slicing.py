@@ -10,7 +10,7 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import to_torch
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.creation import resolve_shape
-from fleetx.static.shapes.infer_rules import input_var, same_as, set_output
+from fleetx.static.shapes.infer_rules import input_var, refuse, same_as, set_output
 
 _INF = 2**31 - 1
 
@@ -24,7 +24,16 @@ def _length(size: int, start: int, end: int, step: int = 1) -> int:
         if step == 1 and start < 0 and (end < 0 or end >= _INF):
             return (end if end < 0 else 0) - start
         return -1
-    return len(range(*slice(start, end if end > -_INF else None, step).indices(size)))
+    return len(_range(size, start, end, step))
+
+
+def _range(size: int, start: int, end: int, step: int) -> range:
+    """Return the positions that start:end:step takes from a dimension.
+
+    Going backwards, an end of -1 means "before the first", unlike in NumPy, as does -size-1.
+    """
+    stop = None if step < 0 and (end == -1 or end < -size) else end
+    return range(*slice(start, stop, step).indices(size))
 
 
 def _slice_rule(op: Any, block: Any) -> None:
@@ -134,15 +143,12 @@ def strided_slice(
 
 def take_range(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
     """Return x[start:end:step] along one axis, for negative steps too."""
-    size = x.shape[axis]
-    # NumPy reads an end of -1 as the last element; going backwards, -size-1 is before the first.
-    stop = None if step < 0 and end < -size else end
-    first, last, by = slice(start, stop, step).indices(size)
-    if by > 0:
+    taken = _range(x.shape[axis], start, end, step)
+    if step > 0:
         index: list[Any] = [slice(None)] * x.dim()
-        index[axis] = slice(first, last, by)
+        index[axis] = slice(taken.start, taken.stop, step)
         return x[tuple(index)]
-    return x.index_select(axis, torch.arange(first, last, by, device=x.device))
+    return x.index_select(axis, torch.tensor(taken, dtype=torch.int64, device=x.device))
 
 
 _SET_VALUE_VALUES = {
@@ -251,10 +257,19 @@ def gather(
     return x.index_select(axis, index.reshape(-1))
 
 
+def _check_depth(x: Tensor, depth: int) -> None:
+    if depth > x.dim():
+        raise ValueError(
+            f"Input(Index).shape[-1] should be no greater than Input(X).rank, but Index has "
+            f"{depth} coordinates for the {x.dim()} dimensions of X."
+        )
+
+
 @op("gather_nd", inputs="X Index", no_grad="Index")
 def gather_nd(x: Tensor, index: Tensor) -> Tensor:
     """The elements or slices of X at the coordinates in Index's last dimension."""
     depth = index.shape[-1]
+    _check_depth(x, depth)
     if depth == 0:
         return x.expand(index.shape[:-1] + x.shape)
     return x[tuple(index.long().unbind(-1))]
@@ -295,7 +310,26 @@ def scatter(x: Tensor, ids: Tensor, updates: Tensor, *, overwrite: bool) -> Tens
     return x.index_fill(0, ids, 0.0).index_add(0, ids, updates)
 
 
-@op("scatter_nd_add", inputs="X Index Updates", no_grad="Index", infer=same_as())
+def _scatter_nd_rule(op: Any, block: Any) -> None:
+    x, index = input_var(op, block, "X"), input_var(op, block, "Index")
+    updates = input_var(op, block, "Updates")
+    if x is not None and index is not None and updates is not None:
+        depth = index.shape[-1]
+        if depth > len(x.shape):
+            raise refuse(
+                op, block, "Input(Index).shape[-1] should be no greater than Input(X).rank."
+            )
+        if depth >= 0:
+            wanted = (*index.shape[:-1], *x.shape[depth:])
+            pairs = list(zip(wanted, updates.shape, strict=False))
+            if len(wanted) != len(updates.shape) or any(
+                a != b and min(a, b) >= 0 for a, b in pairs
+            ):
+                raise refuse(op, block, f"Updates has wrong shape: it must be {wanted}.")
+    same_as()(op, block)
+
+
+@op("scatter_nd_add", inputs="X Index Updates", no_grad="Index", infer=_scatter_nd_rule)
 def scatter_nd_add(x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
     """X with Updates added at the coordinates in Index's last dimension."""
     if index.shape[-1] == 0:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
+from fleetx.static.shapes.lod import lod_of, positions
 
 
 @op("pixel_shuffle", attrs={"upscale_factor": 1, "data_format": "NCHW"})
@@ -199,11 +200,21 @@ def _random_crop(
 
 
 @op("add_position_encoding", attrs={"alpha": 1.0, "beta": 1.0})
-def _add_position_encoding(x: torch.Tensor, *, alpha: float, beta: float) -> torch.Tensor:
-    """Add sines of the position in the first half of the features, cosines in the second."""
-    length, width = x.shape[-2:]
-    half = width // 2
-    position = torch.arange(length, dtype=x.dtype, device=x.device).unsqueeze(1)
-    exponent = torch.arange(half, dtype=x.dtype, device=x.device) / max(half - 1, 1)
+def _add_position_encoding(
+    x: torch.Tensor, *, alpha: float, beta: float, lod: dict[str, list[Any]]
+) -> torch.Tensor:
+    """Add sines of the position in the first half of the features, cosines in the second.
+
+    Positions count from the start of the matrix, or of the sequence if X has two dimensions.
+    """
+    half = x.shape[-1] // 2
+    if x.dim() == 2 and not x.is_meta:
+        offsets = lod_of(lod, "X", "add_position_encoding")[0]
+        position = positions(offsets, x.device).to(x.dtype).unsqueeze(1)
+    else:
+        position = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device).unsqueeze(1)
+    exponent = torch.ones(1, dtype=x.dtype, device=x.device)
+    if half > 1:
+        exponent = torch.arange(half, dtype=x.dtype, device=x.device) / (half - 1)
     angle = position / torch.pow(10000.0, exponent)
     return x * alpha + torch.cat([angle.sin(), angle.cos()], 1) * beta

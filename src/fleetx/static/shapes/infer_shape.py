@@ -115,7 +115,7 @@ def infer_shape(op: Operator, block: Block) -> None:
         op_def.infer(op, block)
     else:
         infer_by_running(op, block)
-    if op_def.lod == "share":
+    if op_def.lod != "none":
         _share_lod_level(op, block)
 
 
@@ -132,6 +132,22 @@ def _share_lod_level(op: Operator, block: Block) -> None:
                 var._lod_level = source._lod_level
 
 
+def _infer_results(op_def: OpDef, slots: list[Any], attrs: dict[str, Any]) -> list[list[Any]]:
+    """Return shapes and types of the outputs; an open dimension may have to equal a known one."""
+    shapes = [item[0] for _, row in slots for item in row if item]
+    if not any(d < 0 for shape in shapes for d in shape):
+        return _run(op_def, slots, attrs, _STAND_INS[0])
+    try:
+        results = [_run(op_def, slots, attrs, stand_in) for stand_in in _STAND_INS]
+    except (RuntimeError, ValueError):
+        # The rows of one input may be open and those of another known: try the known number.
+        rows = {shape[0] for shape in shapes if shape}
+        if len(rows) != 2 or -1 not in rows:
+            raise
+        return _run(op_def, slots, attrs, max(rows))
+    return _merge(*results)
+
+
 def infer_by_running(op: Operator, block: Block) -> None:
     """Infer by running the op's function on meta tensors; an `infer` function may fall back on
     it."""
@@ -146,12 +162,9 @@ def infer_by_running(op: Operator, block: Block) -> None:
     except TypeError:  # an attribute that cannot be hashed, such as a function
         key, cached = None, None
     if cached is None:
-        unknown = any(d < 0 for _, row in slots for item in row if item for d in item[0])
         try:
             with torch.no_grad(), without_loading_dynamo():
-                cached = _run(op_def, slots, attrs, _STAND_INS[0])
-                if unknown:
-                    cached = _merge(cached, _run(op_def, slots, attrs, _STAND_INS[1]))
+                cached = _infer_results(op_def, slots, attrs)
         except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
             reason = str(error).replace(str(_STAND_INS[0]), "-1").strip().splitlines()
             raise ShapeError(

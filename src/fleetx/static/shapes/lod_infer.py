@@ -33,8 +33,8 @@ def set_output(
     dtype: Any,
     lod_level: int = 0,
 ) -> None:
-    """Set shape, element type and LoD level of the variable in an output slot, if there is one."""
-    for name in op.output(slot)[:1]:
+    """Set shape, element type and LoD level of the variables in an output slot."""
+    for name in op.output(slot):
         var = block.find_var(name)
         if var is not None:
             var.set_inferred(tuple(shape), convert_dtype(dtype))

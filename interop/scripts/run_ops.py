@@ -1,0 +1,147 @@
+"""Run programs of one op each, forward and backward: run_ops.py fluid CASES.json DATA.npz FOUND.
+
+A case names the op, the arrays of its input slots (with lengths of sequences where there are some),
+its attributes and the number of variables per output slot. The loss of the backward pass is the
+sum of all float outputs with weights that both engines compute alike. One line of JSON per case
+goes to FOUND.json and its arrays to FOUND.<case>.npz at once, because a real Paddle may abort; the
+caller starts the rest again with a list without that case.
+"""
+
+import json
+import sys
+
+import numpy as np
+
+from paddle import fluid
+
+
+def weights(shape):
+    """Return weights between 0.5 and 1.5 that depend on the position alone."""
+    count = int(np.prod(shape))
+    return (0.5 + (np.arange(count) * 7 % 11) / 10.0).reshape(shape)
+
+
+class Case:
+    """One op in a program of its own."""
+
+    def __init__(self, case, data, dtypes):
+        self.case, self.feed = case, {}
+        self.inputs, self.outputs = {}, {}
+        self.main = fluid.Program()
+        with fluid.program_guard(self.main, fluid.Program()):
+            block = self.main.global_block()
+            for slot, entries in case["inputs"].items():
+                self.inputs[slot] = [self._input(block, data, *entry) for entry in entries]
+            for slot, count in case["outputs"].items():
+                self.outputs[slot] = [
+                    self._output(block, "%s_out_%d" % (slot, i), dtypes) for i in range(count)
+                ]
+            block.append_op(
+                type=case["type"],
+                inputs=self.inputs,
+                outputs=self.outputs,
+                attrs=dict(case["attrs"]),
+            )
+
+    @staticmethod
+    def _output(block, name, dtypes):
+        return block.create_var(name=name, dtype=dtypes.get(name, "float32"))
+
+    def _input(self, block, data, name, key, lengths):
+        array = data[key]
+        var = block.create_var(
+            name=name,
+            shape=array.shape,
+            dtype=str(array.dtype),
+            lod_level=len(lengths or ()),
+            is_data=True,
+            persistable=False,
+            stop_gradient=array.dtype.kind != "f",
+        )
+        tensor = array
+        if lengths:
+            tensor = fluid.create_lod_tensor(array, lengths, fluid.CPUPlace())
+        self.feed[name] = tensor
+        return var
+
+    def run(self, fetch):
+        """Return arrays and lengths of the fetched variables."""
+        exe = fluid.Executor(fluid.CPUPlace())
+        with fluid.scope_guard(fluid.Scope()):
+            values = exe.run(self.main, feed=self.feed, fetch_list=fetch, return_numpy=False)
+        return [(np.array(v), v.recursive_sequence_lengths()) for v in values]
+
+    def gradients(self, found):
+        """Append the backward pass and return the gradients of the inputs by name."""
+        sought = [
+            v for slot in self.case["grads"] for v in self.inputs[slot] if not v.stop_gradient
+        ]
+        targets, given = [], []
+        with fluid.program_guard(self.main, fluid.Program()):
+            block = self.main.global_block()
+            for slot in self.case["losses"]:
+                for var in self.outputs[slot]:
+                    value = found[var.name][0]
+                    if value.dtype.kind != "f" or not value.size:
+                        continue
+                    weight = block.create_var(
+                        name="weight_" + var.name,
+                        shape=var.shape,
+                        dtype=str(value.dtype),
+                        is_data=True,
+                        stop_gradient=True,
+                    )
+                    self.feed[weight.name] = weights(value.shape).astype(value.dtype)
+                    targets.append(var)
+                    given.append(weight)
+            grads = fluid.backward.gradients(targets, sought, given)
+        # zip has no `strict` in the Python of Paddle 1.8.5
+        pairs = [(v.name, g) for v, g in zip(sought, grads) if g is not None]  # noqa: B905
+        values = self.run([g for _, g in pairs])
+        return dict(zip([name for name, _ in pairs], values))  # noqa: B905
+
+
+def run_case(case, data):
+    """Return arrays by name, and lengths and failures."""
+    arrays, note = {}, {"lod": {}}
+    try:
+        program = Case(case, data, {})
+        names = [
+            v for slot in case["compared"] for v in program.outputs.get(slot, ())
+        ]  # fetching others may be impossible: XShape has no values
+        found = dict(zip([v.name for v in names], program.run(names)))  # noqa: B905
+    except Exception as error:  # whatever an engine raises is the result
+        note["failed"] = "%s: %s" % (type(error).__name__, error)
+        return arrays, note
+    for name, (value, lod) in found.items():
+        arrays["out " + name] = value
+        note["lod"][name] = lod
+    if case["grads"]:
+        try:
+            # Paddle does not infer the types of an op's outputs: they are known from the first run
+            dtypes = {name: str(value.dtype) for name, (value, _) in found.items()}
+            program = Case(case, data, dtypes)
+            for name, (value, _) in program.gradients(found).items():
+                arrays["grad " + name] = value
+        except Exception as error:
+            note["grad_failed"] = "%s: %s" % (type(error).__name__, error)
+    return arrays, note
+
+
+def main():
+    """Run all cases of the list."""
+    cases_path, data_path, found = sys.argv[2:5]
+    with open(cases_path) as stream:
+        cases = json.load(stream)
+    data = np.load(data_path)
+    for case in cases:
+        with open(found + ".json", "a") as stream:
+            stream.write(json.dumps({"case": case["name"], "started": True}) + "\n")
+        arrays, note = run_case(case, data)
+        np.savez("%s.%s.npz" % (found, case["name"]), **arrays)
+        note["case"] = case["name"]
+        with open(found + ".json", "a") as stream:
+            stream.write(json.dumps(note) + "\n")
+
+
+main()

@@ -1,0 +1,230 @@
+"""Layers that turn predictions into detections, and the layer that measures those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.exports import export_defined
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.detection_boxes import box_coder
+from fleetx.static.layers.nn import softmax
+from fleetx.static.layers.tensor import transpose
+
+_FLOATS = ["float32", "float64"]
+
+
+def _check(layer: str, bboxes: Variable, scores: Variable, **settings: tuple[Any, type]) -> None:
+    check_variable_and_dtype(bboxes, "bboxes", _FLOATS, layer)
+    check_variable_and_dtype(scores, "scores", _FLOATS, layer)
+    for key, (value, kind) in settings.items():
+        check_type(value, key, kind, layer)
+
+
+def multiclass_nms(
+    bboxes: Variable,
+    scores: Variable,
+    score_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    nms_threshold: float = 0.3,
+    normalized: bool = True,
+    nms_eta: float = 1.0,
+    background_label: int = 0,
+    name: str | None = None,
+) -> Variable:
+    """Drop boxes that overlap with better ones of their class: rows (class, score, corners)."""
+    return _nms("multiclass_nms", **locals())
+
+
+def locality_aware_nms(
+    bboxes: Variable,
+    scores: Variable,
+    score_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    nms_threshold: float = 0.3,
+    normalized: bool = True,
+    nms_eta: float = 1.0,
+    background_label: int = -1,
+    name: str | None = None,
+) -> Variable:
+    """Merge overlapping neighbours first, then suppress: for text boxes of one class."""
+    check_variable_and_dtype(scores, "scores", _FLOATS, "locality_aware_nms")
+    if len(scores.shape) != 3 or scores.shape[1] != 1:
+        raise ValueError(
+            f"scores of locality_aware_nms must be [N, 1, boxes], one class, not {scores.shape}."
+        )
+    return _nms("locality_aware_nms", **locals())
+
+
+def _nms(
+    layer: str, bboxes: Variable, scores: Variable, name: str | None, **attrs: Any
+) -> Variable:
+    kinds = {
+        "score_threshold": float,
+        "nms_top_k": int,
+        "keep_top_k": int,
+        "nms_threshold": float,
+        "normalized": bool,
+        "nms_eta": float,
+        "background_label": int,
+    }
+    _check(layer, bboxes, scores, **{key: (attrs[key], kind) for key, kind in kinds.items()})
+    helper = LayerHelper(layer, name=name)
+    inputs = {"BBoxes": bboxes, "Scores": scores}
+    return helper.output_of(layer, inputs, attrs, dtype=bboxes.dtype, stop_gradient=True)
+
+
+def matrix_nms(
+    bboxes: Variable,
+    scores: Variable,
+    score_threshold: float,
+    post_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    use_gaussian: bool = False,
+    gaussian_sigma: float = 2.0,
+    background_label: int = 0,
+    normalized: bool = True,
+    return_index: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Lower the scores of boxes by their overlap with better ones."""
+    attrs = {
+        "background_label": background_label,
+        "score_threshold": score_threshold,
+        "post_threshold": post_threshold,
+        "nms_top_k": nms_top_k,
+        "gaussian_sigma": gaussian_sigma,
+        "use_gaussian": use_gaussian,
+        "keep_top_k": keep_top_k,
+        "normalized": normalized,
+    }
+    kinds: dict[str, type] = dict.fromkeys(
+        ("score_threshold", "post_threshold", "gaussian_sigma"), float
+    )
+    kinds |= dict.fromkeys(("nms_top_k", "keep_top_k", "background_label"), int)
+    kinds |= dict.fromkeys(("normalized", "use_gaussian"), bool)
+    _check("matrix_nms", bboxes, scores, **{key: (attrs[key], kind) for key, kind in kinds.items()})
+    helper = LayerHelper("matrix_nms", name=name)
+    inputs = {"BBoxes": bboxes, "Scores": scores}
+    types = {"Out": bboxes.dtype, "Index": "int32"}
+    out, index = helper.outputs_of("matrix_nms", inputs, attrs, "Out Index", **types)
+    return (out, index) if return_index else out
+
+
+def detection_output(
+    loc: Variable,
+    scores: Variable,
+    prior_box: Variable,
+    prior_box_var: Variable,
+    background_label: int = 0,
+    nms_threshold: float = 0.3,
+    nms_top_k: int = 400,
+    keep_top_k: int = 200,
+    score_threshold: float = 0.01,
+    nms_eta: float = 1.0,
+    return_index: bool = False,
+) -> Any:
+    """Decode the locations of SSD and suppress boxes class by class.
+
+    As in Paddle, `background_label` and `nms_eta` are accepted, and 0 and 1.0 are used.
+    """
+    boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
+    probabilities = transpose(softmax(scores), [0, 2, 1])
+    probabilities.stop_gradient = True
+    helper = LayerHelper("detection_output")
+    attrs = {
+        "background_label": 0,
+        "nms_threshold": nms_threshold,
+        "nms_top_k": nms_top_k,
+        "keep_top_k": keep_top_k,
+        "score_threshold": score_threshold,
+        "nms_eta": 1.0,
+    }
+    inputs = {"Scores": probabilities, "BBoxes": boxes}
+    if not return_index:
+        return helper.output_of(
+            "multiclass_nms", inputs, attrs, dtype=boxes.dtype, stop_gradient=True
+        )
+    types = {"Out": boxes.dtype, "Index": "int32"}
+    out, index = helper.outputs_of("multiclass_nms2", inputs, attrs, "Out Index", **types)
+    return out, index
+
+
+def retinanet_detection_output(
+    bboxes: list[Variable],
+    scores: list[Variable],
+    anchors: list[Variable],
+    im_info: Variable,
+    score_threshold: float = 0.05,
+    nms_top_k: int = 1000,
+    keep_top_k: int = 100,
+    nms_threshold: float = 0.3,
+    nms_eta: float = 1.0,
+) -> Variable:
+    """Return the detections of RetinaNet from its predictions on all levels.
+
+    As in Paddle, `nms_eta` is accepted and 1.0 is used.
+    """
+    layer = "retinanet_detection_output"
+    for key, value in {"bboxes": bboxes, "scores": scores, "anchors": anchors}.items():
+        check_type(value, key, list, layer)
+        for i, item in enumerate(value):
+            check_variable_and_dtype(item, f"{key}{i}", _FLOATS, layer)
+    check_variable_and_dtype(im_info, "im_info", _FLOATS, layer)
+    attrs = {
+        "score_threshold": score_threshold,
+        "nms_top_k": nms_top_k,
+        "nms_threshold": nms_threshold,
+        "keep_top_k": keep_top_k,
+        "nms_eta": 1.0,
+    }
+    inputs = {"BBoxes": bboxes, "Scores": scores, "Anchors": anchors, "ImInfo": im_info}
+    helper = LayerHelper(layer)
+    return helper.output_of(layer, inputs, attrs, dtype=scores[0].dtype, stop_gradient=True)
+
+
+def detection_map(
+    detect_res: Variable,
+    label: Variable,
+    class_num: int,
+    background_label: int = 0,
+    overlap_threshold: float = 0.3,
+    evaluate_difficult: bool = True,
+    has_state: Variable | None = None,
+    input_states: Any = None,
+    out_states: Any = None,
+    ap_version: str = "integral",
+) -> Variable:
+    """Return the mean average precision of a batch, or of all so far if states are given."""
+    helper = LayerHelper("detection_map")
+    types = {"AccumPosCount": "int32", "AccumTruePos": "float32", "AccumFalsePos": "float32"}
+    if out_states is None:
+        out_states = [helper.create_variable_for_type_inference(t) for t in types.values()]
+    states = input_states or [None] * 3
+    out = helper.create_variable_for_type_inference("float32")
+    helper.append_op(
+        type="detection_map",
+        inputs={
+            "Label": label,
+            "DetectRes": detect_res,
+            "HasState": has_state,
+            "PosCount": states[0],
+            "TruePos": states[1],
+            "FalsePos": states[2],
+        },
+        outputs={"MAP": out, **dict(zip(types, out_states, strict=True))},
+        attrs={
+            "overlap_threshold": overlap_threshold,
+            "evaluate_difficult": evaluate_difficult,
+            "ap_type": ap_version,
+            "class_num": class_num,
+        },
+    )
+    return out
+
+
+export_defined(globals())

@@ -1,0 +1,202 @@
+"""Boxes laid over a feature map in a regular pattern: priors of SSD, anchors of region proposals.
+
+All are [height, width, boxes per place, 4] with (left, top, right, bottom); the second output
+repeats the four variances for each box.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fleetx.static.graph.op_registry import Attr, op
+
+_VARIANCES = [0.1, 0.1, 0.2, 0.2]
+_GRID = {"step_w": 0.0, "step_h": 0.0, "offset": 0.5}
+
+
+def _centers(x: Tensor, steps: tuple[float, float], offset: float) -> tuple[Tensor, Tensor]:
+    """Return the x and y coordinates of the places of a feature map."""
+    height, width = x.shape[2:]
+    xs = (torch.arange(width, dtype=x.dtype, device=x.device) + offset) * steps[0]
+    ys = (torch.arange(height, dtype=x.dtype, device=x.device) + offset) * steps[1]
+    return xs, ys
+
+
+def _steps(x: Tensor, image: Tensor, step_w: float, step_h: float) -> tuple[float, float]:
+    """Return the distance of places in pixels: as given, or so that they fill the image."""
+    if step_w and step_h:
+        return step_w, step_h
+    return image.shape[3] / x.shape[3], image.shape[2] / x.shape[2]
+
+
+def _around(xs: Tensor, ys: Tensor, relative: list[tuple[float, float, float, float]]) -> Tensor:
+    """Return boxes given by offsets from each place, [height, width, boxes, 4]."""
+    base = torch.tensor(relative, dtype=xs.dtype, device=xs.device)
+    at = torch.stack(torch.broadcast_tensors(xs[None, :], ys[:, None]), -1)
+    return at.repeat(1, 1, 2)[:, :, None, :] + base
+
+
+def _variances_like(boxes: Tensor, variances: list[float]) -> Tensor:
+    values = torch.tensor(variances, dtype=boxes.dtype, device=boxes.device)
+    return values.expand(*boxes.shape[:-1], len(variances)).contiguous()
+
+
+def _centered(width: float, height: float) -> tuple[float, float, float, float]:
+    return -width / 2, -height / 2, width / 2, height / 2
+
+
+def _all_ratios(given: list[float], flip: bool) -> list[float]:
+    """Return 1 and the given ratios, each once, with their reciprocals if `flip`."""
+    ratios = [1.0]
+    for ratio in given:
+        if all(abs(ratio - other) >= 1e-6 for other in ratios):
+            ratios += [ratio, 1.0 / ratio] if flip else [ratio]
+    return ratios
+
+
+def _image_scale(image: Tensor, like: Tensor) -> Tensor:
+    height, width = image.shape[2:]
+    return torch.tensor([width, height, width, height], dtype=like.dtype, device=like.device)
+
+
+@op(
+    "prior_box",
+    inputs="Input Image",
+    outputs="Boxes Variances",
+    attrs={
+        "min_sizes": Attr("FLOATS", []),
+        "max_sizes": Attr("FLOATS", []),
+        "aspect_ratios": Attr("FLOATS", []),
+        "variances": Attr("FLOATS", _VARIANCES),
+        "flip": True,
+        "clip": True,
+        **_GRID,
+        "min_max_aspect_ratios_order": False,
+    },
+    grad=None,
+    lod="none",
+)
+def prior_box(
+    x: Tensor,
+    image: Tensor,
+    *,
+    min_sizes: list[float],
+    max_sizes: list[float],
+    aspect_ratios: list[float],
+    variances: list[float],
+    flip: bool,
+    clip: bool,
+    step_w: float,
+    step_h: float,
+    offset: float,
+    min_max_aspect_ratios_order: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return boxes of each size and ratio, as shares of the image."""
+    relative = []
+    for i, size in enumerate(min_sizes):
+        ratios = _all_ratios(aspect_ratios, flip)
+        by_ratio = [_centered(size * math.sqrt(r), size / math.sqrt(r)) for r in ratios]
+        between = [_centered(*[math.sqrt(size * max_sizes[i])] * 2)] if max_sizes else []
+        if min_max_aspect_ratios_order:
+            relative += [by_ratio[0], *between, *by_ratio[1:]]
+        else:
+            relative += by_ratio + between
+    xs, ys = _centers(x, _steps(x, image, step_w, step_h), offset)
+    boxes = _around(xs, ys, relative) / _image_scale(image, x)
+    if clip:
+        boxes = boxes.clamp(0.0, 1.0)
+    return boxes, _variances_like(boxes, variances)
+
+
+@op(
+    "density_prior_box",
+    inputs="Input Image",
+    outputs="Boxes Variances",
+    attrs={
+        "variances": Attr("FLOATS", _VARIANCES),
+        "clip": True,
+        "flatten_to_2d": False,
+        **_GRID,
+        "fixed_sizes": Attr("FLOATS", []),
+        "fixed_ratios": Attr("FLOATS", []),
+        "densities": Attr("INTS", []),
+    },
+    grad=None,
+    lod="none",
+)
+def density_prior_box(
+    x: Tensor,
+    image: Tensor,
+    *,
+    variances: list[float],
+    clip: bool,
+    flatten_to_2d: bool,
+    step_w: float,
+    step_h: float,
+    offset: float,
+    fixed_sizes: list[float],
+    fixed_ratios: list[float],
+    densities: list[int],
+) -> tuple[Tensor, Tensor]:
+    """Return boxes like `prior_box`, each several times within the cell of its place."""
+    steps = _steps(x, image, step_w, step_h)
+    cell = int(sum(steps) / 2)
+    relative = []
+    for size, density in zip(fixed_sizes, densities, strict=True):
+        shift = cell // density
+        for ratio in fixed_ratios:
+            box = _centered(size * math.sqrt(ratio), size / math.sqrt(ratio))
+            moves = [shift / 2 - cell / 2 + i * shift for i in range(density)]
+            relative += [
+                (box[0] + right, box[1] + down, box[2] + right, box[3] + down)
+                for down in moves
+                for right in moves
+            ]
+    xs, ys = _centers(x, steps, offset)
+    boxes = _around(xs, ys, relative) / _image_scale(image, x)
+    boxes = torch.cat([boxes[..., :2].clamp_min(0.0), boxes[..., 2:].clamp_max(1.0)], -1)
+    if clip:
+        boxes = boxes.clamp(0.0, 1.0)
+    if flatten_to_2d:
+        boxes = boxes.reshape(-1, 4)
+    return boxes, _variances_like(boxes, variances)
+
+
+@op(
+    "anchor_generator",
+    inputs="Input",
+    outputs="Anchors Variances",
+    attrs={
+        "anchor_sizes": Attr("FLOATS", []),
+        "aspect_ratios": Attr("FLOATS", []),
+        "variances": Attr("FLOATS", _VARIANCES),
+        "stride": Attr("FLOATS", [16.0, 16.0]),
+        "offset": 0.5,
+    },
+    grad=None,
+    lod="none",
+)
+def anchor_generator(
+    x: Tensor,
+    *,
+    anchor_sizes: list[float],
+    aspect_ratios: list[float],
+    variances: list[float],
+    stride: list[float],
+    offset: float,
+) -> tuple[Tensor, Tensor]:
+    """Return boxes of each ratio and size, in pixels."""
+    relative = []
+    for ratio in aspect_ratios:
+        # A cell of the ratio with whole sides, which the sizes then scale.
+        width = math.floor(math.sqrt(stride[0] * stride[1] / ratio) + 0.5)
+        height = math.floor(width * ratio + 0.5)
+        for size in anchor_sizes:
+            sides = size / stride[0] * width - 1, size / stride[1] * height - 1
+            relative.append(_centered(*sides))
+    xs, ys = _centers(x, (stride[0], stride[1]), 0.0)
+    boxes = _around(xs + offset * (stride[0] - 1), ys + offset * (stride[1] - 1), relative)
+    return boxes, _variances_like(boxes, variances)

@@ -1,0 +1,161 @@
+"""Regions that a proposal network thinks worth looking at, and their levels of a pyramid."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.ops.boxes import box_area, box_overlap, clip_boxes, decode_boxes
+from fleetx.static.ops.nms import suppress
+from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
+from fleetx.static.shapes.lod_infer import input_var, set_output
+
+Lods = dict[str, list[Any]]
+# No proposal is larger than 1000 / 16 times its anchor.
+LARGEST_SCALE = math.log(1000.0 / 16.0)
+
+
+def _infer_proposals(op: Any, block: Any) -> None:
+    x = input_var(op, block, "Scores")
+    set_output(op, block, "RpnRois", (-1, 4), x.dtype, 1)
+    set_output(op, block, "RpnRoiProbs", (-1, 1), x.dtype, 1)
+    if op.output("RpnRoisLod"):
+        set_output(op, block, "RpnRoisLod", (-1,), VarType.INT64)
+
+
+@op(
+    "generate_proposals",
+    inputs="Scores BboxDeltas ImInfo Anchors Variances",
+    outputs="RpnRois RpnRoiProbs RpnRoisLod?",
+    attrs={
+        "pre_nms_topN": Attr("INT", 6000),
+        "post_nms_topN": Attr("INT", 1000),
+        "nms_thresh": 0.5,
+        "min_size": 0.1,
+        "eta": 1.0,
+    },
+    grad=None,
+    infer=_infer_proposals,
+    lod="none",
+)
+def generate_proposals(
+    scores: Tensor,
+    deltas: Tensor,
+    info: Tensor,
+    anchors: Tensor,
+    variances: Tensor,
+    *,
+    pre_nms_topN: int,
+    post_nms_topN: int,
+    nms_thresh: float,
+    min_size: float,
+    eta: float,
+    lod: Lods,
+) -> tuple[WithLod, WithLod, Tensor]:
+    """Decode the best anchors of each image, clip them, drop small ones, and suppress."""
+    del lod
+    flat_anchors, flat_variances = anchors.reshape(-1, 4), variances.reshape(-1, 4)
+    boxes, values = [], []
+    for image in range(len(scores)):
+        score = scores[image].permute(1, 2, 0).reshape(-1)
+        delta = deltas[image].permute(1, 2, 0).reshape(-1, 4)
+        order = score.argsort(descending=True, stable=True)
+        order = order[:pre_nms_topN] if pre_nms_topN > 0 else order
+        moved = delta[order] * flat_variances[order]
+        box = decode_boxes(moved, flat_anchors[order], 1.0, LARGEST_SCALE)
+        box = clip_boxes(box, info[image, :2])
+        score = score[order]
+        size = box[:, 2:] - box[:, :2]
+        center = box[:, :2] + (size + 1) / 2
+        large = ((size / info[image, 2] + 1) >= max(min_size, 1.0)).all(1)
+        keep = large & (center[:, 0] <= info[image, 1]) & (center[:, 1] <= info[image, 0])
+        box, score = box[keep], score[keep]
+        if not len(box):
+            box, score = box.new_zeros(1, 4), score.new_zeros(1)
+        elif nms_thresh > 0:
+            kept = suppress(box_overlap(box, box, 1.0), nms_thresh, eta, post_nms_topN)
+            box, score = box[kept], score[kept]
+        boxes.append(box)
+        values.append(score[:, None])
+    offsets = offsets_of(len(part) for part in boxes)
+    ends = torch.tensor(offsets[1:], dtype=torch.int64, device=scores.device)
+    return WithLod(torch.cat(boxes), [offsets]), WithLod(torch.cat(values), [offsets]), ends
+
+
+def _infer_collect(op: Any, block: Any) -> None:
+    x = input_var(op, block, "MultiLevelRois")
+    set_output(op, block, "FpnRois", (-1, 4), x.dtype, 1)
+
+
+@op(
+    "collect_fpn_proposals",
+    inputs="MultiLevelRois* MultiLevelScores*",
+    outputs="FpnRois",
+    attrs={"post_nms_topN": Attr("INT", 0)},
+    grad=None,
+    infer=_infer_collect,
+    lod="none",
+)
+def collect_fpn_proposals(
+    rois: list[Tensor], scores: list[Tensor], *, post_nms_topN: int, lod: Lods
+) -> WithLod:
+    """Return the best regions of all levels, sorted by image."""
+    images = []
+    for level in lod["MultiLevelRois"]:
+        lengths = lengths_of(level[-1])
+        images.append(torch.repeat_interleave(torch.tensor(lengths, dtype=torch.int64)))
+    count = max(len(level[-1]) for level in lod["MultiLevelRois"]) - 1
+    image = torch.cat(images)
+    best = torch.cat(scores).reshape(-1).argsort(descending=True, stable=True)[:post_nms_topN]
+    order = best[image[best].argsort(stable=True)]
+    sizes = torch.bincount(image[order], minlength=count).tolist()
+    return WithLod(torch.cat(rois)[order], [offsets_of(sizes)])
+
+
+def _infer_distribute(op: Any, block: Any) -> None:
+    x = input_var(op, block, "FpnRois")
+    set_output(op, block, "MultiFpnRois", (-1, 4), x.dtype, 1)
+    set_output(op, block, "RestoreIndex", (-1, 1), VarType.INT32)
+
+
+@op(
+    "distribute_fpn_proposals",
+    inputs="FpnRois",
+    outputs="MultiFpnRois* RestoreIndex",
+    attrs={
+        "min_level": Attr("INT", 0),
+        "max_level": Attr("INT", 0),
+        "refer_level": Attr("INT", 0),
+        "refer_scale": Attr("INT", 0),
+    },
+    grad=None,
+    infer=_infer_distribute,
+    lod="none",
+)
+def distribute_fpn_proposals(
+    rois: Tensor,
+    *,
+    min_level: int,
+    max_level: int,
+    refer_level: int,
+    refer_scale: int,
+    lod: Lods,
+) -> tuple[list[WithLod], Tensor]:
+    """Give each region to the level of its size; the index puts them back in order."""
+    lengths = lengths_of(lod_of(lod, "FpnRois", "distribute_fpn_proposals")[-1])
+    size = box_area(rois, 1.0).sqrt()
+    level = (torch.log2(size / refer_scale + 1e-6) + refer_level).floor()
+    level = level.clamp(min_level, max_level).long()
+    image = torch.repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
+    parts, order = [], []
+    for wanted in range(min_level, max_level + 1):
+        index = (level == wanted).nonzero().reshape(-1)
+        sizes = torch.bincount(image[index], minlength=len(lengths)).tolist()
+        parts.append(WithLod(rois[index], [offsets_of(sizes)]))
+        order.append(index)
+    return parts, torch.cat(order).argsort().to(torch.int32)[:, None]
