@@ -12,9 +12,9 @@ __all__ = only(
     brelu chunk_eval clamp clip clip_by_norm continuous_value_model conv2d conv2d_transpose
     conv3d conv3d_transpose cos_sim crf_decoding crop crop_tensor cross ctc_greedy_decoder
     data_norm deformable_conv diag_embed dice_loss dist dot dropout elementwise_add
-    elementwise_div elementwise_equal elementwise_floordiv elementwise_max elementwise_min elementwise_mod
-    elementwise_mul elementwise_pow elementwise_sub elu embedding expand expand_as fc
-    flatten flip fsp_matrix gather gather_nd gather_tree gaussian_random
+    elementwise_div elementwise_equal elementwise_floordiv elementwise_max elementwise_min
+    elementwise_mod elementwise_mul elementwise_pow elementwise_sub elu embedding expand
+    expand_as fc flatten flip fsp_matrix gather gather_nd gather_tree gaussian_random
     gaussian_random_batch_size_like grid_sampler group_norm hard_sigmoid hard_swish
     im2sequence image_resize image_resize_short index_sample index_select inplace_abn
     instance_norm interpolate l2_normalize label_smooth layer_norm leaky_relu
