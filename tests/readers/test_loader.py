@@ -137,7 +137,7 @@ def test_stopping_early_ends_the_thread():
 def test_refused_arguments(feed_list):
     with pytest.raises(AssertionError, match="feed_list should be set"):
         DataLoader(Pairs(), return_list=False)
-    with pytest.raises(AssertionError, match="not for a loader with a batch_sampler"):
+    with pytest.raises(AssertionError, match="cannot be used with a batch_sampler"):
         DataLoader(Pairs(), feed_list, batch_size=2, batch_sampler=BatchSampler(Pairs()))
     for bad in ({"num_workers": -1}, {"timeout": -1}, {"prefetch_factor": 0}):
         with pytest.raises(AssertionError, match="must not be negative"):

@@ -292,7 +292,7 @@ def test_errors_of_loaders(variable):
         loader.start()
     with pytest.raises(AssertionError, match="batch_size must be larger than 0"):
         loader.set_sample_generator(samples(), 0, places=CPUPlace())
-    with pytest.raises(TypeError, match="function that returns a generator.*got generator"):
+    with pytest.raises(TypeError, match="function that returns a new generator.*not generator"):
         loader.set_batch_generator(batches()(), places=CPUPlace())
     with pytest.raises(TypeError, match="places must hold"):
         loader.set_batch_generator(batches(), places="cpu")
