@@ -192,7 +192,8 @@ def train_static(settings, options, breaks_at=None):
         for i, (bx, by) in enumerate(batches()):
             if i == breaks_at:
                 path = str(folder / f"static.{fleet.worker_index()}")
-                fleet.save_persistables(exe, path)
+                # Each worker's own state: fleet.save_persistables would average first.
+                static.io.save_persistables(exe, path, fleet.main_program)
                 exe.run(fleet.startup_program)
                 static.io.load_persistables(exe, path, fleet.main_program)
             feed = {"x": bx, "y": by[:, None]}
