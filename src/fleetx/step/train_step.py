@@ -176,4 +176,5 @@ class TrainStep(FixedSlots):
 
     def _stages(self) -> list[tuple[str, Any]]:
         names = ("precision", "memory", "grad_sync", "updater", "param_sync")
-        return [(name, getattr(self, name)) for name in names]
+        clip = [("clip", self.clip)] if hasattr(self.clip, "state_dict") else []
+        return [*((name, getattr(self, name)) for name in names), *clip]

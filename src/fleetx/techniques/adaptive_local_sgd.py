@@ -18,7 +18,6 @@ import torch
 
 from fleetx.comm import world
 from fleetx.kernels.local_sgd import next_interval
-from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import read, setting
 from fleetx.step.stages import Parameters, ParameterSync
@@ -118,6 +117,6 @@ class AdaptiveLocalSgd(LocalTraining[Config]):
             average_momentum=self.config.average_momentum,
         )
 
-    def make_program(self, step: ProgramStep) -> LocalSgdProgram:
+    def make_program(self) -> LocalSgdProgram:
         """Return what writes average and interval into a program."""
-        return AdaptiveLocalSgdProgram(self.job, step, self.config, self.k_steps, MOST_STEPS)
+        return AdaptiveLocalSgdProgram(self.job, self.config, self.k_steps, MOST_STEPS)

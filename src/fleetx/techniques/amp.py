@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from fleetx.kernels.loss_scale import all_finite, follow_overflow, unscaled
 from fleetx.static.mixed_precision import (
     AutoMixedPrecisionLists,
     LossScaling,
-    OptimizerWithMixedPrecision,
+    MixedPrecisionStage,
 )
 from fleetx.static.mixed_precision.program_casts import half_type, made_for
 from fleetx.static.run.place import usual_device
@@ -471,12 +471,11 @@ class Amp(Technique[Config]):
     def change_program(self, step: ProgramStep) -> None:
         """Let `minimize` cast ops, scale the loss and skip steps that overflow."""
         several = self.job.workers > 1
-        step.optimizer = decorated(
-            step.optimizer,
-            self.config.rules(),
-            check_each=several,
-            # Known when all techniques are composed: those that exchange no gradients leave it out.
-            ask_workers=lambda: several and step.synchronise is None,
+        step.precision = configured(
+            MixedPrecisionStage(*stage_settings(self.config.rules())),
+            checks_each=several,
+            # Known when all techniques are composed.
+            asks_workers=lambda: several and not step.exchange().during_backward,
         )
 
     def rows(self, sizes: Sizes) -> list[Row]:
@@ -498,16 +497,19 @@ class Amp(Technique[Config]):
         ]
 
 
-def decorated(
-    optimizer: Any,
-    config: MixedPrecisionRules,
-    *,
-    check_each: bool = False,
-    ask_workers: Callable[[], bool] = bool,
-) -> Any:
-    """Return an optimizer of programs with Fleet's amp: an overflow skips the whole update."""
-    half = config.half(usual_device())
-    lists = AutoMixedPrecisionLists(config.white, config.black, config.black_names, dtype=half)
-    made = OptimizerWithMixedPrecision(optimizer, lists, config.scaling, half_type(half))
-    made.skips_updates, made.checks_each, made.asks_workers = True, check_each, ask_workers
-    return made
+M = TypeVar("M", bound=MixedPrecisionStage)
+
+
+def stage_settings(rules: MixedPrecisionRules) -> tuple[AutoMixedPrecisionLists, LossScaling, Any]:
+    """Return the arguments of the precision stage of a program."""
+    half = rules.half(usual_device())
+    lists = AutoMixedPrecisionLists(rules.white, rules.black, rules.black_names, dtype=half)
+    return lists, rules.scaling, half_type(half)
+
+
+def configured(
+    stage: M, *, checks_each: bool = False, asks_workers: Callable[[], bool] = bool
+) -> M:
+    """Make an overflow skip the whole update, as Fleet's amp does; return the stage."""
+    stage.skips_updates, stage.checks_each, stage.asks_workers = True, checks_each, asks_workers
+    return stage

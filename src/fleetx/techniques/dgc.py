@@ -30,7 +30,7 @@ from fleetx.kernels.gradients import clip_locally
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
-from fleetx.step.stages import GradientSync, Parameters, Stage
+from fleetx.step.stages import GradientSync, LocalGradients, Parameters, Stage
 from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
@@ -282,7 +282,7 @@ class Dgc(Technique[Config]):
         """Make the momentum optimizer one that compresses."""
         from fleetx.static.optimizer import DGCMomentumOptimizer
 
-        inner, config = step.optimizer, self.config
+        inner, config = step.update, self.config
         if not isinstance(inner, DGCMomentumOptimizer):
             settings = inner.settings()
             settings.pop("rescale_grad", None)
@@ -296,9 +296,8 @@ class Dgc(Technique[Config]):
                 num_trainers=self.job.workers,
                 keep_rate=config.keep_rate,
             )
-            inner.share_state(step.optimizer)
-        step.optimizer = inner
-        step.synchronise = step.exchange = None
+            inner.share_state(step.update)
+        step.update, step.grad_sync = inner, LocalGradients()
 
     def _local_clip(self, own: Any) -> Any:
         """Return the clip of each worker's gradients for a program whose optimizer has none."""

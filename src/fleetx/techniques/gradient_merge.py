@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from fleetx import torch_private
-from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import Program
+from fleetx.static.optimizer.gradient_merge_optimizer import MergedRuns
 from fleetx.step.gradient_sync import AfterBackward
-from fleetx.step.program_step import Pairs, ProgramStep
+from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
 from fleetx.step.stages import GradientSync, LocalGradients, Parameters, Stage
@@ -37,7 +36,7 @@ class Config:
     """Divide the merged gradient by `k_steps`."""
 
 
-class MergedGradients(GradientSync):
+class MergedGradients(GradientSync, MergedRuns):
     """Collects the gradients of `k_steps` backward passes before the inner exchange.
 
     Gradients are taken away from the parameters at once, so a script may call `zero_grad` where it
@@ -58,8 +57,8 @@ class MergedGradients(GradientSync):
         """`gather` returns the numbers of all workers that wait for each other in a step."""
         self.inner = inner
         self._gather = gather
-        self._k_steps = k_steps
-        self._avg = avg
+        self.k_steps = k_steps
+        self.avg = avg
         self._count = 0
         self._merged: dict[str, torch.Tensor] = {}
         self._after_backward: dict[str, tuple[int, int]] = {}
@@ -86,7 +85,7 @@ class MergedGradients(GradientSync):
             self._has_warned = True
             warnings.warn(
                 "the script changes gradients between backward() and step() while gradient_merge "
-                f"adds up those of {self._k_steps} steps: a clip such as clip_grad_norm_ then "
+                f"adds up those of {self.k_steps} steps: a clip such as clip_grad_norm_ then "
                 "bounds each part instead of the merged gradient, unlike a step with the large "
                 "batch. Take it out and set strategy.gradient_clip = True and "
                 "strategy.gradient_clip_configs = {'norm': ...}, which clips the merged gradient.",
@@ -102,14 +101,14 @@ class MergedGradients(GradientSync):
                 self._add(name, parameter.grad)
                 parameter.grad = None
         self._count += 1
-        if self._count < self._k_steps:
+        if self._count < self.k_steps:
             return False
-        self._give_back(parameters, self._k_steps)
+        self._give_back(parameters, self.k_steps)
         return self.inner.collect(parameters)
 
     def updates_next(self) -> bool:
         """Tell whether the next step is a k-th one."""
-        return self._count + 1 >= self._k_steps and self.inner.updates_next()
+        return self._count + 1 >= self.k_steps and self.inner.updates_next()
 
     @torch.no_grad()
     def flush(self, parameters: Parameters) -> bool:
@@ -127,14 +126,14 @@ class MergedGradients(GradientSync):
         return self.inner.collect(parameters)
 
     def _give_back(self, parameters: Parameters, divisor: float) -> None:
-        share = 1.0 / divisor if self._avg else 1.0
-        if self._avg:
+        share = 1.0 / divisor if self.avg else 1.0
+        if self.avg:
             for gradient in self.inner.others():
                 gradient.mul_(share)
         for name, parameter in parameters.items():
             merged = self._merged.pop(name, None)
             if merged is not None:
-                parameter.grad = merged.mul_(share) if self._avg else merged
+                parameter.grad = merged.mul_(share) if self.avg else merged
         self._count = 0
 
     def _add(self, name: str, grad: torch.Tensor) -> None:
@@ -203,30 +202,17 @@ class GradientMerge(Technique[Config]):
                 "and feed batches of k times the size, or train a torch.nn.Module."
             )
 
-    def change_step(self, step: TrainStep) -> None:
+    def change(self, step: TrainStep | ProgramStep) -> None:
         """Collect in front of the exchange; a plain one follows backward instead of joining it."""
         inner = step.grad_sync
-        if type(inner) is GradientSync and self.job.workers > 1:
+        if step.trains == "module" and type(inner) is GradientSync and self.job.workers > 1:
             inner = AfterBackward(self.job.exchange())
         merged = MergedGradients(
             inner, self.config.k_steps, avg=self.config.avg, gather=self.job.gather
         )
         step.grad_sync = merged
-        step.when_named.append(merged.watch)
-
-    def change_program(self, step: ProgramStep) -> None:
-        """Wrap the optimizer, and exchange where it updates."""
-        from fleetx.static.optimizer.gradient_merge_optimizer import (
-            CONDITION,
-            GradientMergeOptimizer,
-        )
-
-        step.optimizer = GradientMergeOptimizer(
-            step.optimizer, self.config.k_steps, avg=self.config.avg
-        )
-        step.update_condition = CONDITION
-        if step.synchronise is not None:
-            step.synchronise = partial(_sum_merged, step.synchronise)
+        if isinstance(step, TrainStep):
+            step.when_named.append(merged.watch)
 
     def cycle(self) -> int:
         """Return the number of merged steps."""
@@ -247,27 +233,3 @@ class GradientMerge(Technique[Config]):
                 memory=sizes.parameter_bytes,
             )
         ]
-
-
-def _sum_merged(scale_loss: Callable[..., None], main: Program, pairs: Pairs) -> None:
-    """Write the sum over workers into the block of the update instead of behind backward: behind
-    the division by the number of steps, where modules exchange too."""
-    from fleetx.static.optimizer.gradient_merge_optimizer import CONDITION, SUFFIX
-
-    scale_loss(main, [])
-    update = next(
-        op
-        for op in main.global_block().ops
-        if op.type == "conditional_block" and op.input("Cond") == [CONDITION]
-    )
-    block = update.attr("sub_block")
-    names = [param.name + SUFFIX for param, grad in pairs if grad is not None]
-    start = sum(op.type == "scale" and op.output("Out")[0] in names for op in block.ops)
-    for i, name in enumerate(names, start):
-        block.insert_op(
-            i,
-            type="c_allreduce_sum",
-            inputs={"X": [name]},
-            outputs={"Out": [name]},
-            attrs={"ring_id": 0, "use_calc_stream": False, "op_role": OpRole.Backward},
-        )

@@ -174,14 +174,12 @@ class LocalTraining(Technique[A]):
 
     def change_program(self, step: ProgramStep) -> None:
         """Leave gradients alone and append the average behind the update."""
-        step.synchronise = None
-        program = self.make_program(step)
-        step.after_update.append(program.append)
-        step.parameter_average = program
+        step.grad_sync = LocalGradients()
+        step.param_sync = self.make_program()
 
-    def make_program(self, step: ProgramStep) -> LocalSgdProgram:
+    def make_program(self) -> LocalSgdProgram:
         """Return what writes the average into a program."""
-        return LocalSgdProgram(self.job, step, self.config, self.k_steps)
+        return LocalSgdProgram(self.job, self.config, self.k_steps)
 
     def cycle(self) -> int:
         """Return the interval, at first."""
@@ -236,7 +234,7 @@ class LocalSgd(LocalTraining[Config]):
         """The interval."""
         return self.config.k_steps
 
-    def make_program(self, step: ProgramStep) -> LocalSgdProgram:
+    def make_program(self) -> LocalSgdProgram:
         """Return what writes the average into a program."""
         config = self.config
-        return LocalSgdProgram(self.job, step, config, config.k_steps, every_run=config.every_run)
+        return LocalSgdProgram(self.job, config, config.k_steps, every_run=config.every_run)

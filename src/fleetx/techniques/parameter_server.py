@@ -23,12 +23,19 @@ from fleetx.ps.modes.mode import Mode
 from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.ps.tables.table_spec import ClipSpec, DenseTableSpec
 from fleetx.runtime import heartbeat
-from fleetx.static.graph.program import Program
-from fleetx.step.program_step import ProgramStep
+from fleetx.static.clip import GradientClipBase
+from fleetx.step.program_step import ProgramParameterSync, ProgramStep, WrittenUpdate
 from fleetx.step.registry import register
 from fleetx.step.servers import JobServers
 from fleetx.step.settings import Effect, read, setting
-from fleetx.step.stages import GradientSync, Parameters, ParameterSync, Stage, Update
+from fleetx.step.stages import (
+    GradientSync,
+    LocalGradients,
+    Parameters,
+    ParameterSync,
+    Stage,
+    Update,
+)
 from fleetx.step.technique import Job, Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.gradient_clip import Clip
@@ -202,6 +209,17 @@ class Pull(ParameterSync):
             self._served.mode.pull_dense()
 
 
+class ServedProgram(ProgramParameterSync):
+    """Servers update the parameters of a program."""
+
+    def __init__(self, technique: ParameterServer) -> None:
+        self._technique = technique
+
+    def write(self, written: WrittenUpdate) -> None:
+        """Replace the updates by `send` and `recv`."""
+        self._technique.write_programs(written)
+
+
 @register
 class ParameterServer(Technique[Config]):
     """Servers hold the parameters: workers push gradients and pull parameters."""
@@ -272,11 +290,14 @@ class ParameterServer(Technique[Config]):
 
     def change_program(self, step: ProgramStep) -> None:
         """Rewrite the program that `minimize` completes: `send`, `recv` and look-ups at servers."""
-        step.synchronise = step.exchange = step.starts = None
-        step.after_update.append(partial(self._write, step))
+        if step.clip is not None and not isinstance(step.clip, GradientClipBase):
+            clip_spec(step.clip)  # raises
+        step.grad_sync, step.starts_equal = LocalGradients(), False
+        step.param_sync = ServedProgram(self)
 
-    def _write(self, step: ProgramStep, main: Program, startup: Program, loss: Any) -> None:
-        tables = self.servers.write_programs(main, startup, step.optimizer)
+    def write_programs(self, written: WrittenUpdate) -> None:
+        """Turn a program with updates into that of a worker or server."""
+        tables = self.servers.write_programs(written)
         self._note(tables.dense, len(tables.sparse))
 
     def _note(self, dense: Sequence[Sequence[DenseTableSpec]], tables: int) -> None:

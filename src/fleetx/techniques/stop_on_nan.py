@@ -21,9 +21,9 @@ from fleetx.static import layers
 from fleetx.static.errors import NotFiniteError
 from fleetx.static.graph.dtypes import is_floating
 from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import Program, program_guard, writes_of
+from fleetx.static.graph.program import program_guard, writes_of
 from fleetx.static.ops.stop_on_nan_op import ADVICE, nearest_to_loss
-from fleetx.step.program_step import ProgramStep
+from fleetx.step.program_step import ProgramStep, WrittenUpdate
 from fleetx.step.registry import register
 from fleetx.step.stages import Parameters, Stage
 from fleetx.step.technique import NoSettings, Order, Row, Sizes, Technique
@@ -104,34 +104,38 @@ def _gathered(own: Tensor) -> list[tuple[int, list[int]]]:
     return list(enumerate(each.tolist() for each in world.all_gather(own)))
 
 
-def _append_check(
-    step: ProgramStep, first_worker: int, main: Program, startup: Program, loss: Any
-) -> None:
-    block = main.global_block()
-    written = {name for op in block.ops for name in writes_of(op)}  # tables on servers are not
-    parameters = [
-        p.name
-        for p in main.all_parameters()
-        if p.trainable and is_floating(p.dtype) and p.name in written
-    ]
-    if not parameters:
-        return
-    average = step.parameter_average
-    with program_guard(main, startup), main.optimized_guard([]):
-        counts = layers.create_global_var(
-            [2], 0, "int64", persistable=True, name="stop_on_nan_counts"
-        )
-        block.append_op(
-            type="stop_on_nan",
-            inputs={
-                "Loss": [loss.name],
-                "Param": parameters,
-                "Counts": [counts.name],
-                "Due": [] if average is None else list(average.counters),
-            },
-            outputs={"CountsOut": [counts.name]},
-            attrs={"first_worker": first_worker, "op_role": OpRole.Optimize},
-        )
+class ProgramNanGuard:
+    """Writes an op behind everything else that stops where parameters stop being numbers."""
+
+    def __init__(self, first_worker: int) -> None:
+        self._first_worker = first_worker
+
+    def write(self, step: ProgramStep, written: WrittenUpdate) -> None:
+        """Append the check."""
+        main, block = written.main, written.main.global_block()
+        made = {name for op in block.ops for name in writes_of(op)}  # tables on servers are not
+        parameters = [
+            p.name
+            for p in main.all_parameters()
+            if p.trainable and is_floating(p.dtype) and p.name in made
+        ]
+        if not parameters:
+            return
+        with program_guard(main, written.startup), main.optimized_guard([]):
+            counts = layers.create_global_var(
+                [2], 0, "int64", persistable=True, name="stop_on_nan_counts"
+            )
+            block.append_op(
+                type="stop_on_nan",
+                inputs={
+                    "Loss": [written.loss.name],
+                    "Param": parameters,
+                    "Counts": [counts.name],
+                    "Due": list(getattr(step.param_sync, "counters", ())),
+                },
+                outputs={"CountsOut": [counts.name]},
+                attrs={"first_worker": self._first_worker, "op_role": OpRole.Optimize},
+            )
 
 
 @register
@@ -172,8 +176,7 @@ class StopOnNan(Technique[NoSettings]):
 
     def change_program(self, step: ProgramStep) -> None:
         """Append the check behind the update and what other techniques append there."""
-        first_worker = 0 if self.job.servers is None else self.job.rank
-        step.after_update.append(partial(_append_check, step, first_worker))
+        step.guard = ProgramNanGuard(0 if self.job.servers is None else self.job.rank)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of the check."""

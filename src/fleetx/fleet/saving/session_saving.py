@@ -37,16 +37,14 @@ class Saving(Identity):
         self._role  # noqa: B018 - raises if init was not called
         for pair in self._eager.pairs:
             pair.step.synchronize()
-        average = None if self._collective is None else self._collective.parameter_average
-        if average is not None:
-            average.synchronize(_global_scope() if scope is None else scope)
+        if self._collective is not None:
+            self._collective.param_sync.synchronize(_global_scope() if scope is None else scope)
 
     def _behind(self) -> int:
         """Return the largest number of updates since the parameters were equal on all workers."""
         found = [pair.step.param_sync.behind for pair in self._eager.pairs]
-        average = None if self._collective is None else self._collective.parameter_average
-        if average is not None:
-            found.append(average.behind(_global_scope()))
+        if self._collective is not None:
+            found.append(self._collective.param_sync.behind(_global_scope()))
         return max(found, default=0)
 
     def _warn_if_apart(self, call: str) -> None:

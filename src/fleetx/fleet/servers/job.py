@@ -30,6 +30,7 @@ from fleetx.ps.server.snapshots import Durability
 from fleetx.ps.tables.first_values import SERVERS
 from fleetx.ps.wire.security import JobKeys
 from fleetx.static.graph.program import Program
+from fleetx.step.program_step import WrittenUpdate
 from fleetx.techniques.parameter_server import server_mode
 
 _log = logging.getLogger("fleetx.fleet")
@@ -72,9 +73,10 @@ class TrainingServers:
         notes = self.job.client().gather({"action": "a step", "value": value})
         return [notes[worker]["value"] for worker in sorted(notes)]
 
-    def write_programs(self, main: Program, startup: Program, optimizer: Any) -> ProgramTables:
-        """Rewrite programs that `minimize` has completed for the role of this process."""
-        return self.job.write_programs(main, startup, optimizer, self.mode)
+    def write_programs(self, written: WrittenUpdate) -> ProgramTables:
+        """Rewrite programs with updates for the role of this process."""
+        main = written.main
+        return self.job.write_programs(main, written.startup, main.binding.updated_by, self.mode)
 
 
 class ServerJob:
