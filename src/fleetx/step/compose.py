@@ -54,7 +54,7 @@ def conflict(first: Technique[Any], second: Technique[Any]) -> str | None:
 
 
 def _refusal(pair: tuple[Technique[Any], Technique[Any]], reason: str) -> str:
-    """Return the sentence that refuses two techniques: who asked for them, why not, the way out."""
+    """Return the sentence that refuses two techniques: their origin, the reason, the way out."""
     names = [technique.name for technique in pair if not technique.because[0]]
     others = [technique.because for technique in pair if technique.because[0]]
     asked = " and ".join(

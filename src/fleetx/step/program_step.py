@@ -4,7 +4,7 @@
     grad_sync   sums over runs (gradient_merge) and over workers
     precision   can the gradients be used?
     clip        changes the gradients           update  the optimizer that writes the updates
-    param_sync  what follows the updates        guard   looks on, and may stop the training
+    param_sync  what follows the updates        guard   checks, and may stop the training
 
 A stage is a `ProgramStage`, which writes ops, or a stage on named tensors (`named_stages`), which
 one op runs. Either way the ops call the functions that the stages of modules call.
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from fleetx.comm.gradient_all_reduce import GradientExchange
 from fleetx.static.clip import GradientClipBase
+from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
 from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage
 from fleetx.static.run.scope import Scope
@@ -38,7 +39,15 @@ class WrittenUpdate:
     block: Any
     """The block of the updates."""
     start: int
-    """The place of the first op of the updates in it."""
+    end: int
+    """The updates, with what the optimizer writes around them, are `block.ops[start:end]`."""
+
+    @property
+    def updates(self) -> list[Operator]:
+        """The ops that update parameters."""
+        ops: list[Operator] = self.block.ops[self.start : self.end]
+        wanted = [op for op in ops if op.op_role & OpRole.Optimize]
+        return [op for op in wanted if op.input("Param") and op.input("Grad")]
 
 
 class ProgramParameterSync:
@@ -61,6 +70,7 @@ class ProgramParameterSync:
         """Make parameters in a scope equal on all workers, which must all call it."""
 
 
+@runtime_checkable
 class ProgramGuard(Protocol):
     """Writes a check of losses and gradients."""
 
@@ -106,7 +116,9 @@ class ProgramStep(FixedSlots):
             "precision": (_WRITTEN, (ProgramStage,)),
             "memory": (_WRITTEN, (ProgramStage,)),
             "grad_sync": (_RUN, (NamedExchange, ProgramStage)),
+            "clip": ("a function of parameters", (GradientClipBase, Callable)),  # type: ignore
             "param_sync": (_RUN, (NamedParameterSync, ProgramParameterSync)),
+            "guard": ("a ProgramGuard, which writes ops,", (ProgramGuard,)),
         }
         reason, wanted = kinds.get(slot, ("", (object,)))
         return None if plain or isinstance(stage, wanted) else reason

@@ -95,7 +95,7 @@ class Sizes:
 
 def ring_bytes(count: float, workers: int) -> float:
     """Return what one worker sends in a ring all-reduce of so many bytes."""
-    # PADDLE_TRAINERS_NUM=0 is accepted as Paddle accepts it; nobody sends anything then.
+    # PADDLE_TRAINERS_NUM=0 is accepted as Paddle accepts it; no worker sends anything then.
     return 2.0 * (workers - 1) / workers * count if workers else 0.0
 
 
@@ -194,12 +194,12 @@ class Technique(Generic[C]):
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
-        """Tell whether a strategy asks for this technique."""
+        """Return whether a strategy asks for this technique."""
         return bool(getattr(strategy, cls.name, False))
 
     @classmethod
     def acts_in(cls, job: Job) -> bool:
-        """Tell whether it changes the step of this job: by default if the strategy asks for it."""
+        """Return whether it changes this job's step: by default if the strategy asks for it."""
         return cls.is_on(job.strategy)
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ class MergedGradients(GradientSync, MergedRuns):
 
     Gradients are taken away from the parameters at once, so a script may call `zero_grad` where it
     likes. A script that changes them before that changes one part of a sum, which is seldom what
-    it wants: it is told once.
+    it wants: a warning is issued once.
     """
 
     during_backward = False
@@ -78,7 +78,7 @@ class MergedGradients(GradientSync, MergedRuns):
             self._after_backward[name] = _fingerprint(parameter)
 
     def _warn_if_changed(self, parameters: Parameters) -> None:
-        """Say once if the script has changed a gradient between backward and step."""
+        """Warn once if the script has changed a gradient between backward and step."""
         noted, self._after_backward = self._after_backward, {}
         found = ((parameters[name], was) for name, was in noted.items() if name in parameters)
         if any(p.grad is not None and _fingerprint(p) != was for p, was in found):
@@ -107,12 +107,12 @@ class MergedGradients(GradientSync, MergedRuns):
         return self.inner.collect(parameters)
 
     def updates_next(self) -> bool:
-        """Tell whether the next step is a k-th one."""
+        """Return whether the next step is a k-th one."""
         return self._count + 1 >= self.k_steps and self.inner.updates_next()
 
     @torch.no_grad()
     def flush(self, parameters: Parameters) -> bool:
-        """Give back the mean of what was collected, however many steps that are.
+        """Restore the mean of what was collected, over any number of steps.
 
         Workers that exchange gradients may have collected different numbers of steps: each has
         the share that makes their mean the one over all steps of all workers.
@@ -154,7 +154,7 @@ class MergedGradients(GradientSync, MergedRuns):
         return self.inner.others()
 
     def forget(self) -> None:
-        """Forget what the inner exchange keeps."""
+        """Discard what the inner exchange keeps."""
         self.inner.forget()
 
     def state_dict(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class MergedGradients(GradientSync, MergedRuns):
         return {"count": self._count, "merged": merged, "inner": self.inner.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         self._count = int(state["count"])
         self._merged = {name: grad.clone() for name, grad in state["merged"].items()}
         self.inner.load_state_dict(state["inner"])
@@ -191,15 +191,6 @@ class GradientMerge(Technique[Config]):
             raise ValueError(
                 "gradient_merge with k_steps=1 merges nothing: set "
                 "strategy.gradient_merge_configs = {'k_steps': 4}, or switch it off."
-            )
-
-    def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse programs whose updates run on servers."""
-        if self.job.servers is not None and not isinstance(optimizer, torch.optim.Optimizer):
-            raise ValueError(
-                "gradient_merge lets a program update in every k-th run, but a program with "
-                "parameter servers sends its gradients in every run: switch off gradient_merge "
-                "and feed batches of k times the size, or train a torch.nn.Module."
             )
 
     def change(self, step: TrainStep | ProgramStep) -> None:

@@ -37,7 +37,7 @@ class Config:
 
 
 def ends_with_any(name: str, ends: Iterable[str]) -> bool:
-    """Tell whether a parameter's name ends with one of these."""
+    """Return whether a parameter's name ends with one of these."""
     return name.endswith(tuple(ends))
 
 
@@ -73,7 +73,7 @@ class Lamb(ReplacedOptimizer):
 
     @classmethod
     def in_place_of(cls, inner: Adam, **settings: Any) -> Lamb:
-        """Return one with the groups of an Adam: lr, betas, eps and weight_decay are taken over."""
+        """Return one with the groups of an Adam: lr, betas, eps and weight_decay are kept."""
         return cls((), inner=inner, **settings)
 
     @staticmethod

@@ -73,7 +73,7 @@ class Lars(ReplacedOptimizer):
 
     @classmethod
     def in_place_of(cls, inner: SGD, **settings: Any) -> Lars:
-        """Return one with the groups of an SGD: lr, momentum and weight_decay are taken over."""
+        """Return one with the groups of an SGD: lr, momentum and weight_decay are kept."""
         return cls((), inner=inner, **settings)
 
     @staticmethod

@@ -113,7 +113,7 @@ class PeriodicAverage(ParameterSync):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         self.count, self.last_step = state["count"], state["last_step"]
         self._average.load_state_dict(state["average"])
 
@@ -157,7 +157,7 @@ class LocalTraining(Technique[A]):
         raise NotImplementedError
 
     def change_step(self, step: TrainStep) -> None:
-        """Leave gradients alone and average parameters behind the update."""
+        """Leave gradients alone and average parameters after the update."""
         average = ParameterAverage(self.job.exchange(), OuterStep.from_config(self.config))
         step.grad_sync = LocalUpdates(average)
         step.param_sync = self.make_sync(step, average)
@@ -173,7 +173,7 @@ class LocalTraining(Technique[A]):
         )
 
     def change_program(self, step: ProgramStep) -> None:
-        """Leave gradients alone and append the average behind the update."""
+        """Leave gradients alone and append the average after the update."""
         step.grad_sync = LocalGradients()
         step.param_sync = self.make_program()
 
@@ -215,7 +215,7 @@ class LocalSgd(LocalTraining[Config]):
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
-        """Tell whether a strategy asks for it; together with `auto` it asks for the adaptive one
+        """Return whether a strategy asks for it; together with `auto` it asks for the adaptive one
         (2.0-beta's spelling)."""
         return bool(strategy.localsgd) and not strategy.auto
 

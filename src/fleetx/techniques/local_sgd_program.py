@@ -89,7 +89,7 @@ class LocalSgdProgram(ProgramParameterSync):
 
     def behind(self, scope: Scope) -> int:
         """Return how many updates there were since the last average; where the script counts
-        itself (`every_run`), nobody knows."""
+        itself (`every_run`), that is unknown."""
         step, last = scope.find_var(_STEP), scope.find_var(_LAST_STEP)
         if self._every_run or step is None or last is None:
             return 0
@@ -158,7 +158,7 @@ class LocalSgdProgram(ProgramParameterSync):
     def _append_start(
         self, main: Program, step: Variable, updated: Variable | None, loss: Variable
     ) -> None:
-        """Write what is to be done before the average; `updated` tells whether this run updates,
+        """Write what precedes the average; `updated` tells whether this run updates,
         None: all do."""
 
     def _append_end(

@@ -8,7 +8,7 @@ such as LARS; `gradient_clip` bounds the mean gradient on the servers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -170,7 +170,7 @@ class Push(GradientSync):
         return [each for module in self._served.tables.modules for each in module.gradients]
 
     def forget(self) -> None:
-        """Forget the gradients of rows."""
+        """Discard the gradients of rows."""
         for module in self._served.tables.modules:
             module.forget_gradients()
 
@@ -190,7 +190,7 @@ class ServerUpdate(Update):
         self._served, self._on_worker = served, on_worker
 
     def apply(self, optimizer: Optimizer) -> None:
-        """Note that all gradients of the step have been handed over."""
+        """End the step: all its gradients have been pushed."""
         if self._on_worker:
             optimizer.step()
         with heartbeat.collective("end of the step on servers"):
@@ -212,12 +212,14 @@ class Pull(ParameterSync):
 class ServedProgram(ProgramParameterSync):
     """Servers update the parameters of a program."""
 
-    def __init__(self, technique: ParameterServer) -> None:
-        self._technique = technique
+    def __init__(self, servers: JobServers, note: Callable[[Any, int], None]) -> None:
+        """`note` is called with the dense tables and the number of those with rows."""
+        self._servers, self._note = servers, note
 
     def write(self, written: WrittenUpdate) -> None:
         """Replace the updates by `send` and `recv`."""
-        self._technique.write_programs(written)
+        tables = self._servers.write_programs(written)
+        self._note(tables.dense, len(tables.sparse))
 
 
 @register
@@ -245,12 +247,12 @@ class ParameterServer(Technique[Config]):
 
     @classmethod
     def acts_in(cls, job: Job) -> bool:
-        """Tell whether the job has servers."""
+        """Return whether the job has servers."""
         return job.servers is not None
 
     @classmethod
     def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return nothing: servers are there or not."""
+        """Return nothing: whether there are servers is not a choice."""
         return []
 
     @property
@@ -293,12 +295,7 @@ class ParameterServer(Technique[Config]):
         if step.clip is not None and not isinstance(step.clip, GradientClipBase):
             clip_spec(step.clip)  # raises
         step.grad_sync, step.starts_equal = LocalGradients(), False
-        step.param_sync = ServedProgram(self)
-
-    def write_programs(self, written: WrittenUpdate) -> None:
-        """Turn a program with updates into that of a worker or server."""
-        tables = self.servers.write_programs(written)
-        self._note(tables.dense, len(tables.sparse))
+        step.param_sync = ServedProgram(self.servers, self._note)
 
     def _note(self, dense: Sequence[Sequence[DenseTableSpec]], tables: int) -> None:
         self._dense_bytes = float(sum(_bytes(spec) for specs in dense for spec in specs))

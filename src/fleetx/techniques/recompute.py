@@ -74,7 +74,7 @@ class Recompute(Technique[Config]):
             raise ValueError(_NOTHING_TO_MOVE.format("this machine has no other memory"))
 
     def change_step(self, step: TrainStep) -> None:
-        """Run the checkpoints' modules so that they forget their activations."""
+        """Run the checkpoints' modules so that they discard their activations."""
         step.memory = RecomputedModules(self.config.checkpoints, offload=self.config.enable_offload)
 
     def change_program(self, step: ProgramStep) -> None:
@@ -101,7 +101,7 @@ def configured(stage: R, config: Config) -> R:
 
 
 class RecomputedModules(Memory):
-    """Modules that match the checkpoints forget their activations."""
+    """Modules that match the checkpoints discard their activations."""
 
     def __init__(self, checkpoints: Sequence[str], *, offload: bool = False) -> None:
         self._checkpoints = list(checkpoints)

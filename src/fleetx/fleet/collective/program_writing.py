@@ -13,7 +13,12 @@ from fleetx.fleet.collective.data_parallel_program import (
     use_sync_batch_norm,
 )
 from fleetx.fleet.collective.explain import Explanation, explain, program_sizes
-from fleetx.fleet.collective.stage_writing import write_clip, write_exchange, write_parameter_sync
+from fleetx.fleet.collective.stage_writing import (
+    check_stages,
+    write_clip,
+    write_exchange,
+    write_parameter_sync,
+)
 from fleetx.static.graph.program import (
     Program,
     default_main_program,
@@ -51,6 +56,7 @@ def write_step(
     main, strategy = loss.block.program, job.strategy
     rings = max(1, strategy.nccl_comm_num)
     step = compose_program(ProgramStep(optimizer), techniques)
+    check_stages(step)
     with program_guard(main, startup):
         scaled = step.memory.write_loss(step.precision.write_loss(loss))
     pairs = step.update.backward(scaled, startup, **more, **step.memory.backward_settings())
@@ -87,5 +93,7 @@ def _write_updates(step: ProgramStep, loss: Any, pairs: Pairs) -> tuple[list[Any
         write_exchange(step, usable)
         update = write_clip(step, usable)
         block = main.current_block()
-        written = WrittenUpdate(main, startup, loss, usable, block, len(block.ops))
-        return update.apply_gradients(usable), written
+        start = len(block.ops)
+        updates = update.apply_gradients(usable)
+        end = len(block.ops)
+    return updates, WrittenUpdate(main, startup, loss, usable, block, start, end)

@@ -23,22 +23,13 @@ from fleetx.step.program_step import ProgramParameterSync, ProgramStep, WrittenU
 from fleetx.step.technique import Technique
 
 
-def write_exchange(step: ProgramStep, pairs: Pairs) -> None:
-    """Append the exchange of gradients, if an op runs it."""
-    stage = step.exchange()
-    if isinstance(stage, NamedExchange):
+def check_stages(step: ProgramStep) -> None:
+    """Refuse stages that cannot act in front of the update of the step's optimizer."""
+    if isinstance(step.exchange(), NamedExchange):
         _check_optimizer(step, "grad_sync")
-        params, grads = _sorted(pairs)
-        _append(step, "grad_sync", EXCHANGE, stage, params, {"Grad": grads}, OpRole.Backward)
-
-
-def write_clip(step: ProgramStep, pairs: Pairs) -> Any:
-    """Append the clip of gradients, if an op runs it; return the optimizer that is to update."""
     if step.clip is None:
-        return step.update
+        return
     _check_optimizer(step, "clip")
-    if isinstance(step.clip, GradientClipBase):
-        return step.update.with_grad_clip(step.clip)  # the script's own stays as it is
     owner, name = _owner(step, "clip").name, type(step.update).__name__
     if step.update.grad_clip is not None:
         raise ValueError(
@@ -50,6 +41,22 @@ def write_clip(step: ProgramStep, pairs: Pairs) -> Any:
             f"{owner} clips gradients between exchange and update, but the {name} does both "
             f"at once: switch off {owner}, or use another optimizer."
         )
+
+
+def write_exchange(step: ProgramStep, pairs: Pairs) -> None:
+    """Append the exchange of gradients, if an op runs it."""
+    stage = step.exchange()
+    if isinstance(stage, NamedExchange):
+        params, grads = _sorted(pairs)
+        _append(step, "grad_sync", EXCHANGE, stage, params, {"Grad": grads}, OpRole.Backward)
+
+
+def write_clip(step: ProgramStep, pairs: Pairs) -> Any:
+    """Append the clip of gradients, if an op runs it; return the optimizer that is to update."""
+    if step.clip is None:
+        return step.update
+    if isinstance(step.clip, GradientClipBase):
+        return step.update.with_grad_clip(step.clip)  # the script's own stays as it is
     params, grads = _sorted(pairs)
     slots = {"Grad": grads, "Param": [p.name for p in params]}
     _append(step, "clip", CLIP, step.clip, params, slots, OpRole.Optimize)
@@ -57,7 +64,7 @@ def write_clip(step: ProgramStep, pairs: Pairs) -> Any:
 
 
 def write_parameter_sync(step: ProgramStep, written: WrittenUpdate) -> None:
-    """Append the exchange of parameters behind the updates."""
+    """Append the exchange of parameters after the updates."""
     stage = step.param_sync
     if isinstance(stage, ProgramParameterSync):
         stage.write(written)

@@ -165,7 +165,8 @@ class Saving(Identity):
         return checkpoints.save(path, states, keep=keep, others=others)
 
     def _others(self) -> checkpoints.Others | None:
-        if not comm.is_connected():
+        is_served = self._servers is not None and self.worker_num() > 1
+        if not (comm.is_connected() or is_served):
             return None
         return checkpoints.Others(
             self.worker_index(),

@@ -88,8 +88,9 @@ class MixedPrecisionStage(ProgramStage):
     """Leave the update out in a step with an overflow, instead of updating with zeros."""
     checks_each = False
     """Check each gradient by an op of its own, as Paddle does with several workers."""
-    asks_workers: Callable[[], bool] = staticmethod(bool)
-    """Tells whether workers have gradients of their own, so that they must agree on an overflow."""
+    agrees_by: Callable[[], str] = staticmethod(str)
+    """Returns the op by which workers with gradients of their own agree on an overflow; "" if they
+    need not."""
 
     def __init__(
         self, amp_lists: AutoMixedPrecisionLists, scaling: LossScaling, half: VarType
@@ -159,13 +160,14 @@ class MixedPrecisionStage(ProgramStage):
         groups = [[g] for g in grads] if self.checks_each else [grads]
         flags = [self._append_check_op(group) for group in groups]
         found = flags[0] if len(flags) == 1 else layers.reduce_any(layers.concat(flags))
-        if self.asks_workers():
+        kind = self.agrees_by()
+        if kind:
             number = layers.cast(found, "int32")
             found.block.append_op(
-                type="c_allreduce_max",
+                type=kind,
                 inputs={"X": [number]},
                 outputs={"Out": [number]},
-                attrs={"ring_id": 0, "use_calc_stream": True},
+                attrs={"ring_id": 0, "use_calc_stream": True} if kind.startswith("c_") else {},
             )
             found = layers.cast(number, "bool")
         return found

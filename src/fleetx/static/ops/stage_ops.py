@@ -19,12 +19,19 @@ from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.optimizer_ops import infer_inplace
 
 EXCHANGE, CLIP, SYNC = "exchange_gradients", "clip_gradients", "sync_parameters"
-_ATTRS: dict[str, Any] = {
-    "technique": "",
-    "settings": "{}",
-    "params": Attr("STRINGS", []),
-    "state_names": Attr("STRINGS", []),
+_COMMON: dict[str, Any] = {
+    "attrs": {
+        "technique": "",
+        "settings": "{}",
+        "params": Attr("STRINGS", []),
+        "state_names": Attr("STRINGS", []),
+    },
+    "grad": None,
+    "infer": infer_inplace,
+    "inplace": {"StateOut": "State"},
+    "side_effect": True,
 }
+_IN_PLACE = {**_COMMON, "inplace": {"ParamOut": "Param", "StateOut": "State"}}
 _makers: dict[str, Callable[[str], Any]] = {}
 
 
@@ -44,91 +51,47 @@ def _made(technique: str, settings: str) -> Any:
     return _makers[technique](settings)
 
 
-@op(
-    EXCHANGE,
-    inputs="Grad* State*?",
-    outputs="GradOut* StateOut*?",
-    attrs=_ATTRS,
-    grad=None,
-    infer=infer_inplace,
-    inplace={"StateOut": "State"},
-    side_effect=True,
-)
+def _read(attrs: dict[str, Any], states: list[Tensor]) -> tuple[Any, list[str], dict[str, Tensor]]:
+    """Return the step that has the stage, the names of the parameters, and the state by name."""
+    step = _made(attrs["technique"], attrs["settings"])
+    return step, attrs["params"], dict(zip(attrs["state_names"], states, strict=True))
+
+
+@op(EXCHANGE, inputs="Grad* State*?", outputs="GradOut* StateOut*?", **_COMMON)
 def exchange_gradients(
-    grads: list[Tensor],
-    states: list[Tensor],
-    *,
-    technique: str,
-    settings: str,
-    params: list[str],
-    state_names: list[str],
+    grads: list[Tensor], states: list[Tensor], **attrs: Any
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Average gradients over workers by a step's grad_sync."""
-    stage = _made(technique, settings).grad_sync
-    state = dict(zip(state_names, states, strict=True))
-    means = stage.mean(dict(zip(params, grads, strict=True)), state)
+    step, params, state = _read(attrs, states)
+    means = step.grad_sync.mean(dict(zip(params, grads, strict=True)), state)
     return [means[name] for name in params], states
 
 
-@op(
-    CLIP,
-    inputs="Grad* Param* State*?",
-    outputs="GradOut* StateOut*?",
-    attrs=_ATTRS,
-    grad=None,
-    infer=infer_inplace,
-    inplace={"StateOut": "State"},
-    side_effect=True,
-)
+@op(CLIP, inputs="Grad* Param* State*?", outputs="GradOut* StateOut*?", **_COMMON)
 def clip_gradients(
-    grads: list[Tensor],
-    values: list[Tensor],
-    states: list[Tensor],
-    *,
-    technique: str,
-    settings: str,
-    params: list[str],
-    state_names: list[str],
+    grads: list[Tensor], values: list[Tensor], states: list[Tensor], **attrs: Any
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Change gradients by a step's clip, a function of parameters."""
-    clip = _made(technique, settings).clip
-    views = {
-        name: value.detach().requires_grad_() for name, value in zip(params, values, strict=True)
-    }
-    for view, grad in zip(views.values(), grads, strict=True):
-        view.grad = grad.clone()
+    step, params, state = _read(attrs, states)
+    views = {}
+    for name, value, grad in zip(params, values, grads, strict=True):
+        views[name] = value.detach().requires_grad_()
+        views[name].grad = grad.clone()
     with torch.no_grad():
-        if state_names:
-            clip.clip(views, dict(zip(state_names, states, strict=True)))
+        if hasattr(step.clip, "clip"):
+            step.clip.clip(views, state)
         else:
-            clip(views)
-    found = [torch.zeros_like(v) if v.grad is None else v.grad for v in views.values()]
-    return found, states
+            step.clip(views)
+    return [torch.zeros_like(v) if v.grad is None else v.grad for v in views.values()], states
 
 
-@op(
-    SYNC,
-    inputs="Param* State*?",
-    outputs="ParamOut* StateOut*?",
-    attrs=_ATTRS,
-    grad=None,
-    infer=infer_inplace,
-    inplace={"ParamOut": "Param", "StateOut": "State"},
-    side_effect=True,
-)
+@op(SYNC, inputs="Param* State*?", outputs="ParamOut* StateOut*?", **_IN_PLACE)
 def sync_parameters(
-    values: list[Tensor],
-    states: list[Tensor],
-    *,
-    technique: str,
-    settings: str,
-    params: list[str],
-    state_names: list[str],
+    values: list[Tensor], states: list[Tensor], **attrs: Any
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Change parameters by a step's param_sync."""
-    stage = _made(technique, settings).param_sync
+    step, params, state = _read(attrs, states)
     named = dict(zip(params, values, strict=True))
-    new = stage.sync(named, dict(zip(state_names, states, strict=True)))
-    for name, value in new.items():
+    for name, value in step.param_sync.sync(named, state).items():
         named[name].copy_(value)
     return values, states

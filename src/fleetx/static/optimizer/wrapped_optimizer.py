@@ -7,7 +7,7 @@ stages into the slots of a program's step; a `WrappedOptimizer` puts one around 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -41,20 +41,10 @@ class ProgramStage:
 class Minimizer:
     """`minimize`, in terms of `backward` and `apply_gradients`."""
 
-    def backward(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Sequence[Any] | None = None,
-        no_grad_set: Any = None,
-        callbacks: Sequence[Any] | None = None,
-    ) -> list[tuple[Any, Any]]:
-        """Append the backward pass; return the pairs (parameter, gradient)."""
-        raise NotImplementedError
-
-    def apply_gradients(self, params_grads: Pairs) -> list[Operator]:
-        """Append the updates to the default program; return them."""
-        raise NotImplementedError
+    backward: Callable[..., list[tuple[Any, Any]]]
+    """Appends the backward pass; returns the pairs (parameter, gradient)."""
+    apply_gradients: Callable[[Pairs], list[Operator]]
+    """Appends the updates to the default program; returns them."""
 
     def apply_optimize(
         self, loss: Variable, startup_program: Program | None, params_grads: Pairs
@@ -82,14 +72,11 @@ class Minimizer:
         return self.apply_optimize(loss, startup_program, pairs), pairs
 
 
-def _of_inner(name: str) -> Any:
-    def read(self: WrappedOptimizer) -> Any:
-        return getattr(self.inner, name)
-
+def _of_inner(name: str) -> property:
     def write(self: WrappedOptimizer, value: Any) -> None:
         setattr(self.inner, name, value)
 
-    return property(read, write, doc=f"`{name}` of the inner optimizer.")
+    return property(lambda self: getattr(self.inner, name), write)
 
 
 class WrappedOptimizer(ProgramStage, Minimizer, LearningRateMixin, StateMixin):
@@ -101,26 +88,7 @@ class WrappedOptimizer(ProgramStage, Minimizer, LearningRateMixin, StateMixin):
     def __init__(self, inner: Any) -> None:
         self.inner = inner
 
-    @property
-    def inner_optimizer(self) -> Any:
-        """The optimizer inside."""
-        return self.inner
-
-    _optimizer = inner_optimizer
-
-    # Not found in this object by the methods of the mixins, and read by scripts.
-    _learning_rate = _of_inner("_learning_rate")
-    _learning_rate_map = _of_inner("_learning_rate_map")
-    _dtype = _of_inner("_dtype")
-    _accumulators = _of_inner("_accumulators")
-    _opti_name_list = _of_inner("_opti_name_list")
-    _name = _of_inner("_name")
-    _parameter_list = _of_inner("_parameter_list")
-    _grad_clip = _of_inner("_grad_clip")
-    helper = _of_inner("helper")
-    grad_clip = _of_inner("grad_clip")
-    exchanges_gradients = _of_inner("exchanges_gradients")
-    regularization = _of_inner("regularization")
+    inner_optimizer = _optimizer = property(lambda self: self.inner)  # Paddle's names
 
     def backward(
         self,
@@ -145,3 +113,12 @@ class WrappedOptimizer(ProgramStage, Minimizer, LearningRateMixin, StateMixin):
         with self.updating(params_grads) as pairs:
             updates: list[Operator] = self.inner.apply_gradients(pairs)
             return updates
+
+
+# What the methods of the mixins and scripts read is the inner optimizer's.
+for _name in (
+    *("_learning_rate", "_learning_rate_map", "_dtype", "_accumulators", "_opti_name_list"),
+    *("_name", "_parameter_list", "_grad_clip", "grad_clip", "helper", "regularization"),
+    "exchanges_gradients",
+):
+    setattr(WrappedOptimizer, _name, _of_inner(_name))
