@@ -511,6 +511,25 @@ def test_what_a_program_with_servers_cannot_do_is_refused(session, settings, rea
     assert len(loss.block.program.global_block().ops) == before
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: static.mixed_precision.decorate(inner, dtype="float16"),
+        static.optimizer.GradientMergeOptimizer,
+        lambda inner: static.optimizer.RecomputeOptimizer(
+            static.optimizer.LookaheadOptimizer(inner)
+        ),
+    ],
+)
+def test_an_optimizer_that_acts_around_the_update_is_refused(session, wrap):
+    loss, _ = network()
+    made = wrap(optimizer("sgd"))
+    with pytest.raises(
+        ValueError, match=r"the optimizer is a .*, but the update runs on parameter"
+    ):
+        fleet.distributed_optimizer(made, asked()).minimize(loss)
+
+
 def test_explain_of_a_program_with_servers(session, capsys):
     loss, _ = network("is_sparse")
     wanted = asked(amp=True, amp_configs={"dtype": "bfloat16"}, **CLIPPED)

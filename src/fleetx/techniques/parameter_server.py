@@ -24,6 +24,8 @@ from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.ps.tables.table_spec import ClipSpec, DenseTableSpec
 from fleetx.runtime import heartbeat
 from fleetx.static.clip import GradientClipBase
+from fleetx.static.mixed_precision import MixedPrecisionStage
+from fleetx.static.optimizer.wrapped_optimizer import ProgramStage, WrappedOptimizer
 from fleetx.step.program_step import ProgramParameterSync, ProgramStep, WrittenUpdate
 from fleetx.step.registry import register
 from fleetx.step.servers import JobServers
@@ -269,6 +271,20 @@ class ParameterServer(Technique[Config]):
     def check(self) -> None:
         """Refuse a strategy that does not say how to train."""
         self.mode  # noqa: B018 - raises
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse optimizers of programs that change gradients or parameters around the update."""
+        while isinstance(optimizer, WrappedOptimizer):
+            scaling = optimizer.scaling if isinstance(optimizer, MixedPrecisionStage) else None
+            writes = type(optimizer).updating is not ProgramStage.updating
+            if writes and (scaling is None or scaling.is_on):
+                raise ValueError(
+                    f"the optimizer is a {type(optimizer).__name__}, which acts around the update, "
+                    "but the update runs on parameter servers: give the plain optimizer to "
+                    "fleet.distributed_optimizer, and switch on strategy.amp or "
+                    "strategy.gradient_merge instead."
+                )
+            optimizer = optimizer.inner
 
     def change_step(self, step: TrainStep) -> None:
         """Push, update on the servers, pull."""

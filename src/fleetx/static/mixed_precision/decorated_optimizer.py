@@ -96,7 +96,7 @@ class MixedPrecisionStage(ProgramStage):
         self, amp_lists: AutoMixedPrecisionLists, scaling: LossScaling, half: VarType
     ) -> None:
         self._amp_lists = amp_lists
-        self._scaling = scaling
+        self.scaling = scaling
         self._half = half
         self._scaled_loss: Variable | None = None
         self._loss_scaling: Any = None
@@ -107,9 +107,9 @@ class MixedPrecisionStage(ProgramStage):
         if self._loss_scaling is not None:
             return
         self._loss_scaling = _global_state(
-            "loss_scaling", self._scaling.init_loss_scaling, "float32"
+            "loss_scaling", self.scaling.init_loss_scaling, "float32"
         )
-        if self._scaling.use_dynamic_loss_scaling:
+        if self.scaling.use_dynamic_loss_scaling:
             self._num_good_steps = _global_state("num_good_steps", 0, "int32")
             self._num_bad_steps = _global_state("num_bad_steps", 0, "int32")
 
@@ -129,20 +129,20 @@ class MixedPrecisionStage(ProgramStage):
         cast_program(loss.block.program, self._amp_lists, self._half)
         if loss.dtype == self._half:
             loss = loss.astype("float32")
-        self._scaled_loss = loss * self._loss_scaling if self._scaling.is_on else loss
+        self._scaled_loss = loss * self._loss_scaling if self.scaling.is_on else loss
         return self._scaled_loss
 
     @contextmanager
     def updating(self, pairs: Pairs) -> Iterator[Pairs]:
         """Write unscaling and the check in front of the updates."""
         grads = [g for _, g in pairs if g is not None]
-        if not (self._scaling.is_on and grads):
+        if not (self.scaling.is_on and grads):
             yield pairs
             return
         program = default_main_program()
         with program.optimized_guard([]):
             found = self._append_check(grads)
-            if self._scaling.use_dynamic_loss_scaling:
+            if self.scaling.use_dynamic_loss_scaling:
                 self._append_scale_update(grads, found)
         block = program.current_block()
         start = len(block.ops)
@@ -198,7 +198,7 @@ class MixedPrecisionStage(ProgramStage):
                 "OutGoodSteps": self._num_good_steps,
                 "OutBadSteps": self._num_bad_steps,
             },
-            attrs=self._scaling.rules(),
+            attrs=self.scaling.rules(),
         )
 
 
