@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -460,8 +460,9 @@ class Amp(Technique[Config]):
 
     def change_program(self, step: ProgramStep) -> None:
         """Cast ops, scale the loss and skip steps that overflow."""
-        step.precision = configured(
-            MixedPrecisionStage(*stage_settings(self.config.rules())),
+        step.precision = MixedPrecisionStage(
+            *stage_settings(self.config.rules()),
+            skips_updates=True,
             checks_each=self.job.workers > 1 and self.job.servers is None,
             agrees_by=partial(self._agreement, step),
         )
@@ -492,17 +493,8 @@ class Amp(Technique[Config]):
         ]
 
 
-M = TypeVar("M", bound=MixedPrecisionStage)
-
-
 def stage_settings(rules: MixedPrecisionRules) -> tuple[AutoMixedPrecisionLists, LossScaling, Any]:
     """Return the arguments of the precision stage of a program."""
     half = rules.half(usual_device())
     lists = AutoMixedPrecisionLists(rules.white, rules.black, rules.black_names, dtype=half)
     return lists, rules.scaling, half_type(half)
-
-
-def configured(stage: M, *, checks_each: bool = False, agrees_by: Callable[[], str] = str) -> M:
-    """Make an overflow skip the whole update, as Fleet's amp does; return the stage."""
-    stage.skips_updates, stage.checks_each, stage.agrees_by = True, checks_each, agrees_by
-    return stage

@@ -25,22 +25,25 @@ from fleetx.step.technique import Technique
 
 def check_stages(step: ProgramStep) -> None:
     """Refuse stages that cannot act in front of the update of the step's optimizer."""
-    if isinstance(step.exchange(), NamedExchange):
-        _check_optimizer(step, "grad_sync")
-    if step.clip is None:
-        return
-    _check_optimizer(step, "clip")
-    owner, name = _owner(step, "clip").name, type(step.update).__name__
-    if step.update.grad_clip is not None:
-        raise ValueError(
-            f"the {name} has a grad_clip, and the strategy switches on {owner}, which clips too: "
-            "remove one of them."
-        )
-    if step.update.exchanges_gradients:
-        raise ValueError(
-            f"{owner} clips gradients between exchange and update, but the {name} does both "
-            f"at once: switch off {owner}, or use another optimizer."
-        )
+    acts = {"grad_sync": isinstance(step.exchange(), NamedExchange), "clip": step.clip is not None}
+    name = type(step.update).__name__
+    for slot in (slot for slot, is_there in acts.items() if is_there):
+        owner = _owner(step, slot).name
+        if not isinstance(step.update, Optimizer):
+            raise ValueError(
+                f"{owner} changes gradients in front of the update of a plain optimizer, not of a "
+                f"{name}: give the plain one to fleet.distributed_optimizer."
+            )
+        if step.update.exchanges_gradients:
+            raise ValueError(
+                f"{owner} changes gradients in front of the update, but the {name} exchanges "
+                f"gradients and updates at once: switch off {owner}, or use another optimizer."
+            )
+        if slot == "clip" and step.update.grad_clip is not None:
+            raise ValueError(
+                f"the {name} has a grad_clip, and the strategy switches on {owner}, which clips "
+                "too: remove one of them."
+            )
 
 
 def write_exchange(step: ProgramStep, pairs: Pairs) -> None:
@@ -82,16 +85,6 @@ def write_parameter_sync(step: ProgramStep, written: WrittenUpdate) -> None:
         else:
             with ConditionalBlock([condition], is_scalar_condition=True).block():
                 _append(*arguments)
-
-
-def _check_optimizer(step: ProgramStep, slot: str) -> None:
-    """Refuse an optimizer with stages of its own, which would act at other places."""
-    if not isinstance(step.update, Optimizer):
-        raise ValueError(
-            f"{_owner(step, slot).name} changes gradients in front of the update of a plain "
-            f"optimizer, not of a {type(step.update).__name__}: give the plain one to "
-            "fleet.distributed_optimizer."
-        )
 
 
 def _owner(step: ProgramStep, slot: str) -> Technique[Any]:

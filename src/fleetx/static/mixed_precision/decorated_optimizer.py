@@ -84,17 +84,31 @@ def _global_state(name: str, value: float, dtype: str) -> Variable:
 class MixedPrecisionStage(ProgramStage):
     """The precision stage of programs: casts, the scale of the loss, and the check of gradients."""
 
-    skips_updates = False
-    """Leave the update out in a step with an overflow, instead of updating with zeros."""
-    checks_each = False
-    """Check each gradient by an op of its own, as Paddle does with several workers."""
-    agrees_by: Callable[[], str] = staticmethod(str)
-    """Returns the op by which workers with gradients of their own agree on an overflow; "" if they
-    need not."""
-
     def __init__(
-        self, amp_lists: AutoMixedPrecisionLists, scaling: LossScaling, half: VarType
+        self,
+        amp_lists: AutoMixedPrecisionLists,
+        scaling: LossScaling,
+        half: VarType,
+        *,
+        skips_updates: bool = False,
+        checks_each: bool = False,
+        agrees_by: Callable[[], str] = str,
     ) -> None:
+        """Create the stage.
+
+        Args:
+            amp_lists: which ops run in which precision.
+            scaling: the scale of the loss.
+            half: the type of half precision.
+            skips_updates: leave the update out in a step with an overflow, instead of updating
+                with zeros.
+            checks_each: check each gradient by an op of its own, as Paddle does with several
+                workers.
+            agrees_by: returns the op by which workers with gradients of their own agree on an
+                overflow, "" if they need not.
+        """
+        self.skips_updates, self.checks_each = skips_updates, checks_each
+        self.agrees_by = agrees_by
         self._amp_lists = amp_lists
         self.scaling = scaling
         self._half = half
@@ -213,8 +227,9 @@ class OptimizerWithMixedPrecision(MixedPrecisionStage, WrappedOptimizer):
         amp_lists: AutoMixedPrecisionLists,
         scaling: LossScaling,
         half: VarType = VarType.FP16,
+        **settings: Any,
     ) -> None:
-        MixedPrecisionStage.__init__(self, amp_lists, scaling, half)
+        MixedPrecisionStage.__init__(self, amp_lists, scaling, half, **settings)
         WrappedOptimizer.__init__(self, optimizer)
 
 

@@ -125,8 +125,7 @@ class GradientMergeOptimizer(MergedRuns, WrappedOptimizer):
         startup_program: Program | None = None,
         parameter_list: Sequence[Any] | None = None,
         no_grad_set: Any = None,
-        callbacks: Sequence[Any] | None = None,
-        **settings: Any,
+        **more: Any,
     ) -> list[tuple[Any, Any]]:
         """Append the backward pass of the inner optimizer; return the pairs."""
         for name, value in (("parameter_list", parameter_list), ("no_grad_set", no_grad_set)):
@@ -135,4 +134,4 @@ class GradientMergeOptimizer(MergedRuns, WrappedOptimizer):
                     f"{name} must be None with gradient merge: give parameters to the optimizer "
                     "itself, and set stop_gradient or trainable=False on the others."
                 )
-        return super().backward(loss, startup_program, callbacks=callbacks, **settings)
+        return super().backward(loss, startup_program, **more)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import Program, program_guard
@@ -90,29 +90,19 @@ class WrappedOptimizer(ProgramStage, Minimizer, LearningRateMixin, StateMixin):
 
     inner_optimizer = _optimizer = property(lambda self: self.inner)  # Paddle's names
 
-    def backward(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Sequence[Any] | None = None,
-        no_grad_set: Any = None,
-        callbacks: Sequence[Any] | None = None,
-        **settings: Any,
+    def backward(  # type: ignore[override]
+        self, loss: Variable, startup_program: Program | None = None, *args: Any, **more: Any
     ) -> list[tuple[Any, Any]]:
         """Append the stage's loss and the backward pass; return the pairs."""
         with program_guard(loss.block.program, startup_program):
             loss = self.write_loss(loss)
-        settings |= self.backward_settings()
-        pairs: list[tuple[Any, Any]] = self.inner.backward(
-            loss, startup_program, parameter_list, no_grad_set, callbacks, **settings
-        )
-        return pairs
+        more |= self.backward_settings()
+        return cast("Any", self.inner.backward(loss, startup_program, *args, **more))
 
     def apply_gradients(self, params_grads: Pairs) -> list[Operator]:
         """Append the updates with what surrounds them to the default program; return them."""
         with self.updating(params_grads) as pairs:
-            updates: list[Operator] = self.inner.apply_gradients(pairs)
-            return updates
+            return cast("Any", self.inner.apply_gradients(pairs))
 
 
 # What the methods of the mixins and scripts read is the inner optimizer's.

@@ -4,7 +4,7 @@ from typing import Any
 
 from fleetx.static.mixed_precision import OptimizerWithMixedPrecision
 from fleetx.step.settings import read
-from fleetx.techniques.amp import Config, configured, stage_settings
+from fleetx.techniques.amp import Config, stage_settings
 from paddle._coverage import missing
 
 __all__ = ["AMPOptimizer"]
@@ -25,8 +25,9 @@ class AMPOptimizer(WrappingOptimizer):
         """Take the settings."""
         config = read(Config, user_defined_strategy.amp_configs).rules()
         several = role_maker.worker_num() > 1
-        made = OptimizerWithMixedPrecision(self.inner_opt, *stage_settings(config))
-        self.wrapped_opt = configured(made, checks_each=several)
+        self.wrapped_opt = OptimizerWithMixedPrecision(
+            self.inner_opt, *stage_settings(config), skips_updates=True, checks_each=several
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name in ("wrapped_opt", "inner_opt"):  # not yet set: while being copied
