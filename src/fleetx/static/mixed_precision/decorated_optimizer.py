@@ -227,9 +227,8 @@ class OptimizerWithMixedPrecision(MixedPrecisionStage, WrappedOptimizer):
         amp_lists: AutoMixedPrecisionLists,
         scaling: LossScaling,
         half: VarType = VarType.FP16,
-        **settings: Any,
     ) -> None:
-        MixedPrecisionStage.__init__(self, amp_lists, scaling, half, **settings)
+        MixedPrecisionStage.__init__(self, amp_lists, scaling, half)
         WrappedOptimizer.__init__(self, optimizer)
 
 

@@ -51,6 +51,9 @@ class RecomputeOptimizer(WrappedOptimizer, Recomputation):
 
     slot = "memory"
 
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+
     def load(self, stat_dict: dict[str, Any]) -> None:
         """Refuse: the state belongs to the inner optimizer."""
         raise NotImplementedError("load function is not supported by Recompute Optimizer for now")

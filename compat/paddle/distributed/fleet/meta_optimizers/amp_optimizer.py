@@ -25,9 +25,8 @@ class AMPOptimizer(WrappingOptimizer):
         """Take the settings."""
         config = read(Config, user_defined_strategy.amp_configs).rules()
         several = role_maker.worker_num() > 1
-        self.wrapped_opt = OptimizerWithMixedPrecision(
-            self.inner_opt, *stage_settings(config), skips_updates=True, checks_each=several
-        )
+        self.wrapped_opt = OptimizerWithMixedPrecision(self.inner_opt, *stage_settings(config))
+        self.wrapped_opt.skips_updates, self.wrapped_opt.checks_each = True, several
 
     def __getattr__(self, name: str) -> Any:
         if name in ("wrapped_opt", "inner_opt"):  # not yet set: while being copied
