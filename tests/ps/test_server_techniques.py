@@ -184,6 +184,7 @@ def save_merged(case: Case, session: Any, worker: int) -> Any:
 
     first = step(0)
     session.save_checkpoint(case.folder, optimizer=made)
+    session.barrier_worker()  # worker 0 has renamed the folder
     second = step(1)
     session.load_checkpoint(case.folder, optimizer=made)
     return first, second, merged()

@@ -48,7 +48,7 @@ STAGES = {
         "gradient_merge": True,
         "gradient_merge_configs": {"k_steps": 2},
     },
-    "slow, amp": {"slow_weights": True, "amp": True, "amp_configs": {"dtype": "float16"}},
+    "slow, amp": {"slow_weights": True, "amp": True, "amp_configs": {"dtype": "bfloat16"}},
 }
 """Techniques of the examples whose stages are a param_sync and a clip."""
 
