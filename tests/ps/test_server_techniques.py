@@ -67,6 +67,10 @@ class Case:
     servers: int = 2
     workers: int = 2
     endpoints: tuple[str, ...] = ()
+    optimizer: str = "adagrad"
+    overflow: tuple[int, int] | None = None
+    """Step and worker."""
+    folder: str = ""
 
     def strategy(self) -> Any:
         made = fleet.DistributedStrategy()
@@ -163,6 +167,29 @@ def train_in_half(case: Case, session: Any, worker: int) -> Any:
     return first, skipped, losses, values(model), made.state_dict()["fleet"]["precision"]
 
 
+def save_merged(case: Case, session: Any, worker: int) -> Any:
+    """Save what a worker has merged, merge more, and load."""
+    model = Net()
+    wrapped, made = joined(session, model)
+
+    def step(number: int) -> dict[str, np.ndarray]:
+        made.zero_grad()
+        loss_of(wrapped, number, worker).backward()
+        made.step()
+        return merged()
+
+    def merged() -> dict[str, np.ndarray]:
+        state = made.state_dict()["fleet"]["grad_sync"]["merged"]
+        return {name: value.numpy().copy() for name, value in state.items()}
+
+    first = step(0)
+    session.save_checkpoint(case.folder, optimizer=made)
+    session.barrier_worker()  # worker 0 has renamed the folder
+    second = step(1)
+    session.load_checkpoint(case.folder, optimizer=made)
+    return first, second, merged()
+
+
 def find_a_nan(case: Case, session: Any, worker: int) -> Any:
     """Have a gradient that is not a number on worker 1 alone."""
     model = Net()
@@ -184,36 +211,60 @@ def train_a_program(case: Case, session: Any, worker: int) -> Any:
     tops = [op.output("Out")[0] for op in ops if op.type == "tanh"]
     wanted = case.strategy()
     wanted.recompute_configs = {"checkpoints": tops}
-    session.distributed_optimizer(optimizer("adagrad"), wanted).minimize(loss)
+    session.distributed_optimizer(optimizer(case.optimizer), wanted).minimize(loss)
     exe = static.Executor()
     with static.scope_guard(static.Scope()):
         exe.run(session.startup_program)
         for step in range(STEPS):
-            exe.run(session.main_program, feed=program_batch(step, worker), fetch_list=[loss])
-        scope = static.global_scope()
-        found = {name: scope.find_var(name).value.numpy().copy() for name in ("w0", "w1")}
-    types = [op.type for op in session.main_program.global_block().ops]
+            feed = program_batch(step, worker)
+            if (step, worker) == case.overflow:
+                feed["x"] = feed["x"] * np.inf
+            exe.run(session.main_program, feed=feed, fetch_list=[loss])
+        link = session._servers._link
+        found = program_values(link.whole_table("table") if link.tables.sparse else None)
+        if case.overflow:
+            found["scale"] = static.global_scope().find_var("loss_scaling_0").value.numpy().copy()
+    types = [op.type for block in session.main_program.blocks for op in block.ops]
     return found, types, [row.technique for row in session._explanation().rows]
 
 
-def a_program_alone() -> dict[str, np.ndarray]:
-    """Train the same program in one process, with the batches of all workers."""
+def program_values(rows: Any = None) -> dict[str, np.ndarray]:
+    """Return the parameters in the scope; `rows` are those of a table on servers."""
+    scope = static.global_scope()
+    names = ("w0", "w1") if rows is not None else ("w0", "w1", "table")
+    found = {name: scope.find_var(name).value.numpy().copy() for name in names}
+    return found if rows is None else {**found, "table": np.array(rows)}
+
+
+def a_program_alone(
+    kind: str = "adagrad",
+    groups: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (3,)),
+    workers: int = 2,
+    **more: Any,
+) -> dict[str, np.ndarray]:
+    """Train the same program in one process, each step with batches of all workers."""
     fresh()
     loss, _ = network("is_sparse")
-    clip = static.clip.GradientClipByGlobalNorm(CLIP["norm"])
-    optimizer("adagrad", grad_clip=clip).minimize(loss)
+    optimizer(kind, **more).minimize(loss)
     exe = static.Executor()
     with static.scope_guard(static.Scope()):
         exe.run(static.default_startup_program())
-        for step in range(STEPS):
-            exe.run(feed=joined_batches(step, 2), fetch_list=[loss])
-        scope = static.global_scope()
-        return {name: scope.find_var(name).value.numpy().copy() for name in ("w0", "w1")}
+        for group in groups:
+            parts = [joined_batches(step, workers) for step in group]
+            feed = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            exe.run(feed=feed, fetch_list=[loss])
+        return program_values()
 
 
 MERGED = {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}}
 CLIPPED = {"gradient_clip": True, "gradient_clip_configs": CLIP}
 RECOMPUTED = {"recompute": True, "recompute_configs": {"checkpoints": ["hidden"]}}
+# Every op of the network in single precision: only the scale of the loss is left of amp.
+OPS = ["mul", "elementwise_add", "tanh", "mean", "lookup_table_v2", "concat", "reshape2"]
+SCALED = {
+    "amp": True,
+    "amp_configs": {"dtype": "float16", "init_loss_scaling": 8.0, "custom_black_list": OPS},
+}
 
 
 def alone(groups: list[list[tuple[int, int]]], **settings: Any) -> dict[str, np.ndarray]:
@@ -243,7 +294,7 @@ def same(found: Any, expected: Any, atol: float) -> None:
 
 
 @pytest.mark.slow  # starts servers
-def test_techniques_in_a_job_with_servers():
+def test_techniques_in_a_job_with_servers(tmp_path):
     whole = {**MERGED, **CLIPPED, **RECOMPUTED}
     cases = [
         Case(train),
@@ -260,6 +311,11 @@ def test_techniques_in_a_job_with_servers():
         Case(train_a_program, {**CLIPPED, "recompute": True, "stop_on_nan": True}),
         Case(train, {**MERGED, "a_sync": True, "a_sync_configs": FRESH}, workers=1),
         Case(train, {**MERGED, "a_sync": True, "a_sync_configs": {"k_steps": 1}}, workers=1),
+        Case(
+            save_merged,
+            {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 4}},
+            folder=str(tmp_path),
+        ),
     ]
     expected = [
         alone(EACH),
@@ -288,11 +344,16 @@ def test_techniques_in_a_job_with_servers():
         same(flushed, alone([[(0, 0), (1, 0), (0, 1)]]), 1e-12)
         check_half(*found[9])
         same(found[9][3], results[0][9][3], 0.0)
+        first, second, loaded = found[14]  # each worker has its own back
+        same(loaded, first, 0.0)
+        assert not np.array_equal(first["out.bias"], second["out.bias"])
+    assert not np.array_equal(*(found[14][0]["out.bias"] for found in results))
     assert [found[10] for found in results] == [None, True]
     for number in (12, 13):  # async and geo
         same(results[0][number][0], alone(OF_ONE), 1e-12)
     for trained, types, techniques in (found[11] for found in results):
-        same(trained, a_program_alone(), 1e-7)
+        clip = static.clip.GradientClipByGlobalNorm(CLIP["norm"])
+        same(trained, a_program_alone(grad_clip=clip), 1e-7)
         assert types[-6:] == [
             *("send", "send", "send_barrier", "recv", "fetch_barrier", "stop_on_nan")
         ]
@@ -327,6 +388,48 @@ def check_half(first: Any, skipped: Any, losses: Any, last: Any, state: Any) -> 
 
 
 WORKER = Path(__file__).parent / "workers" / "three_ways.py"
+
+
+@pytest.mark.slow  # starts servers
+def test_programs_merge_and_scale_in_a_job_with_servers():
+    geo = {"a_sync": True, "a_sync_configs": {"k_steps": 1}}
+    cases = [
+        Case(train_a_program, MERGED),
+        Case(train_a_program, {**MERGED, **CLIPPED, "recompute": True, "stop_on_nan": True}),
+        Case(train_a_program, SCALED),
+        Case(train_a_program, SCALED, overflow=(1, 1)),
+        Case(train_a_program, {**SCALED, **MERGED}, optimizer="momentum"),
+        Case(train_a_program, {**SCALED, **MERGED}),
+        Case(train_a_program, {**SCALED, **MERGED}, overflow=(0, 1)),
+        Case(train_a_program, {**MERGED, "a_sync": True, "a_sync_configs": FRESH}, workers=1),
+        Case(train_a_program, {**MERGED, **geo}, workers=1, optimizer="sgd"),
+    ]
+    pairs = ((0, 1), (2, 3))
+    clip = static.clip.GradientClipByGlobalNorm(CLIP["norm"])
+    expected = [
+        a_program_alone(groups=pairs),
+        a_program_alone(groups=pairs, grad_clip=clip),
+        a_program_alone(),
+        a_program_alone(groups=((0,), (2,), (3,))),
+        a_program_alone("momentum", groups=pairs),
+        a_program_alone(groups=pairs),
+        a_program_alone(groups=pairs[1:]),
+    ]
+    assert not np.allclose(expected[0]["table"], expected[2]["table"], rtol=0, atol=1e-4)
+    results = run_cases(served, cases)
+    for found in results:
+        for number, wanted in enumerate(expected):
+            same(found[number][0], wanted, 1e-7)
+        assert found[3][0]["scale"] == 8.0  # one overflow is not enough to lower it
+        merged, scaled = found[0][1], found[2][1]
+        assert merged.count("send") == 2
+        assert merged[-1] == "fill_constant"
+        assert {"check_finite_and_unscale", "agree_on_overflow", "update_loss_scaling"} <= set(
+            scaled
+        )
+        assert scaled[-5:] == ["send", "send", "send_barrier", "recv", "fetch_barrier"]
+    for number, kind in ((7, "adagrad"), (8, "sgd")):
+        same(results[0][number][0], a_program_alone(kind, pairs, workers=1), 1e-7)
 
 
 @pytest.mark.slow  # starts jobs
@@ -397,8 +500,6 @@ def test_what_servers_cannot_keep_is_refused(session, settings, reason):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"amp": True}, "needs no loss scale, or switch off amp"),
-        (MERGED, "sends its gradients in every run: switch off gradient_merge"),
         ({"localsgd": True}, "switch off localsgd, or train without servers"),
         ({"auto": True}, "switch it off and set strategy.a_sync"),
     ],
@@ -409,6 +510,25 @@ def test_what_a_program_with_servers_cannot_do_is_refused(session, settings, rea
     with pytest.raises(ValueError, match=reason):
         fleet.distributed_optimizer(optimizer("sgd"), asked(**settings)).minimize(loss)
     assert len(loss.block.program.global_block().ops) == before
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: static.mixed_precision.decorate(inner, dtype="float16"),
+        static.optimizer.GradientMergeOptimizer,
+        lambda inner: static.optimizer.RecomputeOptimizer(
+            static.optimizer.LookaheadOptimizer(inner)
+        ),
+    ],
+)
+def test_an_optimizer_that_acts_around_the_update_is_refused(session, wrap):
+    loss, _ = network()
+    made = wrap(optimizer("sgd"))
+    with pytest.raises(
+        ValueError, match=r"the optimizer is a .*, but the update runs on parameter"
+    ):
+        fleet.distributed_optimizer(made, asked()).minimize(loss)
 
 
 def test_explain_of_a_program_with_servers(session, capsys):

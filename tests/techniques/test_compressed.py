@@ -44,6 +44,26 @@ def test_modules_and_programs_train_alike_with_the_same_bits_on_both_workers(
     assert "c_allreduce_sum" not in program["kinds"]
 
 
+@pytest.mark.parametrize("case", list(worker.STAGES))
+def test_own_stages_train_alike_in_modules_and_programs(
+    trained: list[dict[str, Any]], case: str
+) -> None:
+    module, program = trained[0][f"eager {case}"], trained[0][f"static {case}"]
+    assert module["w"] == trained[1][f"eager {case}"]["w"] != trained[0]["eager plain"]["w"]
+    assert program["w"] == trained[1][f"static {case}"]["w"]
+    within = {"rtol": 0.05, "atol": 0.01} if "amp" in case else {"rtol": 1e-4}
+    np.testing.assert_allclose(module["w"], program["w"], **within)
+    np.testing.assert_allclose(module["b"], program["b"], **within)
+    assert ("sync_parameters" in program["kinds"]) == ("slow" in case)
+    assert ("clip_gradients" in program["kinds"]) == ("adaptive" in case)
+
+
+def test_a_break_keeps_the_state_of_own_stages(trained: list[dict[str, Any]]) -> None:
+    for result in trained:
+        assert result["slow with a break, eager"] == result["eager slow"]
+        assert result["slow with a break, program"] == result["static slow"]
+
+
 @pytest.mark.parametrize("feedback", [True, False])
 def test_signsgd_follows_its_formula(trained: list[dict[str, Any]], feedback: bool) -> None:
     weights = torch.from_numpy(worker.first_weights())

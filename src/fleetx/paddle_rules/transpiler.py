@@ -19,6 +19,7 @@ import sys
 from fleetx.fleet.roles.role_maker import Role, UserDefinedRoleMaker
 from fleetx.fleet.servers.job import ServerJob
 from fleetx.fleet.servers.program_link import ServerLink
+from fleetx.fleet.servers.worker_program import written_by_minimize
 from fleetx.paddle_rules.server_config import DistributeTranspilerConfig
 from fleetx.paddle_rules.server_strategy import strategy_of
 from fleetx.static.graph.program import Program, default_main_program, default_startup_program
@@ -80,7 +81,7 @@ class DistributeTranspiler:
         role = UserDefinedRoleMaker(trainer_id, Role.WORKER, trainers, self._servers)
         self._job = ServerJob(role)
         mode = strategy_of(config).server_mode()
-        self._job.write_programs(main, startup, main.binding.updated_by, mode)
+        self._job.write_programs(written_by_minimize(main, startup), mode)
         self._main = main
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:

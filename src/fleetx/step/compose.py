@@ -14,10 +14,11 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from fleetx.static.optimizer.wrapped_optimizer import WrappedOptimizer
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import known
 from fleetx.step.slots import NoSuchSlot
-from fleetx.step.technique import Job, Order, Technique
+from fleetx.step.technique import Job, Technique
 from fleetx.step.train_step import TrainStep
 
 
@@ -53,7 +54,7 @@ def conflict(first: Technique[Any], second: Technique[Any]) -> str | None:
 
 
 def _refusal(pair: tuple[Technique[Any], Technique[Any]], reason: str) -> str:
-    """Return the sentence that refuses two techniques: who asked for them, why not, the way out."""
+    """Return the sentence that refuses two techniques: their origin, the reason, the way out."""
     names = [technique.name for technique in pair if not technique.because[0]]
     others = [technique.because for technique in pair if technique.because[0]]
     asked = " and ".join(
@@ -64,8 +65,10 @@ def _refusal(pair: tuple[Technique[Any], Technique[Any]], reason: str) -> str:
 
 
 @contextmanager
-def _named(technique: Technique[Any]) -> Iterator[None]:
-    """Say which technique it is that uses a slot that a step does not have, and what to do."""
+def _changing(step: TrainStep | ProgramStep, technique: Technique[Any]) -> Iterator[None]:
+    """Note the slots that a technique fills; refuse those that do not exist or are taken, and
+    stages that the step cannot run."""
+    before = dict(vars(step))
     try:
         yield
     except NoSuchSlot as error:
@@ -75,13 +78,44 @@ def _named(technique: Technique[Any]) -> Iterator[None]:
         elif isinstance(error.step, ProgramStep) and error.slot in TrainStep().slots():
             advice = "write change_program for it, or train a module."
         raise TypeError(f"the technique {technique.name} uses {error}: {advice}") from error
+    for slot in step.slots():
+        stage, owner = getattr(step, slot), step.owner(slot)
+        if stage is before[slot] or (stage is None and slot in ("clip", "guard")):
+            continue
+        if owner is not None and slot not in technique.wraps:
+            raise ValueError(_refusal((owner, technique), f"both set step.{slot}"))
+        taken = _taken_by(step, slot)
+        if taken is not None:
+            raise ValueError(
+                f"the strategy switches on {technique.name}, but the optimizer is a {taken}, which "
+                f"sets step.{slot} too: use one of the two."
+            )
+        needed = step.check(slot, stage)
+        if needed is not None:
+            raise TypeError(
+                f"the technique {technique.name} put a {type(stage).__name__} into step.{slot} of "
+                f"a program, where only {needed} can be: write change_program for it, or train a "
+                "module."
+            )
+        if owner is None:  # otherwise it wraps the owner's stage
+            step.set_owner(slot, technique)
+
+
+def _taken_by(step: TrainStep | ProgramStep, slot: str) -> str | None:
+    """Return the optimizer of a program, as the script made it, whose stage is that of a slot."""
+    optimizer = step.update if isinstance(step, ProgramStep) else None
+    while isinstance(optimizer, WrappedOptimizer):
+        if optimizer.slot == slot:
+            return type(optimizer).__name__
+        optimizer = optimizer.inner
+    return None
 
 
 def compose_step(techniques: Sequence[Technique[Any]]) -> TrainStep:
     """Return the step of a PyTorch module with these techniques; it has no optimizer yet."""
     step = TrainStep()
     for technique in techniques:
-        with _named(technique):
+        with _changing(step, technique):
             technique.change_step(step)
     return step
 
@@ -93,7 +127,7 @@ def compose_update(
     for technique in techniques:
         technique.check_optimizer(optimizer)
     for technique in techniques:
-        with _named(technique):
+        with _changing(step, technique):
             optimizer = technique.change_update(step, optimizer)
     step.take_optimizer(optimizer)
 
@@ -101,13 +135,8 @@ def compose_update(
 def compose_program(step: ProgramStep, techniques: Sequence[Technique[Any]]) -> ProgramStep:
     """Apply techniques to the step of a program; return it."""
     for technique in techniques:
-        technique.check_optimizer(step.optimizer)
-    inner = [t for t in techniques if t.order <= Order.CLIP]
-    for technique in inner:
-        with _named(technique):
-            technique.change_program(step)
-    step.updates = step.optimizer
-    for technique in techniques[len(inner) :]:
-        with _named(technique):
+        technique.check_optimizer(step.update)
+    for technique in techniques:
+        with _changing(step, technique):
             technique.change_program(step)
     return step

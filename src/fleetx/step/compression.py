@@ -2,7 +2,7 @@
 
 A `Compressor` turns a gradient into a message of bytes and back. `ErrorFeedback` wraps one: what a
 message loses is added to the next gradient. `CompressedSync` sends every worker's messages to all
-others and averages what comes back, for modules and programs alike (`named_exchange`).
+others and averages what comes back, for modules and programs alike (`named_stages`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fleetx.comm import world
 from fleetx.runtime import heartbeat
-from fleetx.step.named_exchange import NamedExchange, State
+from fleetx.step.named_stages import NamedExchange, State
 
 __all__ = ["RESIDUAL", "CompressedSync", "Compressor", "ErrorFeedback", "State"]
 

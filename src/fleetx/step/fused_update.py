@@ -45,7 +45,7 @@ def _leave_open(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def _fits(parameter: torch.Tensor, state: dict[str, Any] | None) -> bool:
-    """Tell whether the kernel is right for a parameter.
+    """Return whether the kernel is right for a parameter.
 
     It walks over the memory of parameter, gradient and state side by side, and does not look
     whether their layouts agree. On other devices than the CPU torch's own choice is quick, and the

@@ -1,4 +1,4 @@
-"""Averaging gradients over workers after backward, for techniques that must look at them first.
+"""Averaging gradients over workers after backward, for techniques that need them first.
 
 The gradients travel in flat buckets, through the same all-reduce as those of a plain step. A bucket
 carries a mark per gradient that says who has one, so that a parameter without a gradient on every

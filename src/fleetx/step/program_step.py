@@ -1,32 +1,66 @@
-"""The composed step of a program: what `minimize` writes, in the order of the stages.
+"""The composed step of a program: the slots that `minimize` writes, one after another.
 
-Techniques wrap or replace `optimizer` (precision, memory, update), say how gradients are exchanged
-(`synchronise`), and may append ops behind the update (`after_update`). Ops run the same functions
-that the stages of PyTorch modules call.
+    precision   the loss to differentiate       memory  how the backward pass is appended
+    grad_sync   sums over runs (gradient_merge) and over workers
+    precision   can the gradients be used?
+    clip        changes the gradients           update  the optimizer that writes the updates
+    param_sync  what follows the updates        guard   checks, and may stop the training
+
+A stage is a `ProgramStage`, which writes ops, or a stage on named tensors (`named_stages`), which
+one op runs. Either way the ops call the functions that the stages of modules call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from fleetx.comm.gradient_all_reduce import GradientExchange
+from fleetx.static.clip import GradientClipBase
+from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
+from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage
 from fleetx.static.run.scope import Scope
+from fleetx.step.named_stages import NamedExchange, NamedParameterSync
 from fleetx.step.slots import FixedSlots
-from fleetx.step.stages import GradientSync
-
-Pairs = list[tuple[Any, Any]]
+from fleetx.step.stages import GradientSync, LocalGradients, Parameters, ParameterSync
 
 
-class ParameterAverage(Protocol):
-    """What exchanges parameters behind some updates only."""
+@dataclass
+class WrittenUpdate:
+    """A training program whose updates are written."""
+
+    main: Program
+    startup: Program
+    loss: Any
+    pairs: Pairs
+    """Parameters with their gradients, as the updates see them."""
+    block: Any
+    """The block of the updates."""
+    start: int
+    end: int
+    """The updates, with what the optimizer writes around them, are `block.ops[start:end]`."""
 
     @property
-    def counters(self) -> Sequence[str]:
-        """Two variables that are equal in the runs behind which parameters are equal; none if they
-        are never known to be."""
+    def updates(self) -> list[Operator]:
+        """The ops that update parameters."""
+        ops: list[Operator] = self.block.ops[self.start : self.end]
+        wanted = [op for op in ops if op.op_role & OpRole.Optimize]
+        return [op for op in wanted if op.input("Param") and op.input("Grad")]
+
+
+class ProgramParameterSync:
+    """What a program does behind the updates; by default nothing: parameters stay equal."""
+
+    exchange: GradientExchange | None = None
+    """How the sums over workers that it writes are sent."""
+    counters: Sequence[str] = ()
+    """Two variables that are equal in the runs after which parameters are equal on all workers, if
+    that is not every run."""
+
+    def write(self, written: WrittenUpdate) -> None:
+        """Write ops behind the updates."""
 
     @property
     def save_wait(self) -> float:
@@ -36,10 +70,23 @@ class ParameterAverage(Protocol):
         """Return the number of updates so far, 0 if nobody counts them."""
 
     def behind(self, scope: Scope) -> int:
-        """Return how many updates there were since parameters were equal on all workers."""
+        """Return the number of updates since parameters were equal on all workers."""
+        return 0
 
     def synchronize(self, scope: Scope) -> None:
         """Make parameters in a scope equal on all workers, which must all call it."""
+
+
+@runtime_checkable
+class ProgramGuard(Protocol):
+    """Writes a check of losses and gradients."""
+
+    def write(self, step: ProgramStep, written: WrittenUpdate) -> None:
+        """Write ops behind everything else."""
+
+
+_WRITTEN = "a ProgramStage, which writes ops,"
+_RUN = "a stage on named tensors (fleetx.step.named_stages), which an op runs,"
 
 
 @dataclass
@@ -48,29 +95,44 @@ class ProgramStep(FixedSlots):
 
     trains: ClassVar[str] = "program"
 
-    optimizer: Any
-    """The user's optimizer, wrapped or replaced by techniques."""
-    synchronise: Callable[[Program, Pairs], None] | None
-    """Writes the exchange of gradients behind the backward pass; None: there is none, or the
-    optimizer writes it itself."""
-    updates: Any = None
-    """The optimizer that writes the updates, without what techniques wrap around it."""
-    grad_sync: GradientSync | None = None
-    """The stage that averages gradients, if it is one that works on tensors of a scope (a
-    `NamedExchange`): one op runs it, between the backward pass and clipping."""
-    grad_sync_by: tuple[str, str] = ("", "{}")
-    """The technique that put it there, and its settings as JSON."""
-    exchange: GradientExchange | None = None
-    """How gradients that are summed during backward travel."""
-    starts: Callable[[Program], None] | None = None
-    """Writes into the startup program that all workers start with the same values; None: there is
-    one worker, or they get them elsewhere."""
-    update_condition: str | None = None
-    """The boolean variable that tells in which runs parameters are updated; None: in all."""
-    parameter_average: ParameterAverage | None = None
-    """How parameters become equal between two exchanges of them; None: they always are."""
-    after_update: list[Callable[[Program, Program, Any], None]] = field(default_factory=list)
-    """Write ops behind the update; called with the main and the startup program and the loss."""
+    update: Any
+    """The optimizer that writes the updates: the user's, or what a technique puts in its place."""
+    precision: ProgramStage = field(default_factory=ProgramStage)
+    memory: ProgramStage = field(default_factory=ProgramStage)
+    grad_sync: GradientSync = field(default_factory=GradientSync)
+    """A plain `GradientSync` is the sum over workers behind the backward pass, `LocalGradients`
+    none; a `NamedExchange` is run by an op in front of the clip."""
+    clip: GradientClipBase | Callable[[Parameters], None] | None = None
+    """Written by the optimizer, or a function of parameters that an op runs in front of it."""
+    param_sync: ProgramParameterSync | ParameterSync = field(default_factory=ProgramParameterSync)
+    guard: ProgramGuard | None = None
+    starts_equal: bool = True
+    """The startup program broadcasts the values of rank 0."""
 
     def __post_init__(self) -> None:
+        if getattr(self.update, "exchanges_gradients", False):
+            self.grad_sync = LocalGradients()
         self._fix_slots()
+
+    def check(self, slot: str, stage: Any) -> str | None:
+        """Return which stages a slot takes, as a clause, if it does not take this one."""
+        plain = type(stage) in (GradientSync, LocalGradients, ParameterSync)
+        if isinstance(stage, NamedParameterSync) and stage.trains_alone:
+            return "a NamedParameterSync that keeps workers equal (no `trains_alone`)"
+        kinds: dict[str, tuple[str, tuple[type, ...]]] = {
+            "precision": (_WRITTEN, (ProgramStage,)),
+            "memory": (_WRITTEN, (ProgramStage,)),
+            "grad_sync": (_RUN, (NamedExchange, ProgramStage)),
+            "clip": ("a function of parameters", (GradientClipBase, Callable)),  # type: ignore
+            "param_sync": (_RUN, (NamedParameterSync, ProgramParameterSync)),
+            "guard": ("a ProgramGuard, which writes ops,", (ProgramGuard,)),
+        }
+        reason, wanted = kinds.get(slot, ("", (object,)))
+        return None if plain or isinstance(stage, wanted) else reason
+
+    def exchange(self) -> GradientSync:
+        """Return how gradients are exchanged, without what collects them before."""
+        stage = self.grad_sync
+        while isinstance(stage, ProgramStage):
+            stage = stage.inner  # type: ignore[attr-defined]
+        return stage

@@ -14,7 +14,8 @@ from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
 
-from fleetx.static.ops.exchange_op import provide
+from fleetx.comm import world
+from fleetx.static.ops.stage_ops import provide
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job, Order, Technique
 
@@ -78,20 +79,21 @@ def listen(listener: Callable[[Kind], None]) -> None:
         listener(technique)
 
 
-def _provide_exchange(technique: Kind) -> None:
-    """Let ops of programs run the exchange that a technique's `change` puts into a step."""
+def _provide_stages(technique: Kind) -> None:
+    """Let ops of programs run the stages that a technique's `change` puts into a step."""
     if technique.change is not Technique.change:
-        provide(technique.name, partial(_make_exchange, technique))
+        provide(technique.name, partial(_make_step, technique))
 
 
-def _make_exchange(technique: Kind, settings: str) -> Any:
+def _make_step(technique: Kind, settings: str) -> ProgramStep:
     config = SimpleNamespace(**{f"{technique.name}_configs": json.loads(settings)})
-    step = ProgramStep(None, None)
-    technique(Job(strategy=config)).change(step)
-    return step.grad_sync
+    step = ProgramStep(None)
+    job = Job(strategy=config, workers=world.world_size(), rank=world.rank())
+    technique(job).change(step)
+    return step
 
 
-listen(_provide_exchange)
+listen(_provide_stages)
 
 
 def load_entry_points() -> None:

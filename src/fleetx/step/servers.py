@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fleetx.ps.modes.mode import Mode
     from fleetx.ps.modes.server_mode import ServerMode
     from fleetx.ps.tables.table_spec import DenseTableSpec
-    from fleetx.static.graph.program import Program
+    from fleetx.step.program_step import WrittenUpdate
 
 
 class WrittenTables(Protocol):
@@ -50,5 +50,5 @@ class JobServers(Protocol):
         """Return the numbers of all workers, which must all call it, if a step waits for them;
         otherwise this worker's alone."""
 
-    def write_programs(self, main: Program, startup: Program, optimizer: Any) -> WrittenTables:
-        """Rewrite programs that `minimize` has completed for the role of this process."""
+    def write_programs(self, written: WrittenUpdate) -> WrittenTables:
+        """Rewrite programs with updates for the role of this process."""

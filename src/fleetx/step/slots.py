@@ -1,9 +1,16 @@
-"""The slots of a step are fixed: what a technique puts anywhere else would never be called."""
+"""The slots of a step: fixed, and each filled by one technique.
+
+A stage in a slot that does not exist would never be called, and one that replaces the stage of
+another technique would switch that one off; both are refused by name.
+"""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+if TYPE_CHECKING:
+    from fleetx.step.technique import Technique
 
 
 class NoSuchSlot(AttributeError):
@@ -33,7 +40,19 @@ class FixedSlots:
 
     def _fix_slots(self) -> None:
         """Refuse other slots from now on."""
+        self._owners: dict[str, Technique[Any]] = {}
         self._is_complete = True
+
+    def owner(self, slot: str) -> Technique[Any] | None:
+        """Return the technique whose stage is in a slot; None if it has the default."""
+        return self._owners.get(slot)
+
+    def set_owner(self, slot: str, technique: Technique[Any]) -> None:
+        """Note whose stage is in a slot."""
+        self._owners[slot] = technique
+
+    def check(self, slot: str, stage: Any) -> str | None:
+        """Return which stages a slot takes, as a clause, if it does not take this one."""
 
     def slots(self) -> list[str]:
         """Return the names of the slots."""

@@ -7,7 +7,7 @@
     param_sync  how workers exchange parameters
 
 A technique puts an object of its own in the place of a stage. Between stages gradients are in true
-units, and every worker comes to every collective in the same step. State that must survive a break
+units, and every worker reaches every collective in the same step. State that a checkpoint must hold
 is in `state_dict`.
 """
 
@@ -35,27 +35,27 @@ class Stage(StrEnum):
 
 
 class Guard(Protocol):
-    """What looks at losses and gradients, and may end the training."""
+    """Checks losses and gradients, and may stop the training."""
 
     def note(self, loss: torch.Tensor | None) -> None:
-        """Look at what backward has left; called once per step."""
+        """Check what backward has left; called once per step."""
 
     def forget(self) -> None:
-        """Forget what was found: the step is skipped anyway."""
+        """Discard what was found: the step is skipped anyway."""
 
     def agree(self) -> None:
-        """Stop on all workers if one of them has found something; all must call it."""
+        """Stop all workers if one has found something; all must call it."""
 
 
 class _Stateless:
     """A stage without state of its own."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must survive a break of the training."""
+        """Return the state that a checkpoint must hold."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load what `state_dict` returned."""
 
 
 class Precision(_Stateless):
@@ -66,23 +66,23 @@ class Precision(_Stateless):
         return forward
 
     def watch(self, parameters: Parameters) -> None:
-        """Get to know the parameters, once, before the first step."""
+        """Prepare for these parameters; called once, before the first step."""
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """Return what `minimize` calls backward on for this loss."""
         return loss
 
     def expects_overflow(self) -> bool:
-        """Tell whether a gradient may be infinite or NaN because of a scale, and is then not
+        """Return whether a gradient may be infinite or NaN because of a scale, and is then not
         used."""
         return False
 
     def usable(
         self, parameters: Parameters, *, agreed: bool, others: Sequence[torch.Tensor] = ()
     ) -> bool:
-        """Tell whether the gradients can be used; all workers get one answer.
+        """Return whether the gradients can be used; all workers get one answer.
 
-        `agreed`: all workers have the same gradients already, so none has to be asked. `others`
+        `agreed`: all workers have the same gradients already, so no agreement is needed. `others`
         are gradients beside those of the parameters.
         """
         return True
@@ -107,11 +107,11 @@ class GradientSync(_Stateless):
         return True
 
     def updates_next(self) -> bool:
-        """Tell whether the next call of `collect` will ask for an update."""
+        """Return whether the next call of `collect` will ask for an update."""
         return True
 
     def flush(self, parameters: Parameters) -> bool:
-        """Give back what is collected so far; tell whether there is anything, on any worker."""
+        """Restore what is collected so far; return whether any worker has anything."""
         return False
 
     def exchange(self, parameters: Parameters) -> None:
@@ -123,7 +123,7 @@ class GradientSync(_Stateless):
         return []
 
     def forget(self) -> None:
-        """Forget gradients that are kept beside those of the parameters: the step is skipped."""
+        """Discard gradients that are kept beside those of the parameters: the step is skipped."""
 
 
 class LocalGradients(GradientSync):

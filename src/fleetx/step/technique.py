@@ -7,9 +7,8 @@ into a step. `registry.register` makes it known; the strategy's switch and setti
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from math import prod
@@ -96,7 +95,7 @@ class Sizes:
 
 def ring_bytes(count: float, workers: int) -> float:
     """Return what one worker sends in a ring all-reduce of so many bytes."""
-    # PADDLE_TRAINERS_NUM=0 is accepted as Paddle accepts it; nobody sends anything then.
+    # PADDLE_TRAINERS_NUM=0 is accepted as Paddle accepts it; no worker sends anything then.
     return 2.0 * (workers - 1) / workers * count if workers else 0.0
 
 
@@ -195,12 +194,12 @@ class Technique(Generic[C]):
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
-        """Tell whether a strategy asks for this technique."""
+        """Return whether a strategy asks for this technique."""
         return bool(getattr(strategy, cls.name, False))
 
     @classmethod
     def acts_in(cls, job: Job) -> bool:
-        """Tell whether it changes the step of this job: by default if the strategy asks for it."""
+        """Return whether it changes this job's step: by default if the strategy asks for it."""
         return cls.is_on(job.strategy)
 
     def check(self) -> None:
@@ -227,32 +226,21 @@ class Technique(Generic[C]):
 
     def change_step(self, step: TrainStep) -> None:
         """Put this technique's stages into the step of a PyTorch module, all but the update."""
-        kind = type(self)
-        acts_elsewhere = (
-            kind.change_update is not Technique.change_update
-            or kind.change_messages is not Technique.change_messages
-        )
-        if kind.change is not Technique.change or not acts_elsewhere:
-            self.change(step)
+        self._change(step, acts_elsewhere=type(self).change_update is not Technique.change_update)
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Return the optimizer that takes the place of the user's, with the same groups."""
         return optimizer
 
     def change_program(self, step: ProgramStep) -> None:
-        """Put this technique into the step of a program."""
-        before = step.grad_sync
-        self.change(step)
-        if step.grad_sync is before:
-            return
-        if before is not None:
-            raise TypeError(
-                f"the technique {self.name} changes step.grad_sync, which {step.grad_sync_by[0]} "
-                "has set, but an op of a program runs the exchange of one technique: write "
-                "change_program for it, or train a module."
-            )
-        step.grad_sync_by = self.name, json.dumps(asdict(cast("Any", self.config)))
-        step.synchronise = step.exchange = None
+        """Put this technique's stages into the step of a program."""
+        self._change(step)
+
+    def _change(self, step: TrainStep | ProgramStep, *, acts_elsewhere: bool = False) -> None:
+        kind = type(self)
+        acts_elsewhere |= kind.change_messages is not Technique.change_messages
+        if kind.change is not Technique.change or not acts_elsewhere:
+            self.change(step)
 
     @classmethod
     def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:

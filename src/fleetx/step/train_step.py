@@ -159,7 +159,7 @@ class TrainStep(FixedSlots):
         else:
             self.grad_sync.forget()
         self.param_sync.after_update(self._tensors, loss)
-        # Workers that train alone hear of it where they meet.
+        # Workers that train alone agree at the next exchange.
         if self.guard is not None and self.param_sync.trains_alone and not self.param_sync.behind:
             self.guard.agree()
 
@@ -169,11 +169,12 @@ class TrainStep(FixedSlots):
         return {name: state for name, state in states.items() if state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         for name, stage in self._stages():
             if name in state:
                 stage.load_state_dict(state[name])
 
     def _stages(self) -> list[tuple[str, Any]]:
         names = ("precision", "memory", "grad_sync", "updater", "param_sync")
-        return [(name, getattr(self, name)) for name in names]
+        clip = [("clip", self.clip)] if hasattr(self.clip, "state_dict") else []
+        return [*((name, getattr(self, name)) for name in names), *clip]

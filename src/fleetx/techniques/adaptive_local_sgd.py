@@ -18,7 +18,6 @@ import torch
 
 from fleetx.comm import world
 from fleetx.kernels.local_sgd import next_interval
-from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import read, setting
 from fleetx.step.stages import Parameters, ParameterSync
@@ -76,7 +75,7 @@ class AdaptiveAverage(PeriodicAverage):
         return {**super().state_dict(), "k_steps": self.k_steps, "first": first}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         super().load_state_dict(state)
         self.k_steps = state["k_steps"]
         self._first = None if state["first"] is None else (state["first"][0], state["first"][1])
@@ -91,7 +90,7 @@ class AdaptiveLocalSgd(LocalTraining[Config]):
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
-        """Tell whether a strategy asks for it, by its own switch or by `localsgd` with `auto`."""
+        """Return whether a strategy asks for it, by its own switch or by `localsgd` with `auto`."""
         return bool(strategy.adaptive_localsgd or (strategy.localsgd and strategy.auto))
 
     @cached_property
@@ -119,6 +118,6 @@ class AdaptiveLocalSgd(LocalTraining[Config]):
             save_wait=self.config.save_wait,
         )
 
-    def make_program(self, step: ProgramStep) -> LocalSgdProgram:
+    def make_program(self) -> LocalSgdProgram:
         """Return what writes average and interval into a program."""
-        return AdaptiveLocalSgdProgram(self.job, step, self.config, self.k_steps, MOST_STEPS)
+        return AdaptiveLocalSgdProgram(self.job, self.config, self.k_steps, MOST_STEPS)

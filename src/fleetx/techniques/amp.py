@@ -25,7 +25,7 @@ from fleetx.kernels.loss_scale import all_finite, follow_overflow, unscaled
 from fleetx.static.mixed_precision import (
     AutoMixedPrecisionLists,
     LossScaling,
-    OptimizerWithMixedPrecision,
+    MixedPrecisionStage,
 )
 from fleetx.static.mixed_precision.program_casts import half_type, made_for
 from fleetx.static.run.place import usual_device
@@ -84,7 +84,7 @@ class Config:
             )
 
     def rules(self) -> MixedPrecisionRules:
-        """Return what the stages go by."""
+        """Return the rules for the stages."""
         dtype = "bfloat16" if self.use_pure_bf16 else self.dtype
         scaling = LossScaling(**{n: getattr(self, n) for n in LossScaling.__dataclass_fields__})
         return MixedPrecisionRules(
@@ -148,7 +148,7 @@ class _BackwardPass:
         _when_backward_ends(self.end)
 
     def end(self) -> None:
-        """Forget it."""
+        """Clear the scale."""
         self.loss_scale = 1.0
 
     def unscale(self, grad: Tensor) -> Tensor:
@@ -270,7 +270,7 @@ class MixedPrecision(Precision):
             )
 
     def _hook_edges(self, ends: Iterable[Any]) -> None:
-        """Let gradients be divided where they leave the graph of the model for a leaf.
+        """Register hooks that divide gradients where they leave the graph of the model for a leaf.
 
         Only there: what reaches the same leaf from elsewhere is in true units.
         """
@@ -303,7 +303,7 @@ class MixedPrecision(Precision):
         return tuple(divided)
 
     def _hook(self, parameters: Iterable[Tensor]) -> None:
-        """Let gradients be divided at parameters if a whole pass, or one inside it, is scaled."""
+        """Register hooks that divide gradients at parameters in a scaled pass, or one inside it."""
         for parameter in parameters if self.config.scaling.is_on else ():
             if id(parameter) in self._hooked:
                 continue
@@ -363,13 +363,13 @@ class MixedPrecision(Precision):
 
     # -- the verdict ----------------------------------------------------------------------
     def expects_overflow(self) -> bool:
-        """Tell whether a smaller scale may still help against an overflow."""
+        """Return whether a smaller scale may still help against an overflow."""
         return self.config.scaling.is_on and self.scale.item() > 1.0
 
     def usable(
         self, parameters: Parameters, *, agreed: bool, others: Sequence[Tensor] = ()
     ) -> bool:
-        """Tell whether all gradients are finite on all workers, and adapt the scale."""
+        """Return whether all gradients are finite on all workers, and adapt the scale."""
         rules = self.config.scaling
         if not rules.is_on:
             return True
@@ -393,14 +393,14 @@ class MixedPrecision(Precision):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         self.scale.fill_(state["scale"])
         self.good_steps.fill_(state["good_steps"])
         self.bad_steps.fill_(state["bad_steps"])
 
 
 def _when_backward_ends(callback: Callable[[], None]) -> None:
-    """Let autograd's engine call this after the pass that runs."""
+    """Register a callback with autograd's engine for the end of the current pass."""
     torch_private.execution_engine.queue_callback(callback)
 
 
@@ -454,30 +454,25 @@ class Amp(Technique[Config]):
                 )
         self.config.rules()
 
-    def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse a loss scale in a program whose gradients go to servers as they are."""
-        is_program = not isinstance(optimizer, torch.optim.Optimizer)
-        if is_program and self.job.servers is not None and self.config.rules().scaling.is_on:
-            raise ValueError(
-                "amp scales the loss, but a program sends gradients to parameter servers as the "
-                "backward pass leaves them, scaled: set strategy.amp_configs = "
-                "{'dtype': 'bfloat16'}, which needs no loss scale, or switch off amp."
-            )
-
     def change_step(self, step: TrainStep) -> None:
         """Put the precision into a step."""
         step.precision = MixedPrecision(self.config.rules(), self.job.gather)
 
     def change_program(self, step: ProgramStep) -> None:
-        """Let `minimize` cast ops, scale the loss and skip steps that overflow."""
-        several = self.job.workers > 1
-        step.optimizer = decorated(
-            step.optimizer,
-            self.config.rules(),
-            check_each=several,
-            # Known when all techniques are composed: those that exchange no gradients leave it out.
-            ask_workers=lambda: several and step.synchronise is None,
+        """Cast ops, scale the loss and skip steps that overflow."""
+        step.precision = MixedPrecisionStage(
+            *stage_settings(self.config.rules()),
+            skips_updates=True,
+            checks_each=self.job.workers > 1 and self.job.servers is None,
+            agrees_by=partial(self._agreement, step),
         )
+
+    def _agreement(self, step: ProgramStep) -> str:
+        """Return the op by which workers agree on an overflow, when all techniques are composed."""
+        if self.job.servers is not None:
+            return "agree_on_overflow"
+        alike = self.job.workers < 2 or step.exchange().during_backward
+        return "" if alike else "c_allreduce_max"
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of this stage; what it saves depends on the activations."""
@@ -498,16 +493,8 @@ class Amp(Technique[Config]):
         ]
 
 
-def decorated(
-    optimizer: Any,
-    config: MixedPrecisionRules,
-    *,
-    check_each: bool = False,
-    ask_workers: Callable[[], bool] = bool,
-) -> Any:
-    """Return an optimizer of programs with Fleet's amp: an overflow skips the whole update."""
-    half = config.half(usual_device())
-    lists = AutoMixedPrecisionLists(config.white, config.black, config.black_names, dtype=half)
-    made = OptimizerWithMixedPrecision(optimizer, lists, config.scaling, half_type(half))
-    made.skips_updates, made.checks_each, made.asks_workers = True, check_each, ask_workers
-    return made
+def stage_settings(rules: MixedPrecisionRules) -> tuple[AutoMixedPrecisionLists, LossScaling, Any]:
+    """Return the arguments of the precision stage of a program."""
+    half = rules.half(usual_device())
+    lists = AutoMixedPrecisionLists(rules.white, rules.black, rules.black_names, dtype=half)
+    return lists, rules.scaling, half_type(half)

@@ -253,7 +253,7 @@ def _half_fails(device: str) -> str:
 def fits(trial: Trial, work: Callable[[], Any], device: torch.device) -> Trial:
     """Return the trial with the memory that a piece of work needs, or a note that there is none.
 
-    The work must not exchange anything: a worker that runs out of memory leaves nobody waiting.
+    The work must not exchange anything: a worker that runs out of memory blocks no other.
     """
     watch = PeakMemory(device)
     watch.start()

@@ -1,7 +1,7 @@
 """dgc: deep gradient compression. Only the largest entries of a gradient travel, as (index, value).
 
 Each worker keeps a velocity and what it has held back, sends the largest entries of that in one
-`all_gather`, and forgets both where it sent (factor masking). The momentum is thus in what travels,
+`all_gather`, and clears both where it sent (factor masking). The momentum is thus in what is sent,
 and the update is plain SGD. Small parameters, those that are not float32, and all of them before
 `rampup_begin_step` are averaged whole and updated by ordinary momentum.
 """
@@ -30,7 +30,7 @@ from fleetx.kernels.gradients import clip_locally
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
-from fleetx.step.stages import GradientSync, Parameters, Stage
+from fleetx.step.stages import GradientSync, LocalGradients, Parameters, Stage
 from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
@@ -180,7 +180,7 @@ class DgcExchange(GradientSync):
 def without_held_back(state: dict[str, Any], techniques: dict[str, Any]) -> dict[str, Any]:
     """Return an optimizer's state for plain momentum: what was held back goes into the velocity.
 
-    It then comes to act over the next steps, in all as much as it would have.
+    It then takes effect over the next steps, with the same total.
     """
     exchange = techniques.get("grad_sync", {})
     keep_rate = exchange.get("inner", exchange).get("keep_rate", False)
@@ -205,7 +205,7 @@ def _collect(parameters: list[Tensor], sent: list[Entries]) -> Received:
 
 
 def is_compressed(parameter: Tensor) -> bool:
-    """Tell whether a parameter's gradient is large enough to be worth compressing."""
+    """Return whether a parameter's gradient is large enough to be worth compressing."""
     fits = parameter.numel() >= SMALLEST and parameter.dtype is torch.float32
     return fits and parameter.is_contiguous()
 
@@ -282,7 +282,7 @@ class Dgc(Technique[Config]):
         """Make the momentum optimizer one that compresses."""
         from fleetx.static.optimizer import DGCMomentumOptimizer
 
-        inner, config = step.optimizer, self.config
+        inner, config = step.update, self.config
         if not isinstance(inner, DGCMomentumOptimizer):
             settings = inner.settings()
             settings.pop("rescale_grad", None)
@@ -296,9 +296,8 @@ class Dgc(Technique[Config]):
                 num_trainers=self.job.workers,
                 keep_rate=config.keep_rate,
             )
-            inner.share_state(step.optimizer)
-        step.optimizer = inner
-        step.synchronise = step.exchange = None
+            inner.share_state(step.update)
+        step.update, step.grad_sync = inner, LocalGradients()
 
     def _local_clip(self, own: Any) -> Any:
         """Return the clip of each worker's gradients for a program whose optimizer has none."""

@@ -11,7 +11,6 @@ from dataclasses import replace
 import torch
 
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
-from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.stages import Stage
 from fleetx.step.technique import NoSettings, Order, Row, Sizes, Technique
@@ -31,9 +30,6 @@ class Fp16AllReduce(Technique[NoSettings]):
     def change_messages(self, settings: AllReduceSettings) -> AllReduceSettings:
         """Let messages be of the type that the strategy names."""
         return replace(settings, dtype=getattr(torch, self.job.strategy.fp16_allreduce_dtype))
-
-    def change_program(self, step: ProgramStep) -> None:
-        """Leave the program: the exchange converts its messages."""
 
     def share_of_bytes(self) -> float:
         """Return one half."""

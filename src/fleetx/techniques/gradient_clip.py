@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.kernels.gradients import clip_factor
-from fleetx.static.clip import GradientClipBase, GradientClipByTorchNorm, GradientClipByValue
+from fleetx.static.clip import GradientClipByTorchNorm, GradientClipByValue
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
@@ -145,14 +145,9 @@ class GradientClip(Technique[Config]):
         step.clip = self._clip()
 
     def change_program(self, step: ProgramStep) -> None:
-        """Give the optimizer a grad_clip, which `minimize` writes in front of the update."""
-        wanted = self._clip()
-        clip: GradientClipBase = (
-            GradientClipByValue(wanted.value)
-            if wanted.value
-            else GradientClipByTorchNorm(wanted.norm)
-        )
-        step.optimizer = step.optimizer.with_grad_clip(clip)  # the script's own stays as it is
+        """Clip by ops that `minimize` writes in front of the update."""
+        value, norm = self.config.value, self.config.norm
+        step.clip = GradientClipByValue(value) if value else GradientClipByTorchNorm(norm)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of the clip."""

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from fleetx import torch_private
-from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import Program
+from fleetx.static.optimizer.gradient_merge_optimizer import MergedRuns
 from fleetx.step.gradient_sync import AfterBackward
-from fleetx.step.program_step import Pairs, ProgramStep
+from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
 from fleetx.step.stages import GradientSync, LocalGradients, Parameters, Stage
@@ -37,12 +36,12 @@ class Config:
     """Divide the merged gradient by `k_steps`."""
 
 
-class MergedGradients(GradientSync):
+class MergedGradients(GradientSync, MergedRuns):
     """Collects the gradients of `k_steps` backward passes before the inner exchange.
 
     Gradients are taken away from the parameters at once, so a script may call `zero_grad` where it
     likes. A script that changes them before that changes one part of a sum, which is seldom what
-    it wants: it is told once.
+    it wants: a warning is issued once.
     """
 
     during_backward = False
@@ -58,8 +57,8 @@ class MergedGradients(GradientSync):
         """`gather` returns the numbers of all workers that wait for each other in a step."""
         self.inner = inner
         self._gather = gather
-        self._k_steps = k_steps
-        self._avg = avg
+        self.k_steps = k_steps
+        self.avg = avg
         self._count = 0
         self._merged: dict[str, torch.Tensor] = {}
         self._after_backward: dict[str, tuple[int, int]] = {}
@@ -79,14 +78,14 @@ class MergedGradients(GradientSync):
             self._after_backward[name] = _fingerprint(parameter)
 
     def _warn_if_changed(self, parameters: Parameters) -> None:
-        """Say once if the script has changed a gradient between backward and step."""
+        """Warn once if the script has changed a gradient between backward and step."""
         noted, self._after_backward = self._after_backward, {}
         found = ((parameters[name], was) for name, was in noted.items() if name in parameters)
         if any(p.grad is not None and _fingerprint(p) != was for p, was in found):
             self._has_warned = True
             warnings.warn(
                 "the script changes gradients between backward() and step() while gradient_merge "
-                f"adds up those of {self._k_steps} steps: a clip such as clip_grad_norm_ then "
+                f"adds up those of {self.k_steps} steps: a clip such as clip_grad_norm_ then "
                 "bounds each part instead of the merged gradient, unlike a step with the large "
                 "batch. Take it out and set strategy.gradient_clip = True and "
                 "strategy.gradient_clip_configs = {'norm': ...}, which clips the merged gradient.",
@@ -102,18 +101,18 @@ class MergedGradients(GradientSync):
                 self._add(name, parameter.grad)
                 parameter.grad = None
         self._count += 1
-        if self._count < self._k_steps:
+        if self._count < self.k_steps:
             return False
-        self._give_back(parameters, self._k_steps)
+        self._give_back(parameters, self.k_steps)
         return self.inner.collect(parameters)
 
     def updates_next(self) -> bool:
-        """Tell whether the next step is a k-th one."""
-        return self._count + 1 >= self._k_steps and self.inner.updates_next()
+        """Return whether the next step is a k-th one."""
+        return self._count + 1 >= self.k_steps and self.inner.updates_next()
 
     @torch.no_grad()
     def flush(self, parameters: Parameters) -> bool:
-        """Give back the mean of what was collected, however many steps that are.
+        """Restore the mean of what was collected, over any number of steps.
 
         Workers that exchange gradients may have collected different numbers of steps: each has
         the share that makes their mean the one over all steps of all workers.
@@ -127,14 +126,14 @@ class MergedGradients(GradientSync):
         return self.inner.collect(parameters)
 
     def _give_back(self, parameters: Parameters, divisor: float) -> None:
-        share = 1.0 / divisor if self._avg else 1.0
-        if self._avg:
+        share = 1.0 / divisor if self.avg else 1.0
+        if self.avg:
             for gradient in self.inner.others():
                 gradient.mul_(share)
         for name, parameter in parameters.items():
             merged = self._merged.pop(name, None)
             if merged is not None:
-                parameter.grad = merged.mul_(share) if self._avg else merged
+                parameter.grad = merged.mul_(share) if self.avg else merged
         self._count = 0
 
     def _add(self, name: str, grad: torch.Tensor) -> None:
@@ -155,7 +154,7 @@ class MergedGradients(GradientSync):
         return self.inner.others()
 
     def forget(self) -> None:
-        """Forget what the inner exchange keeps."""
+        """Discard what the inner exchange keeps."""
         self.inner.forget()
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,7 +163,7 @@ class MergedGradients(GradientSync):
         return {"count": self._count, "merged": merged, "inner": self.inner.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         self._count = int(state["count"])
         self._merged = {name: grad.clone() for name, grad in state["merged"].items()}
         self.inner.load_state_dict(state["inner"])
@@ -194,39 +193,17 @@ class GradientMerge(Technique[Config]):
                 "strategy.gradient_merge_configs = {'k_steps': 4}, or switch it off."
             )
 
-    def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse programs whose updates run on servers."""
-        if self.job.servers is not None and not isinstance(optimizer, torch.optim.Optimizer):
-            raise ValueError(
-                "gradient_merge lets a program update in every k-th run, but a program with "
-                "parameter servers sends its gradients in every run: switch off gradient_merge "
-                "and feed batches of k times the size, or train a torch.nn.Module."
-            )
-
-    def change_step(self, step: TrainStep) -> None:
+    def change(self, step: TrainStep | ProgramStep) -> None:
         """Collect in front of the exchange; a plain one follows backward instead of joining it."""
         inner = step.grad_sync
-        if type(inner) is GradientSync and self.job.workers > 1:
+        if step.trains == "module" and type(inner) is GradientSync and self.job.workers > 1:
             inner = AfterBackward(self.job.exchange())
         merged = MergedGradients(
             inner, self.config.k_steps, avg=self.config.avg, gather=self.job.gather
         )
         step.grad_sync = merged
-        step.when_named.append(merged.watch)
-
-    def change_program(self, step: ProgramStep) -> None:
-        """Wrap the optimizer, and exchange where it updates."""
-        from fleetx.static.optimizer.gradient_merge_optimizer import (
-            CONDITION,
-            GradientMergeOptimizer,
-        )
-
-        step.optimizer = GradientMergeOptimizer(
-            step.optimizer, self.config.k_steps, avg=self.config.avg
-        )
-        step.update_condition = CONDITION
-        if step.synchronise is not None:
-            step.synchronise = partial(_sum_merged, step.synchronise)
+        if isinstance(step, TrainStep):
+            step.when_named.append(merged.watch)
 
     def cycle(self) -> int:
         """Return the number of merged steps."""
@@ -247,27 +224,3 @@ class GradientMerge(Technique[Config]):
                 memory=sizes.parameter_bytes,
             )
         ]
-
-
-def _sum_merged(scale_loss: Callable[..., None], main: Program, pairs: Pairs) -> None:
-    """Write the sum over workers into the block of the update instead of behind backward: behind
-    the division by the number of steps, where modules exchange too."""
-    from fleetx.static.optimizer.gradient_merge_optimizer import CONDITION, SUFFIX
-
-    scale_loss(main, [])
-    update = next(
-        op
-        for op in main.global_block().ops
-        if op.type == "conditional_block" and op.input("Cond") == [CONDITION]
-    )
-    block = update.attr("sub_block")
-    names = [param.name + SUFFIX for param, grad in pairs if grad is not None]
-    start = sum(op.type == "scale" and op.output("Out")[0] in names for op in block.ops)
-    for i, name in enumerate(names, start):
-        block.insert_op(
-            i,
-            type="c_allreduce_sum",
-            inputs={"X": [name]},
-            outputs={"Out": [name]},
-            attrs={"ring_id": 0, "use_calc_stream": False, "op_role": OpRole.Backward},
-        )

@@ -37,7 +37,7 @@ class Config:
 
 
 def ends_with_any(name: str, ends: Iterable[str]) -> bool:
-    """Tell whether a parameter's name ends with one of these."""
+    """Return whether a parameter's name ends with one of these."""
     return name.endswith(tuple(ends))
 
 
@@ -73,7 +73,7 @@ class Lamb(ReplacedOptimizer):
 
     @classmethod
     def in_place_of(cls, inner: Adam, **settings: Any) -> Lamb:
-        """Return one with the groups of an Adam: lr, betas, eps and weight_decay are taken over."""
+        """Return one with the groups of an Adam: lr, betas, eps and weight_decay are kept."""
         return cls((), inner=inner, **settings)
 
     @staticmethod
@@ -167,18 +167,18 @@ class LambTechnique(Technique[Config]):
         """Make the Adam optimizer LAMB, with the correction of bias."""
         from fleetx.static.optimizer.optimizers_of_2x import Lamb as LambOfPrograms
 
-        inner, ends = step.optimizer, self.config.exclude_from_weight_decay
+        inner, ends = step.update, self.config.exclude_from_weight_decay
         settings = inner.settings()
         parameters, regularization = settings.pop("parameter_list"), settings.pop("regularization")
-        step.optimizer = LambOfPrograms(
+        step.update = LambOfPrograms(
             **settings,
             parameters=parameters,
             lamb_weight_decay=self.config.lamb_weight_decay,
             exclude_from_weight_decay_fn=lambda param: ends_with_any(param.name, ends),
             always_adapt=True,
         )
-        step.optimizer.regularization = regularization
-        step.optimizer.share_state(inner)
+        step.update.regularization = regularization
+        step.update.share_state(inner)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the update's line; the moments are there with Adam too."""

@@ -73,7 +73,7 @@ class Lars(ReplacedOptimizer):
 
     @classmethod
     def in_place_of(cls, inner: SGD, **settings: Any) -> Lars:
-        """Return one with the groups of an SGD: lr, momentum and weight_decay are taken over."""
+        """Return one with the groups of an SGD: lr, momentum and weight_decay are kept."""
         return cls((), inner=inner, **settings)
 
     @staticmethod
@@ -153,11 +153,11 @@ class LarsTechnique(Technique[Config]):
         """Make the momentum optimizer LARS."""
         from fleetx.static.optimizer import LarsMomentumOptimizer
 
-        inner = step.optimizer
+        inner = step.update
         settings = inner.settings()
         del settings["use_nesterov"]  # which check_optimizer has dealt with
-        step.optimizer = LarsMomentumOptimizer(**settings, **asdict(self.config))
-        step.optimizer.share_state(inner)
+        step.update = LarsMomentumOptimizer(**settings, **asdict(self.config))
+        step.update.share_state(inner)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the update's line; the velocity is there with momentum too."""

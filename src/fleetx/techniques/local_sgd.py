@@ -115,7 +115,7 @@ class PeriodicAverage(ParameterSync):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         self.count, self.last_step = state["count"], state["last_step"]
         self._average.load_state_dict(state["average"])
 
@@ -159,7 +159,7 @@ class LocalTraining(Technique[A]):
         raise NotImplementedError
 
     def change_step(self, step: TrainStep) -> None:
-        """Leave gradients alone and average parameters behind the update."""
+        """Leave gradients alone and average parameters after the update."""
         average = ParameterAverage(self.job.exchange(), OuterStep.from_config(self.config))
         step.grad_sync = LocalUpdates(average)
         step.param_sync = self.make_sync(step, average)
@@ -176,15 +176,13 @@ class LocalTraining(Technique[A]):
         )
 
     def change_program(self, step: ProgramStep) -> None:
-        """Leave gradients alone and append the average behind the update."""
-        step.synchronise = None
-        program = self.make_program(step)
-        step.after_update.append(program.append)
-        step.parameter_average = program
+        """Leave gradients alone and append the average after the update."""
+        step.grad_sync = LocalGradients()
+        step.param_sync = self.make_program()
 
-    def make_program(self, step: ProgramStep) -> LocalSgdProgram:
+    def make_program(self) -> LocalSgdProgram:
         """Return what writes the average into a program."""
-        return LocalSgdProgram(self.job, step, self.config, self.k_steps)
+        return LocalSgdProgram(self.job, self.config, self.k_steps)
 
     def cycle(self) -> int:
         """Return the interval, at first."""
@@ -220,7 +218,7 @@ class LocalSgd(LocalTraining[Config]):
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
-        """Tell whether a strategy asks for it; together with `auto` it asks for the adaptive one
+        """Return whether a strategy asks for it; together with `auto` it asks for the adaptive one
         (2.0-beta's spelling)."""
         return bool(strategy.localsgd) and not strategy.auto
 
@@ -239,7 +237,7 @@ class LocalSgd(LocalTraining[Config]):
         """The interval."""
         return self.config.k_steps
 
-    def make_program(self, step: ProgramStep) -> LocalSgdProgram:
+    def make_program(self) -> LocalSgdProgram:
         """Return what writes the average into a program."""
         config = self.config
-        return LocalSgdProgram(self.job, step, config, config.k_steps, every_run=config.every_run)
+        return LocalSgdProgram(self.job, config, config.k_steps, every_run=config.every_run)

@@ -23,8 +23,9 @@ from fleetx.static.graph.operator import OpRole
 from fleetx.static.graph.program import Program, program_guard
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.control_flow import ConditionalBlock
+from fleetx.static.optimizer.gradient_merge_optimizer import CONDITION
 from fleetx.static.run.scope import Scope
-from fleetx.step.program_step import ProgramStep
+from fleetx.step.program_step import ProgramParameterSync, WrittenUpdate
 from fleetx.step.technique import Job
 from fleetx.techniques.parameter_average import AverageConfig, OuterStep
 
@@ -34,13 +35,12 @@ _STEP, _LAST_STEP = "local_sgd_step", "last_step"
 _NO_STATE = ("Param", "Grad", "LearningRate")
 
 
-class LocalSgdProgram:
+class LocalSgdProgram(ProgramParameterSync):
     """Writes the average of parameters behind the update of a program."""
 
     def __init__(
         self,
         job: Job,
-        step: ProgramStep,
         config: AverageConfig,
         k_steps: int,
         *,
@@ -50,28 +50,27 @@ class LocalSgdProgram:
         self._config = config
         self._every_run = every_run
         self._k_steps = k_steps
-        self._step = step
         self._parameters: list[str] = []
         self._momenta: list[str] = []
         self._outer = OuterStep.from_config(config)
         half = job.all_reduce.dtype
         self._half = None if half is None else str(half).removeprefix("torch.")
-        step.exchange = None
         if comm.is_connected():
             # Half precision stands in the program, where only differences are cast.
             whole = replace(job.all_reduce, dtype=None)
-            step.exchange = GradientExchange(
+            self.exchange = GradientExchange(
                 GradientAllReduce(whole), limit_mb=job.bucket_mb, last_mb=job.last_bucket_mb
             )
 
-    def append(self, main: Program, startup: Program, loss: Variable) -> None:
-        """Write the ops; called behind `minimize`."""
+    def write(self, written: WrittenUpdate) -> None:
+        """Append the ops."""
+        main, startup, loss = written.main, written.startup, written.loss
         block = main.global_block()
-        written = {name for op in block.ops for name in op.output_arg_names}
+        made = {name for op in block.ops for name in op.output_arg_names}
         parameters = [
             p
             for p in main.all_parameters()
-            if p.name in written and is_floating(p.dtype) and not getattr(p, "is_distributed", 0)
+            if p.name in made and is_floating(p.dtype) and not getattr(p, "is_distributed", 0)
         ]
         momenta = _momenta(main) if self._config.average_momentum else []
         self._parameters = [p.name for p in parameters]
@@ -84,7 +83,7 @@ class LocalSgdProgram:
             self._append_counted(main, startup, pairs, momenta, loss)
 
     @property
-    def counters(self) -> tuple[str, ...]:
+    def counters(self) -> tuple[str, ...]:  # type: ignore[override]
         """The updates so far, and those up to the last average."""
         return () if self._every_run else (_STEP, _LAST_STEP)
 
@@ -130,8 +129,7 @@ class LocalSgdProgram:
         k_steps = _create_number("k_steps", self._k_steps)
         begin_step = _create_number("begin_step", self._config.begin_step)
         last_step = _create_number(_LAST_STEP, self._config.begin_step)
-        condition = self._step.update_condition
-        updated = None if condition is None else main.global_block().var(condition)
+        updated = main.global_block().vars.get(CONDITION)  # of gradient_merge
         if updated is None:
             layers.increment(step)
         else:
@@ -164,7 +162,7 @@ class LocalSgdProgram:
     def _append_start(
         self, main: Program, step: Variable, updated: Variable | None, loss: Variable
     ) -> None:
-        """Write what is to be done before the average; `updated` tells whether this run updates,
+        """Write what precedes the average; `updated` tells whether this run updates,
         None: all do."""
 
     def _append_end(
@@ -222,12 +220,11 @@ class AdaptiveLocalSgdProgram(LocalSgdProgram):
     def __init__(
         self,
         job: Job,
-        step: ProgramStep,
         config: AverageConfig,
         k_steps: int,
         most_steps: int,
     ) -> None:
-        super().__init__(job, step, config, k_steps)
+        super().__init__(job, config, k_steps)
         self._most_steps = most_steps
 
     def _append_start(

@@ -137,7 +137,7 @@ class ParameterAverage:
     def average(
         self, trained: Parameters, others: Sequence[torch.Tensor], *, is_begin: bool
     ) -> None:
-        """Give all workers the same parameters, and others (statistics) their mean.
+        """Make parameters equal on all workers, and others (statistics) their mean.
 
         `is_begin`: workers do not train alone yet, so there is no outer step.
         """
@@ -162,7 +162,7 @@ class ParameterAverage:
         self._average_exactly(others)
 
     def _sum(self, buckets: Sequence[_Bucket]) -> None:
-        """Let every bucket hold the mean over the workers."""
+        """Replace every bucket by the mean over the workers."""
         with heartbeat.collective("parameter average"):
             handles = [self._exchange.all_reduce.start(bucket.flat) for bucket in buckets]
             for handle, bucket in zip(handles, buckets, strict=True):
@@ -226,7 +226,7 @@ class ParameterAverage:
         return state
 
     def load_state_dict(self, state: dict[str, dict[str, torch.Tensor]]) -> None:
-        """Take over what `state_dict` returned, as soon as the parameters are known."""
+        """Load what `state_dict` returned, as soon as the parameters are known."""
         self._loaded = state
         self._laid_out = []
 

@@ -8,7 +8,7 @@ such as LARS; `gradient_clip` bounds the mean gradient on the servers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -23,12 +23,21 @@ from fleetx.ps.modes.mode import Mode
 from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.ps.tables.table_spec import ClipSpec, DenseTableSpec
 from fleetx.runtime import heartbeat
-from fleetx.static.graph.program import Program
-from fleetx.step.program_step import ProgramStep
+from fleetx.static.clip import GradientClipBase
+from fleetx.static.mixed_precision import MixedPrecisionStage
+from fleetx.static.optimizer.wrapped_optimizer import ProgramStage, WrappedOptimizer
+from fleetx.step.program_step import ProgramParameterSync, ProgramStep, WrittenUpdate
 from fleetx.step.registry import register
 from fleetx.step.servers import JobServers
 from fleetx.step.settings import Effect, read, setting
-from fleetx.step.stages import GradientSync, Parameters, ParameterSync, Stage, Update
+from fleetx.step.stages import (
+    GradientSync,
+    LocalGradients,
+    Parameters,
+    ParameterSync,
+    Stage,
+    Update,
+)
 from fleetx.step.technique import Job, Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.gradient_clip import Clip
@@ -163,7 +172,7 @@ class Push(GradientSync):
         return [each for module in self._served.tables.modules for each in module.gradients]
 
     def forget(self) -> None:
-        """Forget the gradients of rows."""
+        """Discard the gradients of rows."""
         for module in self._served.tables.modules:
             module.forget_gradients()
 
@@ -183,7 +192,7 @@ class ServerUpdate(Update):
         self._served, self._on_worker = served, on_worker
 
     def apply(self, optimizer: Optimizer) -> None:
-        """Note that all gradients of the step have been handed over."""
+        """End the step: all its gradients have been pushed."""
         if self._on_worker:
             optimizer.step()
         with heartbeat.collective("end of the step on servers"):
@@ -200,6 +209,19 @@ class Pull(ParameterSync):
         """Bring the parameters up to date."""
         with heartbeat.collective("parameters from servers"):
             self._served.mode.pull_dense()
+
+
+class ServedProgram(ProgramParameterSync):
+    """Servers update the parameters of a program."""
+
+    def __init__(self, servers: JobServers, note: Callable[[Any, int], None]) -> None:
+        """`note` is called with the dense tables and the number of those with rows."""
+        self._servers, self._note = servers, note
+
+    def write(self, written: WrittenUpdate) -> None:
+        """Replace the updates by `send` and `recv`."""
+        tables = self._servers.write_programs(written)
+        self._note(tables.dense, len(tables.sparse))
 
 
 @register
@@ -227,12 +249,12 @@ class ParameterServer(Technique[Config]):
 
     @classmethod
     def acts_in(cls, job: Job) -> bool:
-        """Tell whether the job has servers."""
+        """Return whether the job has servers."""
         return job.servers is not None
 
     @classmethod
     def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return nothing: servers are there or not."""
+        """Return nothing: whether there are servers is not a choice."""
         return []
 
     @property
@@ -249,6 +271,20 @@ class ParameterServer(Technique[Config]):
     def check(self) -> None:
         """Refuse a strategy that does not say how to train."""
         self.mode  # noqa: B018 - raises
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse optimizers of programs that change gradients or parameters around the update."""
+        while isinstance(optimizer, WrappedOptimizer):
+            scaling = optimizer.scaling if isinstance(optimizer, MixedPrecisionStage) else None
+            writes = type(optimizer).updating is not ProgramStage.updating
+            if writes and (scaling is None or scaling.is_on):
+                raise ValueError(
+                    f"the optimizer is a {type(optimizer).__name__}, which acts around the update, "
+                    "but the update runs on parameter servers: give the plain optimizer to "
+                    "fleet.distributed_optimizer, and switch on strategy.amp or "
+                    "strategy.gradient_merge instead."
+                )
+            optimizer = optimizer.inner
 
     def change_step(self, step: TrainStep) -> None:
         """Push, update on the servers, pull."""
@@ -272,12 +308,10 @@ class ParameterServer(Technique[Config]):
 
     def change_program(self, step: ProgramStep) -> None:
         """Rewrite the program that `minimize` completes: `send`, `recv` and look-ups at servers."""
-        step.synchronise = step.exchange = step.starts = None
-        step.after_update.append(partial(self._write, step))
-
-    def _write(self, step: ProgramStep, main: Program, startup: Program, loss: Any) -> None:
-        tables = self.servers.write_programs(main, startup, step.optimizer)
-        self._note(tables.dense, len(tables.sparse))
+        if step.clip is not None and not isinstance(step.clip, GradientClipBase):
+            clip_spec(step.clip)  # raises
+        step.grad_sync, step.starts_equal = LocalGradients(), False
+        step.param_sync = ServedProgram(self.servers, self._note)
 
     def _note(self, dense: Sequence[Sequence[DenseTableSpec]], tables: int) -> None:
         self._dense_bytes = float(sum(_bytes(spec) for specs in dense for spec in specs))

@@ -21,7 +21,7 @@ from fleetx.comm.buckets import DEFAULT_MB, make_buckets
 from fleetx.comm.device import device_of_messages
 from fleetx.runtime import heartbeat
 from fleetx.step.compression import RESIDUAL
-from fleetx.step.named_exchange import NamedExchange, State
+from fleetx.step.named_stages import NamedExchange, State
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting

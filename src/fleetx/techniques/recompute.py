@@ -12,12 +12,12 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
 from fleetx.comm.device import gpu_count
-from fleetx.static.optimizer.recompute_optimizer import RecomputeOptimizer
+from fleetx.static.optimizer.recompute_optimizer import Recomputation
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, setting
@@ -73,21 +73,13 @@ class Recompute(Technique[Config]):
         if self.config.enable_offload and not gpu_count():
             raise ValueError(_NOTHING_TO_MOVE.format("this machine has no other memory"))
 
-    def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse an optimizer that recomputes already."""
-        if isinstance(optimizer, RecomputeOptimizer):
-            raise ValueError(
-                "the strategy switches on recompute, but the optimizer is a RecomputeOptimizer "
-                "already: use one of the two."
-            )
-
     def change_step(self, step: TrainStep) -> None:
-        """Run the checkpoints' modules so that they forget their activations."""
+        """Run the checkpoints' modules so that they discard their activations."""
         step.memory = RecomputedModules(self.config.checkpoints, offload=self.config.enable_offload)
 
     def change_program(self, step: ProgramStep) -> None:
         """Append the backward pass with ops that run again."""
-        step.optimizer = recomputing(step.optimizer, self.config)
+        step.memory = configured(Recomputation(), self.config)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what it saves: as much as the activations between checkpoints need."""
@@ -98,16 +90,18 @@ class Recompute(Technique[Config]):
         return [Row(stage=Stage.MEMORY, technique=self.name, settings=text, memory=None)]
 
 
-def recomputing(optimizer: Any, config: Config) -> RecomputeOptimizer:
-    """Return an optimizer of programs with `recompute_configs` applied."""
-    wrapped = RecomputeOptimizer(optimizer)
-    wrapped.set_checkpoints(list(config.checkpoints))
-    wrapped.enable_offload = config.enable_offload
-    return wrapped
+R = TypeVar("R", bound=Recomputation)
+
+
+def configured(stage: R, config: Config) -> R:
+    """Apply `recompute_configs` to the memory stage of a program; return it."""
+    stage.set_checkpoints(list(config.checkpoints))
+    stage.enable_offload = config.enable_offload
+    return stage
 
 
 class RecomputedModules(Memory):
-    """Modules that match the checkpoints forget their activations."""
+    """Modules that match the checkpoints discard their activations."""
 
     def __init__(self, checkpoints: Sequence[str], *, offload: bool = False) -> None:
         self._checkpoints = list(checkpoints)

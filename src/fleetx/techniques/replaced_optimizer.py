@@ -55,11 +55,11 @@ class ReplacedOptimizer(Optimizer):
         raise NotImplementedError
 
     def take_names(self, parameters: Mapping[str, torch.Tensor]) -> None:
-        """Learn what parameters are called."""
+        """Set the names of the parameters."""
         self._names = {p: name for name, p in parameters.items()}
 
     def _is_excluded(self, parameter: torch.Tensor, group: Group) -> bool:
-        """Tell whether a parameter has no weight decay."""
+        """Return whether a parameter has no weight decay."""
         patterns: Iterable[str] = group["exclude_from_weight_decay"]
         if not patterns:
             return False

@@ -147,7 +147,7 @@ class _ServerRows:
 
 
 def row_modules(model: nn.Module) -> Iterator[RowModule]:
-    """Give the modules of a model that have rows in tables."""
+    """Iterate over the modules of a model that have rows in tables."""
     return (module for module in model.modules() if isinstance(module, RowModule))
 
 

@@ -1,9 +1,9 @@
 """stop_on_nan: end the training where a loss or gradient stops being a number.
 
 Wraps the precision. A hook adds up every gradient as backward makes it, before workers exchange it,
-so that the worker and the parameter are known where the NaN enters. All workers hear of it before
-the update that it would spoil (with LocalSGD at the next average, for workers do not wait for each
-other before) and stop together, with the same words.
+so that the worker and the parameter are known where the NaN enters. All workers learn of it before
+the update that it would spoil (with LocalSGD at the next average: workers do not wait for each
+other before) and stop together, with the same message.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fleetx.static import layers
 from fleetx.static.errors import NotFiniteError
 from fleetx.static.graph.dtypes import is_floating
 from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import Program, program_guard, writes_of
+from fleetx.static.graph.program import program_guard, writes_of
 from fleetx.static.ops.stop_on_nan_op import ADVICE, nearest_to_loss
-from fleetx.step.program_step import ProgramStep
+from fleetx.step.program_step import ProgramStep, WrittenUpdate
 from fleetx.step.registry import register
 from fleetx.step.stages import Parameters, Stage
 from fleetx.step.technique import NoSettings, Order, Row, Sizes, Technique
@@ -45,7 +45,7 @@ class NanGuard:
         self._first: tuple[int, int] | None = None  # step, and index of what was not finite
 
     def watch(self, parameters: Parameters) -> None:
-        """Look at the gradients of these parameters from now on."""
+        """Register hooks on the gradients of these parameters."""
         self._names = list(parameters)
         for name, parameter in parameters.items():
             if parameter.requires_grad and id(parameter) not in self._hooked:
@@ -60,7 +60,7 @@ class NanGuard:
         self._totals[name] = total if before is None else before + total
 
     def note(self, loss: Tensor | None) -> None:
-        """Look at what backward has left; called once per step."""
+        """Check what backward has left; called once per step."""
         self._step += 1
         totals, self._totals = self._totals, {}
         if self._first is not None:
@@ -77,11 +77,11 @@ class NanGuard:
                 self._first = self._step, _LOSS + 1 + self._names.index(name)
 
     def forget(self) -> None:
-        """Forget what was found: the step is skipped anyway."""
+        """Discard what was found: the step is skipped anyway."""
         self._first = None
 
     def agree(self) -> None:
-        """Stop on all workers if one of them has found something; all must call it."""
+        """Stop all workers if one has found something; all must call it."""
         if self._alone_as is not None:
             if self._first is not None:
                 self._stop(self._first[0], self._alone_as, self._first[1])
@@ -104,34 +104,38 @@ def _gathered(own: Tensor) -> list[tuple[int, list[int]]]:
     return list(enumerate(each.tolist() for each in world.all_gather(own)))
 
 
-def _append_check(
-    step: ProgramStep, first_worker: int, main: Program, startup: Program, loss: Any
-) -> None:
-    block = main.global_block()
-    written = {name for op in block.ops for name in writes_of(op)}  # tables on servers are not
-    parameters = [
-        p.name
-        for p in main.all_parameters()
-        if p.trainable and is_floating(p.dtype) and p.name in written
-    ]
-    if not parameters:
-        return
-    average = step.parameter_average
-    with program_guard(main, startup), main.optimized_guard([]):
-        counts = layers.create_global_var(
-            [2], 0, "int64", persistable=True, name="stop_on_nan_counts"
-        )
-        block.append_op(
-            type="stop_on_nan",
-            inputs={
-                "Loss": [loss.name],
-                "Param": parameters,
-                "Counts": [counts.name],
-                "Due": [] if average is None else list(average.counters),
-            },
-            outputs={"CountsOut": [counts.name]},
-            attrs={"first_worker": first_worker, "op_role": OpRole.Optimize},
-        )
+class ProgramNanGuard:
+    """Writes an op behind everything else that stops where parameters stop being numbers."""
+
+    def __init__(self, first_worker: int) -> None:
+        self._first_worker = first_worker
+
+    def write(self, step: ProgramStep, written: WrittenUpdate) -> None:
+        """Append the check."""
+        main, block = written.main, written.main.global_block()
+        made = {name for op in block.ops for name in writes_of(op)}  # tables on servers are not
+        parameters = [
+            p.name
+            for p in main.all_parameters()
+            if p.trainable and is_floating(p.dtype) and p.name in made
+        ]
+        if not parameters:
+            return
+        with program_guard(main, written.startup), main.optimized_guard([]):
+            counts = layers.create_global_var(
+                [2], 0, "int64", persistable=True, name="stop_on_nan_counts"
+            )
+            block.append_op(
+                type="stop_on_nan",
+                inputs={
+                    "Loss": [written.loss.name],
+                    "Param": parameters,
+                    "Counts": [counts.name],
+                    "Due": list(getattr(step.param_sync, "counters", ())),
+                },
+                outputs={"CountsOut": [counts.name]},
+                attrs={"first_worker": self._first_worker, "op_role": OpRole.Optimize},
+            )
 
 
 @register
@@ -149,7 +153,7 @@ class StopOnNan(Technique[NoSettings]):
 
     @classmethod
     def is_on(cls, strategy: object) -> bool:
-        """Tell whether a strategy asks for it, or nobody decided and the progress line is on."""
+        """Return whether a strategy asks for it, or leaves it open and the progress line is on."""
         wanted = bool(getattr(strategy, cls.name, False))
         was_set = getattr(strategy, "was_set", None)
         if was_set is None or was_set(cls.name):
@@ -164,16 +168,15 @@ class StopOnNan(Technique[NoSettings]):
     def change_update(
         self, step: TrainStep, optimizer: torch.optim.Optimizer
     ) -> torch.optim.Optimizer:
-        """Look at gradients from now on; the optimizer stays."""
+        """Add the guard; the optimizer is unchanged."""
         # Workers of servers have no group to agree in; the launcher ends those that are left.
         step.guard = NanGuard(None if self.job.servers is None else self.job.rank)
         step.when_named.append(step.guard.watch)
         return optimizer
 
     def change_program(self, step: ProgramStep) -> None:
-        """Append the check behind the update and what other techniques append there."""
-        first_worker = 0 if self.job.servers is None else self.job.rank
-        step.after_update.append(partial(_append_check, step, first_worker))
+        """Append the check after the update and what other techniques append there."""
+        step.guard = ProgramNanGuard(0 if self.job.servers is None else self.job.rank)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of the check."""

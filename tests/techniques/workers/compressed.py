@@ -13,7 +13,9 @@ from fleetx import static as fluid
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "own_technique"))
 
+from adaptive_clip import AdaptiveClip
 from eight_bits import EightBits
+from slow_weights import SlowWeights
 
 SIZE, OUT, STEPS, ROWS = 10, 3, 20, 8
 CASES = {
@@ -35,6 +37,20 @@ CASES = {
         "gradient_merge_configs": {"k_steps": 2},
     },
 }
+STAGES = {
+    "slow": {"slow_weights": True, "slow_weights_configs": {"k_steps": 3}},
+    "adaptive": {"adaptive_clip": True, "adaptive_clip_configs": {"share": 0.1}},
+    "slow, adaptive, own, merge": {
+        "slow_weights": True,
+        "slow_weights_configs": {"k_steps": 3},
+        "adaptive_clip": True,
+        "eight_bits": True,
+        "gradient_merge": True,
+        "gradient_merge_configs": {"k_steps": 2},
+    },
+    "slow, amp": {"slow_weights": True, "amp": True, "amp_configs": {"dtype": "bfloat16"}},
+}
+"""Techniques of the examples whose stages are a param_sync and a clip."""
 
 
 def batches(rank):
@@ -133,10 +149,13 @@ def persistables(main, scope):
 
 
 if __name__ == "__main__":
-    fleet.register(EightBits)
-    results = {}
-    for case, switches in CASES.items():
+    for technique in (EightBits, SlowWeights, AdaptiveClip):
+        fleet.register(technique)
+    results = {"eager plain": eager({})}
+    for case, switches in {**CASES, **STAGES}.items():
         results[f"eager {case}"] = eager(switches)
         results[f"static {case}"] = program(switches)
     results["with a break"] = eager(CASES["signsgd"], break_at=7)
+    for way in (eager, program):
+        results[f"slow with a break, {way.__name__}"] = way(STAGES["slow"], break_at=7)
     Path(sys.argv[1], f"{fleet.worker_index()}.json").write_text(json.dumps(results))

@@ -50,7 +50,7 @@ class AutoModel(LooksLikeItsModule):
 
     @property
     def gradient_watch(self) -> GradientWatch | None:
-        """What looks after the gradients, once it is known how to train."""
+        """The watch over the gradients, once the strategy is chosen."""
         return None if self._chosen is None else self._chosen.gradient_watch
 
 

@@ -57,7 +57,7 @@ class Composition(Identity):
         return EagerTraining(self._choose, search)
 
     def _searches(self) -> bool:
-        """Tell whether the strategy is still to be found by measuring."""
+        """Return whether the strategy is still to be chosen by measuring."""
         if self._servers is not None:  # what is tried trains by all-reduce
             return False
         strategy = self._strategy

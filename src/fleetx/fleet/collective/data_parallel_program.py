@@ -8,28 +8,40 @@ travel under the backward pass.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
+from fleetx.static.optimizer.gradient_merge_optimizer import SUFFIX
 
 
 def insert_all_reduce(
-    program: Program, params_grads: list[tuple[Any, Any]], workers: int, rings: int = 1
+    program: Program,
+    params_grads: Sequence[tuple[Any, Any]],
+    workers: int,
+    rings: int = 1,
+    merged: Any = None,
 ) -> None:
-    """Make a training program average its gradients over workers."""
-    block = program.global_block()
+    """Make a training program average its gradients over workers.
+
+    `merged` is the block of the updates if gradients are merged over several runs: they are summed
+    there, behind the division by the number of runs, where modules exchange them too.
+    """
     _scale_loss_gradient(program, workers)
+    grads = [
+        param.name + SUFFIX if merged else grad.name
+        for param, grad in params_grads
+        if grad is not None
+    ]
+    if merged:
+        ops = merged.ops
+        start = sum(op.type == "scale" and op.output("Out")[0] in grads for op in ops)
+        _insert_sums(merged, start, grads, 1)
+        return
+    block = program.global_block()
     index = _first_update(block.ops)
-    grads = [grad.name for _, grad in params_grads if grad is not None]
-    for i, name in enumerate(grads):
-        block.insert_op(
-            index + i,
-            type="c_allreduce_sum",
-            inputs={"X": [name]},
-            outputs={"Out": [name]},
-            attrs={"ring_id": i % rings, "use_calc_stream": False, "op_role": OpRole.Backward},
-        )
+    _insert_sums(block, index, grads, rings)
     if grads:
         block.insert_op(
             index + len(grads),
@@ -37,6 +49,17 @@ def insert_all_reduce(
             inputs={"X": [grads[-1]]},
             outputs={"Out": [grads[-1]]},
             attrs={"ring_id": 0, "op_role": OpRole.Backward},
+        )
+
+
+def _insert_sums(block: Any, index: int, names: Sequence[str], rings: int) -> None:
+    for i, name in enumerate(names):
+        block.insert_op(
+            index + i,
+            type="c_allreduce_sum",
+            inputs={"X": [name]},
+            outputs={"Out": [name]},
+            attrs={"ring_id": i % rings, "use_calc_stream": False, "op_role": OpRole.Backward},
         )
 
 

@@ -82,7 +82,7 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
 
     @property
     def gradient_watch(self) -> GradientWatch | None:
-        """What looks after gradients that backward averages, if it does."""
+        """The watch over gradients that backward averages, if it does."""
         return None
 
     # -- attributes -------------------------------------------------------------------
@@ -155,19 +155,19 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
 
     # -- parts ------------------------------------------------------------------------
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """Give the module's parameters, under its own names."""
+        """Iterate over the module's parameters, under its own names."""
         return self.module.named_parameters(*args, **kwargs)
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        """Give the module's buffers, under its own names."""
+        """Iterate over the module's buffers, under its own names."""
         return self.module.named_buffers(*args, **kwargs)
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:  # type: ignore[override]
-        """Give the module and its parts, under its own names."""
+        """Iterate over the module and its children, under its own names."""
         return self.module.named_modules(*args, **kwargs)
 
     def named_children(self) -> Iterator[tuple[str, nn.Module]]:
-        """Give the module's parts, under its own names."""
+        """Iterate over the module's children, under its own names."""
         return self.module.named_children()
 
     def apply(self, fn: Callable[[nn.Module], None]) -> "LooksLikeItsModule":  # type: ignore[override]
@@ -223,7 +223,7 @@ class LocalModel(LooksLikeItsModule):
         self._keep(_is_checked=True)
 
     def start_equal(self) -> None:
-        """Take over rank 0's values; from now on nobody else may exchange gradients."""
+        """Take over rank 0's values; from now on only DDP may exchange gradients."""
         module = self.module
         for tensor in [*module.parameters(), *module.buffers()]:
             tensor.data.copy_(world.broadcast(tensor.data))
@@ -253,7 +253,7 @@ class DistributedModel(LooksLikeItsModule):
 
     @property
     def gradient_watch(self) -> GradientWatch:
-        """What looks after the gradients."""
+        """The watch over the gradients."""
         return self.averaging.watch
 
     def no_sync(self) -> AbstractContextManager[Any]:
@@ -290,7 +290,7 @@ class GradientAveraging(FleetWrapper, DistributedDataParallel):
             super()._sync_buffers()
 
     def leave(self) -> None:
-        """Let go of the process group: the reducer holds it, with the hooks of its messages."""
+        """Release the process group: the reducer holds it, with its communication hooks."""
         self.watch.end()
         self.reducer = self.logger = self.process_group = None  # type: ignore[assignment]
 

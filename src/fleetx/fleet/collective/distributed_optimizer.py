@@ -47,11 +47,11 @@ class WrappedOptimizer(Optimizer):
         return self.inner.defaults
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         self.inner.zero_grad(set_to_none)
 
     def clear_grad(self) -> None:
-        """Forget the gradients; Fleet's name for `zero_grad`."""
+        """Clear the gradients; Fleet's name for `zero_grad`."""
         self.zero_grad()
 
     def get_lr(self) -> float:
@@ -88,7 +88,7 @@ class DistributedOptimizer(WrappedOptimizer):
 
     With techniques that act after backward, `step` runs them; without, it is the wrapped
     optimizer's step. `find_watches` is called before the first step: it checks that a distributed
-    model has the parameters, and returns what is to be asked before each step.
+    model has the parameters, and returns the checks to run before each step.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class DistributedOptimizer(WrappedOptimizer):
         super().__init__(train_step.update)
         self.train_step = train_step
         self.calls = 0
-        """How often `step` and `flush` have been called."""
+        """The number of calls of `step` and `flush`."""
         self._find_watches = find_watches
         self._watches: list[GradientWatch] | None = None
         self._groups = len(self.param_groups)
@@ -150,7 +150,7 @@ class DistributedOptimizer(WrappedOptimizer):
         *,
         loss: torch.Tensor | None = None,
     ) -> Any:
-        """Update the parameters; techniques that follow the loss are told it by `loss`."""
+        """Update the parameters; techniques that need the loss get it from `loss`."""
         self._saw_backward = False
         self.calls += 1
         heartbeat.beat()

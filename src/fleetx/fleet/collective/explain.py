@@ -152,7 +152,7 @@ def program_sizes(program: Program) -> Sizes:
 
 
 def announce(explanation: Explanation, rank: int) -> None:
-    """Say on rank 0, in one line, how training goes, unless it is plain and on one worker."""
+    """Print the step in one line on rank 0, unless it is plain and on one worker."""
     is_plain = explanation.workers == 1 and explanation.is_plain
     if rank == 0 and not is_plain:
         print(explanation.short(), file=sys.stderr, flush=True)

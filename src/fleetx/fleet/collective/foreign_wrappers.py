@@ -82,7 +82,7 @@ def _around(other: str) -> str:
 
 
 def _parts(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Give a module and everything in it; fleet's wrappers do not show themselves otherwise."""
+    """Iterate over a module and everything in it, fleet's wrappers included."""
     yield path, module
     for name, child in module._modules.items():
         if child is not None:

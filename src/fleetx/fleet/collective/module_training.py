@@ -44,7 +44,7 @@ class Pair:
 
     @property
     def calls(self) -> int:
-        """How often the step has been called."""
+        """The number of calls of the step."""
         return 0 if self.optimizer is None else self.optimizer.calls
 
     @property
@@ -60,7 +60,7 @@ class Pair:
             return True
         if changed & {Stage.UPDATE, Stage.PARAM_SYNC}:
             return True
-        # What wraps the optimizer is missing without it, if the script has asked for it.
+        # A technique that wraps the optimizer acts in its step, if the script switched it on.
         wraps = type(technique).change_update is not Technique.change_update
         return wraps and bool(getattr(self.job.strategy, technique.name, False))
 
@@ -77,7 +77,7 @@ class EagerTraining:
         self._updates = UpdateWatch(self.pairs)
 
     def end(self) -> None:
-        """Watch over no model any longer."""
+        """Stop watching the models."""
         self._updates.end()
 
     def _pair_for(self, parameters: Iterable[torch.Tensor], missing: str) -> Pair:
@@ -142,7 +142,7 @@ class EagerTraining:
         return wrapped
 
     def has_models_with(self, job: Job) -> bool:
-        """Tell whether every model so far was made with the strategy of this job."""
+        """Return whether every model so far was made with the strategy of this job."""
         return all(pair.job.strategy == job.strategy for pair in self.pairs if pair.model)
 
     def _announce(self, pair: Pair) -> None:
@@ -170,9 +170,9 @@ def _explained(pair: Pair) -> Explanation:
 
 
 def _find_watches(step: TrainStep, models: list[LooksLikeItsModule]) -> list[GradientWatch]:
-    """Return what looks after the gradients of the models that an optimizer trains.
+    """Return the watches over the gradients of the models that an optimizer trains.
 
-    Raises RuntimeError if a parameter is in none: with several workers nobody would exchange it.
+    Raises RuntimeError if a parameter is in none: with several workers it would not be exchanged.
     """
     if not world.is_connected():
         return []

@@ -1,4 +1,4 @@
-"""Naming to the monitor what a session trains, so that it can be measured if somebody asks.
+"""Registering what a session trains with the monitor, so that it can be measured on request.
 
 Nothing is attached to a step here: the monitor does that while it measures, and only then.
 """
@@ -30,7 +30,7 @@ def observe_session(role: RoleMakerBase, *, has_group: bool) -> None:
 
 
 def wants_timeline() -> bool:
-    """Tell whether the environment asks for a timeline."""
+    """Return whether the environment asks for a timeline."""
     return run.asked_settings().timeline is not None
 
 

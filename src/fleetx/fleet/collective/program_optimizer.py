@@ -10,22 +10,18 @@ from fleetx.fleet.collective.explain import announce
 from fleetx.fleet.collective.observing import observe_program
 from fleetx.fleet.collective.program_writing import write_step
 from fleetx.static.graph.program import default_startup_program
+from fleetx.static.optimizer.wrapped_optimizer import WrappedOptimizer
 
 if TYPE_CHECKING:
     from fleetx.fleet.session import Fleet
 
 
-class StaticDistributedOptimizer:
+class StaticDistributedOptimizer(WrappedOptimizer):
     """An optimizer of programs that trains on all workers."""
 
     def __init__(self, fleet: Fleet, inner: Any) -> None:
+        super().__init__(inner)
         self._fleet = fleet
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner":
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
     def minimize(
         self,

@@ -1,10 +1,9 @@
-"""Writing a whole training step into a program: backward, exchange, update, by the techniques."""
+"""Writing a whole training step into a program, slot by slot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from fleetx import comm
@@ -13,12 +12,24 @@ from fleetx.fleet.collective.data_parallel_program import (
     insert_broadcast,
     use_sync_batch_norm,
 )
-from fleetx.fleet.collective.exchange_writing import exchanging
 from fleetx.fleet.collective.explain import Explanation, explain, program_sizes
-from fleetx.static.graph.program import Program
+from fleetx.fleet.collective.stage_writing import (
+    check_stages,
+    write_clip,
+    write_exchange,
+    write_parameter_sync,
+)
+from fleetx.static.graph.program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    program_guard,
+)
 from fleetx.static.io.variables import is_persistable
+from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage
 from fleetx.step.compose import compose_program
-from fleetx.step.program_step import ParameterAverage, ProgramStep
+from fleetx.step.program_step import ProgramParameterSync, ProgramStep, WrittenUpdate
+from fleetx.step.stages import GradientSync
 from fleetx.step.technique import Job, Technique
 
 
@@ -30,7 +41,7 @@ class CollectivePrograms:
     origin: Program  # as the optimizer left it, without
     startup: Program
     explanation: Explanation
-    parameter_average: ParameterAverage | None = None
+    param_sync: ProgramParameterSync
 
 
 def write_step(
@@ -45,32 +56,45 @@ def write_step(
     the programs."""
     main, strategy = loss.block.program, job.strategy
     rings = max(1, strategy.nccl_comm_num)
-    step = ProgramStep(optimizer, None)
-    if job.workers > 1:
-        step.starts = partial(_start_equal, rings=rings)
-    if job.workers > 1 and not getattr(optimizer, "exchanges_gradients", False):
-        step.synchronise = partial(insert_all_reduce, workers=job.workers, rings=rings)
-        if comm.is_connected():
-            step.exchange = job.exchange()
-    compose_program(step, techniques)
-    with exchanging(step):
-        result = step.optimizer.minimize(loss, startup_program=startup, **more)
+    step = compose_program(ProgramStep(optimizer), techniques)
+    check_stages(step)
+    with program_guard(main, startup):
+        scaled = step.memory.write_loss(step.precision.write_loss(loss))
+    pairs = step.update.backward(scaled, startup, **more, **step.memory.backward_settings())
+    with program_guard(main, startup):
+        updates, written = _write_updates(step, loss, pairs)
     origin = main.clone()
-    if step.synchronise is not None:
-        step.synchronise(main, result[1])
-    for append in step.after_update:
-        append(main, startup, loss)
-    if step.starts is not None:
-        step.starts(startup)
+    sums = job.workers > 1 and type(step.exchange()) is GradientSync
+    if sums:
+        merged = written.block if isinstance(step.grad_sync, ProgramStage) else None
+        insert_all_reduce(main, pairs, job.workers, rings, merged)
+    write_parameter_sync(step, written)
+    if step.guard is not None:
+        step.guard.write(step, written)
+    if job.workers > 1 and step.starts_equal:
+        names = [v.name for v in startup.global_block().vars.values() if is_persistable(v)]
+        insert_broadcast(startup, names, rings)
         if strategy.sync_batch_norm:
             use_sync_batch_norm(main)
-        main.binding.gradient_exchange = step.exchange
+        exchange = job.exchange() if sums and comm.is_connected() else None
+        main.binding.gradient_exchange = exchange or getattr(step.param_sync, "exchange", None)
     explanation = explain(job, techniques, program_sizes(main), type(optimizer).__name__)
-    programs = CollectivePrograms(main, origin, startup, explanation, step.parameter_average)
-    return result, programs
+    sync = step.param_sync
+    if not isinstance(sync, ProgramParameterSync):
+        sync = ProgramParameterSync()  # an op runs it, and parameters stay equal
+    programs = CollectivePrograms(main, origin, startup, explanation, sync)
+    return (updates, pairs), programs
 
 
-def _start_equal(startup: Program, rings: int) -> None:
-    """Write the broadcast of rank 0's values; readers belong to each worker."""
-    names = [v.name for v in startup.global_block().vars.values() if is_persistable(v)]
-    insert_broadcast(startup, names, rings)
+def _write_updates(step: ProgramStep, loss: Any, pairs: Pairs) -> tuple[list[Any], WrittenUpdate]:
+    """Append what follows the backward pass, up to the updates; return these."""
+    main, startup = default_main_program(), default_startup_program()
+    merge = step.grad_sync if isinstance(step.grad_sync, ProgramStage) else ProgramStage()
+    with merge.updating(pairs) as merged, step.precision.updating(merged) as usable:
+        write_exchange(step, usable)
+        update = write_clip(step, usable)
+        block = main.current_block()
+        start = len(block.ops)
+        updates = update.apply_gradients(usable)
+        end = len(block.ops)
+    return updates, WrittenUpdate(main, startup, loss, usable, block, start, end)

@@ -22,7 +22,7 @@ from fleetx.fleet.collective.distributed_model import DistributedModel, LocalMod
 
 @contextmanager
 def join(model: nn.Module, optimizer: Any = None) -> Iterator[None]:
-    """Let the training loop in this context have another length on each worker.
+    """Allow training loops of different lengths on the workers in this context.
 
     Args:
         model: what `fleet.distributed_model` returned; with one worker nothing is to be done.
@@ -64,7 +64,7 @@ def join(model: nn.Module, optimizer: Any = None) -> Iterator[None]:
 
 
 def _share_state(optimizer: Any, steps: int) -> None:
-    """Give all workers the optimizer's state of the first one that made most steps."""
+    """Broadcast the optimizer's state of the first worker with the most steps."""
     made = [int(t) for t in comm.all_gather(torch.tensor(steps))]
     most = max(made)
     if min(made) == most:

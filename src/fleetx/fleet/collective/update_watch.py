@@ -1,4 +1,4 @@
-"""Notice updates that leave out what a strategy does in the optimizer's step.
+"""Detect updates that bypass what a strategy does in the optimizer's step.
 
 LocalSGD, gradient_merge, dgc, lars and others act in `step()` of the optimizer that
 `fleet.distributed_optimizer` returned. A script that steps another one (the one it gave away, or
@@ -28,7 +28,7 @@ class Watched(Protocol):
 
     @property
     def calls(self) -> int:
-        """How often the step has been called."""
+        """The number of calls of the step."""
 
     @property
     def acting(self) -> list[str]:
@@ -41,11 +41,11 @@ class UpdateWatch:
     def __init__(self, watched: Sequence[Watched]) -> None:
         self._watched = watched
         self._seen: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
-        """How often the steps had been called when an optimizer last updated."""
+        """The number of calls of the steps when an optimizer last updated."""
         self._handle: Any = None
 
     def start(self) -> None:
-        """Look at updates from now on."""
+        """Start watching updates."""
         if self._handle is None:
             me = weakref.ref(self)
 
@@ -58,7 +58,7 @@ class UpdateWatch:
             weakref.finalize(self, self._handle.remove)
 
     def end(self) -> None:
-        """Look no longer."""
+        """Stop watching updates."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None

@@ -51,18 +51,16 @@ class Saving(Identity):
         self._role  # noqa: B018 - raises if init was not called
         for pair in self._eager.pairs:
             pair.step.synchronize()
-        average = None if self._collective is None else self._collective.parameter_average
-        if average is not None:
-            average.synchronize(_global_scope() if scope is None else scope)
+        if self._collective is not None:
+            self._collective.param_sync.synchronize(_global_scope() if scope is None else scope)
 
     def _trained_alone(self) -> list[_Apart]:
         """Return the models and programs whose parameters are not equal on all workers."""
         stages = [pair.step.param_sync for pair in self._eager.pairs]
         found = [_Apart(stage.count, stage.behind, stage.save_wait) for stage in stages]
-        average = None if self._collective is None else self._collective.parameter_average
-        if average is not None:
-            scope = _global_scope()
-            found.append(_Apart(average.count(scope), average.behind(scope), average.save_wait))
+        if self._collective is not None:
+            sync, scope = self._collective.param_sync, _global_scope()
+            found.append(_Apart(sync.count(scope), sync.behind(scope), sync.save_wait))
         return [each for each in found if each.behind]
 
     def _behind(self) -> int:
@@ -240,7 +238,8 @@ class Saving(Identity):
         )
 
     def _others(self) -> checkpoints.Others | None:
-        if not comm.is_connected():
+        is_served = self._servers is not None and self.worker_num() > 1
+        if not (comm.is_connected() or is_served):
             return None
         return checkpoints.Others(
             self.worker_index(),

@@ -31,13 +31,14 @@ from fleetx.ps.tables.first_values import SERVERS
 from fleetx.ps.wire.security import JobKeys, is_loopback, make_keys
 from fleetx.runtime.server_support import users_keys
 from fleetx.static.graph.program import Program
+from fleetx.step.program_step import WrittenUpdate
 from fleetx.techniques.parameter_server import server_mode
 
 _log = logging.getLogger("fleetx.fleet")
 
 
 def is_server_job(role: RoleMakerBase) -> bool:
-    """Tell whether a role is one of a job with parameter servers."""
+    """Return whether a role is one of a job with parameter servers."""
     return not role.is_collective and not role.is_non_distributed() and role.server_num() > 0
 
 
@@ -73,9 +74,9 @@ class TrainingServers:
         notes = self.job.client().gather({"action": "a step", "value": value})
         return [notes[worker]["value"] for worker in sorted(notes)]
 
-    def write_programs(self, main: Program, startup: Program, optimizer: Any) -> ProgramTables:
-        """Rewrite programs that `minimize` has completed for the role of this process."""
-        return self.job.write_programs(main, startup, optimizer, self.mode)
+    def write_programs(self, written: WrittenUpdate) -> ProgramTables:
+        """Rewrite programs with updates for the role of this process."""
+        return self.job.write_programs(written, self.mode)
 
 
 class ServerJob:
@@ -98,17 +99,15 @@ class ServerJob:
         return self._role.server_num()
 
     # -- programs ---------------------------------------------------------------------
-    def write_programs(
-        self, main: Program, startup: Program, optimizer: Any, mode: ServerMode
-    ) -> ProgramTables:
-        """Rewrite a program that `minimize` has completed, for the role of this process."""
-        role = self._role
+    def write_programs(self, written: WrittenUpdate, mode: ServerMode) -> ProgramTables:
+        """Rewrite a program with updates for the role of this process."""
+        role, main, startup = self._role, written.main, written.startup
         endpoints = role.server_endpoints()
-        tables = find_tables(main, startup, optimizer, mode, len(endpoints))
+        tables = find_tables(written, main.binding.updated_by, mode, len(endpoints))
         if role.is_server():
             self.write_server(main, startup)
         else:
-            write_worker(main, startup, tables, mode, endpoints, worker=role.worker_index())
+            write_worker(written, tables, mode, endpoints, worker=role.worker_index())
             self._link = ServerLink(mode, tables)
             main.binding.servers = startup.binding.servers = self._link
             if self._is_ready:
@@ -167,7 +166,7 @@ class ServerJob:
 
     @staticmethod
     def _say_if_slower() -> None:
-        """Say in a server's log, and in that of the first worker, that fallbacks run."""
+        """Log on servers and the first worker that fallbacks run."""
         if slower := native.slower_because():
             _log.warning("%s", slower)
 
@@ -252,7 +251,7 @@ class ServerJob:
         mode.save(os.path.join(dirname, SERVERS))
 
     def load_model(self, dirname: str) -> None:
-        """Let servers go on with what `save_persistables` wrote; fetch the parameters.
+        """Load what `save_persistables` wrote into the servers; fetch the parameters.
 
         One worker of them loads, the first one.
         """
@@ -299,7 +298,7 @@ class ServerJob:
 
 
 def _check_savers(executor: Any, program: Any) -> None:
-    """Refuse what cannot save, before a server is asked for anything."""
+    """Refuse what cannot save, before any request to a server."""
     from fleetx.static.run.compiled_program import CompiledProgram
     from fleetx.static.run.executor import Executor
 

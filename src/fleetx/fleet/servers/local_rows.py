@@ -26,7 +26,7 @@ class LocalRows:
         self._optimizer: weakref.ref[Optimizer] | None = None
 
     def take_model(self, model: nn.Module, workers: int) -> None:
-        """Give the embeddings of a model tables of their own."""
+        """Attach local tables to the embeddings of a model."""
         found = list(row_modules(model))
         if found and workers > 1:
             raise ValueError(
@@ -37,7 +37,7 @@ class LocalRows:
         self._attach()
 
     def take_optimizer(self, optimizer: Optimizer) -> None:
-        """Let the step of an optimizer update rows too."""
+        """Make the step of an optimizer update rows too."""
         self._optimizer = weakref.ref(optimizer)
         optimizer.register_step_post_hook(self._after_step)
         self._attach()

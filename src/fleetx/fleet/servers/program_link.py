@@ -16,6 +16,7 @@ from torch import Tensor
 from fleetx.fleet.servers.fed_ids import FedIds, fed_tensor
 from fleetx.fleet.servers.program_tables import ProgramTables
 from fleetx.kernels.index import check_range, integer_ids
+from fleetx.kernels.loss_scale import all_finite
 from fleetx.ps.client.client import Client
 from fleetx.ps.client.first_rows import MARKER, give_rows, marker_table
 from fleetx.ps.client.row_fetcher import RowFetcher
@@ -45,6 +46,7 @@ class ServerLink:
         self._mode: Mode | None = None
         self._fetcher: RowFetcher | None = None
         self._fed_ids = FedIds()
+        self._kept: dict[str, list[tuple[Tensor, Tensor, float | None]]] = {}
         self.on_close: Callable[[], None] | None = None
         """Called when the executor that runs the program is closed."""
 
@@ -170,14 +172,35 @@ class ServerLink:
         """Hand over the gradients of rows; one more of them than keys is that of the padding."""
         self.mode.push_sparse(table, keys, gradient[len(gradient) - len(keys) :], rate=rate)
 
+    def keep_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
+        """Keep the gradients of rows for the end of the step, several runs later."""
+        rows = gradient[len(gradient) - len(keys) :]
+        self._kept.setdefault(table, []).append((keys, rows, rate))
+
     def push_dense(self, gradients: Mapping[str, Tensor], rate: float | None) -> None:
         """Hand over the gradients of parameters."""
         self.mode.push_dense(gradients, rate=rate)
 
     def end_step(self) -> None:
-        """All gradients of the step are there."""
+        """End the step: all its gradients have been handed over."""
+        kept, self._kept = self._kept, {}
+        for table, parts in kept.items():
+            keys, rows, rates = zip(*parts, strict=True)
+            self.mode.push_sparse(table, torch.cat(keys), torch.cat(rows), rate=rates[-1])
         with heartbeat.collective("end of the step on servers"):
             self.mode.step_end()
+
+    def agree_on_overflow(self, overflow: bool) -> bool:
+        """Return whether the step overflowed on a worker that others wait for, or in rows that are
+        kept, which are forgotten then; in synchronous training all workers must call it."""
+        kept = [rows for parts in self._kept.values() for _, rows, _ in parts]
+        overflow = overflow or not all_finite(kept)
+        if self._settings.kind == "sync":
+            notes = self.mode.client.gather({"action": "a step", "value": int(overflow)})
+            overflow = any(note["value"] for note in notes.values())
+        if overflow:
+            self._kept = {}
+        return overflow
 
     def pull_dense(self, values: Mapping[str, Tensor]) -> None:
         """Bring parameters up to date, in place."""
@@ -197,7 +220,7 @@ class ServerLink:
             self.on_close()
 
     def serve(self) -> None:
-        """Be a server."""
+        """Run the server."""
         assert self._serve is not None
         self._serve()
 

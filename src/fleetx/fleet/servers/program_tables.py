@@ -37,6 +37,7 @@ from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.regularizer import L1DecayRegularizer, L2DecayRegularizer
+from fleetx.step.program_step import WrittenUpdate
 
 _log = logging.getLogger("fleetx.fleet")
 LOOKUPS = ("lookup_table", "lookup_table_v2")
@@ -84,24 +85,16 @@ def _names(tables: Sequence[Sequence[DenseTableSpec]]) -> list[str]:
     return list(dict.fromkeys(b.parameter for t in tables for spec in t for b in spec.blocks))
 
 
-def update_ops(program: Program) -> list[Operator]:
-    """Return the ops that update parameters."""
-    return [
-        op
-        for op in program.global_block().ops
-        if op.op_role & OpRole.Optimize and op.input("Param") and op.input("Grad")
-    ]
-
-
 def find_tables(
-    program: Program, startup: Program, optimizer: Any, mode: ServerMode, servers: int
+    written: WrittenUpdate, optimizer: Any, mode: ServerMode, servers: int
 ) -> ProgramTables:
     """Return the tables of a completed training program."""
+    program, startup = written.main, written.startup
     block = program.global_block()
     found = ProgramTables(rate=_rate_name(program, optimizer))
     dense: list[tuple[Any, OptimizerSpec, dict[str, Any]]] = []
     updated = set()
-    for op in update_ops(program):
+    for op in written.updates:
         param = block.var(op.input("Param")[0])
         updated.add(param.name)
         spec, own = _optimizer(op, param, optimizer, startup)

@@ -32,7 +32,7 @@ from fleetx.static.run.scope import global_scope
 
 @contextlib.contextmanager
 def _in_scope(values: dict[str, Tensor]) -> Iterator[None]:
-    """Let variables have values while something is saved."""
+    """Set variables to values while something is saved."""
     scope = global_scope()
     before = {name: scope.var(name).value for name in values}
     try:
@@ -125,7 +125,7 @@ def _look_up_saved(program: Program, name: str, rows: Tensor, spec: SparseTableS
 
 
 def _saved_rows(link: ServerLink, names: Sequence[str], dirname: str) -> Iterator[Any]:
-    """Give (table, sorted ids, their rows) of tables that grow: servers write them, to be read."""
+    """Iterate over (table, sorted ids, rows) of growing tables, as servers write them."""
     if not names:
         return
     os.makedirs(dirname, exist_ok=True)

@@ -10,23 +10,26 @@ is, so that it still is one call of autograd.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fleetx.fleet.servers.early_ids import move_to_front
-from fleetx.fleet.servers.program_tables import ProgramTables, RowTable, update_ops
+from fleetx.fleet.servers.program_tables import ProgramTables, RowTable
 from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_registry import SKIP_UPDATE
 from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program, reads_of, writes_of
 from fleetx.static.graph.variable import Parameter
+from fleetx.static.optimizer.gradient_merge_optimizer import SUFFIX
+from fleetx.step.program_step import WrittenUpdate
 
 ROWS, KEYS, INDEX = "@ROWS", "@IDS", "@INDEX"
 _SENDS = OpRole.Optimize  # so that clone(for_test=True) leaves them out
 
 
 def write_worker(
-    main: Program,
-    startup: Program,
+    written: WrittenUpdate,
     tables: ProgramTables,
     mode: ServerMode,
     endpoints: Sequence[str],
@@ -34,27 +37,49 @@ def write_worker(
     worker: int,
 ) -> None:
     """Turn a completed training program and its startup program into a worker's."""
-    gradients = {op.input("Param")[0]: _raw_gradient(main, op) for op in update_ops(main)}
+    main, startup = written.main, written.startup
+    gradients = {param.name: grad.name for param, grad in written.pairs if grad is not None}
+    skip = next((op.inputs[SKIP_UPDATE] for op in written.updates if SKIP_UPDATE in op.inputs), [])
+    before = _used(main)
     if mode.updates_on_worker:
-        _drop_updates(main, startup, set(tables.sparse))
+        _drop_updates(written, set(tables.sparse))
     else:
-        _drop_updates(main, startup, None, keep=tables.rate)
+        _drop_updates(written, None, keep=tables.rate)
+    is_merged = written.block is not main.global_block()
     for name in tables.sparse:
+        if is_merged:
+            gradients[name] = name + "@GRAD"
         _use_rows(main, name, tables.sparse[name], gradients[name])
+    after = len(written.block.ops) - written.end
     _insert_pulls(main, tables.sparse)
-    _append_sends(main, tables, mode, gradients, list(endpoints))
+    if is_merged:
+        for name in tables.sparse:
+            after -= _send_rows_of_each_run(written, name, endpoints, tables.rate)
+    written.end = len(written.block.ops) - after
+    _insert_sends(written, tables, mode, gradients, list(endpoints), skip)
+    if is_merged:
+        _list_variables(written)
+    _drop_variables(written, before - _used(main) - {tables.rate})
     _write_startup(startup, tables, worker)
     for program in (main, startup):
         program.is_distributed = True
         program.bump_version()
 
 
-def _raw_gradient(program: Program, update: Operator) -> str:
-    """Return the gradient of an update's parameter as the backward pass makes it."""
-    wanted = update.input("Param")[0] + "@GRAD"
-    last = _last_backward(program)
-    made = {n for op in program.global_block().ops[: last + 1] for n in op.output_arg_names}
-    return wanted if wanted in made else update.input("Grad")[0]
+def written_by_minimize(main: Program, startup: Program) -> WrittenUpdate:
+    """Return the updates of a program that an optimizer has completed on its own: all that follows
+    the backward pass."""
+    block = main.global_block()
+    start = _last_backward(main) + 1
+    written = WrittenUpdate(main, startup, None, (), block, start, len(block.ops))
+    made = {name for op in block.ops[:start] for name in op.output_arg_names}
+    pairs = []
+    for op in written.updates:
+        param = op.input("Param")[0]
+        wanted = param + "@GRAD"
+        grad = wanted if wanted in made else op.input("Grad")[0]
+        pairs.append((block.var(param), block.var(grad)))
+    return replace(written, pairs=pairs)
 
 
 def _last_backward(program: Program) -> int:
@@ -62,13 +87,9 @@ def _last_backward(program: Program) -> int:
     return max((i for i, op in enumerate(ops) if op.backward_id is not None), default=len(ops))
 
 
-def _drop_updates(
-    main: Program, startup: Program, of: set[str] | None, keep: str | None = None
-) -> None:
+def _drop_updates(written: WrittenUpdate, of: set[str] | None, keep: str | None = None) -> None:
     """Remove updates (of some parameters), with their state; the learning rate stays."""
-    block = main.global_block()
-    last = _last_backward(main)
-    after = block.ops[last + 1 :]
+    after = written.block.ops[written.start : written.end]
     if of is None:
         wanted = {keep}
         kept: list[Operator] = []
@@ -80,21 +101,39 @@ def _drop_updates(
     else:
         kept = [op for op in after if not of & set(op.input("Param"))]
     left = {id(op) for op in kept}
-    gone = [op for op in after if id(op) not in left]
-    block.ops = block.ops[: last + 1] + kept
-    used = {n for b in main.blocks for op in b.ops for n in (*reads_of(op), *writes_of(op))}
-    names = {n for op in gone for n in (*reads_of(op), *writes_of(op))} - used - {keep}
-    for name in names:
-        var = block.vars.get(name)
-        if var is not None and not isinstance(var, Parameter):
-            del block.vars[name]
-            _drop_variable(startup, name)
+    _remove(written, [op for op in after if id(op) not in left])
+    written.end = written.start + len(kept)
 
 
-def _drop_variable(startup: Program, name: str) -> None:
-    block = startup.global_block()
-    block.ops = [op for op in block.ops if name not in op.output_arg_names]
-    block.vars.pop(name, None)
+def _remove(written: WrittenUpdate, gone: Sequence[Operator]) -> None:
+    ids = {id(op) for op in gone}
+    for block in (written.main.global_block(), written.block):
+        block.ops = [op for op in block.ops if id(op) not in ids]
+
+
+def _used(main: Program) -> set[str]:
+    """Return the variables that ops read and write."""
+    return {n for b in main.blocks for op in b.ops for n in (*reads_of(op), *writes_of(op))}
+
+
+def _drop_variables(written: WrittenUpdate, names: set[str]) -> None:
+    """Remove variables that are no parameters, with their first values."""
+    startup = written.startup.global_block()
+    for block in (written.main.global_block(), written.block):
+        for name in names & set(block.vars):
+            if not isinstance(block.vars[name], Parameter):
+                del block.vars[name]
+                startup.ops = [op for op in startup.ops if name not in op.output_arg_names]
+                startup.vars.pop(name, None)
+
+
+def _list_variables(written: WrittenUpdate) -> None:
+    """Let the op that runs the block of the updates name only variables that are used there."""
+    used = {n for op in written.block.ops for n in (*reads_of(op), *writes_of(op))}
+    for op in written.main.global_block().ops:
+        if op.attrs.get("sub_block") is written.block:
+            op.inputs["Input"] = [n for n in op.input("Input") if n in used]
+            op.outputs["Out"] = [n for n in op.output("Out") if n in used]
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -197,40 +236,84 @@ def _insert_pull(
 
 
 # -- sending and receiving ------------------------------------------------------------------------
-def _append_sends(
-    main: Program,
+def _insert_sends(
+    written: WrittenUpdate,
     tables: ProgramTables,
     mode: ServerMode,
     gradients: dict[str, str],
     endpoints: list[str],
+    skip: list[str],
 ) -> None:
-    block = main.global_block()
-    common: dict[str, Any] = {"endpoints": endpoints, "op_role": _SENDS}
+    """Send gradients and fetch parameters where the updates were; `skip` names the variable that
+    tells of an overflow."""
+    block, place = written.block, written.end
+    is_merged = block is not written.main.global_block()
     rate = {"LearningRate": [tables.rate]} if tables.rate else {}
     dense = tables.trained
+
+    def insert(kind: str, inputs: dict[str, Any], attrs: dict[str, Any], **outputs: Any) -> None:
+        nonlocal place
+        if skip:
+            inputs = {**inputs, SKIP_UPDATE: skip}
+        attrs = {"endpoints": endpoints, "op_role": _SENDS, **attrs}
+        block.insert_op(place, type=kind, inputs=inputs, outputs=outputs, attrs=attrs)
+        place += 1
+
     if dense and not mode.updates_on_worker:
-        block.append_op(
-            type="send",
-            inputs={"X": [gradients[n] for n in dense], **rate},
-            attrs={**common, "send_varnames": dense},
-        )
-    for name in tables.sparse:
-        block.append_op(
-            type="send",
-            inputs={"X": [gradients[name]], "Keys": [name + KEYS], **rate},
-            attrs={**common, "send_varnames": [name], "is_sparse": 1},
-        )
+        insert("send", {"X": [gradients[n] for n in dense], **rate}, {"send_varnames": dense})
+    for name in () if is_merged else tables.sparse:
+        rows = {"X": [gradients[name]], "Keys": [name + KEYS], **rate}
+        insert("send", rows, {"send_varnames": [name], "is_sparse": 1})
     if mode.kind == "sync":
-        block.append_op(type="send_barrier", attrs=common)
+        insert("send_barrier", {}, {})
     if dense or (tables.sparse and mode.kind != "sync"):
-        block.append_op(
-            type="recv",
-            inputs={"X": dense},
-            outputs={"Out": dense},
-            attrs={**common, "recv_varnames": dense, "ends_step": mode.kind != "sync"},
-        )
+        settings = {"recv_varnames": dense, "ends_step": mode.kind != "sync"}
+        insert("recv", {"X": dense}, settings, Out=dense)
         if mode.kind == "sync":
-            block.append_op(type="fetch_barrier", attrs=common)
+            insert("fetch_barrier", {}, {})
+
+
+def _send_rows_of_each_run(
+    written: WrittenUpdate, name: str, endpoints: Sequence[str], rate: str | None
+) -> int:
+    """Keep the gradients of rows until the run that updates, where others are added up; return how
+    many ops behind the updates are gone."""
+    total, main = name + SUFFIX, written.main
+    mine = [
+        op
+        for block in (main.global_block(), written.block)
+        for op in block.ops
+        if op.output("Out") == [total]
+    ]
+    share = next((float(op.attr("scale")) for op in mine if op.type == "scale"), 1.0)
+    block = main.global_block()
+    place = block.ops.index(mine[0])
+    behind = sum(op in mine for op in written.block.ops[written.end :])
+    _remove(written, mine)
+    scale: list[str] = []
+    for op in written.block.ops:  # the check of amp, and what follows it
+        if total in op.input("X"):
+            scale = op.input("Scale") or scale
+            op.inputs["X"] = [n for n in op.input("X") if n != total]
+            op.outputs["Out"] = [n for n in op.output("Out") if n != total]
+    block.insert_op(
+        place,
+        type="send",
+        inputs={
+            "X": [name + "@GRAD"],
+            "Keys": [name + KEYS],
+            "LearningRate": [rate] if rate else [],
+            "Scale": scale,
+        },
+        attrs={
+            "endpoints": list(endpoints),
+            "send_varnames": [name],
+            "is_sparse": 1,
+            "share": share,
+            "op_role": _SENDS,
+        },
+    )
+    return behind
 
 
 def _write_startup(startup: Program, tables: ProgramTables, worker: int) -> None:

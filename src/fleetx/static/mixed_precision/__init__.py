@@ -7,6 +7,7 @@
 from fleetx.static.mixed_precision.decorated_optimizer import (
     CustomOpLists,
     LossScaling,
+    MixedPrecisionStage,
     OptimizerWithMixedPrecision,
     decorate,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "AutoMixedPrecisionLists",
     "CustomOpLists",
     "LossScaling",
+    "MixedPrecisionStage",
     "OptimizerWithMixedPrecision",
     "decorate",
 ]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,7 @@ from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import SKIP_UPDATE
 from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import (
-    Program,
-    default_main_program,
-    default_startup_program,
-    program_guard,
-)
+from fleetx.static.graph.program import default_main_program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
 from fleetx.static.mixed_precision.program_casts import (
@@ -33,6 +29,7 @@ from fleetx.static.mixed_precision.program_casts import (
     half_type,
     made_for,
 )
+from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage, WrappedOptimizer
 from fleetx.static.run.place import usual_device
 
 __all__ = ["AutoMixedPrecisionLists", "CustomOpLists", "LossScaling", "decorate"]
@@ -84,45 +81,49 @@ def _global_state(name: str, value: float, dtype: str) -> Variable:
     return variable
 
 
-class OptimizerWithMixedPrecision:
-    """An optimizer with mixed precision; made by `decorate`."""
-
-    skips_updates = False
-    """Leave the update out in a step with an overflow, instead of updating with zeros."""
-    checks_each = False
-    """Check each gradient by an op of its own, as Paddle does with several workers."""
-    asks_workers: Callable[[], bool] = staticmethod(bool)
-    """Tells whether workers have gradients of their own, so that they must agree on an overflow."""
+class MixedPrecisionStage(ProgramStage):
+    """The precision stage of programs: casts, the scale of the loss, and the check of gradients."""
 
     def __init__(
         self,
-        optimizer: Any,
         amp_lists: AutoMixedPrecisionLists,
         scaling: LossScaling,
-        half: VarType = VarType.FP16,
+        half: VarType,
+        *,
+        skips_updates: bool = False,
+        checks_each: bool = False,
+        agrees_by: Callable[[], str] = str,
     ) -> None:
-        self._optimizer = optimizer
+        """Create the stage.
+
+        Args:
+            amp_lists: which ops run in which precision.
+            scaling: the scale of the loss.
+            half: the type of half precision.
+            skips_updates: leave the update out in a step with an overflow, instead of updating
+                with zeros.
+            checks_each: check each gradient by an op of its own, as Paddle does with several
+                workers.
+            agrees_by: returns the op by which workers with gradients of their own agree on an
+                overflow, "" if they need not.
+        """
+        self.skips_updates, self.checks_each = skips_updates, checks_each
+        self.agrees_by = agrees_by
         self._amp_lists = amp_lists
-        self._scaling = scaling
+        self.scaling = scaling
         self._half = half
-        self._train_program: Program = default_main_program()
         self._scaled_loss: Variable | None = None
         self._loss_scaling: Any = None
         self._num_good_steps: Variable | None = None
         self._num_bad_steps: Variable | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_optimizer":  # not yet set: while being copied
-            raise AttributeError(name)
-        return getattr(self._optimizer, name)
-
     def _create_state(self) -> None:
         if self._loss_scaling is not None:
             return
         self._loss_scaling = _global_state(
-            "loss_scaling", self._scaling.init_loss_scaling, "float32"
+            "loss_scaling", self.scaling.init_loss_scaling, "float32"
         )
-        if self._scaling.use_dynamic_loss_scaling:
+        if self.scaling.use_dynamic_loss_scaling:
             self._num_good_steps = _global_state("num_good_steps", 0, "int32")
             self._num_bad_steps = _global_state("num_bad_steps", 0, "int32")
 
@@ -136,45 +137,35 @@ class OptimizerWithMixedPrecision:
         """Return the scaled loss, or None before backward."""
         return self._scaled_loss
 
-    def backward(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Sequence[Any] | None = None,
-        no_grad_set: Any = None,
-        callbacks: Sequence[Any] | None = None,
-    ) -> list[tuple[Any, Any]]:
-        """Cast the program, append the backward pass of the scaled loss; return the pairs
-        (parameter, gradient)."""
-        self._train_program = loss.block.program
-        with program_guard(self._train_program, startup_program):
-            self._create_state()
-            cast_program(self._train_program, self._amp_lists, self._half)
-            if loss.dtype == self._half:
-                loss = loss.astype("float32")
-            self._scaled_loss = loss * self._loss_scaling if self._scaling.is_on else loss
-        return self._optimizer.backward(
-            self._scaled_loss, startup_program, parameter_list, no_grad_set, callbacks
-        )
+    def write_loss(self, loss: Variable) -> Variable:
+        """Cast the program; return the scaled loss."""
+        self._create_state()
+        cast_program(loss.block.program, self._amp_lists, self._half)
+        if loss.dtype == self._half:
+            loss = loss.astype("float32")
+        self._scaled_loss = loss * self._loss_scaling if self.scaling.is_on else loss
+        return self._scaled_loss
 
-    def apply_gradients(self, params_grads: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Append unscaling, the check and the updates; return the update ops."""
-        grads = [g for _, g in params_grads if g is not None]
-        if not (self._scaling.is_on and grads):
-            return self._optimizer.apply_gradients(params_grads)
-        with self._train_program.optimized_guard([]):
+    @contextmanager
+    def updating(self, pairs: Pairs) -> Iterator[Pairs]:
+        """Write unscaling and the check in front of the updates."""
+        grads = [g for _, g in pairs if g is not None]
+        if not (self.scaling.is_on and grads):
+            yield pairs
+            return
+        program = default_main_program()
+        with program.optimized_guard([]):
             found = self._append_check(grads)
-            if self._scaling.use_dynamic_loss_scaling:
+            if self.scaling.use_dynamic_loss_scaling:
                 self._append_scale_update(grads, found)
-        block = self._train_program.current_block()
+        block = program.current_block()
         start = len(block.ops)
-        result = self._optimizer.apply_gradients(params_grads)
+        yield pairs
         if self.skips_updates:
             for op in block.ops[start:]:
                 if not op.op_role & OpRole.LRSched:
                     op.inputs[SKIP_UPDATE] = [found.name]
-            self._train_program.bump_version()
-        return result
+            program.bump_version()
 
     def _append_check(self, grads: list[Variable]) -> Variable:
         """Append the division of gradients by the scale; return whether any is not finite."""
@@ -183,13 +174,14 @@ class OptimizerWithMixedPrecision:
         groups = [[g] for g in grads] if self.checks_each else [grads]
         flags = [self._append_check_op(group) for group in groups]
         found = flags[0] if len(flags) == 1 else layers.reduce_any(layers.concat(flags))
-        if self.asks_workers():
+        kind = self.agrees_by()
+        if kind:
             number = layers.cast(found, "int32")
             found.block.append_op(
-                type="c_allreduce_max",
+                type=kind,
                 inputs={"X": [number]},
                 outputs={"Out": [number]},
-                attrs={"ring_id": 0, "use_calc_stream": True},
+                attrs={"ring_id": 0, "use_calc_stream": True} if kind.startswith("c_") else {},
             )
             found = layers.cast(number, "bool")
         return found
@@ -220,26 +212,24 @@ class OptimizerWithMixedPrecision:
                 "OutGoodSteps": self._num_good_steps,
                 "OutBadSteps": self._num_bad_steps,
             },
-            attrs=self._scaling.rules(),
+            attrs=self.scaling.rules(),
         )
 
-    def apply_optimize(
-        self, loss: Variable, startup_program: Program | None, params_grads: Sequence[Any]
-    ) -> list[Any]:
-        """Do `apply_gradients` in the programs of the loss."""
-        with program_guard(loss.block.program, startup_program or default_startup_program()):
-            return self.apply_gradients(params_grads)
 
-    def minimize(
+class OptimizerWithMixedPrecision(MixedPrecisionStage, WrappedOptimizer):
+    """An optimizer with mixed precision; made by `decorate`."""
+
+    slot = "precision"
+
+    def __init__(
         self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Sequence[Any] | None = None,
-        no_grad_set: Any = None,
-    ) -> tuple[list[Any], list[tuple[Any, Any]]]:
-        """Append scaled gradients and updates; return (update ops, pairs)."""
-        params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
-        return self.apply_optimize(loss, startup_program, params_grads), params_grads
+        optimizer: Any,
+        amp_lists: AutoMixedPrecisionLists,
+        scaling: LossScaling,
+        half: VarType = VarType.FP16,
+    ) -> None:
+        MixedPrecisionStage.__init__(self, amp_lists, scaling, half)
+        WrappedOptimizer.__init__(self, optimizer)
 
 
 def decorate(

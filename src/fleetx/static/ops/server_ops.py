@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx.kernels.loss_scale import unscaled
 from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.run.server_link import Servers
@@ -63,13 +64,14 @@ def _distributed_lookup_table(
 
 @op(
     "send",
-    inputs="X*? Keys? LearningRate?",
+    inputs="X*? Keys? LearningRate? Scale?",
     outputs="Out*?",
     attrs={
         **_COMMON,
         "send_varnames": Attr("STRINGS", []),  # the parameters of X, or the table of rows
         "is_sparse": 0,
         "initial": False,
+        "share": 0.0,  # of rows in the mean of several runs, whose last one ends the step
     },
     infer=no_infer,
     grad=None,
@@ -80,9 +82,11 @@ def _send(
     values: list[Tensor],
     keys: Tensor | None,
     rate: Tensor | None,
+    scale: Tensor | None,
     *,
     send_varnames: list[str],
     initial: bool,
+    share: float,
     ctx: Any,
 ) -> list[Tensor]:
     """Hand over gradients; in a startup program, the first rows of tables."""
@@ -90,6 +94,9 @@ def _send(
     number = None if rate is None else float(rate)
     if initial:
         link.give_rows(dict(zip(send_varnames, values, strict=True)), ctx.scope)
+    elif keys is not None and share:
+        rows = values[0] if scale is None else unscaled(values[0], float(scale))
+        link.keep_rows(send_varnames[0], keys, rows * share, number)
     elif keys is not None:
         link.push_rows(send_varnames[0], keys, values[0], number)
     else:
@@ -110,6 +117,20 @@ def _send_barrier(values: list[Tensor], *, ctx: Any) -> list[Tensor]:
     """Say that all gradients of this step have been handed over."""
     _link(ctx).end_step()
     return []
+
+
+@op(
+    "agree_on_overflow",
+    inputs="X",
+    outputs="Out",
+    infer=no_infer,
+    grad=None,
+    side_effect=True,
+    inplace={"Out": "X"},
+)
+def _agree_on_overflow(found: Tensor, *, ctx: Any) -> Tensor:
+    """Tell whether the step overflowed on any worker."""
+    return found.fill_(_link(ctx).agree_on_overflow(bool(found)))
 
 
 @op(

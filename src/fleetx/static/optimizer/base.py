@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from fleetx.static.autodiff.backward import append_backward, names_in
@@ -20,6 +20,7 @@ from fleetx.static.graph.program import Program, default_main_program, name_scop
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.accumulators import Accumulator, StateMixin
 from fleetx.static.optimizer.learning_rate import LearningRateMixin, checked
+from fleetx.static.optimizer.wrapped_optimizer import Minimizer
 from fleetx.static.regularizer import append_regularization_ops
 
 
@@ -30,7 +31,7 @@ def require(owner: Any, **values: Any) -> None:
             raise ValueError(f"{name} is not set: {type(owner).__name__} needs one.")
 
 
-class Optimizer(LearningRateMixin, StateMixin):
+class Optimizer(Minimizer, LearningRateMixin, StateMixin):
     """Base of all optimizers.
 
     Args:
@@ -43,6 +44,8 @@ class Optimizer(LearningRateMixin, StateMixin):
 
     type: str = ""
     accumulators: ClassVar[Sequence[Accumulator]] = ()
+    exchanges_gradients: ClassVar[bool] = False
+    """`minimize` writes the exchange of gradients over workers itself."""
 
     def __init__(
         self,
@@ -70,10 +73,6 @@ class Optimizer(LearningRateMixin, StateMixin):
         self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
         self._opti_name_list: list[str] = []
         self.helper: LayerHelper | None = None
-
-    gradient_hooks: Sequence[Callable[[Sequence[tuple[Any, Any]]], None]] = ()
-    """Called with the pairs (parameter, gradient) by `apply_gradients`, before it appends anything:
-    may append ops that change the gradients."""
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments it was made with, for an optimizer that takes its place.
@@ -162,26 +161,7 @@ class Optimizer(LearningRateMixin, StateMixin):
             twin._learning_rate_map[program] = twin._learning_rate
         return twin
 
-    # -- the steps of minimize ---------------------------------------------------------------------
-    def minimize(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Sequence[Any] | None = None,
-        no_grad_set: Any = None,
-    ) -> tuple[list[Operator], list[tuple[Any, Any]]]:
-        """Append gradients and updates that make `loss` smaller; return (update ops, pairs)."""
-        if not isinstance(loss, Variable):
-            raise TypeError(f"minimize takes a loss Variable, not {loss.__class__.__name__}.")
-        params_grads = self.backward(
-            loss,
-            startup_program=startup_program,
-            parameter_list=parameter_list,
-            no_grad_set=no_grad_set,
-        )
-        ops = self.apply_optimize(loss, startup_program=startup_program, params_grads=params_grads)
-        return ops, params_grads
-
+    # -- the parts of minimize -------------------------------------------------------------------
     def backward(
         self,
         loss: Variable,
@@ -189,8 +169,12 @@ class Optimizer(LearningRateMixin, StateMixin):
         parameter_list: Sequence[Any] | None = None,
         no_grad_set: Any = None,
         callbacks: Sequence[Any] | None = None,
+        checkpoints: Sequence[Any] | None = None,
     ) -> list[tuple[Any, Any]]:
-        """Append the backward pass; return the pairs (parameter, gradient)."""
+        """Append the backward pass; return the pairs (parameter, gradient).
+
+        What lies between `checkpoints` is recomputed, if there are any.
+        """
         self._dtype = loss.dtype
         with program_guard(loss.block.program, startup_program):
             return append_backward(
@@ -198,24 +182,16 @@ class Optimizer(LearningRateMixin, StateMixin):
                 parameter_list or self._parameter_list,
                 self._get_no_grad_set(loss, no_grad_set),
                 [error_clip_callback] if callbacks is None else callbacks,
+                checkpoints,
             )
 
     def apply_gradients(self, params_grads: Sequence[tuple[Any, Any]]) -> list[Operator]:
         """Append clipping, weight decay and updates to the default program; return the updates."""
         pairs: Any = sorted(params_grads, key=lambda pair: pair[0].name)
-        for hook in self.gradient_hooks:
-            hook(pairs)
         default_main_program().binding.updated_by = self
         clip = append_gradient_clip_ops if self._grad_clip is None else self._grad_clip
         pairs = self.append_regularization_ops(clip(pairs), self.regularization)
         return self._create_optimization_pass(pairs)
-
-    def apply_optimize(
-        self, loss: Variable, startup_program: Program | None, params_grads: Sequence[Any]
-    ) -> list[Operator]:
-        """Do `apply_gradients` in the programs of the loss."""
-        with program_guard(loss.block.program, startup_program):
-            return self.apply_gradients(params_grads)
 
     def append_regularization_ops(
         self, parameters_and_grads: Sequence[Any], regularization: Any = None

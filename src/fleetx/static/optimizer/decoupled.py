@@ -31,12 +31,10 @@ class DecoupledWeightDecay:
         self._params_name: set[str] = set()
         super().__init__(**kwargs)
 
-    def apply_optimize(
-        self, loss: Variable, startup_program: Any, params_grads: Sequence[Any]
-    ) -> list[Any]:
+    def apply_gradients(self, params_grads: Sequence[Any]) -> list[Any]:
         """Append the decay, then the updates."""
         self._append_decay(params_grads)
-        return super().apply_optimize(loss, startup_program, params_grads)  # type: ignore[misc]
+        return super().apply_gradients(params_grads)  # type: ignore[misc]
 
     def _append_decay(self, params_grads: Sequence[Any]) -> None:
         from fleetx.static import layers

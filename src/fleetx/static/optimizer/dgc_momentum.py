@@ -43,7 +43,6 @@ class DGCMomentumOptimizer(Optimizer):
 
     type = "dgc_momentum"
     exchanges_gradients = True
-    """`minimize` writes the exchange of gradients itself."""
     _u_velocity_acc_str = "_dgc_u_"
     _v_velocity_acc_str = "_dgc_v_"
 

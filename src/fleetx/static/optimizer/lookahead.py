@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fleetx.static.errors import ArgumentError
-from fleetx.static.graph.program import Program, default_startup_program, program_guard
+from fleetx.static.graph.program import default_main_program, default_startup_program
 from fleetx.static.graph.variable import Variable
-from fleetx.static.optimizer.base import Optimizer
+from fleetx.static.optimizer.wrapped_optimizer import Pairs, WrappedOptimizer
 
 
-class LookaheadOptimizer:
+class LookaheadOptimizer(WrappedOptimizer):
     """Every `k` steps: slow += alpha * (fast - slow); fast = slow.
 
     The slow weights are persistable variables named `<parameter>@SLOW`.
@@ -18,25 +20,24 @@ class LookaheadOptimizer:
 
     type = "lookahead"
 
-    def __init__(self, inner_optimizer: Optimizer, alpha: float = 0.5, k: int = 5) -> None:
+    def __init__(self, inner_optimizer: Any, alpha: float = 0.5, k: int = 5) -> None:
         if inner_optimizer is None:
             raise ArgumentError("inner_optimizer of LookaheadOptimizer is not set.")
         if not 0.0 <= alpha <= 1.0:
             raise ArgumentError(f"alpha of LookaheadOptimizer must be in [0, 1], not {alpha}.")
         if isinstance(k, bool) or not isinstance(k, int) or k <= 0:
             raise ArgumentError(f"k of LookaheadOptimizer must be a positive integer, not {k!r}.")
-        self.inner_optimizer = inner_optimizer
+        super().__init__(inner_optimizer)
         self.alpha = alpha
         self.k = k
 
-    def minimize(self, loss: Variable, startup_program: Program | None = None) -> Any:
-        """Append the inner optimizer's updates and the slow weights; return the former's result."""
-        result = self.inner_optimizer.minimize(loss, startup_program=startup_program)
-        startup = default_startup_program() if startup_program is None else startup_program
-        with program_guard(loss.block.program, startup):
-            slow = self._create_slow_weights(loss.block, startup.global_block())
-            self._append_update(loss.block, slow)
-        return result
+    @contextmanager
+    def updating(self, pairs: Pairs) -> Iterator[Pairs]:
+        """Write the slow weights behind the updates."""
+        yield pairs
+        main = default_main_program().global_block()
+        slow = self._create_slow_weights(main, default_startup_program().global_block())
+        self._append_update(main, slow)
 
     @staticmethod
     def _create_slow_weights(main: Any, startup: Any) -> dict[str, Variable]:

@@ -40,6 +40,12 @@ class Servers(Protocol):
     def push_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
         """Push the gradients of rows."""
 
+    def keep_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
+        """Keep the gradients of rows for the end of the step, several runs later."""
+
+    def agree_on_overflow(self, overflow: bool) -> bool:
+        """Tell whether the step overflowed on a worker that others wait for."""
+
     def push_dense(self, gradients: Mapping[str, Tensor], rate: float | None) -> None:
         """Push the gradients of parameters."""
 

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from fleetx.static.mixed_precision import OptimizerWithMixedPrecision
 from fleetx.step.settings import read
-from fleetx.techniques.amp import Config, decorated
+from fleetx.techniques.amp import Config, stage_settings
 from paddle.distributed.fleet.meta_optimizers._wrapping import WrappingOptimizer
 
 __all__ = ["AMPOptimizer"]
@@ -16,5 +17,6 @@ class AMPOptimizer(WrappingOptimizer):
 
     def _wrap(self) -> Any:
         config = read(Config, self.user_defined_strategy.amp_configs).rules()
-        several = self.role_maker.worker_num() > 1
-        return decorated(self.inner_opt, config, check_each=several)
+        made = OptimizerWithMixedPrecision(self.inner_opt, *stage_settings(config))
+        made.skips_updates, made.checks_each = True, self.role_maker.worker_num() > 1
+        return made

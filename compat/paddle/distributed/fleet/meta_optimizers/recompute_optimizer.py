@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from fleetx.static import optimizer
 from fleetx.step.settings import read
-from fleetx.techniques.recompute import Config, recomputing
+from fleetx.techniques.recompute import Config, configured
 from paddle.distributed.fleet.meta_optimizers._wrapping import WrappingOptimizer
 
 __all__ = ["RecomputeOptimizer"]
@@ -16,4 +17,4 @@ class RecomputeOptimizer(WrappingOptimizer):
 
     def _wrap(self) -> Any:
         config = read(Config, self.user_defined_strategy.recompute_configs)
-        return recomputing(self.inner_opt, config)
+        return configured(optimizer.RecomputeOptimizer(self.inner_opt), config)
