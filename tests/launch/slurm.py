@@ -79,6 +79,9 @@ def _daemons(folder: Path) -> Iterator[dict[str, str]]:
         started += [_start(folder, "slurmd", "-D", "-N", host) for host in HOSTS]
         wait_until(lambda: _idle(variables) == len(HOSTS), "two idle machines of Slurm")
         yield variables
+        # slurmstepd reports the end of its step after srun has returned, and tries for minutes if
+        # slurmctld has gone by then.
+        wait_until(lambda: _idle(variables) == len(HOSTS), "the end of all steps of Slurm")
     except AssertionError as error:
         for log in folder.glob("*.out"):
             error.add_note(f"--- {log.name}\n{log.read_text(errors='replace')[-2000:]}")
