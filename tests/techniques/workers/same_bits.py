@@ -20,7 +20,7 @@ from fleetx import fleet
 from fleetx import static as fluid
 from fleetx.static.optimizer.optimizers_of_2x import Adam as AdamOf2x
 
-STEPS, OUT, ROWS = 13, 4, 4
+STEPS, OUT, ROWS = 20, 4, 4
 OVERFLOW = (6, 7)
 """Steps whose batch overflows in half precision, on the last worker only."""
 OFFSET = 0.5
