@@ -35,6 +35,7 @@ def demo(tmp_path_factory):
     weights = np.frombuffer(content, "<f4", 64, len(content) - 256)
     weights += 0.25
     parameters.write_bytes(content)
+    shutil.rmtree(folder / "old" / ".fleetx")  # the checksums of the new version
     pictures = (load_digits().images[:200] / 16.0).astype("float32")[:, None]
     np.save(folder / "pictures.npy", pictures)
     return folder

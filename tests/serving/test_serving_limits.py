@@ -280,7 +280,7 @@ def test_headers_have_limits_of_size_and_time(pt2):
 @pytest.mark.slow
 def test_health_answers_while_large_json_is_read(pt2):
     rows = [[1.5, 2.5]] * 700_000
-    body = json.dumps({"inputs": {"x": rows}}).encode()
+    body = json.dumps({"inputs": {"input": rows}}).encode()
     with serving(pt2, "--max_batch", 10**6) as server:
         answers = []
         thread = threading.Thread(
@@ -294,5 +294,5 @@ def test_health_answers_while_large_json_is_read(pt2):
             assert server.ask("GET", "/health").status == 200
             asked += 1
         thread.join()
-        assert answers[0].status == 200
+        assert answers[0].status == 200, answers[0].body[:200]
         assert asked > 2  # many answers during one long reading
