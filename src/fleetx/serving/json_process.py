@@ -8,7 +8,11 @@ the way to another process, and are converted in place.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import multiprocessing
+import os
+import signal
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -22,6 +26,15 @@ from fleetx.serving.tensor_spec import Arrays, TensorSpec
 
 SMALL = 256 << 10
 """Bodies up to this size are converted in place."""
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with(server: int) -> None:
+    """Let this process end with the server, also if that is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server:  # it has ended already
+            os._exit(1)
 
 
 def _decode(body: bytes, specs: Sequence[TensorSpec]) -> bytes | tuple[int, str]:
@@ -61,7 +74,9 @@ class JsonProcess:
 
     async def _call(self, function: Any, *args: Any) -> Any:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            self._pool = ProcessPoolExecutor(
+                1, multiprocessing.get_context("spawn"), _end_with, (os.getpid(),)
+            )
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
         except BrokenProcessPool as error:
