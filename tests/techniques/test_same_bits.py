@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "workers"))
-
 import same_bits as worker
 from running import run
 from test_composition import APART

@@ -26,7 +26,7 @@ from fleetx.launch.link import Link, Rules
 from fleetx.launch.server_keys import keys_from_file, new_keys
 from fleetx.launch.server_layout import find_server_site
 from fleetx.launch.stacks import SIGNAL
-from fleetx.launch.supervisor import Job, Supervisor
+from fleetx.launch.supervisor import JobPlan, Supervisor
 from fleetx.runtime import cpu_isa, network
 
 
@@ -59,7 +59,7 @@ def main(
         scratch = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="fleetrun-", ignore_cleanup_errors=True)
         )
-        job = Job(
+        job = JobPlan(
             options=options,
             devices=devices,
             environment=environment,

@@ -46,7 +46,7 @@ _GRACE_FOR_SERVERS = 3.0
 
 
 @dataclass(frozen=True)
-class Job:
+class JobPlan:
     """The settings of a job, fixed before the first process starts."""
 
     options: Options
@@ -63,7 +63,7 @@ class Job:
 class Supervisor:
     """Runs one job on this machine."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobPlan) -> None:
         self._job = job
         self._asked: list[int] = []
         self._link: Link | None = None

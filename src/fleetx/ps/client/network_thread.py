@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 
 from fleetx.ps.client.request import ClientSettings, Request
-from fleetx.ps.client.server_connection import Link
+from fleetx.ps.client.server_connection import ServerConnection
 from fleetx.ps.wire.assembly import Message
 
 _log = logging.getLogger("fleetx.ps")
@@ -31,7 +31,7 @@ class Network:
     ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.links = [
-            Link(index, endpoint, self._context, worker, workers, settings)
+            ServerConnection(index, endpoint, self._context, worker, workers, settings)
             for index, endpoint in enumerate(endpoints)
         ]
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -40,7 +40,7 @@ _FATAL_TO_HELLO = (*_FATAL, Problem.BAD_REQUEST, Problem.MALFORMED)
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
-class Link:
+class ServerConnection:
     """The connection to one server."""
 
     def __init__(
