@@ -72,7 +72,7 @@ ALIASES: dict[str, str] = {
     **_rows("distributed", "distributed.parallel fluid.entry_attr distributed.entry_attr"),
     **_rows("distributed.fleet", "distributed.fleet.data_generator distributed.fleet.dataset"),
     **_rows("distributed.fleet", "distributed.fleet.data_generator.data_generator"),
-    **_rows("distributed.fleet", "distributed.fleet.dataset.dataset distributed.fleet.fleet"),
+    **_rows("distributed.fleet", "distributed.fleet.dataset.dataset"),
     **_rows(
         "distributed.fleet.meta_optimizers.replacing_optimizers",
         "distributed.fleet.meta_optimizers.dgc_optimizer",

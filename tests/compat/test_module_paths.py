@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 import paddle
 import paddle.fluid as fluid
+import warm_start
 from paddle._aliases import ALIASES
 
 
@@ -111,3 +114,19 @@ def test_a_meta_optimizer_names_what_it_takes() -> None:
     made._set_basic_info(None, None, None, fleet.DistributedStrategy())
     with pytest.raises(TypeError, match="takes a MomentumOptimizer optimizer, not SGDOptimizer"):
         made.minimize(None)
+
+
+HIDDEN = """
+import importlib, types
+from paddle._aliases import ALIASES
+for path in ALIASES:
+    package, _, name = path.rpartition(".")
+    found = vars(importlib.import_module(package)).get(name)
+    assert found is None or isinstance(found, types.ModuleType), path
+"""
+
+
+def test_no_module_path_hides_a_name() -> None:
+    # Importing a module makes it an attribute of its package, in place of what was called so; in a
+    # process that has imported none yet.
+    subprocess.run([sys.executable, "-c", HIDDEN], check=True, env=warm_start.environment())
