@@ -5,7 +5,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 COMPILED := src/fleetx/kernels/*.so
-WORKERS ?= 2
+# Tests wait for processes a third of their time: three at a time keep two cores busy.
+WORKERS ?= 3
 ARGS    ?=
 
 # The first interpreter that is new enough and can create environments. Override: make PYTHON=...

@@ -23,7 +23,7 @@ done
 for ((run = 0; run < runs; run++, seed++)); do
     began=$SECONDS
     result=0
-    OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist worksteal -q \
+    OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 3 --dist worksteal -q \
         -p no:cacheprovider --randomly-seed="$seed" "$@" >"$logs/$seed.log" 2>&1 || result=$?
     echo "seed $seed: $((SECONDS - began)) s: $(tail -n 1 "$logs/$seed.log")"
     if ((result)); then
