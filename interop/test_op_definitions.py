@@ -23,6 +23,9 @@ CHANGED = {
 }
 # Ops of Paddle 1.x whose name means another op in 2.x.
 OTHER_IN_2 = {"broadcast"}
+# Ops of a worker's program, which is written for this engine's servers and never saved: its outputs
+# are not Paddle's.
+OURS = {"distributed_lookup_table"}
 
 
 def test_slots_and_kinds_are_paddles(paddle: Engine, tmp_path: Path) -> None:
@@ -32,7 +35,7 @@ def test_slots_and_kinds_are_paddles(paddle: Engine, tmp_path: Path) -> None:
     wrong = []
     compared = 0
     for name in op_types():
-        if name not in real or name.endswith("_grad"):
+        if name not in real or name.endswith("_grad") or name in OURS:
             continue
         if paddle.api == "static" and name in OTHER_IN_2:
             continue

@@ -29,7 +29,9 @@ def test_no_flip_of_a_saved_model_is_loaded(tmp_path):
     net = Network().start()
     executor, main = net.exe, net.main
     static.io.save_inference_model(tmp_path / "m", [net.x], [net.y], executor, program=main)
-    static.io.save_inference_dir(tmp_path / "dir", ["x"], [net.y], executor, main)
+    static.io.save_inference_dir(
+        tmp_path / "dir", ["x"], [net.y], executor, main, params_filename="params"
+    )
     static.io.save_persistables(executor, tmp_path / "all", main, "together")
     static.io.save(main, tmp_path / "state")
     static.io.save_object({"w": np.ones(40)}, tmp_path / "object.pd")
@@ -45,7 +47,7 @@ def test_no_flip_of_a_saved_model_is_loaded(tmp_path):
     for path in (tmp_path / "dir").iterdir():
         if path.is_file():
             loads[f"dir/{path.name}"] = lambda: static.io.load_inference_dir(
-                tmp_path / "dir", executor
+                tmp_path / "dir", executor, params_filename="params"
             )
     assert len(loads) > 6
     for name, load in loads.items():
@@ -95,3 +97,11 @@ def test_a_failed_save_changes_neither(tmp_path):
     assert side_file(path).read_bytes() == before
     assert verify(path)
     assert sorted(os.listdir(tmp_path)) == [".fleetx", "x"]
+
+
+def test_folders_of_variables_contain_nothing_else(tmp_path):
+    # load_program_state of Paddle takes every file below such a folder for a variable.
+    net = Network().start()
+    static.io.save_persistables(net.exe, tmp_path / "vars", net.main)
+    names = {v.name for v in net.main.list_vars() if static.io.is_persistable(v)}
+    assert {path.name for path in (tmp_path / "vars").rglob("*")} == names

@@ -1,7 +1,8 @@
 """Checksums beside files in Paddle's formats, which have no room for any.
 
-A file `folder/name` has its checksum in `folder/.fleetx/name.json`, which other programs ignore. It
-is written before the file appears under its name, with the checksum of the file before: whichever
+A file `folder/name` has its checksum in `folder/.fleetx/name.json`, which other programs ignore;
+folders with a file per variable have none, because Paddle reads everything below them. It is
+written before the file appears under its name, with the checksum of the file before: whichever
 of the two a crash leaves behind is accepted, and nothing else.
 """
 

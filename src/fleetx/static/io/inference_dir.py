@@ -64,7 +64,9 @@ def save_inference_dir(
         wanted = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
         names = [var.name for var in wanted]
         model_name += ".main_program"
-    with atomic_files(dirname, describe_beside) as files:
+    # Paddle's load_program_state takes every file below a folder of variables for one of them.
+    beside = None if params_filename is None else describe_beside
+    with atomic_files(dirname, beside) as files:
         if program_only:
             warnings.warn("program_only is set: the parameters are not saved.", stacklevel=2)
         else:

@@ -140,7 +140,9 @@ def save_vars(
             write_combined(stream, records)
         return None
     assert dirname is not None
-    with atomic_files(dirname, describe_beside) as files:
+    # Without checksums: Paddle's load_program_state takes every file below such a folder for a
+    # variable.
+    with atomic_files(dirname) as files:
         write_records(files, records)
     return None
 
