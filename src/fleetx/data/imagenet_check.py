@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from fleetx.data.image_decode import UnreadableImage, check_image
 from fleetx.data.imagenet_list import ImageList, Problem, found_path, image_problem, scan_list
 
 _AT_ONCE = 16  # images per task of a process: one result per image would be slower
+_WAIT_SECONDS = 0.5  # for one result, before asking again
 
 
 class Image(NamedTuple):
@@ -98,7 +100,20 @@ def check_images(images: ImageList, pool: Any) -> Iterator[Image | Problem]:
         (str(images.file), str(images.folder), images.line(i), images.name(i))
         for i in range(len(images))
     )
-    return pool.imap(_check, tasks, chunksize=_AT_ONCE)
+    found = pool.imap(_check_all, iter(lambda: list(islice(tasks, _AT_ONCE)), []))
+    while True:
+        try:
+            # With a limit: an interrupt that arrives just before an endless wait would not end it.
+            chunk = found.next(_WAIT_SECONDS)
+        except multiprocessing.TimeoutError:
+            continue
+        except StopIteration:
+            return
+        yield from chunk
+
+
+def _check_all(tasks: list[tuple[str, str, int, str]]) -> list[Image | Problem]:
+    return [_check(task) for task in tasks]
 
 
 def _check(task: tuple[str, str, int, str]) -> Image | Problem:
