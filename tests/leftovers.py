@@ -29,6 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 GRACE = 20.0
 """Seconds that ended processes, threads and sockets may take to go away."""
 
+GRACE_OF_EXEC = 10.0
+"""Seconds that a new process may take to have a command line."""
+
 # Processes that multiprocessing keeps until the interpreter ends: one each, started when needed.
 _KEPT_PROCESSES = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
 # torch's compiler keeps a pool of processes for the life of the interpreter; ours are shared.
@@ -80,8 +83,18 @@ def _children(pid: int | str) -> set[int]:
 
 
 def _command(pid: int) -> str:
+    """Return the command line of a process; "" if it has ended.
+
+    A process that is starting has an empty one for a moment: fork() returns in the parent before
+    the kernel has copied the arguments of exec().
+    """
+    end = time.monotonic() + GRACE_OF_EXEC
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        while True:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if command or not is_running(pid) or time.monotonic() > end:
+                return command
+            os.sched_yield()
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
