@@ -11,6 +11,7 @@ import pytest
 import warm_start
 from fleetx.runtime import cpu_isa
 from fleetx.runtime.cpu_isa import State
+from waiting import LIMIT
 
 AMX = "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2 amx_bf16 amx_tile\n"
 PLAIN = "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu avx2 avx512f\n"
@@ -170,7 +171,7 @@ def test_init_limits_onednn_although_torch_is_imported(tmp_path):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=LIMIT,
         )
         assert done.returncode == 0, done.stderr
         assert [word for word in ("isa:Intel SSE4.1",) if word in done.stdout] == words

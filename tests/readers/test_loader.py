@@ -43,7 +43,7 @@ def feed_list(variable):
 @WORKERS
 def test_feeds(feed_list, num_workers):
     loader = DataLoader(
-        Pairs(), feed_list, CPUPlace(), batch_size=4, num_workers=num_workers, timeout=60
+        Pairs(), feed_list, CPUPlace(), batch_size=4, num_workers=num_workers, timeout=LIMIT
     )
     assert len(loader) == 3
     for _ in range(2):

@@ -11,6 +11,7 @@ from seed_programs import EPOCH, EXAMPLES, ROOT, environment
 from tiny_imagenet import write_imagenet
 
 from ports import consecutive_ports
+from waiting import LIMIT
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
 
@@ -76,7 +77,7 @@ def test_two_machines(imagenet, tmp_path, start):
                 )
             )
         for process in running:
-            printed, _ = process.communicate(timeout=110)
+            printed, _ = process.communicate(timeout=LIMIT)
             assert process.returncode == 0, printed[-4000:]
             assert steps(printed) == [0, 1]
             assert f"{HOSTS[0]}:{port},{HOSTS[1]}:{port}" in printed

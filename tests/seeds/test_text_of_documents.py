@@ -26,6 +26,7 @@ from seed_programs import (
 from tiny_imagenet import SIZES, served, write_imagenet
 
 from ports import free_endpoints
+from waiting import LIMIT
 
 DOCUMENTS = ROOT.parent / "shared" / "seeds"
 pytestmark = [
@@ -191,7 +192,7 @@ def test_parameter_servers(tmp_path):
     }
     try:
         for (role, _), process in processes.items():
-            printed, _ = process.communicate(timeout=100)
+            printed, _ = process.communicate(timeout=LIMIT)
             assert process.returncode == 0, printed
             passes = re.findall(r"^Pass (\d), cost = \S+, auc = ", printed, re.MULTILINE)
             assert passes == [str(i // 2) for i in range(20 if role == "WORKER" else 0)]
