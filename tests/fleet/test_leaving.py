@@ -3,10 +3,13 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
+import pytest
 import torch.distributed as dist
 
 import waiting
+import warm_start
 from fleetx.comm import agreement
 
 PROGRAM = """
@@ -42,3 +45,19 @@ def test_worker_0_waits_until_all_have_read_that_they_agree():
     for other in others:
         other.join()
     assert heard
+
+
+@pytest.mark.slow
+def test_no_worker_leaves_while_others_are_still_connecting(tmp_path):
+    script = Path(__file__).parent / "workers" / "leave_at_once.py"
+    command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node=2", script, tmp_path]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=warm_start.environment(),
+        capture_output=True,
+        text=True,
+        timeout=waiting.LIMIT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("all connected: True") == 1  # of worker 0, whose output is shown

@@ -153,6 +153,10 @@ def _join(meeting: _Meeting) -> None:
         world_size=worker.world_size,
         timeout=timeout,
     )
+    if dist.get_backend() == "gloo":
+        # Gloo connects each pair of workers. Without a barrier, a worker that ends right after the
+        # rendezvous closes its connections while others are still connecting.
+        dist.barrier()
 
 
 def agree_on(asked: Asked, details: Asked | None = None) -> None:
