@@ -417,7 +417,7 @@ def test_endpoints_of_paddlecloud_that_do_not_fit(fleetrun, script, listed, says
     assert "Traceback" not in run.stderr
 
 
-def test_only_machines_with_the_secret_of_the_job_join(pair, script, tmp_path):
+def test_only_machines_with_the_secret_of_the_job_join(pair, fleetrun, script, tmp_path):
     script(REPORT)
     for name in "ab":
         (tmp_path / name).write_text(name * 32)
@@ -425,7 +425,10 @@ def test_only_machines_with_the_secret_of_the_job_join(pair, script, tmp_path):
     runs = pair("train.py", flags=own)
     assert [run.end() for run in runs] == [0, 0], runs[0].stderr
     (tmp_path / "told.0").unlink()
-    first, second = pair("train.py", flags=own, second_flags=other)
+    (first,) = pair("train.py", flags=own, second=False)
+    wait_until(lambda: "Waiting at" in first.stderr, "the first machine")
+    place = ("--ips", ",".join(HOSTS), "--host", HOSTS[1], "--started_port", pair.port)
+    second = fleetrun(*place, *other, "--rdzv_timeout=2", "--log_dir=log1", "train.py")
     assert second.end() == 1
     assert "another --job_secret" in second.stderr
     assert first.process.poll() is None, first.stderr  # it waits for a machine with the secret
