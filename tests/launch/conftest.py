@@ -1,6 +1,8 @@
 """Fixtures: start fleetrun, write scripts; whatever still runs after a test is ended."""
 
+import contextlib
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -41,3 +43,19 @@ def script(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def mpirun() -> Iterator[Callable[..., tuple[str, ...]]]:
+    """Return commands of Open MPI, each with a session directory of its own.
+
+    Jobs that create the default one, /tmp/ompi.HOST.USER, at the same moment fail.
+    """
+    with contextlib.ExitStack() as folders:
+
+        def command(*arguments: object) -> tuple[str, ...]:
+            folder = folders.enter_context(tempfile.TemporaryDirectory(prefix="mpi-"))
+            start = ("mpirun", "--allow-run-as-root", "--mca", "orte_tmpdir_base", folder)
+            return (*start, *map(str, arguments))
+
+        yield command

@@ -47,7 +47,6 @@ pathlib.Path(sys.argv[1], f"{rank}.json").write_text(json.dumps({
 # Rank 0's weight 1, minus two steps of 0.1 times the mean of the batch's rows.
 WEIGHT = [pytest.approx(1 - 0.2 * (16.5 + column)) for column in range(3)]
 
-MPIRUN = ("mpirun", "--allow-run-as-root")
 # Instead of ssh: enters the namespace that has the address. A machine has a name of its own.
 AGENT = """#!/bin/sh
 host=$1; shift
@@ -88,10 +87,10 @@ def run(tmp_path, script):
 
 
 @needs_mpi
-def test_two_jobs_of_mpirun_at_once(run):
+def test_two_jobs_of_mpirun_at_once(run, mpirun):
     """On one machine nothing has to be said; jobs do not meet each other's workers."""
-    mpirun = (*MPIRUN, "--oversubscribe", "-n", "2", sys.executable)
-    jobs = run(mpirun, mpirun, **warm_start.variables())
+    commands = [mpirun("--oversubscribe", "-n", "2", sys.executable) for _ in range(2)]
+    jobs = run(*commands, **warm_start.variables())
     for workers in jobs:
         assert len(workers) == 2
         for rank, worker in enumerate(workers):
@@ -102,7 +101,7 @@ def test_two_jobs_of_mpirun_at_once(run):
 
 
 @needs_mpi
-def test_mpirun_on_two_machines(run, tmp_path):
+def test_mpirun_on_two_machines(run, mpirun, tmp_path):
     """Unevenly; without ssh, but with a network between them that does not know their names."""
     with machines(2) as net:
         if not isinstance(net, Namespaces):
@@ -115,7 +114,8 @@ def test_mpirun_on_two_machines(run, tmp_path):
         passed = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
         options = ("--mca", "plm_rsh_agent", agent, *passed)
         first = (*net.prefix(0), "unshare", "--uts", "sh", "-c", 'hostname first.test; exec "$@"')
-        (workers,) = run((*first, "sh", *MPIRUN, *options, "-H", hosts, "-n", "3", sys.executable))
+        command = mpirun(*options, "-H", hosts, "-n", "3", sys.executable)
+        (workers,) = run((*first, "sh", *command))
     assert [w["local"] for w in workers] == [[0, 2], [1, 2], [0, 1]]
     assert {(w["launcher"], w["workers"], w["nodes"]) for w in workers} == {("mpi", 3, 2)}
     assert all(w["weight"] == WEIGHT for w in workers)

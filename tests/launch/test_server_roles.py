@@ -63,11 +63,10 @@ if fleet.is_worker():
 
 
 @needs_mpi
-def test_a_program_of_paddle_1_under_mpirun(script, tmp_path):
+def test_a_program_of_paddle_1_under_mpirun(script, mpirun, tmp_path):
     path = script(LEGACY)
-    mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-n")
     run = subprocess.run(
-        [*mpirun, "4", sys.executable, path, "sync"],
+        mpirun("--oversubscribe", "-n", "4", sys.executable, path, "sync"),
         cwd=tmp_path,
         env=clean_environment(**warm_start.variables()),
         capture_output=True,
