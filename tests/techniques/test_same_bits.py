@@ -89,6 +89,10 @@ def test_the_training_has_what_it_is_to_have(compared: list[dict[str, Any]]) -> 
     last = np.array(compared[1]["amp"]["losses"])
     assert not np.isfinite(last[list(worker.OVERFLOW)]).any()
     assert np.isfinite(last[max(worker.OVERFLOW) + 1 : worker.STEPS]).all()
+    # The scale itself is too large for some of the batches, and fits most of them.
+    for case in ("amp", "largest scale"):
+        skipped = set(compared[0][case]["skipped"]) - {*worker.OVERFLOW, worker.STEPS}
+        assert 0 < len(skipped) < worker.STEPS // 2, case
     # A technique that has no effect would agree with itself.
     for names in worker.SETTINGS:
         if names not in ("recompute", "stop_on_nan"):

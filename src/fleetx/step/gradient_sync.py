@@ -51,6 +51,11 @@ class AfterBackward(GradientSync):
             _unflatten(flat, members)
 
 
+def is_all_reduce(stage: GradientSync) -> bool:
+    """Return whether a stage averages gradients by an all-reduce, during backward or after it."""
+    return type(stage.innermost()) in (GradientSync, AfterBackward)
+
+
 def _flatten(members: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     """Return the gradients and the marks of a bucket, divided by the number of workers."""
     parts: list[Any] = [p.new_zeros(p.numel()) if p.grad is None else p.grad for p in members]

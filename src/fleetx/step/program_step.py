@@ -131,10 +131,3 @@ class ProgramStep(FixedSlots):
         }
         reason, wanted = kinds.get(slot, ("", (object,)))
         return None if plain or isinstance(stage, wanted) else reason
-
-    def exchange(self) -> GradientSync:
-        """Return how gradients are exchanged, without what collects them before."""
-        stage = self.grad_sync
-        while isinstance(stage, ProgramStage):
-            stage = stage.inner  # type: ignore[attr-defined]
-        return stage

@@ -117,6 +117,10 @@ class GradientSync(_Stateless):
     def exchange(self, parameters: Parameters) -> None:
         """Make the gradients those to update with."""
 
+    def innermost(self) -> GradientSync:
+        """Return the exchange itself, without what collects gradients in front of it."""
+        return self
+
     def others(self) -> list[torch.Tensor]:
         """Return gradients that are kept beside those of the parameters, such as those of rows;
         what changes the gradients of parameters changes these in place."""

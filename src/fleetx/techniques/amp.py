@@ -29,6 +29,7 @@ from fleetx.static.mixed_precision import (
 )
 from fleetx.static.mixed_precision.program_casts import half_type, made_for
 from fleetx.static.run.place import usual_device
+from fleetx.step.gradient_sync import is_all_reduce
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, read, setting
@@ -113,6 +114,12 @@ class MixedPrecisionRules:
     def __post_init__(self) -> None:
         AutoMixedPrecisionLists(self.white, self.black, self.black_names)  # refuses overlaps
 
+    @property
+    def scales(self) -> bool:
+        """Whether gradients are scaled inside the model: by the loss scale, or in float16 at least
+        by the share of a worker."""
+        return self.scaling.is_on or self.dtype != "bfloat16"
+
     def half(self, device: str) -> str:
         """Return `float16` or `bfloat16`, for a kind of device."""
         return made_for(device) if self.dtype == "auto" else self.dtype
@@ -171,10 +178,17 @@ class MixedPrecision(Precision):
     and all that the pass reaches is divided, so that nothing depends on the way of a gradient.
     """
 
-    def __init__(self, config: MixedPrecisionRules, gather: Callable[[int], list[int]]) -> None:
-        """`gather` returns the numbers of all workers that wait for each other in a step."""
+    def __init__(
+        self,
+        config: MixedPrecisionRules,
+        gather: Callable[[int], list[int]],
+        addends: Callable[[], int],
+    ) -> None:
+        """`gather` returns the numbers of all workers that wait for each other in a step, `addends`
+        how many workers' gradients are added up."""
         self.config = config
         self._gather = gather
+        self._addends = addends
         rules = config.scaling
         self.scale = torch.tensor([rules.init_loss_scaling], dtype=torch.float32)
         self.good_steps = torch.zeros(1, dtype=torch.int32)
@@ -222,7 +236,7 @@ class MixedPrecision(Precision):
 
     def _enter(self, x: Tensor) -> Tensor:
         """Return an input whose gradient leaves the model in true units."""
-        if not (self.config.scaling.is_on and x.requires_grad and torch.is_grad_enabled()):
+        if not (self.config.scales and x.requires_grad and torch.is_grad_enabled()):
             return x
         return _Multiply.apply(x, lambda: 1.0 / self._inside, self)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -230,7 +244,7 @@ class MixedPrecision(Precision):
         """Return an output in single precision whose gradient enters the model scaled."""
         x = x.float() if x.dtype in _HALF else x
         # A parameter that is returned as it is has nothing behind it that could be scaled.
-        scales = self.config.scaling.is_on and x.grad_fn is not None and torch.is_grad_enabled()
+        scales = self.config.scales and x.grad_fn is not None and torch.is_grad_enabled()
         if not scales:
             return x
         ends.append(x.grad_fn)
@@ -250,11 +264,19 @@ class MixedPrecision(Precision):
             self._warn_unscaled()
             return 1.0
         if self._inside == 1.0:
-            self._inside, self._task = self.scale.item(), torch_private.current_graph_task_id()
+            self._inside, self._task = self._factor(), torch_private.current_graph_task_id()
             _when_backward_ends(self._end_backward)
         self._hook_edges(ends)
         ends.clear()
         return self._inside
+
+    def _factor(self) -> float:
+        """Return what gradients inside the model are multiplied by.
+
+        Each is a worker's share of a mean there, as in programs, which divide the gradient of the
+        loss by the number of workers: what overflows or vanishes in float16 is the same in both.
+        """
+        return float(self.scale.item()) / self._addends()
 
     def _end_backward(self) -> None:
         self._inside, self._task = 1.0, -1
@@ -304,7 +326,7 @@ class MixedPrecision(Precision):
 
     def _hook(self, parameters: Iterable[Tensor]) -> None:
         """Register hooks that divide gradients at parameters in a scaled pass, or one inside it."""
-        for parameter in parameters if self.config.scaling.is_on else ():
+        for parameter in parameters if self.config.scales else ():
             if id(parameter) in self._hooked:
                 continue
             self._hooked.add(id(parameter))
@@ -343,13 +365,13 @@ class MixedPrecision(Precision):
 
     def scaled(self, loss: Tensor) -> Tensor:
         """Return the loss with gradients that start multiplied by the scale."""
-        if not self.config.scaling.is_on or loss.grad_fn is None:
+        if not self.config.scales or loss.grad_fn is None:
             return loss
         _PASS.end()
         return _Multiply.apply(loss, partial(self._scale_at_loss, [loss.grad_fn]), None)  # type: ignore[no-any-return, no-untyped-call]
 
     def _scale_at_loss(self, ends: list[Any]) -> float:
-        scale = float(self.scale.item())
+        scale = self._factor()
         _PASS.begin(scale)
         handles = [leaf.register_prehook(_unscale_all) for leaf in _others(ends)]
         ends.clear()
@@ -371,9 +393,9 @@ class MixedPrecision(Precision):
     ) -> bool:
         """Return whether all gradients are finite on all workers, and adapt the scale."""
         rules = self.config.scaling
+        self._keeps_unscaled = False
         if not rules.is_on:
             return True
-        self._keeps_unscaled = False
         gradients = [p.grad for p in parameters.values() if p.grad is not None]
         overflow = not all_finite([*gradients, *others])
         if not agreed:
@@ -456,7 +478,9 @@ class Amp(Technique[Config]):
 
     def change_step(self, step: TrainStep) -> None:
         """Put the precision into a step."""
-        step.precision = MixedPrecision(self.config.rules(), self.job.gather)
+        step.precision = MixedPrecision(
+            self.config.rules(), self.job.gather, partial(self._addends, step)
+        )
 
     def change_program(self, step: ProgramStep) -> None:
         """Cast ops, scale the loss and skip steps that overflow."""
@@ -467,11 +491,16 @@ class Amp(Technique[Config]):
             agrees_by=partial(self._agreement, step),
         )
 
+    def _addends(self, step: TrainStep) -> int:
+        """Return how many workers' gradients an all-reduce adds up, when all techniques are
+        composed."""
+        return max(1, self.job.workers) if is_all_reduce(step.grad_sync) else 1
+
     def _agreement(self, step: ProgramStep) -> str:
         """Return the op by which workers agree on an overflow, when all techniques are composed."""
         if self.job.servers is not None:
             return "agree_on_overflow"
-        alike = self.job.workers < 2 or step.exchange().during_backward
+        alike = self.job.workers < 2 or is_all_reduce(step.grad_sync)
         return "" if alike else "c_allreduce_max"
 
     def rows(self, sizes: Sizes) -> list[Row]:

@@ -149,6 +149,10 @@ class MergedGradients(GradientSync, MergedRuns):
         """Exchange the merged gradients."""
         self.inner.exchange(parameters)
 
+    def innermost(self) -> GradientSync:
+        """Return the inner exchange."""
+        return self.inner.innermost()
+
     def others(self) -> list[torch.Tensor]:
         """Return what the inner exchange keeps."""
         return self.inner.others()

@@ -27,13 +27,15 @@ OFFSET = 0.5
 """Taken off the loss, so that it changes its sign during the training."""
 NAMES = ("w0", "b0", "w1", "b1")
 
-# The loss is computed in single precision in both.
+# The loss is computed in single precision in both. The first scale is about as large as float16
+# allows, so that what overflows depends on every factor in the backward pass.
 AMP = {
     "custom_black_list": ["elementwise_sub"],
-    "init_loss_scaling": 1024.0,
+    "init_loss_scaling": 2.0**17,
     "incr_every_n_steps": 5,
     "decr_ratio": 0.5,
 }
+FIXED = {**AMP, "dtype": "float16", "use_dynamic_loss_scaling": False}
 OUTER = {"outer_momentum": 0.5, "outer_lr": 0.7, "outer_nesterov": True}
 SETTINGS = {
     **SETTINGS_OF_COMPOSITION,
@@ -45,6 +47,9 @@ SETTINGS = {
 MORE = {
     "bfloat16": ("amp", {"amp_configs": {**AMP, "dtype": "bfloat16"}}),
     "bfloat16 scaled": ("amp", {"amp_configs": {**AMP, "dtype": "auto"}}),
+    "largest scale": ("amp", {"amp_configs": FIXED}),
+    "small scale": ("amp", {"amp_configs": {**FIXED, "init_loss_scaling": 2.0}}),
+    "no scale": ("amp", {"amp_configs": {**FIXED, "init_loss_scaling": 1.0}}),
     "scale of no power of two": ("amp", {"amp_configs": {**AMP, "decr_ratio": 0.7}}),
     "clip by value": ("gradient_clip", {"gradient_clip_configs": {"value": 0.01}}),
     "sum of merged": ("gradient_merge", {"gradient_merge_configs": {"k_steps": 3, "avg": False}}),
@@ -71,10 +76,13 @@ MORE = {
         "localsgd",
         {"localsgd_configs": {"k_steps": 3, "average_momentum": True, **OUTER}},
     ),
-    "scaled messages in float16": ("amp fp16_allreduce", {}),
+    "scaled messages in float16": (
+        "amp fp16_allreduce",
+        {"amp_configs": {**AMP, "dtype": "float16", "init_loss_scaling": 2.0**10}},
+    ),
     "finite loss": ("stop_on_nan", {}),
 }
-"""Further settings."""
+"""Further settings of the first technique."""
 OPTIMIZERS = {
     "sgd": (lambda p: torch.optim.SGD(p, lr=0.02), lambda: fluid.optimizer.SGD(0.02)),
     "momentum": (
@@ -103,10 +111,9 @@ class Case(NamedTuple):
 
 def cases():
     found = {kind: Case(kind=kind) for kind in OPTIMIZERS}
-    for key, (names, own) in MORE.items():
-        found[key] = Case(
-            tuple(names.split()), {**SETTINGS, names: own}, rooted=key == "finite loss"
-        )
+    for key, (text, own) in MORE.items():
+        names = tuple(text.split())
+        found[key] = Case(names, {**SETTINGS, names[0]: own}, rooted=key == "finite loss")
     for names in combinations():
         # A program sends gradients multiplied by the loss scale, a module in true units: both are
         # the same bits if messages have the range of float32.
@@ -268,6 +275,11 @@ def compare(case):
     ours, losses, error = train(module, case)
     theirs, other_losses, other_error = train(program, case)
     result = {"losses": [float(x) for x in losses], "causes": [cause(error), cause(other_error)]}
+    result["skipped"] = [
+        step
+        for step in range(1, len(losses))
+        if all(same(ours[step][name], ours[step - 1][name]) for name in NAMES)
+    ]
     differing = [
         step
         for step in range(len(losses))

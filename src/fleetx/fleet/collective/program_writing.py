@@ -28,8 +28,8 @@ from fleetx.static.graph.program import (
 from fleetx.static.io.variables import is_persistable
 from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage
 from fleetx.step.compose import compose_program
+from fleetx.step.gradient_sync import is_all_reduce
 from fleetx.step.program_step import ProgramParameterSync, ProgramStep, WrittenUpdate
-from fleetx.step.stages import GradientSync
 from fleetx.step.technique import Job, Technique
 
 
@@ -64,7 +64,7 @@ def write_step(
     with program_guard(main, startup):
         updates, written = _write_updates(step, loss, pairs)
     origin = main.clone()
-    sums = job.workers > 1 and type(step.exchange()) is GradientSync
+    sums = job.workers > 1 and is_all_reduce(step.grad_sync)
     if sums:
         merged = written.block if isinstance(step.grad_sync, ProgramStage) else None
         insert_all_reduce(main, pairs, job.workers, rings, merged)

@@ -25,7 +25,10 @@ from fleetx.step.technique import Technique
 
 def check_stages(step: ProgramStep) -> None:
     """Refuse stages that cannot act in front of the update of the step's optimizer."""
-    acts = {"grad_sync": isinstance(step.exchange(), NamedExchange), "clip": step.clip is not None}
+    acts = {
+        "grad_sync": isinstance(step.grad_sync.innermost(), NamedExchange),
+        "clip": step.clip is not None,
+    }
     name = type(step.update).__name__
     for slot in (slot for slot, is_there in acts.items() if is_there):
         owner = _owner(step, slot).name
@@ -48,7 +51,7 @@ def check_stages(step: ProgramStep) -> None:
 
 def write_exchange(step: ProgramStep, pairs: Pairs) -> None:
     """Append the exchange of gradients, if an op runs it."""
-    stage = step.exchange()
+    stage = step.grad_sync.innermost()
     if isinstance(stage, NamedExchange):
         params, grads = _sorted(pairs)
         _append(step, "grad_sync", EXCHANGE, stage, params, {"Grad": grads}, OpRole.Backward)
