@@ -13,7 +13,7 @@ from torch import nn
 
 from fleetx import fleet
 from fleetx.techniques.checkpointed import Checkpointed
-from fleetx.techniques.recompute import RecomputedModules, find_modules
+from fleetx.techniques.recompute import Recomputed, find_modules
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
 
@@ -74,14 +74,14 @@ def assert_same(first: tuple[list[float], Any], second: tuple[list[float], Any])
 
 @pytest.mark.slow
 def test_training_is_the_same_bit_for_bit(net: Net) -> None:
-    twin = RecomputedModules(["blocks.*"]).prepare(copy.deepcopy(net))
+    twin = Recomputed(["blocks.*"]).prepare(copy.deepcopy(net))
     assert_same(train(net), train(twin))
     assert [block.runs for block in twin.blocks] == [8, 8, 8, 8]
 
 
 @pytest.mark.slow
 def test_backward_may_run_twice(net: Net) -> None:
-    twin = RecomputedModules(["Block"]).prepare(copy.deepcopy(net))
+    twin = Recomputed(["Block"]).prepare(copy.deepcopy(net))
     results = []
     for model in (net, twin):
         torch.manual_seed(5)
@@ -104,13 +104,13 @@ def test_fewer_activations_are_kept(net: Net) -> None:
             model(torch.randn(6000, 8))
         return sum(sizes.values())
 
-    twin = RecomputedModules(["blocks.*"]).prepare(copy.deepcopy(net))
+    twin = Recomputed(["blocks.*"]).prepare(copy.deepcopy(net))
     assert kept(twin) < 0.35 * kept(net)
 
 
 @pytest.mark.slow
 def test_nothing_runs_again_without_gradients(net: Net) -> None:
-    model = RecomputedModules(["blocks.0"]).prepare(net)
+    model = Recomputed(["blocks.0"]).prepare(net)
     with torch.no_grad():
         model(torch.randn(6, 8))
     assert model.blocks[0].runs == 1
@@ -118,7 +118,7 @@ def test_nothing_runs_again_without_gradients(net: Net) -> None:
 
 @pytest.mark.slow
 def test_a_copy_of_the_model_is_independent(net: Net) -> None:
-    model = RecomputedModules(["blocks.0"]).prepare(net)
+    model = Recomputed(["blocks.0"]).prepare(net)
     twin = copy.deepcopy(model)
     twin(torch.randn(6, 8)).backward()
     assert (model.blocks[0].runs, twin.blocks[0].runs) == (0, 2)
@@ -177,7 +177,7 @@ def test_offloaded_checkpoints_give_the_same(net: Net) -> None:
 
 def test_offload_without_another_device_is_refused(net: Net) -> None:
     with pytest.raises(ValueError, match=r"enable_offload.* the model is there already"):
-        RecomputedModules(["Block"], offload=True).prepare(net)
+        Recomputed(["Block"], offload=True).prepare(net)
 
 
 def strategy(**settings: Any) -> fleet.DistributedStrategy:

@@ -80,6 +80,14 @@ class ProgramParameterSync:
 
 
 @runtime_checkable
+class WrittenClip(Protocol):
+    """A clip that the optimizer of a program writes."""
+
+    def as_ops(self) -> GradientClipBase:
+        """Return what writes the ops."""
+
+
+@runtime_checkable
 class ProgramGuard(Protocol):
     """Writes a check of losses and gradients."""
 
@@ -105,7 +113,8 @@ class ProgramStep(FixedSlots):
     """A plain `GradientSync` is the sum over workers behind the backward pass, `LocalGradients`
     none; a `NamedExchange` is run by an op in front of the clip."""
     clip: GradientClipBase | Callable[[Parameters], None] | None = None
-    """Written by the optimizer, or a function of parameters that an op runs in front of it."""
+    """A function of parameters that an op runs in front of the update, or one that the optimizer
+    writes as ops."""
     param_sync: ProgramParameterSync | ParameterSync = field(default_factory=ProgramParameterSync)
     guard: ProgramGuard | None = None
     starts_equal: bool = True

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.kernels.gradients import clip_factor
-from fleetx.static.clip import GradientClipByTorchNorm, GradientClipByValue
+from fleetx.static.clip import GradientClipBase, GradientClipByTorchNorm, GradientClipByValue
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
@@ -61,6 +61,11 @@ class Clip:
         factor, self.last_norm = clip_factor(gradients, self.norm, self.norm_type)
         for gradient in gradients:
             gradient.mul_(factor.to(gradient.device))
+
+    def as_ops(self) -> GradientClipBase:
+        """Return the clip that writes ops into a program."""
+        value, norm = self.value, self.norm
+        return GradientClipByValue(value) if value else GradientClipByTorchNorm(norm)
 
 
 def _values(parameter: Tensor) -> Tensor:
@@ -140,14 +145,9 @@ class GradientClip(Technique[Config]):
                 "Euclidean norm: set norm_type to 2."
             )
 
-    def change_step(self, step: TrainStep) -> None:
+    def change(self, step: TrainStep | ProgramStep) -> None:
         """Clip between the exchange of gradients and the update."""
         step.clip = self._clip()
-
-    def change_program(self, step: ProgramStep) -> None:
-        """Clip by ops that `minimize` writes in front of the update."""
-        value, norm = self.config.value, self.config.norm
-        step.clip = GradientClipByValue(value) if value else GradientClipByTorchNorm(norm)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of the clip."""

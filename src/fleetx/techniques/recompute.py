@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import nn
 
@@ -73,13 +73,9 @@ class Recompute(Technique[Config]):
         if self.config.enable_offload and not gpu_count():
             raise ValueError(_NOTHING_TO_MOVE.format("this machine has no other memory"))
 
-    def change_step(self, step: TrainStep) -> None:
-        """Run the checkpoints' modules so that they discard their activations."""
-        step.memory = RecomputedModules(self.config.checkpoints, offload=self.config.enable_offload)
-
-    def change_program(self, step: ProgramStep) -> None:
-        """Append the backward pass with ops that run again."""
-        step.memory = configured(Recomputation(), self.config)
+    def change(self, step: TrainStep | ProgramStep) -> None:
+        """Discard activations between the checkpoints."""
+        step.memory = Recomputed(self.config.checkpoints, offload=self.config.enable_offload)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what it saves: as much as the activations between checkpoints need."""
@@ -90,30 +86,21 @@ class Recompute(Technique[Config]):
         return [Row(stage=Stage.MEMORY, technique=self.name, settings=text, memory=None)]
 
 
-R = TypeVar("R", bound=Recomputation)
-
-
-def configured(stage: R, config: Config) -> R:
-    """Apply `recompute_configs` to the memory stage of a program; return it."""
-    stage.set_checkpoints(list(config.checkpoints))
-    stage.enable_offload = config.enable_offload
-    return stage
-
-
-class RecomputedModules(Memory):
-    """Modules that match the checkpoints discard their activations."""
+class Recomputed(Memory, Recomputation):
+    """Modules that match the checkpoints discard their activations; in a program, all ops between
+    the checkpoints run again."""
 
     def __init__(self, checkpoints: Sequence[str], *, offload: bool = False) -> None:
-        self._checkpoints = list(checkpoints)
-        self._offload = offload
+        self.set_checkpoints(list(checkpoints))
+        self.enable_offload = offload
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model, with the forward functions of matching modules replaced."""
-        if self._offload and all(p.device.type == "cpu" for p in model.parameters()):
+        if self.enable_offload and all(p.device.type == "cpu" for p in model.parameters()):
             raise ValueError(_NOTHING_TO_MOVE.format("the model is there already"))
-        for name, module in find_modules(model, self._checkpoints).items():
+        for name, module in find_modules(model, self._checkpoints or ()).items():
             if not isinstance(module.__dict__.get("forward"), Checkpointed):
-                module.forward = Checkpointed(module, name, offload=self._offload)
+                module.forward = Checkpointed(module, name, offload=self.enable_offload)
         return model
 
 

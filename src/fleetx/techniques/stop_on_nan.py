@@ -33,7 +33,10 @@ _LOSS = 1  # the number of the loss; parameters follow
 
 
 class NanGuard:
-    """Notes the first loss or gradient of this worker that is infinite or NaN."""
+    """Notes the first loss or gradient of this worker that is infinite or NaN.
+
+    In a program an op behind everything else does so, where parameters stop being numbers.
+    """
 
     def __init__(self, alone_as: int | None = None) -> None:
         """`alone_as` is the number of a worker that stops by itself, without asking others."""
@@ -99,19 +102,8 @@ class NanGuard:
             f"{what} became infinite or NaN in step {step} on worker {rank}, {ADVICE}"
         )
 
-
-def _gathered(own: Tensor) -> list[tuple[int, list[int]]]:
-    return list(enumerate(each.tolist() for each in world.all_gather(own)))
-
-
-class ProgramNanGuard:
-    """Writes an op behind everything else that stops where parameters stop being numbers."""
-
-    def __init__(self, first_worker: int) -> None:
-        self._first_worker = first_worker
-
     def write(self, step: ProgramStep, written: WrittenUpdate) -> None:
-        """Append the check."""
+        """Append the check to a program."""
         main, block = written.main, written.main.global_block()
         made = {name for op in block.ops for name in writes_of(op)}  # tables on servers are not
         parameters = [
@@ -134,8 +126,12 @@ class ProgramNanGuard:
                     "Due": list(getattr(step.param_sync, "counters", ())),
                 },
                 outputs={"CountsOut": [counts.name]},
-                attrs={"first_worker": self._first_worker, "op_role": OpRole.Optimize},
+                attrs={"first_worker": self._alone_as or 0, "op_role": OpRole.Optimize},
             )
+
+
+def _gathered(own: Tensor) -> list[tuple[int, list[int]]]:
+    return list(enumerate(each.tolist() for each in world.all_gather(own)))
 
 
 @register
@@ -165,18 +161,12 @@ class StopOnNan(Technique[NoSettings]):
         """Return nothing: it makes no step faster."""
         return []
 
-    def change_update(
-        self, step: TrainStep, optimizer: torch.optim.Optimizer
-    ) -> torch.optim.Optimizer:
-        """Add the guard; the optimizer is unchanged."""
+    def change(self, step: TrainStep | ProgramStep) -> None:
+        """Add the guard."""
         # Workers of servers have no group to agree in; the launcher ends those that are left.
-        step.guard = NanGuard(None if self.job.servers is None else self.job.rank)
-        step.when_named.append(step.guard.watch)
-        return optimizer
-
-    def change_program(self, step: ProgramStep) -> None:
-        """Append the check after the update and what other techniques append there."""
-        step.guard = ProgramNanGuard(0 if self.job.servers is None else self.job.rank)
+        step.guard = guard = NanGuard(None if self.job.servers is None else self.job.rank)
+        if isinstance(step, TrainStep):
+            step.when_named.append(guard.watch)
 
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return the line of the check."""

@@ -60,9 +60,10 @@ class Pair:
             return True
         if changed & {Stage.UPDATE, Stage.PARAM_SYNC}:
             return True
-        # A technique that wraps the optimizer acts in its step, if the script switched it on.
+        # What wraps the optimizer or looks on acts in its step, if the script switched it on.
         wraps = type(technique).change_update is not Technique.change_update
-        return wraps and bool(getattr(self.job.strategy, technique.name, False))
+        looks_on = self.step.owner("guard") is technique
+        return (wraps or looks_on) and bool(getattr(self.job.strategy, technique.name, False))
 
 
 class EagerTraining:

@@ -19,7 +19,12 @@ from fleetx.static.optimizer import Optimizer
 from fleetx.static.optimizer.gradient_merge_optimizer import CONDITION
 from fleetx.static.optimizer.wrapped_optimizer import Pairs
 from fleetx.step.named_stages import NamedExchange, NamedParameterSync
-from fleetx.step.program_step import ProgramParameterSync, ProgramStep, WrittenUpdate
+from fleetx.step.program_step import (
+    ProgramParameterSync,
+    ProgramStep,
+    WrittenClip,
+    WrittenUpdate,
+)
 from fleetx.step.technique import Technique
 
 
@@ -61,8 +66,9 @@ def write_clip(step: ProgramStep, pairs: Pairs) -> Any:
     """Append the clip of gradients, if an op runs it; return the optimizer that is to update."""
     if step.clip is None:
         return step.update
-    if isinstance(step.clip, GradientClipBase):
-        return step.update.with_grad_clip(step.clip)  # the script's own stays as it is
+    clip = step.clip.as_ops() if isinstance(step.clip, WrittenClip) else step.clip
+    if isinstance(clip, GradientClipBase):
+        return step.update.with_grad_clip(clip)  # the script's own stays as it is
     params, grads = _sorted(pairs)
     slots = {"Grad": grads, "Param": [p.name for p in params]}
     _append(step, "clip", CLIP, step.clip, params, slots, OpRole.Optimize)

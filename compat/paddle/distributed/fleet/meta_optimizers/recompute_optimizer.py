@@ -4,7 +4,7 @@ from typing import Any
 
 from fleetx.static import optimizer
 from fleetx.step.settings import read
-from fleetx.techniques.recompute import Config, configured
+from fleetx.techniques.recompute import Config
 from paddle.distributed.fleet.meta_optimizers._wrapping import WrappingOptimizer
 
 __all__ = ["RecomputeOptimizer"]
@@ -17,4 +17,7 @@ class RecomputeOptimizer(WrappingOptimizer):
 
     def _wrap(self) -> Any:
         config = read(Config, self.user_defined_strategy.recompute_configs)
-        return configured(optimizer.RecomputeOptimizer(self.inner_opt), config)
+        wrapped = optimizer.RecomputeOptimizer(self.inner_opt)
+        wrapped.set_checkpoints(list(config.checkpoints))
+        wrapped.enable_offload = config.enable_offload
+        return wrapped
