@@ -10,8 +10,7 @@ harm, and scripts that read it or rely on skipped steps find both.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fleetx import torch_private
-from fleetx.kernels.loss_scale import all_finite, follow_overflow, unscaled
+from fleetx.kernels.loss_scale import all_finite, follow_overflow
 from fleetx.static.mixed_precision import (
     AutoMixedPrecisionLists,
     LossScaling,
@@ -37,6 +35,7 @@ from fleetx.step.stages import Parameters, Precision, Stage
 from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.amp_lists import CustomPrecision
+from fleetx.techniques.scaled_backward import ScaledBackward
 from fleetx.techniques.tensors_inside import map_tensors
 
 _TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -125,58 +124,8 @@ class MixedPrecisionRules:
         return made_for(device) if self.dtype == "auto" else self.dtype
 
 
-class _Multiply(torch.autograd.Function):
-    """An identity whose backward multiplies gradients by what `factor` returns.
-
-    `inputs_of` is the precision whose model begins behind it, where it stands in front of one.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, factor: Callable[[], float], inputs_of: MixedPrecision | None
-    ) -> Tensor:
-        ctx.factor, ctx.inputs_of = factor, inputs_of
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return grads[0] * ctx.factor(), None, None
-
-
-class _BackwardPass:
-    """The backward pass that runs now, if its loss is scaled."""
-
-    def __init__(self) -> None:
-        self.loss_scale = 1.0
-
-    def begin(self, scale: float) -> None:
-        """Note, until the pass ends, what all gradients in it are multiplied by."""
-        self.loss_scale = scale
-        _when_backward_ends(self.end)
-
-    def end(self) -> None:
-        """Clear the scale."""
-        self.loss_scale = 1.0
-
-    def unscale(self, grad: Tensor) -> Tensor:
-        """Return the gradient of a leaf in true units."""
-        return grad if self.loss_scale == 1.0 else unscaled(grad, self.loss_scale)
-
-
-_PASS = _BackwardPass()
-_IS_HOOKED = "_fleetx_unscaled"  # on parameters whose own hook is `_PASS.unscale`
-
-
 class MixedPrecision(Precision):
-    """Forward under autocast; gradients scaled on their way through the model.
-
-    With `loss.backward()` the scale acts between the model's outputs on one side and its inputs and
-    parameters on the other: what reaches a parameter from inside the model is divided by it before
-    it is added to what comes from elsewhere, such as a penalty on weights. A backward pass that
-    builds a graph of its own (`create_graph`) is not scaled, nor are those up to the next step.
-    With `optimizer.scale(loss).backward()` and `optimizer.minimize(loss)` the loss itself is scaled
-    and all that the pass reaches is divided, so that nothing depends on the way of a gradient.
-    """
+    """Forward under autocast; gradients scaled on their way through the model, and a verdict."""
 
     def __init__(
         self,
@@ -193,33 +142,31 @@ class MixedPrecision(Precision):
         self.scale = torch.tensor([rules.init_loss_scaling], dtype=torch.float32)
         self.good_steps = torch.zeros(1, dtype=torch.int32)
         self.bad_steps = torch.zeros(1, dtype=torch.int32)
-        self._inside = 1.0  # what the pass that runs multiplies gradients inside the model by
-        self._task = -1  # the number of that pass
-        self._keeps_unscaled = False  # until the next step
-        self._has_warned = False
-        self._hooked: set[int] = set()
+        self._backward = ScaledBackward(self._factor) if config.scales else None
         self._custom: CustomPrecision | None = None
         if config.white or config.black or config.black_names:
             self._custom = CustomPrecision(config.white, config.black)
 
-    # -- forward --------------------------------------------------------------------------
+    # -- forward and backward -------------------------------------------------------------
     def wrap_forward(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """Return forward under autocast; its outputs are float32."""
         owner = getattr(forward, "__self__", None)
         model = owner if isinstance(owner, nn.Module) else None
-        if model is not None:
-            self._hook(model.parameters())
+        backward = self._backward
+        if model is not None and backward is not None:
+            backward.hook(model.parameters())
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            if torch_private.current_graph_task_id() < 0:  # a pass that raised has left its marks
-                self._end_backward()
-                _PASS.end()
-            args, kwargs = map_tensors((args, kwargs), self._enter)
+            if backward is None:
+                with self._context(model):
+                    result = forward(*args, **kwargs)
+                return map_tensors(result, _single)
+            backward.begin_forward()
+            args, kwargs = map_tensors((args, kwargs), backward.enter)
             with self._context(model):
                 result = forward(*args, **kwargs)
-            # What the outputs were computed by; the graph is followed from there if it has to be.
-            ends: list[Any] = []
-            return map_tensors(result, partial(self._leave, ends))
+            leave = partial(backward.leave, [])
+            return map_tensors(result, lambda x: leave(_single(x)))
 
         return run
 
@@ -234,42 +181,6 @@ class MixedPrecision(Precision):
         stack.enter_context(self._custom or nullcontext())
         return stack
 
-    def _enter(self, x: Tensor) -> Tensor:
-        """Return an input whose gradient leaves the model in true units."""
-        if not (self.config.scales and x.requires_grad and torch.is_grad_enabled()):
-            return x
-        return _Multiply.apply(x, lambda: 1.0 / self._inside, self)  # type: ignore[no-any-return, no-untyped-call]
-
-    def _leave(self, ends: list[Any], x: Tensor) -> Tensor:
-        """Return an output in single precision whose gradient enters the model scaled."""
-        x = x.float() if x.dtype in _HALF else x
-        # A parameter that is returned as it is has nothing behind it that could be scaled.
-        scales = self.config.scales and x.grad_fn is not None and torch.is_grad_enabled()
-        if not scales:
-            return x
-        ends.append(x.grad_fn)
-        return _Multiply.apply(x, partial(self._scale_at_output, ends), None)  # type: ignore[no-any-return, no-untyped-call]
-
-    # -- backward -------------------------------------------------------------------------
-    def _scale_at_output(self, ends: list[Any]) -> float:
-        """Return by what gradients are multiplied that enter the model at an output."""
-        if _PASS.loss_scale != 1.0:
-            return 1.0
-        if torch.is_grad_enabled():
-            # Gradients that a later pass takes through the graph of this one come into the model
-            # at other places than its outputs: nothing is scaled up to the next step.
-            self._keeps_unscaled = True
-            return 1.0
-        if self._keeps_unscaled:
-            self._warn_unscaled()
-            return 1.0
-        if self._inside == 1.0:
-            self._inside, self._task = self._factor(), torch_private.current_graph_task_id()
-            _when_backward_ends(self._end_backward)
-        self._hook_edges(ends)
-        ends.clear()
-        return self._inside
-
     def _factor(self) -> float:
         """Return what gradients inside the model are multiplied by.
 
@@ -277,72 +188,6 @@ class MixedPrecision(Precision):
         loss by the number of workers: what overflows or vanishes in float16 is the same in both.
         """
         return float(self.scale.item()) / self._addends()
-
-    def _end_backward(self) -> None:
-        self._inside, self._task = 1.0, -1
-
-    def _warn_unscaled(self) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
-                "amp in float16 does not scale gradients in a backward pass that follows one with "
-                "create_graph=True in the same step, so that small ones may become zero: call "
-                "optimizer.minimize(loss) or optimizer.scale(loss).backward(), or use bfloat16.",
-                stacklevel=2,
-            )
-
-    def _hook_edges(self, ends: Iterable[Any]) -> None:
-        """Register hooks that divide gradients where they leave the graph of the model for a leaf.
-
-        Only there: what reaches the same leaf from elsewhere is in true units.
-        """
-        waiting, seen = list(ends), set(ends)
-        while waiting:
-            node = waiting.pop()
-            if getattr(node, "inputs_of", None) is self:
-                continue
-            leaves = []
-            for place, (child, _) in enumerate(node.next_functions):
-                if type(child).__name__ == "AccumulateGrad":
-                    leaves.append(place)
-                elif child is not None and child not in seen:
-                    seen.add(child)
-                    waiting.append(child)
-            if leaves and self not in node.metadata:  # forward passes may share a cast
-                node.metadata[self] = True
-                node.register_hook(partial(self._divide, leaves))
-
-    def _divide(
-        self, places: Sequence[int], inputs: tuple[Tensor | None, ...], _: Any
-    ) -> tuple[Tensor | None, ...] | None:
-        if self._inside == 1.0:
-            return None
-        divided = list(inputs)
-        for place in places:
-            gradient = divided[place]
-            if gradient is not None:
-                divided[place] = unscaled(gradient, self._inside)
-        return tuple(divided)
-
-    def _hook(self, parameters: Iterable[Tensor]) -> None:
-        """Register hooks that divide gradients at parameters in a scaled pass, or one inside it."""
-        for parameter in parameters if self.config.scales else ():
-            if id(parameter) in self._hooked:
-                continue
-            self._hooked.add(id(parameter))
-            was = parameter.requires_grad
-            parameter.requires_grad_()  # one frozen now may thaw
-            if not hasattr(parameter, _IS_HOOKED):  # a model may be given to fleet again
-                setattr(parameter, _IS_HOOKED, True)
-                parameter.register_hook(_PASS.unscale)
-            parameter.register_hook(self._unscale_nested)
-            parameter.requires_grad_(was)
-
-    def _unscale_nested(self, grad: Tensor) -> Tensor:
-        """Divide a gradient of a pass inside the scaled one: a checkpoint calls backward itself."""
-        if self._inside == 1.0 or torch_private.current_graph_task_id() == self._task:
-            return grad
-        return unscaled(grad, self._inside)
 
     def watch(self, parameters: Parameters) -> None:
         """Find the parameters whose gradients are scaled, and those that the settings name."""
@@ -353,7 +198,8 @@ class MixedPrecision(Precision):
                 "float32, for small ones become zero in float16: leave out model.half(), amp casts "
                 "by itself."
             )
-        self._hook(parameters.values())
+        if self._backward is not None:
+            self._backward.hook(parameters.values())
         if self._custom is not None:
             unknown = sorted(self.config.black_names - set(parameters))
             if unknown:
@@ -365,23 +211,7 @@ class MixedPrecision(Precision):
 
     def scaled(self, loss: Tensor) -> Tensor:
         """Return the loss with gradients that start multiplied by the scale."""
-        if not self.config.scales or loss.grad_fn is None:
-            return loss
-        _PASS.end()
-        return _Multiply.apply(loss, partial(self._scale_at_loss, [loss.grad_fn]), None)  # type: ignore[no-any-return, no-untyped-call]
-
-    def _scale_at_loss(self, ends: list[Any]) -> float:
-        scale = self._factor()
-        _PASS.begin(scale)
-        handles = [leaf.register_prehook(_unscale_all) for leaf in _others(ends)]
-        ends.clear()
-
-        def remove() -> None:
-            for handle in handles:
-                handle.remove()
-
-        _when_backward_ends(remove)
-        return scale
+        return loss if self._backward is None else self._backward.scaled(loss)
 
     # -- the verdict ----------------------------------------------------------------------
     def expects_overflow(self) -> bool:
@@ -393,7 +223,8 @@ class MixedPrecision(Precision):
     ) -> bool:
         """Return whether all gradients are finite on all workers, and adapt the scale."""
         rules = self.config.scaling
-        self._keeps_unscaled = False
+        if self._backward is not None:
+            self._backward.end_step()
         if not rules.is_on:
             return True
         gradients = [p.grad for p in parameters.values() if p.grad is not None]
@@ -421,28 +252,9 @@ class MixedPrecision(Precision):
         self.bad_steps.fill_(state["bad_steps"])
 
 
-def _when_backward_ends(callback: Callable[[], None]) -> None:
-    """Register a callback with autograd's engine for the end of the current pass."""
-    torch_private.execution_engine.queue_callback(callback)
-
-
-def _others(ends: Iterable[Any]) -> list[Any]:
-    """Return the accumulators of leaves in a graph that no precision has hooked."""
-    waiting, seen, found = list(ends), set(), []
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if type(node).__name__ != "AccumulateGrad":
-            waiting.extend(child for child, _ in node.next_functions)
-        elif not hasattr(node.variable, _IS_HOOKED):
-            found.append(node)
-    return found
-
-
-def _unscale_all(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(map(_PASS.unscale, gradients))
+def _single(x: Tensor) -> Tensor:
+    """Return a tensor of half precision as float32, others as they are."""
+    return x.float() if x.dtype in _HALF else x
 
 
 @register
