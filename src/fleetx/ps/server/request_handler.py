@@ -10,24 +10,21 @@ and logged with the peer.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from fleetx.ps.server import table_requests
-from fleetx.ps.server.saving import Saver, load
+from fleetx.ps.server.durable_state import DurableState
+from fleetx.ps.server.saving import Saver
 from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.sessions import Refusals, Session, Sessions
-from fleetx.ps.server.snapshots import Storage
-from fleetx.ps.server.state import ServerState
 from fleetx.ps.server.table_requests import Place
 from fleetx.ps.server.waiting_requests import Waiting, WaitingRequests
-from fleetx.ps.tables.first_values import FirstValues
 from fleetx.ps.wire import liveness
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Assembler, Message, Tensors
@@ -59,18 +56,8 @@ class RequestHandler:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self.state = ServerState(
-            settings.workers,
-            settings.specs,
-            servers=settings.servers,
-            first_values=FirstValues(
-                settings.load_from, server=settings.index, servers=settings.servers
-            ),
-        )
-        self._storage = Storage(settings.durability) if settings.durability else None
-        self.epoch = self._storage.epoch if self._storage else time.time_ns() // 1_000_000
-        if self._storage is not None:
-            self._recover(self._storage)
+        self._durable = DurableState(settings)
+        self.state, self.epoch = self._durable.state, self._durable.epoch
         self._sessions = Sessions(settings.workers)
         self._leases = Leases(settings.workers, settings.lease)
         self._refusals = Refusals()
@@ -102,8 +89,7 @@ class RequestHandler:
     def close(self) -> None:
         """Finish pending writes."""
         self._saver.close()
-        if self._storage is not None:
-            self._storage.close()
+        self._durable.close()
 
     def tell_alive(self) -> None:
         """Send a heartbeat to all workers."""
@@ -113,18 +99,6 @@ class RequestHandler:
     def excuse(self, seconds: float) -> None:
         """Extend leases by a time in which no message could be received."""
         self._leases.excuse(seconds)
-
-    def _recover(self, storage: Storage) -> None:
-        begun = time.monotonic()
-        count = storage.recover(self.state)
-        if self.epoch > 1:
-            _log.warning(
-                "Server %d starts for the %d. time: state restored, %d requests replayed, %.2f s.",
-                self._settings.index,
-                self.epoch,
-                count,
-                time.monotonic() - begun,
-            )
 
     def receive(self, route: bytes, frames: Sequence[memoryview]) -> None:
         """Handle one part of a message of the peer at `route`; never raises."""
@@ -171,7 +145,7 @@ class RequestHandler:
             body = session.arena.view(header.offset, header.total)
             message.tensors = wire.read_tensors(message.shared, body)
             # Unless the worker holds its memory, it can change while it is logged and applied.
-            is_logged = self._storage is not None and header.kind in SEQUENCED
+            is_logged = self._durable.is_logged and header.kind in SEQUENCED
             if (is_logged or header.flags & Flag.SYNC) and not header.flags & Flag.HELD:
                 message.tensors = [(key, tensor.clone()) for key, tensor in message.tensors]
         if header.kind in SEQUENCED:
@@ -224,7 +198,7 @@ class RequestHandler:
                 Problem.OUT_OF_ORDER, f"number {header.sequence} came where {last + 1} was due"
             )
         try:
-            self._change(message)
+            self._durable.change(message, self._replies.busy)
         except WireError as error:
             self._refused.append(((header.worker, header.sequence), error))
             raise
@@ -251,65 +225,11 @@ class RequestHandler:
             tensors = values(message, shared.place)
         self._done(message, route, tensors, shared if shared.is_used else None)
 
-    def _change(self, message: Message) -> None:
-        try:
-            self.state.check(message)
-        except Exception:
-            # The sequence number is used up anyway: later ones are already in flight.
-            void = Message(dataclasses.replace(message.header, kind=Kind.VOID), [])
-            self._log_request(void)
-            self.state.apply(void)
-            raise
-        with self._replies.busy():
-            if message.header.kind == Kind.LOAD:
-                self._load(message)
-            else:
-                self._log_request(message)
-                self.state.apply(message)
-
-    def _log_request(self, message: Message) -> None:
-        if self._storage is not None:
-            try:
-                self._storage.append(message)
-            except OSError as error:
-                raise WireError(
-                    Problem.STORAGE, f"server {self._settings.index} cannot log it: {error}"
-                ) from error
-
-    def _load(self, message: Message) -> None:
-        # The files may be gone at a restart, so a snapshot keeps what was loaded.
-        try:
-            request = wire.read_json(message.tensors)
-            load(self.state, request, server=self._settings.index, servers=self._settings.servers)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise WireError(Problem.BAD_REQUEST, f"it could not be loaded: {error}") from error
-        finally:
-            self.state.applied[message.header.worker] = message.header.sequence
-            self._keep_loaded()
-
-    def _keep_loaded(self) -> None:
-        if self._storage is not None:
-            try:
-                self._storage.snapshot(self.state, wait=True)
-            except OSError as error:
-                raise WireError(
-                    Problem.STORAGE, f"server {self._settings.index} cannot keep it: {error}"
-                ) from error
-
     def _state_changed(self) -> None:
         if len(self.state.finished) == self._settings.workers and self.ends_at is None:
             self.ends_at = time.monotonic() + self._settings.linger
         self._look_at_waiting()
-        if (
-            self._storage is not None
-            and self._storage.is_snapshot_due
-            and self.state.sync.is_between_steps
-        ):
-            with self._replies.busy():
-                try:
-                    self._storage.snapshot(self.state)
-                except OSError as error:
-                    _log.error("A snapshot cannot be begun and will be tried again: %s.", error)
+        self._durable.snapshot_if_due(self._replies.busy)
 
     def _look_at_waiting(self) -> None:
         for waiting in self._waiting:
@@ -330,27 +250,11 @@ class RequestHandler:
     def _is_ready(self, message: Message) -> bool:
         header, state = message.header, self.state
         if header.kind == Kind.WAIT:
-            return self._is_true(wire.read_json(message.tensors))
+            return state.fulfils(wire.read_json(message.tensors))
         if header.flags & Flag.CLOCKED:
             there = self._leases.alive() & state.active
             return all(s.clock >= header.step for s in self._sessions if s.worker in there)
         return state.sync.version >= header.step
-
-    def _is_true(self, condition: dict[str, Any]) -> bool:
-        state = self.state
-        if len(condition) != 1:
-            raise WireError(Problem.BAD_REQUEST, f"{condition} is not one condition")
-        match condition:
-            case {"version": int(version)}:
-                return state.sync.version >= version
-            case {"squares": int(step)}:
-                return state.sync.squares(step) is not None
-            case {"barrier": int(number)}:
-                return state.barriers_passed >= number
-            case {"values": str(name)}:
-                numbers = state.numbers()
-                return name in numbers and numbers[name] in state.has_values
-        raise WireError(Problem.BAD_REQUEST, f"{condition} cannot be waited for")
 
     def _answer(self, message: Message, session: Session, route: bytes) -> None:
         if message.header.kind == Kind.PULL:

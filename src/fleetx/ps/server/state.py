@@ -107,6 +107,21 @@ class ServerState:
         """Return the names of the dense tables that have their initial values."""
         return [name for name, number in self._numbers.items() if number in self.has_values]
 
+    def fulfils(self, condition: dict[str, Any]) -> bool:
+        """Return whether what a worker waits for has come about."""
+        if len(condition) != 1:
+            raise WireError(Problem.BAD_REQUEST, f"{condition} is not one condition")
+        match condition:
+            case {"version": int(version)}:
+                return self.sync.version >= version
+            case {"squares": int(step)}:
+                return self.sync.squares(step) is not None
+            case {"barrier": int(number)}:
+                return self.barriers_passed >= number
+            case {"values": str(name)}:
+                return self._numbers.get(name) in self.has_values
+        raise WireError(Problem.BAD_REQUEST, f"{condition} cannot be waited for")
+
     def check(self, message: Message) -> None:
         """Reject a request that cannot be applied."""
         header = message.header

@@ -1,0 +1,127 @@
+"""A server's state and what keeps it over a restart: a change is logged before it is applied.
+
+Without a folder to keep it in, the state lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+
+from fleetx.ps.server.saving import load
+from fleetx.ps.server.server_settings import ServerSettings
+from fleetx.ps.server.snapshots import Storage
+from fleetx.ps.server.state import ServerState
+from fleetx.ps.tables.first_values import FirstValues
+from fleetx.ps.wire import messages as wire
+from fleetx.ps.wire.assembly import Message
+from fleetx.ps.wire.messages import Kind, Problem, WireError
+
+_log = logging.getLogger("fleetx.ps")
+
+Busy = Callable[[], contextlib.AbstractContextManager[None]]
+"""Lets heartbeats be sent during work that may take long."""
+
+
+class DurableState:
+    """The state of a server, as the last server of its folder left it."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._index, self._servers = settings.index, settings.servers
+        self.state = ServerState(
+            settings.workers,
+            settings.specs,
+            servers=settings.servers,
+            first_values=FirstValues(
+                settings.load_from, server=settings.index, servers=settings.servers
+            ),
+        )
+        self._storage = Storage(settings.durability) if settings.durability else None
+        self.epoch = self._storage.epoch if self._storage else time.time_ns() // 1_000_000
+        """Which start of the server this is; larger than all before."""
+        if self._storage is not None:
+            self._recover(self._storage)
+
+    def _recover(self, storage: Storage) -> None:
+        begun = time.monotonic()
+        count = storage.recover(self.state)
+        if self.epoch > 1:
+            _log.warning(
+                "Server %d starts for the %d. time: state restored, %d requests replayed, %.2f s.",
+                self._index,
+                self.epoch,
+                count,
+                time.monotonic() - begun,
+            )
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether changes are logged."""
+        return self._storage is not None
+
+    def close(self) -> None:
+        """Finish pending writes."""
+        if self._storage is not None:
+            self._storage.close()
+
+    def change(self, message: Message, busy: Busy) -> None:
+        """Log and apply a request.
+
+        Raises WireError if it is refused; its sequence number counts as applied all the same.
+        """
+        try:
+            self.state.check(message)
+        except Exception:
+            # The sequence number is used up anyway: later ones are already in flight.
+            void = Message(dataclasses.replace(message.header, kind=Kind.VOID), [])
+            self._append(void)
+            self.state.apply(void)
+            raise
+        with busy():
+            if message.header.kind == Kind.LOAD:
+                self._load(message)
+            else:
+                self._append(message)
+                self.state.apply(message)
+
+    def snapshot_if_due(self, busy: Busy) -> None:
+        """Begin a snapshot if the log is long or old enough, between two steps."""
+        storage = self._storage
+        if storage is None or not (storage.is_snapshot_due and self.state.sync.is_between_steps):
+            return
+        with busy():
+            try:
+                storage.snapshot(self.state)
+            except OSError as error:
+                _log.error("A snapshot cannot be begun and will be tried again: %s.", error)
+
+    def _append(self, message: Message) -> None:
+        if self._storage is not None:
+            try:
+                self._storage.append(message)
+            except OSError as error:
+                raise self._refusal("log", error) from error
+
+    def _load(self, message: Message) -> None:
+        # A snapshot keeps what was loaded, for the files may be gone at a restart.
+        try:
+            request = wire.read_json(message.tensors)
+            load(self.state, request, server=self._index, servers=self._servers)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise WireError(Problem.BAD_REQUEST, f"it could not be loaded: {error}") from error
+        finally:
+            self.state.applied[message.header.worker] = message.header.sequence
+            self._keep_loaded()
+
+    def _keep_loaded(self) -> None:
+        if self._storage is not None:
+            try:
+                self._storage.snapshot(self.state, wait=True)
+            except OSError as error:
+                raise self._refusal("keep", error) from error
+
+    def _refusal(self, what: str, error: OSError) -> WireError:
+        return WireError(Problem.STORAGE, f"server {self._index} cannot {what} it: {error}")
