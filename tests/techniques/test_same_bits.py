@@ -26,8 +26,6 @@ ROUNDED = {
     # Gradients are divided by the loss scale behind the sum over workers, in modules before it,
     # which is the same for powers of two only.
     "scale of no power of two": 2e-7,
-    # Programs send gradients multiplied by the loss scale, so that fewer are too small for float16.
-    "scaled messages in float16": 1e-5,
     # Modules average parameters, programs their differences from a snapshot, as Paddle's do;
     # with an outer step or in half precision both do the latter.
     "plain average": 2e-7,

@@ -7,6 +7,7 @@ worker stays without.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,8 +24,10 @@ class AfterBackward(GradientSync):
 
     during_backward = False
 
-    def __init__(self, exchange: GradientExchange) -> None:
+    def __init__(self, exchange: GradientExchange, scale: Callable[[], float]) -> None:
+        """`scale` returns what gradients are multiplied by in messages of half precision."""
         self._exchange = exchange
+        self._scale = scale
 
     @property
     def all_reduce(self) -> GradientAllReduce:
@@ -40,15 +43,16 @@ class AfterBackward(GradientSync):
             tensors, limit_mb=self._exchange.limit_mb, last_mb=self._exchange.last_mb
         )
         self._exchange.announce(len(tensors), len(buckets))
+        scale = 1.0 if self.all_reduce.settings.dtype is None else self._scale()
         under_way: list[tuple[Handle, torch.Tensor, list[torch.Tensor]]] = []
         for bucket in buckets:
             members = [tensors[i] for i in bucket.members]
-            flat = _flatten(members, bucket.dtype)
+            flat = _flatten(members, bucket.dtype).div_(world.world_size() / scale)
             under_way.append((self.all_reduce.start(flat), flat, members))
         for handle, flat, members in under_way:
             with heartbeat.collective("gradient all-reduce"):
                 handle.wait()
-            _unflatten(flat, members)
+            _unflatten(flat if scale == 1.0 else flat.mul_(1.0 / scale), members)
 
 
 def is_all_reduce(stage: GradientSync) -> bool:
@@ -57,12 +61,11 @@ def is_all_reduce(stage: GradientSync) -> bool:
 
 
 def _flatten(members: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """Return the gradients and the marks of a bucket, divided by the number of workers."""
+    """Return the gradients and the marks of a bucket."""
     parts: list[Any] = [p.new_zeros(p.numel()) if p.grad is None else p.grad for p in members]
     parts = [(g.to_dense() if g.is_sparse else g).reshape(-1) for g in parts]
     marks = torch.tensor([p.grad is not None for p in members], dtype=dtype)
-    flat = torch.cat([*parts, marks.to(parts[0].device)])
-    return flat.div_(world.world_size())
+    return torch.cat([*parts, marks.to(parts[0].device)])
 
 
 def _unflatten(flat: torch.Tensor, members: list[torch.Tensor]) -> None:

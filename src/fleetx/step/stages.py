@@ -72,6 +72,10 @@ class Precision(_Stateless):
         """Return what `minimize` calls backward on for this loss."""
         return loss
 
+    def message_scale(self) -> float:
+        """Return what gradients are multiplied by while they travel in half precision."""
+        return 1.0
+
     def expects_overflow(self) -> bool:
         """Return whether a gradient may be infinite or NaN because of a scale, and is then not
         used."""

@@ -4,6 +4,8 @@ A script calls forward, `loss.backward()` and `optimizer.step()`. The first runs
 and `memory`, the second may average gradients as it goes, the third is `run` here:
 
     collect -> usable on all workers? -> exchange -> clip -> update -> exchange parameters
+
+A plain average comes before the question whether its result can be used.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fleetx.step.fused_update import fuse_update
+from fleetx.step.gradient_sync import is_all_reduce
 from fleetx.step.slots import FixedSlots
 from fleetx.step.stages import (
     GradientSync,
@@ -149,10 +152,14 @@ class TrainStep(FixedSlots):
                 self.guard.forget()
             elif not self.param_sync.trains_alone:
                 self.guard.agree()
-        if self.precision.usable(
-            self.parameters, agreed=self.grad_sync.during_backward, others=self.grad_sync.others()
-        ):
+        # Averages are equal everywhere; other exchanges keep state, which an overflow would spoil.
+        averages = is_all_reduce(self.grad_sync)
+        if averages:
             self.grad_sync.exchange(self.parameters)
+        agreed = averages or self.grad_sync.during_backward
+        if self.precision.usable(self.parameters, agreed=agreed, others=self.grad_sync.others()):
+            if not averages:
+                self.grad_sync.exchange(self.parameters)
             if self.clip is not None:
                 self.clip(self.parameters)
             self.updater.apply(self.update)

@@ -213,6 +213,10 @@ class MixedPrecision(Precision):
         """Return the loss with gradients that start multiplied by the scale."""
         return loss if self._backward is None else self._backward.scaled(loss)
 
+    def message_scale(self) -> float:
+        """Return the loss scale: programs send scaled gradients, of which fewer are too small."""
+        return float(self.scale.item())
+
     # -- the verdict ----------------------------------------------------------------------
     def expects_overflow(self) -> bool:
         """Return whether a smaller scale may still help against an overflow."""

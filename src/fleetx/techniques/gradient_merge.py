@@ -200,8 +200,8 @@ class GradientMerge(Technique[Config]):
     def change(self, step: TrainStep | ProgramStep) -> None:
         """Collect in front of the exchange; a plain one follows backward instead of joining it."""
         inner = step.grad_sync
-        if step.trains == "module" and type(inner) is GradientSync and self.job.workers > 1:
-            inner = AfterBackward(self.job.exchange())
+        if isinstance(step, TrainStep) and type(inner) is GradientSync and self.job.workers > 1:
+            inner = AfterBackward(self.job.exchange(), step.precision.message_scale)
         merged = MergedGradients(
             inner, self.config.k_steps, avg=self.config.avg, gather=self.job.gather
         )

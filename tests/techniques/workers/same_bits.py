@@ -76,10 +76,7 @@ MORE = {
         "localsgd",
         {"localsgd_configs": {"k_steps": 3, "average_momentum": True, **OUTER}},
     ),
-    "scaled messages in float16": (
-        "amp fp16_allreduce",
-        {"amp_configs": {**AMP, "dtype": "float16", "init_loss_scaling": 2.0**10}},
-    ),
+    "messages in bfloat16": ("fp16_allreduce amp", {"fp16_allreduce_dtype": "bfloat16"}),
     "finite loss": ("stop_on_nan", {}),
 }
 """Further settings of the first technique."""
@@ -115,11 +112,8 @@ def cases():
         names = tuple(text.split())
         found[key] = Case(names, {**SETTINGS, names[0]: own}, rooted=key == "finite loss")
     for names in combinations():
-        # A program sends gradients multiplied by the loss scale, a module in true units: both are
-        # the same bits if messages have the range of float32.
-        more = {"fp16_allreduce": {"fp16_allreduce_dtype": "bfloat16"}} if "amp" in names else {}
         kind = "adam" if "lamb" in names else "momentum"
-        found[" ".join(names)] = Case(names, {**SETTINGS, **more}, kind)
+        found[" ".join(names)] = Case(names, SETTINGS, kind)
     return found
 
 

@@ -306,6 +306,7 @@ def wrap(
         wrapped = wrap_model(
             model,
             job.all_reduce,
+            scale=step.precision.message_scale,
             bucket_mb=job.bucket_mb,
             find_unused_parameters=find_unused_parameters,
         )
@@ -336,12 +337,14 @@ def wrap_model(
     model: nn.Module,
     settings: AllReduceSettings,
     *,
+    scale: Callable[[], float],
     bucket_mb: float,
     find_unused_parameters: bool,
 ) -> DistributedModel:
     """Return the model with gradients averaged over workers during backward.
 
-    Parameters and buffers start as rank 0 has them.
+    Parameters and buffers start as rank 0 has them. `scale` returns what gradients are multiplied
+    by in messages of half precision.
     """
     averaging = GradientAveraging(
         model,
@@ -352,9 +355,9 @@ def wrap_model(
     averaging.watch = GradientWatch(model, finds_unused=find_unused_parameters)
     world.hold(averaging)
     if settings.dtype is not None and settings == AllReduceSettings(dtype=settings.dtype):
-        averaging.register_comm_hook(settings.dtype, _exchange_halves)
+        averaging.register_comm_hook((settings.dtype, scale), _exchange_halves)
     elif settings != AllReduceSettings():
-        averaging.register_comm_hook(_HookState(settings), _exchange)
+        averaging.register_comm_hook(_HookState(settings, scale), _exchange)
     return DistributedModel(averaging)
 
 
@@ -366,32 +369,39 @@ def _bucket_sizes(limit_mb: float) -> dict[str, Any]:
 
 
 def _exchange_halves(
-    dtype: torch.dtype, bucket: dist.GradBucket
+    state: tuple[torch.dtype, Callable[[], float]], bucket: dist.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
     """Average one bucket over all workers, in half precision.
 
     Unlike torch's own hook, which divides what is rounded already, it rounds once, as programs do.
     """
+    dtype, scale = state[0], state[1]()
     buffer = bucket.buffer()
     travelling = torch.empty_like(buffer, dtype=dtype)
-    torch.div(buffer, dist.get_world_size(), out=travelling)
+    torch.div(buffer, dist.get_world_size() / scale, out=travelling)
     work = dist.all_reduce(travelling, async_op=True)
     assert work is not None
-    return work.get_future().then(lambda done: buffer.copy_(done.value()[0]))
+    return work.get_future().then(lambda done: _unscale(buffer.copy_(done.value()[0]), scale))
+
+
+def _unscale(buffer: torch.Tensor, scale: float) -> torch.Tensor:
+    return buffer if scale == 1.0 else buffer.mul_(1.0 / scale)
 
 
 class _HookState:
     """What the communication hook needs: how to sum, and a thread to wait for the end in."""
 
-    def __init__(self, settings: AllReduceSettings) -> None:
+    def __init__(self, settings: AllReduceSettings, scale: Callable[[], float]) -> None:
         self.all_reduce = GradientAllReduce(settings)
+        self.scale = scale if settings.dtype is not None else lambda: 1.0
         self.waiting = ThreadPoolExecutor(1)
 
 
 def _exchange(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average one bucket over all workers."""
     buffer = bucket.buffer()
-    buffer.div_(dist.get_world_size())
+    scale = state.scale()
+    buffer.div_(dist.get_world_size() / scale)
     handle = state.all_reduce.start(buffer)
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
@@ -401,7 +411,7 @@ def _exchange(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Futur
         except Exception as error:  # handed on: backward raises it
             future.set_exception(error)  # type: ignore[arg-type]  # torch's own stub is wrong
         else:
-            future.set_result(buffer)
+            future.set_result(_unscale(buffer, scale))
 
     state.waiting.submit(finish)
     return future
