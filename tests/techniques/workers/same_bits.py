@@ -77,6 +77,7 @@ MORE = {
         {"localsgd_configs": {"k_steps": 3, "average_momentum": True, **OUTER}},
     ),
     "messages in bfloat16": ("fp16_allreduce amp", {"fp16_allreduce_dtype": "bfloat16"}),
+    "merged messages": ("gradient_merge amp fp16_allreduce", SETTINGS["gradient_merge"]),
     "finite loss": ("stop_on_nan", {}),
 }
 """Further settings of the first technique."""
