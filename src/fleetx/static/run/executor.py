@@ -279,9 +279,9 @@ class _Prepared:
                     )
             self._lowered[with_lod] = found
             if with_lod:
-                variables = program.global_block().find_var
+                block = program.global_block()
                 for name, holder in found.holders.items():
-                    var = variables(name)
+                    var = block.find_var(name)
                     if var is not None and var.lod_level > 0:
                         self._sequences[name] = holder
         return found
