@@ -147,3 +147,27 @@ def _masks(draw: Draw) -> Iterator[OpCase]:
         inputs |= {"LabelsInt32": (np.array(labels, "int32").reshape(6, 1), [[3, 3]])}
         attrs = {"num_classes": 3, "resolution": 9}
         yield OpCase("generate_mask_labels", inputs, attrs, "MaskRois RoiHasMaskInt32 MaskInt32")
+
+
+@family
+def quantization(draw: Draw) -> Iterator[OpCase]:
+    for bits in (8, 4):
+        x = {"X": draw.floats(3, 4, 2)}
+        attrs = {"bit_length": bits}
+        yield OpCase("fake_quantize_abs_max", x, attrs, "Out OutScale")
+        yield OpCase("fake_channel_wise_quantize_abs_max", x, attrs, "Out OutScale")
+        one = {slot: draw.floats(1, low=0.5) for slot in ("InScale", "InAccum", "InState")}
+        for test in (False, True):
+            attrs = {"bit_length": bits, "moving_rate": 0.8, "is_test": test}
+            outputs = "Out OutScale" if test else "Out OutScale OutState OutAccum"
+            name = "fake_quantize_moving_average_abs_max"
+            yield OpCase(name, {**x, **one}, attrs, outputs)
+            name = "fake_quantize_dequantize_moving_average_abs_max"
+            yield OpCase(name, {**x, **one}, attrs, outputs, "X", "Out")
+        steps = {"X": draw.ints(9, 3, 4).astype(draw.dtype) - 4}
+        scale = {"Scale": draw.floats(1, low=0.5)}
+        yield OpCase("fake_dequantize_max_abs", {**steps, **scale}, {"max_range": 7.0})
+        name = "fake_channel_wise_dequantize_max_abs"
+        yield OpCase(name, {**steps, "Scales": [draw.floats(3, low=0.5)]}, {"quant_bits": [bits]})
+        pair = [draw.floats(4, low=0.5), draw.floats(1, low=0.5)]
+        yield OpCase(name, {**steps, "Scales": pair}, {"quant_bits": [bits, 8]})
