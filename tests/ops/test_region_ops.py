@@ -250,3 +250,5 @@ def test_mask_layer():
     found = layers.generate_mask_labels(info, *ints[:2], points, boxes, ints[2], 3, 14)
     assert [v.shape for v in found] == [(-1, 4), (-1, 1), (-1, 3 * 14 * 14)]
     assert all(v.stop_gradient for v in found)
+    with pytest.raises(TypeError, match="labels_int32"):
+        layers.generate_mask_labels(info, *ints[:2], points, boxes, boxes, 3, 14)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE
 from fleetx.static.building.op_layer import checked
@@ -156,6 +155,14 @@ def roi_perspective_transform(
     return out, mask, matrix
 
 
+@checked(
+    im_info=Variable,
+    gt_classes=Variable,
+    is_crowd=Variable,
+    gt_segms=Variable,
+    rois=Variable,
+    labels_int32=("int32",),
+)
 def generate_mask_labels(
     im_info: Variable,
     gt_classes: Variable,
@@ -184,7 +191,7 @@ def generate_mask_labels(
         the box's class, -1 in all others.
     """
     layer = "generate_mask_labels"
-    variables: dict[str, Any] = {
+    inputs = {
         "ImInfo": im_info,
         "GtClasses": gt_classes,
         "IsCrowd": is_crowd,
@@ -192,12 +199,9 @@ def generate_mask_labels(
         "Rois": rois,
         "LabelsInt32": labels_int32,
     }
-    for slot, value in variables.items():
-        check_type(value, slot, Variable, layer)
-    check_variable_and_dtype(labels_int32, "labels_int32", ("int32",), layer)
     attrs = {"num_classes": num_classes, "resolution": resolution}
     kind = gt_classes.dtype
     types = {"MaskRois": rois.dtype, "RoiHasMaskInt32": kind, "MaskInt32": kind}
     helper = LayerHelper(layer)
-    found = helper.outputs_of(layer, variables, attrs, " ".join(types), **types)
+    found = helper.outputs_of(layer, inputs, attrs, " ".join(types), **types)
     return found[0], found[1], found[2]

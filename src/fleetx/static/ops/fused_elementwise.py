@@ -36,7 +36,7 @@ def _infer(op: Any, block: Any) -> None:
             op,
             block,
             f"functor_list must be one of {', '.join(_BINARY)} and one of "
-            f"{', '.join(sorted(unary))}, in the order of their application, not {names}.",
+            f"{', '.join(sorted(unary))}, the outer one first, not {names}.",
         )
     broadcast()(op, block)
     source = input_var(op, block, "Y" if names[0] in _BINARY else "X")
