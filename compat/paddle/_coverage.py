@@ -29,6 +29,8 @@ _INSIDE = "an internal of Paddle's own optimizers and launchers; fleet does its 
 _TRAINERS = "settings of Paddle's C++ trainers; Executor.train_from_dataset runs datasets here"
 _OLD = "a helper from before Fluid, for files that no program of 1.8 reads"
 _CUSTOM = "ops compiled for Paddle cannot be loaded; fluid.layers.py_func takes Python functions"
+_PYRAMID = "its backward pass updates the table itself; hash with embedding trains hashed n-grams"
+_CUDNN = "cuDNN's LSTM, which Paddle has for GPUs only; dynamic_lstm and basic_lstm are covered"
 
 # Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
 REASONS = {
@@ -88,6 +90,16 @@ REASONS = {
     "paddle.fluid.contrib.QuantizeTranspiler": _SLIM,
     "paddle.fluid.contrib.slim": _SLIM,
     "paddle.fluid.contrib.Compressor": _SLIM,
+    **dict.fromkeys(
+        (
+            "paddle.fluid.contrib.search_pyramid_hash",
+            "paddle.fluid.contrib.layers.search_pyramid_hash",
+            "paddle.fluid.contrib.layers.nn.search_pyramid_hash",
+        ),
+        _PYRAMID,
+    ),
+    "paddle.fluid.layers.lstm": _CUDNN,
+    "paddle.fluid.layers.rnn.lstm": _CUDNN,
     "paddle.fluid.core": _CORE,
     "paddle.fluid.core_avx": _CORE,
     "paddle.fluid.multiprocess_utils": _CORE,

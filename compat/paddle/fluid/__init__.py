@@ -15,6 +15,7 @@ from paddle.fluid import (
     dataloader,
     dataset,
     dygraph,
+    evaluator,
     executor,
     framework,
     incubate,

@@ -34,7 +34,9 @@ from fleetx.static.layers.norm import *  # noqa: F403
 from fleetx.static.layers.pool import *  # noqa: F403
 from fleetx.static.layers.py_func import *  # noqa: F403
 from fleetx.static.layers.random import *  # noqa: F403
+from fleetx.static.layers.recommendation import *  # noqa: F403
 from fleetx.static.layers.recurrent import *  # noqa: F403
+from fleetx.static.layers.regions import *  # noqa: F403
 from fleetx.static.layers.resize import *  # noqa: F403
 from fleetx.static.layers.rnn_cells import *  # noqa: F403
 from fleetx.static.layers.sampled_loss import *  # noqa: F403

@@ -11,7 +11,83 @@ from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.nn import table_lookup
 
-__all__ = ["fused_embedding_seq_pool", "partial_concat", "partial_sum", "sparse_embedding"]
+__all__ = [
+    "fused_elemwise_activation",
+    "fused_embedding_seq_pool",
+    "multiclass_nms2",
+    "partial_concat",
+    "partial_sum",
+    "sparse_embedding",
+]
+
+
+def fused_elemwise_activation(
+    x: Variable,
+    y: Variable,
+    functor_list: list[str] | str,
+    axis: int = -1,
+    scale: float = 0.0,
+    save_intermediate_out: bool = True,
+) -> Variable:
+    """Compute outer(inner(x, y)) or outer(x, inner(y)) of a sum or product and an activation.
+
+    Args:
+        x: the left operand.
+        y: the right operand, which may have fewer dimensions.
+        functor_list: the outer and the inner function, as a list or with a comma between them:
+            elementwise_add or elementwise_mul, and scale, relu, tanh, sigmoid or gelu.
+        axis: the dimension of x that y begins at; -1 lays it on the last ones.
+        scale: the factor of the function scale.
+        save_intermediate_out: accepted; the inner result is always kept.
+    """
+    functors = functor_list.split(",") if isinstance(functor_list, str) else functor_list
+    if not isinstance(functors, list) or len(functors) != 2:
+        raise ValueError(
+            f"functor_list of fused_elemwise_activation must be two names, not {functor_list!r}."
+        )
+    op = "fused_elemwise_activation"
+    attrs = {
+        "axis": axis,
+        "scale": scale,
+        "save_intermediate_out": save_intermediate_out,
+        "functor_list": functors,
+    }
+    types = {"Out": x.dtype, "IntermediateOut": x.dtype}
+    return LayerHelper(op).outputs_of(op, {"X": x, "Y": y}, attrs, **types)[0]
+
+
+def multiclass_nms2(
+    bboxes: Variable,
+    scores: Variable,
+    score_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    nms_threshold: float = 0.3,
+    normalized: bool = True,
+    nms_eta: float = 1.0,
+    background_label: int = 0,
+    return_index: bool = False,
+    name: str | None = None,
+) -> Variable | tuple[Variable, Variable]:
+    """Drop boxes that overlap with better ones of their class, as `multiclass_nms` does.
+
+    With `return_index`, also return the number of each remaining box among all of the batch.
+    """
+    attrs = {
+        "score_threshold": score_threshold,
+        "nms_top_k": nms_top_k,
+        "keep_top_k": keep_top_k,
+        "nms_threshold": nms_threshold,
+        "normalized": normalized,
+        "nms_eta": nms_eta,
+        "background_label": background_label,
+    }
+    op = "multiclass_nms2"
+    inputs = {"BBoxes": bboxes, "Scores": scores}
+    types = {"Out": bboxes.dtype, "Index": "int32"}
+    helper = LayerHelper(op, name=name)
+    out, index = helper.outputs_of(op, inputs, attrs, "Out Index", **types)
+    return (out, index) if return_index else out
 
 
 def fused_embedding_seq_pool(

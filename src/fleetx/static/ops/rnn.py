@@ -26,7 +26,8 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 _NUMBERED = ("identity", "sigmoid", "tanh", "relu")  # gru_unit names activations by number
 
 
-def _activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+def activation_named(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the function of an activation's name."""
     if name not in _ACTIVATIONS:
         raise ValueError(f"{name!r} is not one of the activations {', '.join(_ACTIVATIONS)}.")
     return _ACTIVATIONS[name]
@@ -132,9 +133,9 @@ def lstm(
     steps = _Steps(lod_of(lod, "Input", "lstm")[-1], is_reverse, x.device)
     width = weight.shape[0]
     act = {
-        "gate": _activation(gate_activation),
-        "cell": _activation(cell_activation),
-        "candidate": _activation(candidate_activation),
+        "gate": activation_named(gate_activation),
+        "cell": activation_named(cell_activation),
+        "candidate": activation_named(candidate_activation),
     }
     shift, peepholes = _split_bias(bias, width, use_peepholes)
     hidden, cell = steps.first(h0, width, x), steps.first(c0, width, x)
@@ -184,11 +185,11 @@ def lstmp(
     steps = _Steps(lod_of(lod, "Input", "lstmp")[-1], is_reverse, x.device)
     width, projected = proj_weight.shape
     act = {
-        "gate": _activation(gate_activation),
-        "cell": _activation(cell_activation),
-        "candidate": _activation(candidate_activation),
+        "gate": activation_named(gate_activation),
+        "cell": activation_named(cell_activation),
+        "candidate": activation_named(candidate_activation),
     }
-    act_projection = _activation(proj_activation)
+    act_projection = activation_named(proj_activation)
     shift, peepholes = _split_bias(bias, width, use_peepholes)
     state, cell = steps.first(h0, projected, x), steps.first(c0, width, x)
     states, cells = [], []
@@ -263,7 +264,7 @@ def gru(
     steps = _Steps(lod_of(lod, "Input", "gru")[-1], is_reverse, x.device)
     width = weight.shape[0]
     weights = _gru_weights(weight)
-    act, act_gate = _activation(activation), _activation(gate_activation)
+    act, act_gate = activation_named(activation), activation_named(gate_activation)
     hidden = steps.first(h0, width, x)
     hiddens = []
     for part in steps.cut(x if bias is None else x + bias):

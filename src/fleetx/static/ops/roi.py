@@ -15,10 +15,10 @@ from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.shapes.lod import lengths_of, lod_of
 
-_SIZE = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
+SIZE = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
 
 
-def _images(
+def images_of_boxes(
     rois: torch.Tensor,
     offsets: torch.Tensor | None,
     counts: torch.Tensor | None,
@@ -38,7 +38,8 @@ def _images(
     return found
 
 
-def _infer(op: Any, block: Any) -> None:
+def infer_pooled(op: Any, block: Any) -> None:
+    """Give the outputs of a pooling their shape: [boxes, channels, rows, columns]."""
     x, rois = (block.var_recursive(op.input(s)[0]) for s in ("X", "ROIs"))
     shape = (rois.shape[0], x.shape[1], op.attr("pooled_height"), op.attr("pooled_width"))
     block.var_recursive(op.output("Out")[0]).set_inferred(shape, x.dtype)
@@ -70,9 +71,9 @@ def _sample(features: torch.Tensor, ys: torch.Tensor, xs: torch.Tensor) -> torch
 @op(
     "roi_align",
     inputs="X ROIs RoisLod? RoisNum?",
-    attrs={**_SIZE, "sampling_ratio": -1, "aligned": False},
+    attrs={**SIZE, "sampling_ratio": -1, "aligned": False},
     no_grad="ROIs RoisLod RoisNum",
-    infer=_infer,
+    infer=infer_pooled,
     lod="none",
 )
 def _roi_align(
@@ -90,7 +91,7 @@ def _roi_align(
 ) -> torch.Tensor:
     """Average samples taken at regular places of each of a box's bins."""
     pieces = []
-    images = _images(rois, offsets, counts, lod, "roi_align")
+    images = images_of_boxes(rois, offsets, counts, lod, "roi_align")
     shift = 0.5 if aligned else 0.0
     for image, box in zip(images, rois.tolist(), strict=True):
         left, top, right, bottom = (v * spatial_scale - shift for v in box)
@@ -133,9 +134,9 @@ def _bins(start: int, length: int, bins: int, size: int) -> list[tuple[int, int]
     "roi_pool",
     inputs="X ROIs RoisLod? RoisNum?",
     outputs="Out Argmax?",
-    attrs=_SIZE,
+    attrs=SIZE,
     no_grad="ROIs RoisLod RoisNum",
-    infer=_infer,
+    infer=infer_pooled,
     lod="none",
 )
 def _roi_pool(
@@ -152,7 +153,7 @@ def _roi_pool(
     """Take the maximum of each of a box's bins, zero for an empty one."""
     channels, height, width = x.shape[1:]
     values, places = [], []
-    images = _images(rois, offsets, counts, lod, "roi_pool")
+    images = images_of_boxes(rois, offsets, counts, lod, "roi_pool")
     for image, box in zip(images, rois.tolist(), strict=True):
         left, top, right, bottom = (_nearest(v * spatial_scale) for v in box)
         for y0, y1 in _bins(top, max(bottom - top + 1, 1), pooled_height, height):
@@ -188,7 +189,7 @@ def _float_bins(start: float, length: float, bins: int, size: int) -> list[tuple
 @op(
     "psroi_pool",
     inputs="X ROIs",
-    attrs={"output_channels": Attr("INT", 0), **_SIZE},
+    attrs={"output_channels": Attr("INT", 0), **SIZE},
     no_grad="ROIs",
     infer=_infer_by_position,
     lod="none",
@@ -207,7 +208,7 @@ def _psroi_pool(
     height, width = x.shape[2:]
     parts = x.reshape(x.shape[0], output_channels, pooled_height, pooled_width, height, width)
     values = []
-    images = _images(rois, None, None, lod, "psroi_pool")
+    images = images_of_boxes(rois, None, None, lod, "psroi_pool")
     for image, box in zip(images, rois.tolist(), strict=True):
         left, top = (_nearest(v) * spatial_scale for v in box[:2])
         right, bottom = ((_nearest(v) + 1.0) * spatial_scale for v in box[2:])

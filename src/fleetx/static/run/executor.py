@@ -25,7 +25,7 @@ from fleetx.static.run.fetched_array import as_fetched
 from fleetx.static.run.place import CPUPlace, Place
 from fleetx.static.run.run_errors import explain
 from fleetx.static.run.run_watchers import before_run
-from fleetx.static.run.scope import Scope, global_scope
+from fleetx.static.run.scope import Scope, ScopeVariable, global_scope
 from fleetx.static.run.scope_tensor import ScopeTensor
 from fleetx.static.run.server_link import Servers
 
@@ -257,6 +257,8 @@ class _Prepared:
         self.checks = checks
         self._lowered: dict[bool, LoweredStep] = {}
         self._compiled: dict[Any, Callable[..., list[Any]]] = {}
+        # Persistable variables whose offsets stay in the scope from run to run.
+        self._sequences: dict[str, ScopeVariable] = {}
         self.trains = any(op.backward_id is not None for op in program.global_block().ops)
         self.may_have_lod = any(v.lod_level > 0 for v in program.list_vars())
 
@@ -276,6 +278,12 @@ class _Prepared:
                         f" (feed has {self.feeds or 'nothing'})."
                     )
             self._lowered[with_lod] = found
+            if with_lod:
+                block = program.global_block()
+                for name, holder in found.holders.items():
+                    var = block.find_var(name)
+                    if var is not None and var.lod_level > 0:
+                        self._sequences[name] = holder
         return found
 
     def run(self, feed: Mapping[str, Any], return_numpy: bool) -> Any:
@@ -294,6 +302,9 @@ class _Prepared:
                     warn_of_empty_batch(repr(name), value)
                     break
         step = self.step(bool(lods) or self.may_have_lod)
+        for name, holder in self._sequences.items():
+            if holder.lod and name not in lods:
+                lods[name] = holder.lod
         step.context.lods = lods
         was_enabled = torch.is_grad_enabled()
         try:
@@ -307,6 +318,8 @@ class _Prepared:
             raise explain(error, step, dict(zip(self.feeds, tensors, strict=True))) from error
         finally:
             torch_private.set_grad_enabled(was_enabled)
+        for name, holder in self._sequences.items():
+            holder.lod = lods.get(name) or []
         if return_numpy:
             return [
                 as_fetched(value, copy)

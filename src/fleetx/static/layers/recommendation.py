@@ -1,0 +1,79 @@
+"""Layers of recommendation models: hashed ids, instances by tag, rows of sparse gradients."""
+
+# mypy: disable-error-code="empty-body"
+from __future__ import annotations
+
+from typing import Any
+
+from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import INTS
+from fleetx.static.building.op_layer import op_layer
+from fleetx.static.graph.variable import Variable
+
+__all__ = [
+    "filter_by_instag",
+    "get_tensor_from_selected_rows",
+    "hash",
+    "merge_selected_rows",
+]
+
+
+@op_layer(
+    {"X": "input"},
+    attrs={"mod_by": "hash_size"},
+    no_grad="Out",
+    input=INTS,
+    hash_size=int,
+    num_hash=int,
+)
+def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
+    """Hash the ids of each row to `num_hash` numbers below `hash_size`.
+
+    The numbers are those of Paddle (XXH64 with the seeds 0, 1, ...).
+
+    Args:
+        input: int32 or int64 ids of shape [rows, ids].
+        hash_size: the numbers are below it.
+        num_hash: how many numbers a row gets; the result has shape [rows, num_hash, 1].
+        name: the layer's name.
+    """
+
+
+def filter_by_instag(
+    ins: Variable,
+    ins_tag: Variable,
+    filter_tag: Variable,
+    is_lod: bool,
+    out_val_if_empty: int = 0,
+) -> list[Variable]:
+    """Keep the instances that have one of the wanted tags; return them and a weight for each.
+
+    Args:
+        ins: instances of shape [rows, width].
+        ins_tag: int64 tags, a sequence per instance.
+        filter_tag: the wanted int64 tags, shape [tags].
+        is_lod: whether an instance is a sequence of rows; otherwise it is one row.
+        out_val_if_empty: the value of the one row that remains, with weight 0, if no instance does.
+    """
+    helper = LayerHelper("filter_by_instag")
+    inputs = {"Ins": ins, "Ins_tag": ins_tag, "Filter_tag": filter_tag}
+    attrs = {"is_lod": is_lod, "out_val_if_empty": out_val_if_empty}
+    types = {"Out": ins.dtype, "LossWeight": "float64", "IndexMap": ins_tag.dtype}
+    out, weight, _ = helper.outputs_of("filter_by_instag", inputs, attrs, **types)
+    return [out, weight]
+
+
+def _rows(layer: str, x: Any, name: str | None) -> Variable:
+    check_type(x, "x", Variable, layer)
+    return LayerHelper(layer, name=name).output_of(layer, {"X": x}, dtype=x.dtype)
+
+
+def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
+    """Add up the values of the rows of SelectedRows that occur more than once."""
+    return _rows("merge_selected_rows", x, name)
+
+
+def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
+    """Return the values of SelectedRows as a tensor, row by row."""
+    return _rows("get_tensor_from_selected_rows", x, name)

@@ -1,0 +1,23 @@
+"""Ops on SelectedRows: some rows of a tall tensor, which torch's sparse tensors hold.
+
+A gradient that is dense here although Paddle's has selected rows is its own merged form.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import same_as
+
+
+@op("merge_selected_rows", grad=None, infer=same_as())
+def merge_selected_rows(x: Tensor) -> Tensor:
+    """Add up the values of rows that occur more than once."""
+    return x.coalesce() if x.is_sparse else x
+
+
+@op("get_tensor_from_selected_rows", grad=None, infer=same_as(), lod="none")
+def get_tensor_from_selected_rows(x: Tensor) -> Tensor:
+    """Return the values of the rows, one after the other."""
+    return x.coalesce().values() if x.is_sparse else x

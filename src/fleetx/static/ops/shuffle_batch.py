@@ -1,0 +1,63 @@
+"""The op that permutes the rows of a batch, in the order that Paddle gives them for a seed.
+
+Paddle shuffles with C++'s minimal standard generator, x * 16807 mod (2**31 - 1), and hands the next
+number over as the seed of the following batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import input_var, set_output
+from fleetx.static.shapes.lod import as_tensor
+
+_MODULUS = 2**31 - 1
+_FACTOR = 16807
+
+
+def shuffled(count: int, seed: int) -> tuple[list[int], int]:
+    """Return a permutation of `count` numbers, and the seed of the next one."""
+    state = seed % 2**64 % _MODULUS or 1
+    order = list(range(count))
+    for last in range(1, count):
+        width = (_MODULUS - 2) // (last + 1)
+        while True:  # Numbers beyond the last whole interval are drawn again.
+            state = state * _FACTOR % _MODULUS
+            place = (state - 1) // width
+            if place <= last:
+                break
+        order[last], order[place] = order[place], order[last]
+    return order, state * _FACTOR % _MODULUS
+
+
+def _infer(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is not None:
+        set_output(op, block, "Out", x.shape, x.dtype)
+        set_output(op, block, "ShuffleIdx", (-1,), VarType.INT64)
+        set_output(op, block, "SeedOut", (1,), VarType.INT64)
+
+
+@op(
+    "shuffle_batch",
+    inputs="X Seed",
+    outputs="Out ShuffleIdx SeedOut",
+    attrs={"startup_seed": 0},
+    no_grad="Seed",
+    infer=_infer,
+    random=True,
+)
+def shuffle_batch(
+    x: Tensor, seed: Tensor | None, *, startup_seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Move row i to place `index[i]`; dimensions before the last one are rows."""
+    rows = x.reshape(-1, x.shape[-1])
+    start = startup_seed if seed is None else int(seed.reshape(-1)[0])
+    order, following = shuffled(len(rows), start)
+    index = as_tensor(order, x.device)
+    out = rows[index.argsort()].reshape(x.shape)
+    return out, index, as_tensor([following], x.device)
