@@ -15,11 +15,11 @@ __all__ = only(
     elementwise_div elementwise_equal elementwise_floordiv elementwise_max elementwise_min
     elementwise_mod elementwise_mul elementwise_pow elementwise_sub elu embedding expand
     expand_as fc flatten flip fsp_matrix gather gather_nd gather_tree gaussian_random
-    gaussian_random_batch_size_like grid_sampler group_norm hard_sigmoid hard_swish
+    gaussian_random_batch_size_like get_tensor_from_selected_rows grid_sampler group_norm hard_sigmoid hard_swish
     im2sequence image_resize image_resize_short index_sample index_select inplace_abn
     instance_norm interpolate l2_normalize label_smooth layer_norm leaky_relu
     linear_chain_crf lod_append lod_reset log log1p log_loss log_softmax logical_and
-    logical_not logical_or logical_xor logsumexp lrn matmul maxout mean mean_iou meshgrid
+    logical_not logical_or logical_xor logsumexp lrn matmul maxout mean mean_iou merge_selected_rows meshgrid
     mish mul multiplex nonzero one_hot pad pad2d pad_constant_like pixel_shuffle pool2d
     pool3d pow prelu psroi_pool py_func randint randn random_crop randperm rank reduce_all
     reduce_any reduce_max reduce_mean reduce_min reduce_prod reduce_sum relu relu6 reshape
