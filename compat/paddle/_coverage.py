@@ -31,7 +31,6 @@ _TABLES = (
     "files of distributed look-up tables are not read yet; fleet.save_persistables and "
     "fleet.load_persistables keep the tables of these servers"
 )
-_PYRAMID = "not written yet: it needs Bloom filters in Paddle's binary format"
 _NAN = "not written yet: Paddle's kernels check numbers by a flag, which has no effect here"
 _OLD = "a helper from before Fluid, for files that no program of 1.8 reads"
 _CUSTOM = "ops compiled for Paddle cannot be loaded; fluid.layers.py_func takes Python functions"
@@ -157,9 +156,6 @@ OPEN = {
     "paddle.fluid.contrib.utils.load_persistables_for_increment": _TABLES,
     "paddle.fluid.contrib.utils.load_persistables_for_inference": _TABLES,
     "paddle.fluid.contrib.utils.lookup_table_utils": _TABLES,
-    "paddle.fluid.contrib.search_pyramid_hash": _PYRAMID,
-    "paddle.fluid.contrib.layers.search_pyramid_hash": _PYRAMID,
-    "paddle.fluid.contrib.layers.nn.search_pyramid_hash": _PYRAMID,
     "paddle.fluid.contrib.mixed_precision.fp16_utils.update_role_var_grad": (
         "gradients have their types when they are written; mixed_precision.decorate does all of it"
     ),

@@ -52,6 +52,6 @@ def _reader(part: str, data_dir: str | Path | None) -> Callable[[], Iterator[Sam
 def _pixels(tar: tarfile.TarFile, name: str) -> np.ndarray[Any, Any]:
     stream = tar.extractfile(name)
     if stream is None:
-        raise ValueError(f"{tar.name}: {name} is not a file.")
+        raise ValueError(f"{tar.name!r}: {name} is not a file.")
     with pillow().open(io.BytesIO(stream.read())) as image:
         return np.array(image)

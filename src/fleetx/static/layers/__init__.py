@@ -39,7 +39,6 @@ from fleetx.static.layers.resize import *  # noqa: F403
 from fleetx.static.layers.rnn_cells import *  # noqa: F403
 from fleetx.static.layers.sampled_loss import *  # noqa: F403
 from fleetx.static.layers.search import *  # noqa: F403
-from fleetx.static.layers.selected_rows import *  # noqa: F403
 from fleetx.static.layers.sequence import *  # noqa: F403
 from fleetx.static.layers.slicing import *  # noqa: F403
 from fleetx.static.layers.static_rnn import *  # noqa: F403

@@ -77,30 +77,6 @@ def _nms(
     return helper.output_of(layer, inputs, attrs, dtype=bboxes.dtype, stop_gradient=True)
 
 
-def multiclass_nms2(
-    bboxes: Variable,
-    scores: Variable,
-    score_threshold: float,
-    nms_top_k: int,
-    keep_top_k: int,
-    nms_threshold: float = 0.3,
-    normalized: bool = True,
-    nms_eta: float = 1.0,
-    background_label: int = 0,
-    return_index: bool = False,
-    name: str | None = None,
-) -> Any:
-    """Do what `multiclass_nms` does; with `return_index` also return the kept boxes' indices."""
-    attrs = locals()
-    inputs = {"BBoxes": attrs.pop("bboxes"), "Scores": attrs.pop("scores")}
-    helper = LayerHelper("multiclass_nms2", name=attrs.pop("name"))
-    attrs.pop("return_index")
-    out, index = helper.outputs_of(
-        "multiclass_nms2", inputs, attrs, no_grad="Out Index", Out=bboxes.dtype, Index="int32"
-    )
-    return (out, index) if return_index else out
-
-
 def matrix_nms(
     bboxes: Variable,
     scores: Variable,
