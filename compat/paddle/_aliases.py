@@ -65,6 +65,7 @@ ALIASES: dict[str, str] = {
     **_rows("fluid.install_check", "utils.install_check"),
     **_rows("fluid.contrib.layers", "fluid.contrib.layers.nn fluid.contrib.layers.rnn_impl"),
     **_rows("fluid.contrib.layers", "fluid.contrib.layers.metric_op"),
+    **_rows("fluid.contrib.decoder", "fluid.contrib.decoder.beam_search_decoder"),
     **_rows(
         "fluid.contrib.extend_optimizer",
         "fluid.contrib.extend_optimizer.extend_optimizer_with_weight_decay",

@@ -9,7 +9,13 @@ import pytest
 
 from fleetx import static
 from fleetx.static import layers
-from fleetx.static.inspection import drawing, program_files, searching, statistics
+from fleetx.static.inspection import (
+    description_text,
+    drawing,
+    program_files,
+    searching,
+    statistics,
+)
 
 
 @pytest.fixture
@@ -120,15 +126,12 @@ def test_distributed_tables() -> None:
         searching.find_distributed_lookup_table(main)
 
 
-def test_drawing(
-    program: static.Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_drawing(program: static.Program, tmp_path: Path) -> None:
     path = tmp_path / "graph.dot"
     drawing.draw_block_graphviz(program.global_block(), highlights=["x"], path=str(path))
     text = path.read_text()
     assert 'label="mul"' in text
     assert "fillcolor=orange" in text
-    drawing.pprint_program_codes(program)
-    said = capsys.readouterr().out
+    said = description_text.pprint_program_codes(program)
     assert "mul" in said
     assert "mul_grad" not in said

@@ -8,6 +8,15 @@ from fleetx.static.errors import EnforceNotMet, EOFException
 from fleetx.static.graph.dtypes import VarType, to_torch
 from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX, has_op, op_types
 from fleetx.static.graph.operator import OpRole
+from fleetx.static.io.predictor import (
+    AnalysisConfig,
+    AnalysisPredictor,
+    PaddleBuf,
+    PaddleDType,
+    PaddleTensor,
+    ZeroCopyTensor,
+    create_paddle_predictor,
+)
 from fleetx.static.protobuf.desc_view import BlockDescView as BlockDesc
 from fleetx.static.protobuf.desc_view import OpDescView as OpDesc
 from fleetx.static.protobuf.desc_view import ProgramDescView as ProgramDesc

@@ -1,7 +1,4 @@
 """Programs as readable lines and as drawings."""
 
-from fleetx.static.inspection.drawing import (
-    draw_block_graphviz,
-    pprint_block_codes,
-    pprint_program_codes,
-)
+from fleetx.static.inspection.description_text import *  # noqa: F403
+from fleetx.static.inspection.drawing import draw_block_graphviz

@@ -125,3 +125,9 @@ def _count(variable: str, default: int, least: int) -> int:
             f"but it is {text!r}."
         )
     return int(text)
+
+
+def hadoop_settings() -> tuple[str, str, str]:
+    """Return the folder of Hadoop, the address of its file system and the account, '' if unset."""
+    home, name, account = (os.environ.get(n, "") for n in ("HADOOP_HOME", "FS_NAME", "FS_UGI"))
+    return home, name, account

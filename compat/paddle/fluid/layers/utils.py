@@ -2,7 +2,9 @@
 
 from fleetx.static.layers.structure import (
     assert_same_structure,
+    copy_mutable_vars,
     flatten,
+    hold_mutable_vars,
     map_structure,
     pack_sequence_as,
 )

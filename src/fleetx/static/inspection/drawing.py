@@ -1,8 +1,8 @@
-"""A block as a drawing for Graphviz, and as readable lines."""
+"""A block as a drawing for Graphviz."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from fleetx.checkpoint.atomic import atomic_write
 from fleetx.static.graph.block import Block
@@ -41,24 +41,6 @@ def draw_graph(
     """Write a `.dot` file with the ops of a program; the startup program adds nothing to it."""
     del startup_program
     draw_block_graphviz(main_program.global_block(), path=graph_path)
-
-
-def pprint_block_codes(block: Block, show_backward: bool = False) -> None:
-    """Print the ops of a block, the backward pass only if requested."""
-    ops = [op for op in block.ops if show_backward or not op.type.endswith("_grad")]
-    _print_lines(f"# block-{block.idx}", (str(op) for op in ops))
-
-
-def pprint_program_codes(program: Program) -> None:
-    """Print the ops of all blocks of a program."""
-    for block in program.blocks:
-        pprint_block_codes(block)
-
-
-def _print_lines(title: str, lines: Iterable[str]) -> None:
-    print(title)
-    for line in lines:
-        print(line)
 
 
 def _look(block: Block, name: str, marked: set[str]) -> str:

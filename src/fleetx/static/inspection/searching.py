@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fleetx.static.graph.operator import Operator
@@ -27,6 +28,29 @@ def find_op_by_output_arg(block: Any, arg_name: str, reverse: bool = False) -> i
     """Return the index of the first (or last) op that writes a variable, -1 if none does."""
     found = [i for i, op in enumerate(block.ops) if arg_name in op.output_arg_names]
     return found[-1 if reverse else 0] if found else -1
+
+
+def find_true_prev_op(ops: Iterable[Operator], cur_op: Operator, var_name: str) -> Operator | None:
+    """Return the only op in front of another that writes a variable, None if there is none."""
+    before = itertools.takewhile(lambda op: op is not cur_op, ops)
+    found = [op for op in before if var_name in op.output_arg_names]
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} ops write {var_name!r} in front of op {cur_op.type!r}.")
+    return found[0] if found else None
+
+
+def find_true_post_op(
+    ops: Sequence[Operator], cur_op: Operator, var_name: str
+) -> list[Operator] | None:
+    """Return the ops behind another that read a variable, None if there are none."""
+    place = next((i for i, op in enumerate(ops) if op is cur_op), len(ops))
+    return [op for op in ops[place + 1 :] if var_name in op.input_arg_names] or None
+
+
+def find_op_index(block_desc: Any, cur_op_desc: Any) -> int:
+    """Return the index of an op's description in that of its block, -1 if it is not there."""
+    places = range(block_desc.op_size())
+    return next((i for i in places if block_desc.op(i) == cur_op_desc), -1)
 
 
 def find_distributed_lookup_table(program: Program) -> str | None:

@@ -13,7 +13,7 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.joining import concat
 from fleetx.static.layers.nn import fc
 
-__all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm_unit"]
+__all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm", "lstm_unit"]
 
 _GRU_ACTIVATIONS = {"identity": 0, "sigmoid": 1, "tanh": 2, "relu": 3}
 
@@ -280,3 +280,61 @@ def lstm_unit(
         H=x_t.dtype,
     )
     return hidden, cell
+
+
+@checked(input=WIDE, init_h=WIDE, init_c=WIDE, max_len=int, hidden_size=int, num_layers=int)
+def lstm(
+    input: Variable,
+    init_h: Variable,
+    init_c: Variable,
+    max_len: int,
+    hidden_size: int,
+    num_layers: int,
+    dropout_prob: float = 0.0,
+    is_bidirec: bool = False,
+    is_test: bool = False,
+    name: str | None = None,
+    default_initializer: Any = None,
+    seed: int = -1,
+) -> tuple[Variable, Variable, Variable]:
+    """Run an LSTM of several layers over padded sequences; return (out, last h, last c).
+
+    Args:
+        input: shape [steps, batch, size].
+        init_h: the first hidden states, shape [layers x directions, batch, hidden_size].
+        init_c: the first cell states, of the same shape.
+        max_len: the number of steps at most; accepted, the input says it.
+        hidden_size: the size of a state.
+        num_layers: the number of layers.
+        dropout_prob: the probability of dropping an output between layers.
+        is_bidirec: whether a second LSTM reads from the end; outputs are concatenated.
+        is_test: whether dropout is off.
+        name: the layer's name.
+        default_initializer: initializes the weights, which are one vector.
+        seed: accepted; `fluid.Program.random_seed` seeds dropout.
+    """
+    helper = LayerHelper("cudnn_lstm", name=name)
+    ways, size = 2 if is_bidirec else 1, input.shape[-1]
+    widths = [size] + [hidden_size * ways] * (num_layers - 1)
+    total = sum(4 * hidden_size * (width + hidden_size + 2) * ways for width in widths)
+    weight = helper.create_parameter(
+        helper.param_attr, [total], input.dtype, default_initializer=default_initializer
+    )
+    out, last_h, last_c = helper.outputs_of(
+        "cudnn_lstm",
+        {"Input": input, "InitH": init_h, "InitC": init_c, "W": weight},
+        {
+            "max_len": max_len,
+            "is_bidirec": is_bidirec,
+            "input_size": size,
+            "hidden_size": hidden_size,
+            "num_layers": num_layers,
+            "is_test": is_test,
+            "dropout_prob": dropout_prob,
+            "seed": seed,
+        },
+        Out=input.dtype,
+        last_h=input.dtype,
+        last_c=input.dtype,
+    )
+    return out, last_h, last_c

@@ -52,6 +52,16 @@ def _pack(structure: Any, leaves: Iterator[Any]) -> Any:
     return type(structure)(items)
 
 
+def hold_mutable_vars(structure: Any) -> bool:
+    """Return whether a structure contains another one."""
+    return any(is_nested(child) for child in structure)
+
+
+def copy_mutable_vars(structure: Any) -> Any:
+    """Return a copy of a structure with the same leaves."""
+    return pack_sequence_as(structure, flatten(structure))
+
+
 def map_structure(func: Callable[..., Any], *structures: Any) -> Any:
     """Call `func` on the leaves at each place; nest the results like the first structure."""
     rows = zip(*(flatten(s) for s in structures), strict=True)

@@ -1,0 +1,3 @@
+"""A barrier of workers through a folder on HDFS."""
+
+from fleetx.paddle_rules.hadoop_barrier import check_all_trainers_ready

@@ -1,0 +1,83 @@
+"""LSTM over padded sequences with all weights in one vector, laid out as cuDNN lays them out.
+
+First the matrices of all layers and directions (four gates times the input, four times the state),
+then their biases in the same order; the gates are input, forget, cell, output.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.infer_rules import input_var, set_output
+
+
+def _split(w: torch.Tensor, inputs: int, hidden: int, layers: int, ways: int) -> list[Any]:
+    """Return the weights as torch's LSTM takes them: two matrices and two biases per direction."""
+    shapes = [
+        shape
+        for layer in range(layers)
+        for _ in range(ways)
+        for shape in ((4 * hidden, inputs if layer == 0 else hidden * ways), (4 * hidden, hidden))
+    ]
+    sizes = [rows * columns for rows, columns in shapes] + [4 * hidden] * len(shapes)
+    if w.numel() != sum(sizes):
+        raise ValueError(f"The weights of this LSTM are {sum(sizes)} values, not {w.numel()}.")
+    parts = w.reshape(-1).split(sizes)
+    matrices = [part.view(shape) for part, shape in zip(parts, shapes, strict=False)]
+    biases = parts[len(shapes) :]
+    return [
+        weight
+        for i in range(0, len(shapes), 2)
+        for weight in (*matrices[i : i + 2], *biases[i : i + 2])
+    ]
+
+
+def _infer(op: Any, block: Any) -> None:
+    x, h = input_var(op, block, "Input"), input_var(op, block, "InitH")
+    ways = 2 if op.attr("is_bidirec") else 1
+    set_output(op, block, "Out", (*x.shape[:2], op.attr("hidden_size") * ways), x.dtype)
+    for slot in ("last_h", "last_c"):
+        set_output(op, block, slot, h.shape, x.dtype)
+
+
+@op(
+    "cudnn_lstm",
+    inputs="Input InitH InitC W Cache?",
+    outputs="Out last_h last_c",
+    attrs={
+        "max_len": Attr("INT", 0),
+        "dropout_prob": 0.0,
+        "is_bidirec": False,
+        "input_size": Attr("INT", 10),
+        "hidden_size": Attr("INT", 100),
+        "num_layers": 1,
+        "is_test": False,
+        "seed": -1,
+    },
+    no_grad="Cache",
+    infer=_infer,
+    lod="none",
+)
+def cudnn_lstm(
+    x: torch.Tensor,
+    init_h: torch.Tensor,
+    init_c: torch.Tensor,
+    w: torch.Tensor,
+    cache: torch.Tensor | None = None,
+    *,
+    dropout_prob: float,
+    is_bidirec: bool,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    is_test: bool,
+) -> tuple[torch.Tensor, ...]:
+    """Run an LSTM of several layers over [steps, batch, size]."""
+    weights = _split(w, input_size, hidden_size, num_layers, 2 if is_bidirec else 1)
+    state = [init_h, init_c]
+    return torch.lstm(
+        x, state, weights, True, num_layers, dropout_prob, not is_test, is_bidirec, False
+    )
