@@ -5,8 +5,9 @@ from pathlib import Path
 from fleetx.data.local_files import DATA_HOME as _DATA_HOME
 from fleetx.data.local_files import find_file
 from fleetx.data.remote_files import file_md5
+from fleetx.data.sample_files import cluster_files_reader, split
 
-__all__ = ["DATA_HOME", "download", "md5file"]
+__all__ = ["DATA_HOME", "cluster_files_reader", "download", "md5file", "split"]
 
 DATA_HOME = str(Path(_DATA_HOME).expanduser())
 

@@ -7,13 +7,16 @@ optional dependency.
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fleetx.data.image import pillow
+from fleetx.data.local_files import files_in_tar
 from fleetx.exports import export_defined
 
 Image = np.ndarray[Any, Any]
@@ -101,6 +104,35 @@ def load_and_transform(
     """Load a file and apply `simple_transform`."""
     im = load_image(filename, is_color)
     return simple_transform(im, resize_size, crop_size, is_train, is_color, mean)
+
+
+def batch_images_from_tar(
+    data_file: str | Path,
+    dataset_name: str,
+    img2label: dict[str, Any],
+    num_per_batch: int = 1024,
+) -> str:
+    """Write the images of an archive to batch files, and return the file that lists them.
+
+    A batch is a pickled dictionary of `label` and `data` (encoded images). If the folder
+    `<data_file>_batch/<dataset_name>` exists, nothing is written.
+    """
+    folder = Path(f"{data_file}_batch", dataset_name)
+    listed = Path(f"{data_file}_batch", f"{dataset_name}.txt")
+    if folder.exists():
+        return str(listed)
+    folder.mkdir(parents=True)
+    found = (
+        (img2label[name], stream.read())
+        for name, stream in files_in_tar(data_file, img2label.__contains__)
+    )
+    while batch := list(islice(found, num_per_batch)):
+        labels, images = map(list, zip(*batch, strict=True))
+        path = folder / f"batch_{len(list(folder.iterdir()))}"
+        path.write_bytes(pickle.dumps({"label": labels, "data": images}, protocol=2))
+    paths = sorted(folder.resolve().iterdir(), key=lambda path: int(path.name.split("_")[1]))
+    listed.write_text("".join(f"{path}\n" for path in paths), encoding="utf-8")
+    return str(listed)
 
 
 export_defined(globals())

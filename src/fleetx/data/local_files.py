@@ -34,3 +34,10 @@ def files_in_tar(
             stream = tar.extractfile(member) if wanted(member.name) else None
             if stream is not None:
                 yield member.name, stream
+
+
+def file_in_tar(path: str | Path, name: str) -> bytes:
+    """Return the content of one file in an archive."""
+    for _, stream in files_in_tar(path, lambda member: member.removeprefix("./") == name):
+        return stream.read()
+    raise ValueError(f"{path} holds no file {name}.")
