@@ -29,6 +29,7 @@ ALIASES: dict[str, str] = {
         "nn.layer nn.layer.activation nn.layer.common nn.layer.container nn.layer.conv",
         "nn.layer.distance nn.layer.extension nn.layer.layers nn.layer.loss nn.layer.norm",
         "nn.layer.pooling nn.layer.rnn nn.layer.transformer nn.layer.vision nn.decode",
+        "nn.conv nn.loss nn.vision",
     ),
     **_rows(
         "nn.functional",
@@ -55,6 +56,10 @@ ALIASES: dict[str, str] = {
     **_rows("io", "fluid.dataloader.collate fluid.dataloader.worker"),
     **_rows("vision.datasets", "vision.datasets.cifar vision.datasets.flowers"),
     **_rows("vision.datasets", "vision.datasets.folder vision.datasets.mnist"),
+    **_rows("vision.datasets", "vision.datasets.voc2012"),
+    **_rows("text.datasets", "text.datasets.conll05 text.datasets.imdb text.datasets.imikolov"),
+    **_rows("text.datasets", "text.datasets.movielens text.datasets.uci_housing"),
+    **_rows("text.datasets", "text.datasets.wmt14 text.datasets.wmt16"),
     **_rows("vision.models", "vision.models.lenet vision.models.mobilenetv1"),
     **_rows("vision.models", "vision.models.mobilenetv2 vision.models.resnet vision.models.vgg"),
     **_rows("vision.transforms.functional", "vision.transforms.functional_cv2"),

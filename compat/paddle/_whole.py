@@ -32,6 +32,7 @@ from paddle import (  # noqa: E402
     regularizer,
     static,
     tensor,
+    text,
     utils,
     vision,
 )

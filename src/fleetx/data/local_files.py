@@ -13,9 +13,11 @@ DATA_HOME = Path("~/.cache/paddle/dataset")
 def find_file(dataset: str, *names: str, data_dir: str | Path | None = None) -> Path:
     """Return the file of a data set, under the first of its usual names that exists.
 
-    The default folder is `~/.cache/paddle/dataset/<dataset>`.
+    The default folder is `~/.cache/paddle/dataset/<dataset>`; `data_dir` may name the file itself.
     """
     folder = Path(data_dir) if data_dir is not None else DATA_HOME.expanduser() / dataset
+    if folder.is_file():
+        return folder
     for name in names:
         if (folder / name).is_file():
             return folder / name
