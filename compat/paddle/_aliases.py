@@ -65,7 +65,6 @@ ALIASES: dict[str, str] = {
     **_rows("vision.transforms.functional", "vision.transforms.functional_cv2"),
     **_rows("vision.transforms.functional", "vision.transforms.functional_pil"),
     **_rows("vision.transforms.functional", "vision.transforms.functional_tensor"),
-    **_rows("fluid.layers.distributions", "distribution"),
     **_rows("fluid.layers", "tensor.array"),
     **_rows("fluid.install_check", "utils.install_check"),
     **_rows("fluid.contrib.layers", "fluid.contrib.layers.nn fluid.contrib.layers.rnn_impl"),
@@ -77,7 +76,7 @@ ALIASES: dict[str, str] = {
     **_rows("distributed", "distributed.parallel fluid.entry_attr distributed.entry_attr"),
     **_rows("distributed.fleet", "distributed.fleet.data_generator distributed.fleet.dataset"),
     **_rows("distributed.fleet", "distributed.fleet.data_generator.data_generator"),
-    **_rows("distributed.fleet", "distributed.fleet.dataset.dataset"),
+    **_rows("fluid.dataset", "distributed.fleet.dataset.dataset"),
     **_rows(
         "distributed.fleet.meta_optimizers.replacing_optimizers",
         "distributed.fleet.meta_optimizers.dgc_optimizer",
@@ -95,7 +94,8 @@ ALIASES: dict[str, str] = {
         "fluid.incubate.fleet.parameter_server.ir distributed.transpiler.ps_dispatcher",
     ),
     **_rows("fluid.transpiler.distribute_transpiler", "fluid.incubate.fleet.parameter_server.mode"),
-    **_rows("incubate.optimizer", "incubate.optimizer.lookahead"),
+    **_rows("incubate.optimizer", "incubate.optimizer.lookahead incubate.optimizer.modelaverage"),
+    **_rows("fluid.contrib.reader", "incubate.reader"),
 }
 
 
