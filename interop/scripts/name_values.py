@@ -103,4 +103,22 @@ run(
     b=np.array([[[0.4, 0.5, 0.2, 0.3]]], "float32"),
     c=np.array([[1]], "int32"),
 )
+categorical = paddle.distribution.Categorical
+chances, classes = np.abs(rand(2, 3, 4)), np.array([3, 0])
+for name, shown in (("1", chances[0, 0]), ("2", chances[0]), ("3", chances)):
+    run("Categorical.probs " + name, lambda x, c: categorical(x).probs(c), x=shown, c=classes)
+    run("Categorical.log_prob " + name, lambda x, c: categorical(x).log_prob(c), x=shown, c=classes)
+    run("Categorical.entropy " + name, lambda x: categorical(x).entropy(), x=shown)
+rows = np.array([[3, 0], [1, 1], [2, 3]])
+run("Categorical.probs of rows", lambda x, c: categorical(x).probs(c), x=chances[0], c=rows)
+run(
+    "Categorical.kl_divergence",
+    lambda x, y: categorical(x).kl_divergence(categorical(y)),
+    x=chances[0],
+    y=chances[1],
+)
+run("Normal.probs", lambda x: paddle.distribution.Normal(0.5, 2.0).probs(x), x=features)
+run("Uniform.probs", lambda x: paddle.distribution.Uniform(-1.0, 2.0).probs(x), x=features)
+signal = (rand(3, 2) + 1j * rand(3, 2)).astype("complex64")
+run("real", lambda x: [paddle.real(x), paddle.imag(x), paddle.imag(paddle.conj(x))], x=signal)
 print("FOUND " + json.dumps(found))

@@ -75,6 +75,27 @@ def test_product_and_densities() -> None:
     np.testing.assert_allclose(uniform, [[0.25, 0.25]])
 
 
+def test_chances_of_classes() -> None:
+    x = np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 0.0]], "float32")
+    one, rows = np.array([1, 0, 1]), np.array([[1], [0], [0]])
+
+    def build(x: Any, one: Any, rows: Any) -> list[Any]:
+        whole = paddle.distribution.Categorical(x)
+        single = paddle.distribution.Categorical(x[0])
+        outputs = [whole.probs(one), whole.log_prob(rows), single.probs(one), whole.sample([2, 5])]
+        return [*outputs, whole.entropy(), single.entropy()]
+
+    each, logs, single, drawn, entropy, number = run(build, x=x, one=one, rows=rows)
+    np.testing.assert_allclose(each, [[0.75, 0.25, 0.75], [0.5] * 3, [0, 1, 0]])
+    np.testing.assert_allclose(logs, np.log([[0.75], [0.5], [1]]), rtol=1e-6)
+    np.testing.assert_allclose(single, [0.75, 0.25, 0.75])
+    assert drawn.shape == (2, 5, 3)
+    assert not drawn[..., 2].any()
+    theirs = torch.distributions.Categorical(logits=torch.from_numpy(x)).entropy().numpy()
+    np.testing.assert_allclose(entropy, theirs, rtol=1e-5)
+    np.testing.assert_allclose(number.reshape(-1), theirs[:1], rtol=1e-5)
+
+
 def test_gradients_are_not_switched_off_in_programs() -> None:
     @paddle.no_grad()
     def twice(x: Any) -> Any:

@@ -57,7 +57,7 @@ class Ploter:
             self._plt.plot(curve.step, curve.value)
         self._plt.legend(list(drawn), loc="upper left")
         if path is None:
-            from IPython import display
+            from IPython import display  # type: ignore[import-not-found]
 
             display.clear_output(wait=True)
             display.display(self._plt.gcf())
