@@ -48,6 +48,7 @@ ALIASES: dict[str, str] = {
         "optimizer.lamb optimizer.momentum optimizer.optimizer optimizer.rmsprop optimizer.sgd",
     ),
     **_rows("metric", "metric.metrics"),
+    **_rows("nn.utils", "nn.utils.weight_norm_hook"),
     **_rows("static", "static.input"),
     **_rows("static.nn", "static.nn.common static.nn.control_flow static.nn.metric"),
     **_rows("framework", "framework.io framework.framework framework.random"),

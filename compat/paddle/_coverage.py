@@ -68,7 +68,6 @@ REASONS = {
     "paddle.incubate.distributed": _HAPI,
     "paddle.incubate.hapi": _HAPI,
     "paddle.incubate.vision": _HAPI,
-    "paddle.nn.utils": _EAGER + " (programs use paddle.static.WeightNormParamAttr)",
     "paddle.onnx": _EAGER + " (fleetx.static.export writes programs as ONNX)",
     "paddle.fluid.contrib.quantize": _SLIM,
     "paddle.fluid.contrib.QuantizeTranspiler": _SLIM,
