@@ -148,5 +148,7 @@ def test_deformable_convolution() -> None:
     np.testing.assert_allclose(plain, expected + bias[:, None, None], atol=1e-5)
     np.testing.assert_allclose(masked, expected / 2, atol=1e-5)
     assert np.abs(layers).max() > 0.01
+    with pytest.raises(ValueError, match="needs a mask, or modulated=False"):
+        compute(lambda x: static.layers.deformable_conv(x, x, None, 2, 3), x=x)
     with pytest.raises(ValueError, match="in_channels 3 of DeformConv2D must be divisible"):
         DeformConv2D(3, 2, 3, groups=2)

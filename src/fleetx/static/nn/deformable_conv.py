@@ -10,6 +10,7 @@ from fleetx.static.building.argument_checks import check_type, check_variable_an
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Normal
+from fleetx.static.layers.deformable_conv import append_deformable_conv
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.nn.functional.emit import binary
 from fleetx.static.nn.layer import Layer
@@ -47,20 +48,13 @@ def deform_conv2d(
     check_variable_and_dtype(x, "x", ["float32", "float64"], layer)
     check_variable_and_dtype(offset, "offset", ["float32", "float64"], layer)
     check_type(mask, "mask", (Variable, type(None)), layer)
-    attrs = {
-        "strides": convert_to_list(stride, 2, "stride"),
-        "paddings": convert_to_list(padding, 2, "padding"),
-        "dilations": convert_to_list(dilation, 2, "dilation"),
-        "groups": groups,
-        "deformable_groups": deformable_groups,
-        "im2col_step": 1,
-    }
-    inputs = {"Input": x, "Filter": weight, "Offset": offset}
-    if mask is not None:
-        inputs["Mask"] = mask
-    kind = "deformable_conv_v1" if mask is None else "deformable_conv"
-    helper = LayerHelper(layer, name=name)
-    out = helper.output_of(kind, inputs, attrs, dtype=x.dtype, slot="Output")
+    out = append_deformable_conv(
+        LayerHelper(layer, name=name),
+        {"Input": x, "Filter": weight, "Offset": offset},
+        mask,
+        (stride, padding, dilation),
+        {"groups": groups, "deformable_groups": deformable_groups, "im2col_step": 1},
+    )
     return out if bias is None else binary("elementwise_add", out, bias, axis=1)
 
 
