@@ -1,11 +1,11 @@
-"""Parameter files, states and tensors that were written here are read by real Paddle."""
+"""Parameter files, states and programs that were written here are read by real Paddle, and back."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from engines import Engine
+from engines import Engine, ours, real
 
 from fleetx.static import CPUPlace, Executor, Program, Scope, global_scope, io, scope_guard
 
@@ -52,3 +52,35 @@ def test_same_values_there(paddle: Engine, tmp_path: Path, protocol: int) -> Non
         for name, value in VALUES.items():
             expected = [list(value.shape), str(value.dtype), float(value.astype("f8").sum())]
             assert found[f"{form}:{name}"] == expected, (form, name)
+
+
+def figures(engine: Engine, task: str, folder: Path) -> dict:
+    """Return what one of the two tasks printed."""
+    printed = engine.run("serialized_states.py", task, folder)
+    return json.loads(printed[printed.index("FOUND ") + 6 :])
+
+
+def test_states_of_static_mode(tmp_path: Path) -> None:
+    # The functions are those of 2.0: static.save, serialize_program, normalize_program, ...
+    paddle = real("2.6.2")
+    if paddle is None:
+        pytest.skip("PADDLE262 does not name a Python with Paddle 2.6.2; use make interop")
+    engines = {"here": ours("static"), "there": paddle}
+    written = {}
+    for place, engine in engines.items():
+        (tmp_path / place).mkdir()
+        written[place] = figures(engine, "write", tmp_path / place)
+    here, there = written["here"], written["there"]
+    assert here["normalized"] == there["normalized"]
+    assert here["same"] == there["same"] == [True, True]
+    assert set(here["state"]) == set(there["state"])
+    for mine, theirs in zip(here["errors"], there["errors"], strict=True):
+        assert set(theirs) <= set(mine)
+    for reader, writer in (("here", "there"), ("there", "here")):
+        read = figures(engines[reader], "read", tmp_path / writer)
+        assert read["warnings"] == 1
+        for form in ("load", "set"):
+            np.testing.assert_allclose(read[f"after {form}"], written[writer]["after"], rtol=1e-5)
+        for form in ("program", "normal"):
+            wanted = written[writer]["outputs"]
+            np.testing.assert_allclose(read[f"outputs of {form}"], wanted, atol=1e-6)

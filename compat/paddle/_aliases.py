@@ -29,6 +29,7 @@ ALIASES: dict[str, str] = {
         "nn.layer nn.layer.activation nn.layer.common nn.layer.container nn.layer.conv",
         "nn.layer.distance nn.layer.extension nn.layer.layers nn.layer.loss nn.layer.norm",
         "nn.layer.pooling nn.layer.rnn nn.layer.transformer nn.layer.vision nn.decode",
+        "nn.conv nn.loss nn.vision",
     ),
     **_rows(
         "nn.functional",
@@ -47,6 +48,7 @@ ALIASES: dict[str, str] = {
         "optimizer.lamb optimizer.momentum optimizer.optimizer optimizer.rmsprop optimizer.sgd",
     ),
     **_rows("metric", "metric.metrics"),
+    **_rows("nn.utils", "nn.utils.weight_norm_hook"),
     **_rows("static", "static.input"),
     **_rows("static.nn", "static.nn.common static.nn.control_flow static.nn.metric"),
     **_rows("framework", "framework.io framework.framework framework.random"),
@@ -55,12 +57,15 @@ ALIASES: dict[str, str] = {
     **_rows("io", "fluid.dataloader.collate fluid.dataloader.worker"),
     **_rows("vision.datasets", "vision.datasets.cifar vision.datasets.flowers"),
     **_rows("vision.datasets", "vision.datasets.folder vision.datasets.mnist"),
+    **_rows("vision.datasets", "vision.datasets.voc2012"),
+    **_rows("text.datasets", "text.datasets.conll05 text.datasets.imdb text.datasets.imikolov"),
+    **_rows("text.datasets", "text.datasets.movielens text.datasets.uci_housing"),
+    **_rows("text.datasets", "text.datasets.wmt14 text.datasets.wmt16"),
     **_rows("vision.models", "vision.models.lenet vision.models.mobilenetv1"),
     **_rows("vision.models", "vision.models.mobilenetv2 vision.models.resnet vision.models.vgg"),
     **_rows("vision.transforms.functional", "vision.transforms.functional_cv2"),
     **_rows("vision.transforms.functional", "vision.transforms.functional_pil"),
     **_rows("vision.transforms.functional", "vision.transforms.functional_tensor"),
-    **_rows("fluid.layers.distributions", "distribution"),
     **_rows("fluid.layers", "tensor.array"),
     **_rows("fluid.install_check", "utils.install_check"),
     **_rows("fluid.contrib.layers", "fluid.contrib.layers.nn fluid.contrib.layers.rnn_impl"),
@@ -73,7 +78,7 @@ ALIASES: dict[str, str] = {
     **_rows("distributed", "distributed.parallel fluid.entry_attr distributed.entry_attr"),
     **_rows("distributed.fleet", "distributed.fleet.data_generator distributed.fleet.dataset"),
     **_rows("distributed.fleet", "distributed.fleet.data_generator.data_generator"),
-    **_rows("distributed.fleet", "distributed.fleet.dataset.dataset"),
+    **_rows("fluid.dataset", "distributed.fleet.dataset.dataset"),
     **_rows(
         "distributed.fleet.meta_optimizers.replacing_optimizers",
         "distributed.fleet.meta_optimizers.dgc_optimizer",
@@ -91,7 +96,8 @@ ALIASES: dict[str, str] = {
         "fluid.incubate.fleet.parameter_server.ir distributed.transpiler.ps_dispatcher",
     ),
     **_rows("fluid.transpiler.distribute_transpiler", "fluid.incubate.fleet.parameter_server.mode"),
-    **_rows("incubate.optimizer", "incubate.optimizer.lookahead"),
+    **_rows("incubate.optimizer", "incubate.optimizer.lookahead incubate.optimizer.modelaverage"),
+    **_rows("fluid.contrib.reader", "incubate.reader"),
 }
 
 

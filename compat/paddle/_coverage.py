@@ -23,6 +23,7 @@ _TOOLS = frozenset({"exported", "missing", "narrow"})
 
 _EAGER = "eager mode (dygraph) is out of scope; eager models are written in PyTorch"
 _CLOSED = "its servers were a closed binary; parameter_server.distribute_transpiler is covered"
+_CLOSED_GPU = "BoxPS, servers on GPUs, was a closed library; InMemoryDataset is covered"
 _CORE = "an internal of Paddle's C++ core, which does not exist here"
 _SLIM = "model compression, which Paddle moved to PaddleSlim; quantize exported models instead"
 _INSIDE = "an internal of Paddle's own optimizers and launchers; fleet does its work"
@@ -32,10 +33,13 @@ _TABLES = (
     "fleet.load_persistables keep the tables of these servers"
 )
 _NAN = "not written yet: Paddle's kernels check numbers by a flag, which has no effect here"
+_HAPI = "the high-level API (Model.fit, callbacks) is out of scope; programs train with Executor"
+_RENDEZVOUS = (
+    "how Paddle's processes find each other by HTTP and Gloo; fleet.init connects them here"
+)
 _OLD = "a helper from before Fluid, for files that no program of 1.8 reads"
 _CUSTOM = "ops compiled for Paddle cannot be loaded; fluid.layers.py_func takes Python functions"
 _PYRAMID = "its backward pass updates the table itself; hash with embedding trains hashed n-grams"
-_CUDNN = "cuDNN's LSTM, which Paddle has for GPUs only; dynamic_lstm and basic_lstm are covered"
 
 # Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
 REASONS = {
@@ -50,11 +54,12 @@ REASONS = {
     "paddle.jit": _EAGER,
     "paddle.autograd": _EAGER,
     "paddle.grad": _EAGER,
-    "paddle.no_grad": _EAGER,
-    "paddle.Model": _EAGER,
+    "paddle.Model": _HAPI,
     "paddle.DataParallel": _EAGER,
-    "paddle.hapi": _EAGER,
-    "paddle.callbacks": _EAGER,
+    "paddle.hapi": _HAPI,
+    "paddle.callbacks": _HAPI,
+    "paddle.flops": _HAPI,
+    "paddle.summary": _HAPI,
     "paddle.amp": _EAGER + " (programs use paddle.static.amp)",
     "paddle.complex": _EAGER,
     "paddle.distributed.init_parallel_env": _EAGER,
@@ -66,31 +71,10 @@ REASONS = {
     "paddle.fluid.framework.ComplexVariable": _EAGER,
     "paddle.framework.DataParallel": _EAGER,
     "paddle.framework.grad": _EAGER,
-    "paddle.framework.no_grad": _EAGER,
-    "paddle.framework.random.get_cuda_rng_state": _EAGER,
-    "paddle.framework.random.set_cuda_rng_state": _EAGER,
-    "paddle.get_cuda_rng_state": _EAGER,
-    "paddle.set_cuda_rng_state": _EAGER,
-    "paddle.incubate.hapi": _EAGER,
-    "paddle.nn.functional.elu_": _EAGER,
-    "paddle.nn.functional.activation.elu_": _EAGER,
-    "paddle.nn.utils": _EAGER,
+    "paddle.incubate.distributed": _HAPI,
+    "paddle.incubate.hapi": _HAPI,
+    "paddle.incubate.vision": _HAPI,
     "paddle.onnx": _EAGER + " (fleetx.static.export writes programs as ONNX)",
-    "paddle.reshape_": _EAGER,
-    "paddle.scatter_": _EAGER,
-    "paddle.set_printoptions": _EAGER,
-    "paddle.squeeze_": _EAGER,
-    "paddle.tensor.manipulation.reshape_": _EAGER,
-    "paddle.tensor.manipulation.scatter_": _EAGER,
-    "paddle.tensor.manipulation.squeeze_": _EAGER,
-    "paddle.tensor.manipulation.unsqueeze_": _EAGER,
-    "paddle.tensor.reshape_": _EAGER,
-    "paddle.tensor.scatter_": _EAGER,
-    "paddle.tensor.set_printoptions": _EAGER,
-    "paddle.tensor.squeeze_": _EAGER,
-    "paddle.tensor.to_string": _EAGER,
-    "paddle.tensor.unsqueeze_": _EAGER,
-    "paddle.unsqueeze_": _EAGER,
     "paddle.fluid.contrib.quantize": _SLIM,
     "paddle.fluid.contrib.QuantizeTranspiler": _SLIM,
     "paddle.fluid.contrib.slim": _SLIM,
@@ -103,8 +87,6 @@ REASONS = {
         ),
         _PYRAMID,
     ),
-    "paddle.fluid.layers.lstm": _CUDNN,
-    "paddle.fluid.layers.rnn.lstm": _CUDNN,
     "paddle.fluid.core": _CORE,
     "paddle.fluid.core_avx": _CORE,
     "paddle.fluid.multiprocess_utils": _CORE,
@@ -148,10 +130,15 @@ REASONS = {
     "paddle.distributed.launch": _INSIDE,
     "paddle.distributed.launch_ps": _INSIDE,
     "paddle.distributed.utils": _INSIDE,
+    "paddle.device.is_compiled_with_xpuis_compiled_with_cuda": (
+        "two names without a comma between them in Paddle 2.0.0; both are covered"
+    ),
+    "paddle.distributed.fleet.base.role_maker.Gloo": _RENDEZVOUS,
+    "paddle.distributed.fleet.utils.http_server": _RENDEZVOUS,
+    "paddle.distributed.fleet.dataset.dataset.BoxPSDataset": _CLOSED_GPU,
+    "paddle.distributed.fs_wrapper.BDFS": "a client of Baidu's own file system; LocalFS is covered",
     "paddle.utils.image_util": _OLD,
     "paddle.utils.dump_config": _OLD,
-    "paddle.utils.plot": _OLD,
-    "paddle.utils.Ploter": _OLD,
     "paddle.utils.plotcurve": _OLD,
     "paddle.utils.preprocess_img": _OLD,
     "paddle.utils.preprocess_util": _OLD,
@@ -181,6 +168,21 @@ OPEN = {
     ),
     "paddle.fluid.transpiler.collective": (
         "not made by hand yet: fleet.init(is_collective=True) writes the same ops into programs"
+    ),
+    "paddle.distributed.collective.split": (
+        "layers whose parameters are split over workers are not written yet"
+    ),
+    "paddle.distributed.fleet.meta_optimizers.fp16_allreduce_optimizer": (
+        "not made by hand yet: strategy.fp16_allreduce does the same"
+    ),
+    "paddle.distributed.fleet.meta_optimizers.localsgd_optimizer": (
+        "not made by hand yet: strategy.localsgd and strategy.adaptive_localsgd do the same"
+    ),
+    "paddle.distributed.fleet.meta_optimizers.pipeline_optimizer": (
+        "programs are not cut into stages on several workers yet"
+    ),
+    "paddle.distributed.fleet.meta_optimizers.sharding_optimizer": (
+        "states of programs are not sharded over workers yet"
     ),
 }
 

@@ -32,6 +32,7 @@ from paddle import (  # noqa: E402
     regularizer,
     static,
     tensor,
+    text,
     utils,
     vision,
 )
@@ -47,14 +48,18 @@ from paddle.device import (  # noqa: E402
 from paddle.framework import (  # noqa: E402
     disable_static,
     enable_static,
+    get_cuda_rng_state,
     get_default_dtype,
     get_flags,
     in_dynamic_mode,
     load,
+    no_grad,
     save,
     seed,
+    set_cuda_rng_state,
     set_default_dtype,
     set_flags,
+    set_printoptions,
 )
 from paddle.version import full_version as __version__  # noqa: E402
 

@@ -7,6 +7,7 @@ from tiny_network import Network
 
 from fleetx.checkpoint import FormatError
 from fleetx.static import Scope, global_scope, io, layers, program_guard, scope_guard
+from fleetx.static.io.inference_program import append_fetch_ops, prepend_feed_ops
 from fleetx.static.protobuf.serialize import program_to_bytes
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -69,6 +70,28 @@ def test_in_memory():
         copy = io.deserialize_program(program)
         io.deserialize_persistables(copy, params, net.exe)
         assert np.array_equal(net.run(copy), expected)
+
+
+def test_variables_of_a_normalized_program_as_bytes():
+    net = Network().start()
+    normal = io.normalize_program(net.main, net.x, net.y)
+    params = io.serialize_persistables([net.x], [net.y], net.exe, program=net.main)
+    assert io.serialize_variables(normal, net.exe) == params
+    assert io.serialize_variables(net.main, net.exe) != params  # rate and steps as well
+
+
+def test_markers_of_feeds_and_fetches():
+    net = Network().start()
+    bare = net.main.clone()
+    prepend_feed_ops(bare, [])
+    with pytest.raises(ValueError, match=r"feeded_var_names\[0\] is 'none', which is not in"):
+        prepend_feed_ops(bare.clone(), ["none"])
+    prepend_feed_ops(bare, ["x"])
+    append_fetch_ops(bare, ["y"])
+    types = [op.type for op in bare.global_block().ops]
+    assert (types[0], types[-1]) == ("feed", "fetch")
+    assert io.feed_names_of(bare) == ["x"]
+    assert io.fetch_names_of(bare) == ["y"]
 
 
 def test_saved_model_can_be_saved_again(tmp_path):

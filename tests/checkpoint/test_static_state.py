@@ -180,3 +180,10 @@ def test_errors_of_save(tmp_path, net):
     with pytest.raises(RuntimeError, match="'b' cannot be saved"):
         io.save(net.main, tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_single_number_fits_any_shape_of_one_element(net):
+    io.set_program_state(net.main, {"rate": np.array(0.5, "float32")})  # [] instead of [1]
+    assert value("rate").tolist() == [0.5]
+    with pytest.raises(ValueError, match=r"'w' has shape \[3, 4\]"):
+        io.set_program_state(net.main, {"w": np.array(0.5, "float32")})

@@ -73,6 +73,23 @@ def test_clone_for_test_has_no_training_ops_and_test_mode() -> None:
     assert first == second
 
 
+def test_a_pruned_program_has_no_variables_of_the_update() -> None:
+    x = layers.data("x", shape=[8], dtype="float32")
+    loss = layers.mean(layers.batch_norm(layers.dropout(layers.fc(x, 3), 0.5)))
+    forward = static.default_main_program().clone()
+    static.optimizer.Adam(0.1).minimize(loss)
+    main = static.default_main_program()
+    main.global_block().create_var(name="unused", shape=[1], dtype="float32", persistable=True)
+    pruned = main.prune_backward()
+    assert {var.name for var in pruned.list_vars()} == {var.name for var in forward.list_vars()}
+    assert [op.type for op in pruned.global_block().ops] == [
+        op.type for op in forward.global_block().ops
+    ]
+    assert {op.attr("is_test") for op in pruned.global_block().ops if op.has_attr("is_test")} == {
+        False
+    }
+
+
 def test_clone_is_independent() -> None:
     mlp()
     main = static.default_main_program()

@@ -2,9 +2,16 @@
 
 import torch
 
-from fleetx.static.run.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
+from fleetx.static.run.place import (
+    CPUPlace,
+    CUDAPlace,
+    Place,
+    XPUPlace,
+    is_compiled_with_cuda,
+)
 
 __all__ = [
+    "XPUPlace",
     "get_cudnn_version",
     "get_device",
     "is_compiled_with_cuda",

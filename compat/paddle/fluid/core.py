@@ -125,6 +125,12 @@ def size_of_dtype(dtype: VarType) -> int:
     return to_torch(dtype).itemsize
 
 
+def prune_backward(program: ProgramDesc) -> tuple[ProgramDesc, dict[int, int]]:
+    """Return a program without its backward and update ops, and the old numbers of its blocks."""
+    pruned = program.prune_backward()
+    return pruned, {number: number for number in range(pruned.num_blocks())}
+
+
 def kEmptyVarName() -> str:
     """Return the name that stands for no variable."""
     return EMPTY_NAME

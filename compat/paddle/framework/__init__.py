@@ -1,5 +1,6 @@
 """Settings and objects that the rest of the package shares."""
 
+import contextlib
 from typing import Any
 
 import torch
@@ -41,6 +42,42 @@ def in_dynamic_mode() -> bool:
 
 
 in_dygraph_mode = in_dynamic_mode
+
+
+class no_grad(contextlib.ContextDecorator):
+    """Change nothing, as in Paddle's static mode: programs mark variables by `stop_gradient`."""
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, *error: object) -> None:
+        """End."""
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: int | None = None,
+    edgeitems: int | None = None,
+    sci_mode: bool | None = None,
+    linewidth: int | None = None,
+) -> None:
+    """Do nothing: these options are of eager tensors; NumPy prints what programs return."""
+
+
+def get_cuda_rng_state() -> list[Any]:
+    """Return the state of each GPU's random generator."""
+    return torch.cuda.get_rng_state_all()
+
+
+def set_cuda_rng_state(state_list: list[Any]) -> None:
+    """Set the state of each GPU's random generator."""
+    gpus = torch.cuda.device_count()
+    if len(state_list) != gpus:
+        raise ValueError(
+            f"set_cuda_rng_state takes a state per GPU, which is {gpus}, not {len(state_list)}; "
+            "get_cuda_rng_state returns them."
+        )
+    torch.cuda.set_rng_state_all(state_list)
 
 
 def load(path: str, **configs: Any) -> Any:

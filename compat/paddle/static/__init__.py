@@ -38,7 +38,7 @@ from fleetx.static.run.compiled_program import (
     ExecutionStrategy,
     ParallelExecutor,
 )
-from fleetx.static.run.place import cpu_places, cuda_places
+from fleetx.static.run.place import cpu_places, cuda_places, xpu_places
 from fleetx.static.run.scope import Scope, global_scope, scope_guard
 from paddle._coverage import exported, missing
 from paddle.fluid.executor import Executor

@@ -2,6 +2,7 @@
 
 from fleetx.static.layers import array_length, array_read, array_write, create_array
 from fleetx.static.tensor import *  # noqa: F403
+from paddle.framework import set_printoptions
 from paddle.tensor import (
     attribute,
     creation,
@@ -12,4 +13,5 @@ from paddle.tensor import (
     random,
     search,
     stat,
+    to_string,
 )

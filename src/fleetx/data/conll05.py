@@ -25,10 +25,17 @@ def get_dict(
     data_dir: str | Path | None = None,
 ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """Return the indices of words, verbs and labels."""
+    return dictionaries(data_dir, data_dir, data_dir)
+
+
+def dictionaries(
+    words: str | Path | None, verbs: str | Path | None, labels: str | Path | None
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Return the indices of words, verbs and labels in files, or in the folders that hold them."""
     return (
-        _numbered(_find("wordDict.txt", data_dir)),
-        _numbered(_find("verbDict.txt", data_dir)),
-        _labels(_find("targetDict.txt", data_dir)),
+        _numbered(_find("wordDict.txt", words)),
+        _numbered(_find("verbDict.txt", verbs)),
+        _labels(_find("targetDict.txt", labels)),
     )
 
 
@@ -39,14 +46,20 @@ def get_embedding(data_dir: str | Path | None = None) -> str:
 
 def test(data_dir: str | Path | None = None) -> Callable[[], Iterator[Sample]]:
     """Return a reader of the test set, which scripts train on as well: the rest is not free."""
+    indices = get_dict(data_dir)
     path = find_file(_NAME, _ARCHIVE, data_dir=data_dir)
-    words, verbs, labels = get_dict(data_dir)
+    return lambda: samples(path, *indices)
 
-    def reader() -> Iterator[Sample]:
-        for sentence, verb, roles in sentences(path):
-            yield _sample(sentence, verb, roles, words, verbs, labels)
 
-    return reader
+def samples(
+    data_file: str | Path | None,
+    words: dict[str, int],
+    verbs: dict[str, int],
+    labels: dict[str, int],
+) -> Iterator[Sample]:
+    """Yield the samples of an archive."""
+    for sentence, verb, roles in sentences(find_file(_NAME, _ARCHIVE, data_dir=data_file)):
+        yield _sample(sentence, verb, roles, words, verbs, labels)
 
 
 def sentences(path: Path) -> Iterator[Sentence]:

@@ -46,7 +46,7 @@ def train(
     data_dir: str | Path | None = None,
 ) -> Callable[[], Iterator[Any]]:
     """Return a reader of the training text; `n` is the size of n-grams or the longest sentence."""
-    return _reader(_TRAIN, word_idx, n, data_type, data_dir)
+    return reader_of(_TRAIN, word_idx, n, data_type, data_dir)
 
 
 def test(
@@ -56,12 +56,13 @@ def test(
     data_dir: str | Path | None = None,
 ) -> Callable[[], Iterator[Any]]:
     """Return a reader of the validation text."""
-    return _reader(_VALID, word_idx, n, data_type, data_dir)
+    return reader_of(_VALID, word_idx, n, data_type, data_dir)
 
 
-def _reader(
+def reader_of(
     name: str, word_idx: WordIndex, n: int, data_type: int, data_dir: str | Path | None
 ) -> Callable[[], Iterator[Any]]:
+    """Return a reader of one of the files, such as ptb.train.txt."""
     if data_type not in (DataType.NGRAM, DataType.SEQ):
         raise ValueError(f"data_type is DataType.NGRAM or DataType.SEQ, not {data_type!r}.")
     if data_type == DataType.NGRAM and n < 1:

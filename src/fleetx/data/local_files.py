@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from fleetx.data.remote_files import file_md5
+
 DATA_HOME = Path("~/.cache/paddle/dataset")
 
 
 def find_file(dataset: str, *names: str, data_dir: str | Path | None = None) -> Path:
     """Return the file of a data set, under the first of its usual names that exists.
 
-    The default folder is `~/.cache/paddle/dataset/<dataset>`.
+    The default folder is `~/.cache/paddle/dataset/<dataset>`; `data_dir` may name the file itself.
     """
     folder = Path(data_dir) if data_dir is not None else DATA_HOME.expanduser() / dataset
+    if folder.is_file():
+        return folder
     for name in names:
         if (folder / name).is_file():
             return folder / name
@@ -23,6 +27,26 @@ def find_file(dataset: str, *names: str, data_dir: str | Path | None = None) -> 
         f"The data set {dataset!r} needs the file {' or '.join(names)}, which is not in {folder}; "
         "put it there, or pass the folder that holds it as data_dir."
     )
+
+
+def local_download(
+    url: str, folder: Path, md5sum: str | None = None, *, unpacked: bool = False
+) -> Path:
+    """Return the file of an address in a folder, checked if a sum is given.
+
+    With `unpacked`, the folder that an archive was unpacked to, beside it, goes first.
+    """
+    name = url.rstrip("/").rsplit("/", 1)[-1]
+    path, content = folder / name, folder / name.split(".tar")[0].removesuffix(".zip")
+    if unpacked and content != path and content.is_dir():
+        return content
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{url} is not downloaded: put the file {name} into {folder}, where it is looked for."
+        )
+    if md5sum is not None and file_md5(path) != md5sum:
+        raise ValueError(f"{path} is damaged or another file: its MD5 sum is not {md5sum}.")
+    return path
 
 
 def files_in_tar(

@@ -1,4 +1,4 @@
-"""Data sets of images by index, for `DataLoader`: MNIST, CIFAR, flowers, and image folders.
+"""Data sets of images by index, for `DataLoader`: MNIST, CIFAR, flowers, VOC, image folders.
 
 The files are local (see `local_files.py`); nothing is downloaded. A sample is (image, label). The
 image is a Pillow image or an array, depending on the image backend; `transform` is applied to it.
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.data import cifar, flowers
+from fleetx.data import cifar, flowers, voc2012
 from fleetx.data.dataset import Dataset
 from fleetx.data.image import get_image_backend, image_load
 from fleetx.data.local_files import files_in_tar, find_file
@@ -156,6 +156,37 @@ class Flowers(_Images):
 
     def __len__(self) -> int:
         return len(self.indexes)
+
+
+class VOC2012(_Images):
+    """Photographs with the class of every pixel; a sample is (image, classes).
+
+    The modes are named as in Paddle: 'train' reads the list trainval, 'test' the list train.
+    """
+
+    _parts = {"train": "trainval", "valid": "val", "test": "train"}
+
+    def __init__(
+        self,
+        data_file: str | None = None,
+        mode: str = "train",
+        transform: Transform | None = None,
+        download: bool = True,
+        backend: str | None = None,
+    ) -> None:
+        super().__init__(mode, tuple(self._parts), transform, backend)
+        self._archive = voc2012.Archive(self._parts[mode], data_file)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        image, classes = self._archive.images(index)
+        if self.backend == "cv2":
+            image, classes = np.array(image), np.array(classes, dtype=np.float32)
+        if self.transform is not None:
+            image = self.transform(image)
+        return (np.asarray(image, dtype=np.float32) if self.backend == "cv2" else image), classes
+
+    def __len__(self) -> int:
+        return len(self._archive.names)
 
 
 def _is_image(extensions: Sequence[str] | None, is_valid_file: Any) -> Callable[[str], bool]:

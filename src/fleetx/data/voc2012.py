@@ -34,24 +34,39 @@ def val(data_dir: str | Path | None = None) -> Callable[[], Iterator[Sample]]:
     return _reader("val", data_dir)
 
 
+class Archive:
+    """The images of one list (trainval, train or val) in an archive, read one by one."""
+
+    def __init__(self, part: str, data_dir: str | Path | None = None) -> None:
+        self._path = find_file("voc2012", _ARCHIVE, data_dir=data_dir)
+        names = file_in_tar(self._path, f"{_FOLDER}/ImageSets/Segmentation/{part}.txt")
+        self.names = names.decode().split()
+        with tarfile.open(self._path) as tar:
+            self._members = {member.name: member for member in tar}
+
+    def images(self, index: int) -> tuple[Any, Any]:
+        """Return a photograph and the classes of its pixels as Pillow images."""
+        name = self.names[index]
+        with tarfile.open(self._path) as tar:
+            return (
+                self._image(tar, f"{_FOLDER}/JPEGImages/{name}.jpg"),
+                self._image(tar, f"{_FOLDER}/SegmentationClass/{name}.png"),
+            )
+
+    def _image(self, tar: tarfile.TarFile, name: str) -> Any:
+        member = self._members.get(name)
+        stream = None if member is None else tar.extractfile(member)
+        if stream is None:
+            raise ValueError(f"{self._path} holds no file {name}.")
+        return pillow().open(io.BytesIO(stream.read()))
+
+
 def _reader(part: str, data_dir: str | Path | None) -> Callable[[], Iterator[Sample]]:
-    path = find_file("voc2012", _ARCHIVE, data_dir=data_dir)
+    archive = Archive(part, data_dir)
 
     def reader() -> Iterator[Sample]:
-        names = file_in_tar(path, f"{_FOLDER}/ImageSets/Segmentation/{part}.txt")
-        with tarfile.open(path) as tar:
-            for name in names.decode().split():
-                yield (
-                    _pixels(tar, f"{_FOLDER}/JPEGImages/{name}.jpg"),
-                    _pixels(tar, f"{_FOLDER}/SegmentationClass/{name}.png"),
-                )
+        for index in range(len(archive.names)):
+            photograph, classes = archive.images(index)
+            yield np.array(photograph), np.array(classes)
 
     return reader
-
-
-def _pixels(tar: tarfile.TarFile, name: str) -> np.ndarray[Any, Any]:
-    stream = tar.extractfile(name)
-    if stream is None:
-        raise ValueError(f"{tar.name!r}: {name} is not a file.")
-    with pillow().open(io.BytesIO(stream.read())) as image:
-        return np.array(image)

@@ -18,6 +18,7 @@ from fleetx.static.layers import (
     group_norm,
     instance_norm,
     layer_norm,
+    multi_box_head,
     nce,
     py_func,
     row_conv,
@@ -78,6 +79,42 @@ def prelu(
     if data_format != "NCHW":
         raise ValueError(f"static.nn.prelu takes data_format 'NCHW', not {data_format!r}.")
     return _layers.prelu(x, mode, param_attr, name)
+
+
+def deform_conv2d(
+    x: Variable,
+    offset: Variable,
+    mask: Variable | None,
+    num_filters: int,
+    filter_size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    deformable_groups: int = 1,
+    im2col_step: int = 1,
+    weight_attr: Any = None,
+    bias_attr: Any = None,
+    name: str | None = None,
+) -> Variable:
+    """Convolve with points shifted by `offset`, and weighted by `mask` if it is given."""
+    return _layers.deformable_conv(
+        input=x,
+        offset=offset,
+        mask=mask,
+        num_filters=num_filters,
+        filter_size=filter_size,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        deformable_groups=deformable_groups,
+        im2col_step=im2col_step,
+        param_attr=weight_attr,
+        bias_attr=bias_attr,
+        modulated=mask is not None,
+        name=name,
+    )
 
 
 __all__ = exported(globals(), without="Any Variable")

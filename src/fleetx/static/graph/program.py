@@ -167,10 +167,16 @@ class Program:
     # -- copies ------------------------------------------------------------------------
     def clone(self, for_test: bool = False) -> Program:
         """Return a copy; `for_test` drops backward and update ops and switches to test mode."""
+        if not for_test:
+            return self._copy()
+        other = self.prune_backward()
+        other._set_test_mode()
+        return other
+
+    def prune_backward(self) -> Program:
+        """Return a copy without backward and update ops, and without the variables of these."""
         other = self._copy()
-        if for_test:
-            other._drop_training_ops()
-            other._set_test_mode()
+        other._drop_training_ops()
         return other
 
     def _copy(self) -> Program:
@@ -235,8 +241,7 @@ class Program:
             block.ops = [op for op in block.ops if not op.op_role & drop]
             used = {n for b in self.blocks for op in b.ops for n in _names(op)}
             for name, var in list(block.vars.items()):
-                keep = name in used or var.is_data or isinstance(var, Parameter)
-                if not keep and ("@GRAD" in name or not var.persistable):
+                if not (name in used or var.is_data or isinstance(var, Parameter)):
                     del block.vars[name]
         self.bump_version()
 

@@ -68,7 +68,11 @@ def serialize_persistables(
     feed_vars: _Variables, fetch_vars: _Variables, executor: Any, **kwargs: Any
 ) -> bytes | None:
     """Return the variables of the inference program as the bytes of a combined file."""
-    program = _normalized(feed_vars, fetch_vars, kwargs)
+    return serialize_variables(_normalized(feed_vars, fetch_vars, kwargs), executor)
+
+
+def serialize_variables(program: Program, executor: Any) -> bytes | None:
+    """Return all persistable variables of a program as the bytes of a combined file."""
     return save_vars(executor, None, program, get_program_persistable_vars(program))
 
 

@@ -84,19 +84,37 @@ def inference_program(
         _drop_dead_blocks(program)
         _check_feeds(program, feeds, names)
     program = program._inference_optimize(prune_read_op=True)
-    _add_markers(program.global_block(), feeds, names)
+    prepend_feed_ops(program, feeds)
+    append_fetch_ops(program, names)
     return program
 
 
-def _add_markers(block: Block, feeds: Sequence[str], targets: Sequence[str]) -> None:
-    if feeds:
-        block.create_var(name="feed", type=VarType.FEED_MINIBATCH, persistable=True)
-    for column, name in enumerate(feeds):
-        slots = {"inputs": {"X": ["feed"]}, "outputs": {"Out": [name]}}
+def prepend_feed_ops(
+    inference_program: Program, feed_target_names: Sequence[str], feed_holder_name: str = "feed"
+) -> None:
+    """Put a `feed` op in front of a program for every variable that a saved model wants fed."""
+    if not feed_target_names:
+        return
+    block = inference_program.global_block()
+    block.create_var(name=feed_holder_name, type=VarType.FEED_MINIBATCH, persistable=True)
+    for column, name in enumerate(feed_target_names):
+        if not block.has_var(name):
+            raise ValueError(
+                f"feeded_var_names[{column}] is {name!r}, which is not in the pruned program; "
+                "leave it out, or check its name."
+            )
+        slots = {"inputs": {"X": [feed_holder_name]}, "outputs": {"Out": [name]}}
         block.prepend_op(type="feed", attrs={"col": column}, **slots)
-    block.create_var(name="fetch", type=VarType.FETCH_LIST, persistable=True)
-    for column, name in enumerate(targets):
-        slots = {"inputs": {"X": [name]}, "outputs": {"Out": ["fetch"]}}
+
+
+def append_fetch_ops(
+    inference_program: Program, fetch_target_names: Sequence[str], fetch_holder_name: str = "fetch"
+) -> None:
+    """Append a `fetch` op to a program for every output of a saved model."""
+    block = inference_program.global_block()
+    block.create_var(name=fetch_holder_name, type=VarType.FETCH_LIST, persistable=True)
+    for column, name in enumerate(fetch_target_names):
+        slots = {"inputs": {"X": [name]}, "outputs": {"Out": [fetch_holder_name]}}
         block.append_op(type="fetch", attrs={"col": column}, **slots)
 
 

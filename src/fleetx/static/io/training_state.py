@@ -213,6 +213,8 @@ def set_program_state(
         if var.name not in state_dict:
             continue
         array, old = np.array(state_dict[var.name]), value_of(var.name, target).array
+        if array.size == old.size == 1:
+            array = array.reshape(old.shape)  # a rate is [1] in Paddle 2.0, and [] in 2.5
         if array.shape != old.shape or array.dtype != old.dtype:
             raise ArgumentError(
                 f"Variable {var.name!r} has shape {list(old.shape)} and type {old.dtype}; the new "

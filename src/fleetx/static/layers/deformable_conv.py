@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.exports import export_defined
 from fleetx.static import initializer
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
+
+__all__ = ["deformable_conv"]
 
 
 def deformable_conv(
@@ -34,6 +35,8 @@ def deformable_conv(
     check_variable_and_dtype(input, "input", ["float32", "float64"], layer)
     check_variable_and_dtype(offset, "offset", ["float32", "float64"], layer)
     check_type(mask, "mask", (Variable, type(None)), layer)
+    if modulated and mask is None:
+        raise ValueError("deformable_conv needs a mask, or modulated=False to go without one.")
     if param_attr is False:
         raise ValueError("param_attr=False leaves deformable_conv without a filter.")
     channels = input.shape[1]
@@ -52,18 +55,30 @@ def deformable_conv(
         ),
     )
     given = {"groups": groups, "deformable_groups": deformable_groups, "im2col_step": im2col_step}
-    attrs = {
-        "strides": convert_to_list(stride, 2, "stride"),
-        "paddings": convert_to_list(padding, 2, "padding"),
-        "dilations": convert_to_list(dilation, 2, "dilation"),
-        **{key: value for key, value in given.items() if value is not None},
-    }
-    inputs = {"Input": input, "Filter": weight, "Offset": offset}
-    if modulated:
-        inputs["Mask"] = mask
-    kind = layer if modulated else "deformable_conv_v1"
-    out = helper.output_of(kind, inputs, attrs, dtype=input.dtype, slot="Output")
+    out = append_deformable_conv(
+        helper,
+        {"Input": input, "Filter": weight, "Offset": offset},
+        mask if modulated else None,
+        (stride, padding, dilation),
+        {key: value for key, value in given.items() if value is not None},
+    )
     return helper.append_bias_op(out, dim_start=1, dim_end=2)
 
 
-export_defined(globals())
+def append_deformable_conv(
+    helper: LayerHelper,
+    inputs: dict[str, Variable],
+    mask: Variable | None,
+    window: tuple[Any, Any, Any],
+    attrs: dict[str, Any],
+) -> Variable:
+    """Append the op, of version 1 without a mask; `window` is stride, padding and dilation."""
+    kind = "deformable_conv_v1" if mask is None else "deformable_conv"
+    settings = {
+        f"{name}s": convert_to_list(value, 2, name)
+        for name, value in zip(("stride", "padding", "dilation"), window, strict=True)
+    }
+    if mask is not None:
+        inputs = {**inputs, "Mask": mask}
+    dtype = inputs["Input"].dtype
+    return helper.output_of(kind, inputs, {**settings, **attrs}, dtype=dtype, slot="Output")

@@ -66,6 +66,10 @@ class Distribution:
         """Return the logarithm of the density at a value."""
         raise NotImplementedError(f"{type(self).__name__} has no density here.")
 
+    def probs(self, value: Variable) -> Variable:
+        """Return the density at a value."""
+        return exp(self.log_prob(value))
+
 
 class _LocationScale(Distribution):
     """A distribution of two parameters, sampled as first + width * noise."""

@@ -8,6 +8,7 @@ from fleetx.exports import export_defined
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
 from fleetx.static.nn import functional as F
+from fleetx.static.nn.functional.emit import pairwise_norm
 from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.layer_of import InputLayer, Spatial, layer_of
 from fleetx.static.tensor.manipulation import flatten
@@ -141,6 +142,44 @@ class Dropout2D(_ChannelDropout, axes=2):
 
 class Dropout3D(_ChannelDropout, axes=3):
     """Zeroes whole channels of volumes at random in training."""
+
+
+class AlphaDropout(Layer):
+    """Drops elements to SELU's lower limit at random in training."""
+
+    def __init__(self, p: float = 0.5, name: str | None = None) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, input: Variable) -> Variable:
+        """Apply alpha dropout."""
+        return F.alpha_dropout(input, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        """Return the probability."""
+        return f"p={self.p}"
+
+
+class PairwiseDistance(Layer):
+    """Computes the p-norm of the difference of two vectors."""
+
+    def __init__(
+        self,
+        p: float = 2.0,
+        epsilon: float = 1e-6,
+        keepdim: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.p, self.epsilon, self.keepdim = p, epsilon, keepdim
+
+    def forward(self, x: Variable, y: Variable) -> Variable:
+        """Return the distance of each row of x to that of y."""
+        return pairwise_norm(x, y, self.p, self.epsilon, keepdim=self.keepdim)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"p={self.p}, epsilon={self.epsilon}, keepdim={self.keepdim}"
 
 
 class Flatten(Layer):

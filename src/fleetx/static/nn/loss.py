@@ -7,6 +7,7 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static.graph.variable import Variable
 from fleetx.static.nn import functional as F
+from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.layer_of import FunctionLayer, layer_of
 
 
@@ -40,6 +41,76 @@ MarginRankingLoss = layer_of("MarginRankingLoss", F.margin_ranking_loss, base=_L
 NLLLoss = layer_of("NLLLoss", F.nll_loss, base=_Loss, inputs=2)
 SmoothL1Loss = layer_of("SmoothL1Loss", F.smooth_l1_loss, base=_Loss, inputs=2)
 TripletMarginLoss = layer_of("TripletMarginLoss", F.triplet_margin_loss, base=_Loss, inputs=3)
+
+
+class CTCLoss(Layer):
+    """Computes minus the log probability of label sequences."""
+
+    def __init__(self, blank: int = 0, reduction: str = "mean") -> None:
+        super().__init__()
+        self.blank, self.reduction = blank, reduction
+
+    def forward(
+        self,
+        log_probs: Variable,
+        labels: Variable,
+        input_lengths: Variable,
+        label_lengths: Variable,
+        norm_by_times: bool = False,
+    ) -> Variable:
+        """Return the loss of padded logits [steps, batch, classes]."""
+        return F.ctc_loss(
+            log_probs,
+            labels,
+            input_lengths,
+            label_lengths,
+            self.blank,
+            self.reduction,
+            norm_by_times,
+        )
+
+
+class HSigmoidLoss(Layer):
+    """Computes the loss of a hierarchical sigmoid, with a vector and a bias per node."""
+
+    def __init__(
+        self,
+        feature_size: int,
+        num_classes: int,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        is_custom: bool = False,
+        is_sparse: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        if num_classes < 2 and not is_custom:
+            raise ValueError(
+                f"num_classes of HSigmoidLoss must be at least 2, but is {num_classes}."
+            )
+        self._num_classes, self._is_sparse = num_classes, is_sparse
+        nodes = num_classes if is_custom else num_classes - 1
+        self.weight = self.create_parameter([nodes, feature_size], attr=weight_attr)
+        self.bias = self.create_parameter([nodes, 1], attr=bias_attr, is_bias=True)
+
+    def forward(
+        self,
+        input: Variable,
+        label: Variable,
+        path_table: Variable | None = None,
+        path_code: Variable | None = None,
+    ) -> Variable:
+        """Return the loss of each row."""
+        return F.hsigmoid_loss(
+            input,
+            label,
+            self._num_classes,
+            self.weight,
+            self.bias,
+            path_table,
+            path_code,
+            self._is_sparse,
+        )
 
 
 export_defined(globals())

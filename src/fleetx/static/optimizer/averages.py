@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fleetx.static import unique_name
@@ -20,10 +20,12 @@ class _Swapping:
     """Programs that swap in the averages, and restore the parameters."""
 
     @staticmethod
-    def _backups(prefix: str, suffix: str) -> list[tuple[Parameter, Variable]]:
+    def _backups(
+        prefix: str, suffix: str, parameters: Iterable[Parameter] | None = None
+    ) -> list[tuple[Parameter, Variable]]:
         """Return the averaged parameters, each with a variable that backs it up."""
         found = []
-        for param in default_main_program().global_block().all_parameters():
+        for param in parameters or default_main_program().global_block().all_parameters():
             if param.do_model_average is not False:
                 name = unique_name.generate(f"{prefix}{param.name}.{suffix}")
                 settings = {"shape": param.shape, "dtype": param.dtype, "stop_gradient": True}
@@ -166,12 +168,13 @@ class ModelAverage(_Swapping, Optimizer):
         max_average_window: int = 10000,
         regularization: Any = None,
         name: str | None = None,
+        parameters: Iterable[Parameter] | None = None,
     ) -> None:
         super().__init__(0.0, regularization=regularization, name=name)
         self.average_window = average_window_rate
         self.min_average_window = min_average_window
         self.max_average_window = max_average_window
-        self.params_grads = self._backups("", "tmp")
+        self.params_grads = self._backups("", "tmp", parameters)
         for param, backup in self.params_grads:
             with param.block.program.optimized_guard([param, backup]), name_scope("move_average"):
                 self._append_average_accumulate_op(param)

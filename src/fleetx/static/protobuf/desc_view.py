@@ -71,6 +71,10 @@ class ProgramDescView(_View):
             block.program = self._target
         self._target.bump_version()
 
+    def prune_backward(self) -> ProgramDescView:
+        """Return the description of a copy without backward and update ops."""
+        return ProgramDescView(self._target.prune_backward())
+
     def flush(self) -> None:
         """Do nothing: views are always up to date."""
 

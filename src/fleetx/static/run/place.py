@@ -79,6 +79,21 @@ class CUDAPlace(Place):
         return f"CUDAPlace({self.device_id})"
 
 
+class XPUPlace(Place):
+    """A Kunlun device: PyTorch has none, so that making one is refused."""
+
+    def __init__(self, device_id: int = 0) -> None:
+        raise RuntimeError(
+            f"XPUPlace({device_id}) names a Kunlun device, which is not available here: use "
+            "CUDAPlace or CPUPlace."
+        )
+
+
+def xpu_places(device_ids: list[int] | None = None) -> list[XPUPlace]:
+    """Return the given Kunlun devices, which is refused: there are none."""
+    return [XPUPlace(i) for i in device_ids or [0]]
+
+
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     """Return `device_count` CPU places (by default as many as CPU_NUM says, or one)."""
     return [CPUPlace() for _ in range(device_count or environment.cpu_num())]

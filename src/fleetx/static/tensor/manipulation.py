@@ -206,6 +206,10 @@ def unique(
     return found[0] if len(found) == 1 else tuple(found)
 
 
+# A program's variables are never changed in place, so these are the same functions.
+reshape_, scatter_, squeeze_, unsqueeze_ = reshape, scatter, squeeze, unsqueeze
+
+
 export_defined(
     globals(),
     *("cast", "gather_nd", "scatter_nd", "scatter_nd_add", "shard_index", "slice", "transpose"),

@@ -9,6 +9,7 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.building.adapted import adapted
+from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.one_op import one_op
 from fleetx.static.building.spatial_variants import of_op, with_first
 from fleetx.static.graph.dtypes import VarType, convert_dtype
@@ -260,6 +261,14 @@ def cumprod(
     if dim is None:
         x, dim = layers.reshape(x, [-1]), 0
     return unary("cumprod", x, {"dim": dim}, name=name)
+
+
+def conj(x: Variable, name: str | None = None) -> Variable:
+    """Return the complex conjugate; real numbers are their own."""
+    check_variable_and_dtype(
+        x, "x", ["complex64", "complex128", "float32", "float64", "int32", "int64"], "conj"
+    )
+    return unary("conj", x, name=name)
 
 
 export_defined(globals(), "scale", "stanh")

@@ -150,7 +150,7 @@ def glu(x: Variable, axis: int = -1, name: str | None = None) -> Variable:
 
 
 # A program's variables are never changed in place, so these are the same functions.
-relu_, tanh_, softmax_ = relu, tanh, softmax
+elu_, relu_, tanh_, softmax_ = elu, relu, tanh, softmax
 
 
 export_defined(globals())

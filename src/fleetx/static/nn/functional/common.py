@@ -10,6 +10,8 @@ from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op, tensor_list
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.random import uniform_random
+from fleetx.static.layers.tensor import shape
 from fleetx.static.layers.vision import unfold as unfold
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn.functional.emit import (
@@ -18,6 +20,7 @@ from fleetx.static.nn.functional.emit import (
     cast,
     constant,
     reduce,
+    scale,
     squeeze,
     unary,
     unsqueeze,
@@ -128,6 +131,30 @@ def _dropout_channels(
     check_choice(data_format, "data_format", LAYOUTS[n], f"dropout{n}d")
     axis = [0, n + 1 if data_format.endswith("C") else 1]
     return dropout(x, p=p, axis=axis, training=training)
+
+
+def alpha_dropout(
+    x: Variable, p: float = 0.5, training: bool = True, name: str | None = None
+) -> Variable:
+    """Drop elements to SELU's lower limit with probability p; keep mean and variance of x."""
+    if not isinstance(p, int | float):
+        raise TypeError(f"p of alpha_dropout must be a number, not {type(p).__name__}.")
+    if not 0 <= p <= 1:
+        raise ValueError(f"p of alpha_dropout must be between 0 and 1, but is {p}.")
+    check_variable_and_dtype(x, "x", ["float32", "float64"], "alpha_dropout")
+    if not training:
+        return x
+    if p == 1:
+        return scale(x, 0.0)
+    limit = -1.6732632423543772 * 1.0507009873554805
+    factor = ((1 - p) * (1 + p * limit**2)) ** -0.5
+    drawn = uniform_random(shape(x), dtype=x.dtype, min=0.0, max=1.0)
+    drawn.stop_gradient = True
+    kept = cast(binary("greater_equal", drawn, constant(p, x.dtype)), x.dtype)
+    kept.stop_gradient = True
+    # factor * (x, or the limit where it is dropped) - factor * limit * p
+    dropped = scale(kept, -factor * limit, factor * limit * (1 - p))
+    return binary("elementwise_add", scale(binary("elementwise_mul", x, kept), factor), dropped)
 
 
 dropout2d = of_axes(_dropout_channels, "dropout2d", 2)

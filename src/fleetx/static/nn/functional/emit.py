@@ -84,6 +84,14 @@ def matmul(
     return one_op("matmul_v2", {"X": x, "Y": y}, attrs, dtype=x.dtype, layer=layer)
 
 
+def pairwise_norm(
+    x: Variable, y: Variable, p: float, epsilon: float, keepdim: bool = False
+) -> Variable:
+    """Return the p-norm of x - y + epsilon along the last dimension."""
+    difference = scale(binary("elementwise_sub", x, y), 1.0, epsilon)
+    return unary("p_norm", difference, {"porder": float(p), "axis": -1, "keepdim": keepdim})
+
+
 def reduce_loss(loss: Variable, reduction: str, layer: str) -> Variable:
     """Apply a loss's `reduction`: none, mean or sum."""
     check_reduction(reduction, layer)

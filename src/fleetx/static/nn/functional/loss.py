@@ -22,6 +22,7 @@ from fleetx.static.nn.functional.emit import (
     check_reduction,
     constant,
     matmul,
+    pairwise_norm,
     reduce,
     reduce_loss,
     scale,
@@ -300,11 +301,6 @@ def cosine_embedding_loss(
     return reduce_loss(binary("elementwise_add", near, far), reduction, "cosine_embedding_loss")
 
 
-def _distance(x: Variable, y: Variable, p: float, epsilon: float) -> Variable:
-    difference = scale(binary("elementwise_sub", x, y), 1.0, epsilon)
-    return unary("p_norm", difference, {"porder": float(p), "axis": -1, "keepdim": False})
-
-
 def triplet_margin_loss(
     input: Variable,
     positive: Variable,
@@ -318,10 +314,10 @@ def triplet_margin_loss(
 ) -> Variable:
     """Return max(0, margin + distance to the positive - distance to the negative)."""
     check_reduction(reduction, "triplet_margin_loss")
-    near = _distance(input, positive, p, epsilon)
-    far = _distance(input, negative, p, epsilon)
+    near = pairwise_norm(input, positive, p, epsilon)
+    far = pairwise_norm(input, negative, p, epsilon)
     if swap:
-        far = binary("elementwise_min", far, _distance(positive, negative, p, epsilon))
+        far = binary("elementwise_min", far, pairwise_norm(positive, negative, p, epsilon))
     loss = unary("relu", scale(binary("elementwise_sub", near, far), 1.0, margin))
     return reduce_loss(loss, reduction, "triplet_margin_loss")
 

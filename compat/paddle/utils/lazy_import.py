@@ -1,0 +1,15 @@
+"""Modules that are imported when they are needed."""
+
+import importlib
+from types import ModuleType
+
+__all__ = ["try_import"]
+
+
+def try_import(module_name: str, err_msg: str | None = None) -> ModuleType:
+    """Import a module, or say how to install it."""
+    try:
+        return importlib.import_module(module_name)
+    except ImportError as error:
+        message = err_msg or f"The module {module_name!r} is needed: pip install {module_name}."
+        raise ImportError(message) from error
