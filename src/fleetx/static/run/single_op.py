@@ -30,6 +30,8 @@ class SingleOp:
         self._outputs = _names(arguments, [s.name for s in self._proto.outputs])
         known = {s.name for s in (*self._proto.inputs, *self._proto.outputs)}
         self._attrs = {k: v for k, v in arguments.items() if k not in known}
+        # Programs of this op by the place, shapes and types they were built for.
+        self._programs: dict[Any, tuple[Executor, Program]] = {}
         for attr in self._attrs.keys() - {a.name for a in self._proto.attrs}:
             raise ValueError(f"op {type!r} has no input, output or attribute {attr!r}.")
 
@@ -72,25 +74,36 @@ class SingleOp:
 
     def run(self, scope: Scope, place: Place) -> None:
         """Compute the op: read its inputs from the scope, write its outputs there."""
-        program = Program()
-        block = program.global_block()
-        feed: dict[str, LoDTensor] = {}
-        for name in dict.fromkeys((*self.input_vars(), *self.output_vars())):
-            found = scope.var(name)
-            block.create_var(name=name, **_looks(found))
-            if name in self.input_vars() and isinstance(found.value, torch.Tensor):
-                feed[name] = LoDTensor(found.value, found.lod)
-        block.append_op(
-            type=self.type(), inputs=self._inputs, outputs=self._outputs, attrs=self._attrs
-        )
+        inputs = {name: scope.var(name) for name in self.input_vars()}
+        key = (place, *map(_signature, inputs.values()))
+        prepared = self._programs.get(key)
+        if prepared is None:
+            prepared = self._programs[key] = Executor(place), self._program(scope)
+        executor, program = prepared
+        feed = {
+            name: LoDTensor(found.value, found.lod) if found.lod else found.value
+            for name, found in inputs.items()
+            if isinstance(found.value, torch.Tensor)
+        }
         outputs = self.no_intermediate_outputs()
-        values = Executor(place).run(
-            program, feed=feed, fetch_list=list(outputs), scope=scope, return_numpy=False
+        values = executor.run(
+            program, feed=feed, fetch_list=outputs, scope=scope, return_numpy=False
         )
         for name, value in zip(outputs, values, strict=True):
             if value is not None:  # an op may leave out what nothing needs
                 variable = scope.var(name)
                 variable.value, variable.lod = value.value, value.lod()
+
+    def _program(self, scope: Scope) -> Program:
+        """Return a program of this op for variables as they are in a scope."""
+        program = Program()
+        block = program.global_block()
+        for name in dict.fromkeys((*self.input_vars(), *self.output_vars())):
+            block.create_var(name=name, **_looks(scope.var(name)))
+        block.append_op(
+            type=self.type(), inputs=self._inputs, outputs=self._outputs, attrs=self._attrs
+        )
+        return program
 
     def __str__(self) -> str:
         """Return the op as text."""
@@ -104,6 +117,12 @@ def _names(arguments: dict[str, Any], slots: Sequence[str]) -> dict[str, list[st
         if value is not None:
             found[slot] = list(value) if isinstance(value, list | tuple) else [value]
     return found
+
+
+def _signature(found: ScopeVariable) -> Any:
+    """Return what `_looks` depends on."""
+    value = found.value
+    return (value.shape, value.dtype, len(found.lod)) if isinstance(value, torch.Tensor) else None
 
 
 def _looks(found: ScopeVariable) -> dict[str, Any]:
