@@ -9,7 +9,7 @@ rng = np.random.RandomState(0)
 
 def batch():
     """Return one batch."""
-    feed = {"C%d" % i: rng.randint(0, ROWS, (BATCH, 1)).astype("int64") for i in range(SLOTS)}
+    feed = {f"C{i}": rng.randint(0, ROWS, (BATCH, 1)).astype("int64") for i in range(SLOTS)}
     feed["numbers"] = rng.random_sample((BATCH, NUMBERS)).astype("float32")
     feed["label"] = rng.randint(0, 2, (BATCH, 1)).astype("int64")
     return feed

@@ -11,13 +11,11 @@ import paddle.fluid as fluid
 sequences = "sequences" in sys.argv
 table = fluid.ParamAttr(name="table", initializer=fluid.initializer.Uniform())
 ids = [
-    fluid.layers.data("C%d" % i, [1], dtype="int64", lod_level=int(sequences)) for i in range(SLOTS)
+    fluid.layers.data(f"C{i}", [1], dtype="int64", lod_level=int(sequences)) for i in range(SLOTS)
 ]
 numbers = fluid.layers.data("numbers", [NUMBERS])
 label = fluid.layers.data("label", [1], dtype="int64")
-rows = [
-    fluid.layers.embedding(each, [ROWS, DIM], is_sparse=True, param_attr=table) for each in ids
-]
+rows = [fluid.layers.embedding(each, [ROWS, DIM], is_sparse=True, param_attr=table) for each in ids]
 if sequences:
     rows = [fluid.layers.sequence_pool(each, "sum") for each in rows]
 hidden = fluid.layers.concat([*rows, numbers], axis=1)

@@ -7,7 +7,7 @@ import paddle
 
 paddle.enable_static()
 table = paddle.ParamAttr(name="table", initializer=paddle.nn.initializer.Uniform())
-ids = [paddle.static.data("C%d" % i, [None, 1], "int64") for i in range(SLOTS)]
+ids = [paddle.static.data(f"C{i}", [None, 1], "int64") for i in range(SLOTS)]
 numbers = paddle.static.data("numbers", [None, NUMBERS])
 label = paddle.static.data("label", [None, 1], "int64")
 rows = [

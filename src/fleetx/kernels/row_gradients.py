@@ -61,7 +61,9 @@ def add_scaled_(param: Tensor, grad: Tensor, scale: float) -> Tensor:
     """Add the scaled values to the rows of a table, one after the other."""
     ids, values = rows_of(grad)
     if param.is_cpu and param.is_contiguous() and param.dtype is values.dtype in _COMPILED:
-        native.add_rows(ids.contiguous().numpy(), (values * scale).contiguous().numpy(), param.numpy())
+        native.add_rows(
+            ids.contiguous().numpy(), (values * scale).contiguous().numpy(), param.numpy()
+        )
         return param
     return param.index_add_(0, ids, values, alpha=scale)
 

@@ -2,8 +2,8 @@
 
 Each leaf has a hook that copies its gradient into a flat bucket; the all-reduce of a full bucket
 starts immediately and overlaps with the rest of the backward pass. The backward call returns views
-of the buckets, so nothing is copied back. Gradients that consist of rows are exchanged as rows, when
-the pass has ended.
+of the buckets, so nothing is copied back. Gradients that consist of rows are exchanged as rows,
+after the pass.
 """
 
 from __future__ import annotations

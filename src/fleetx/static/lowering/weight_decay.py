@@ -2,7 +2,7 @@
 
 A regularizer appends `scale(parameter)` and `sum` into the gradient before the update op. If
 nothing else reads the decayed gradient, the update op adds the decay in its single pass over
-memory. A gradient that consists of rows is summed with the decay first, as it becomes whole by that.
+memory. A gradient that consists of rows is not folded: with the decay it is a whole one.
 """
 
 from __future__ import annotations
