@@ -200,7 +200,7 @@ class _Lowering:
         for slot in op_def.inputs:
             row = [
                 self.whole(
-                    op,
+                    [op],
                     name,
                     self.read(
                         name,
@@ -220,10 +220,12 @@ class _Lowering:
                 parts.append(row[0] if row else NONE)
         return listed(parts)
 
-    def whole(self, op: Operator, name: str, value: Code) -> Code:
-        """Return the input of an op that cannot compute on rows, if it consists of rows."""
+    def whole(self, ops: list[Operator], name: str, value: Code) -> Code:
+        """Return an input of ops; rows become a whole tensor if the ops do not compute on rows."""
         rows = self.plan.rows
-        if name not in rows.inputs.get(op.uid, ()) or op.uid in rows.ops or name in self.made_whole:
+        if name in self.made_whole or not any(
+            name in rows.inputs.get(op.uid, ()) and op.uid not in rows.ops for op in ops
+        ):
             return value
         return code("{}.to_dense()", value)
 
@@ -305,7 +307,8 @@ class _Lowering:
         writer = self.writer
         flow = item.flows(self.flows)
         args = listed(
-            self.read(name, flows=(i in flow), base=False) for i, name in enumerate(item.inputs)
+            self.whole(item.ops, name, self.read(name, flows=(i in flow), base=False))
+            for i, name in enumerate(item.inputs)
         )
         value = code("{}({})", writer.constant(item.fn, "f"), args)
         target = writer.local(item.output)
@@ -360,12 +363,12 @@ class _Lowering:
         seeds = listed(self.seed(n, g) for n, g in call.roots)
         inputs = listed(self.read(n, flows=True, base=False) for n, _ in call.results)
         outputs = listed(writer.local(g) for _, g in call.results)
-        retain = "" if is_last else ", retain_graph=True"
+        more = "" if is_last else ", retain_graph=True"
         rows = {i: g for i, (_, g) in enumerate(call.results) if g in self.plan.rows.results}
         if rows and not call.reduced:
-            retain += f", rows={tuple(rows)}"
+            more += f", rows={tuple(rows)}"
         run = writer.constant(self.reducer(call).run, "reduce") if call.reduced else "autograd_grad"
-        value = code("{}(({},), ({},), ({},){})", run, roots, inputs, seeds, retain)
+        value = code("{}(({},), ({},), ({},){})", run, roots, inputs, seeds, more)
         writer.emit(value, to=code("{},", outputs))
         if is_last:
             writer.emit(Code("set_grad(False)"))

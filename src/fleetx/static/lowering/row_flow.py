@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_registry import EMPTY_NAME
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import reads_of, writes_of
 from fleetx.static.lowering.backward_call import BackwardCall
@@ -49,27 +50,19 @@ def find_row_flow(ops: list[Operator], calls: list[BackwardCall], block: Block) 
 
 def _through(op: Operator, rows: set[str], block: Block, flow: RowFlow) -> set[str]:
     """Return the names that hold rows after an op; note how it takes them."""
-    given = rows.intersection(reads_of(op)) if rows else set()
-    makes = makes_rows(op)
-    if not given and not makes:
-        return rows.difference(writes_of(op)) if rows else rows
-    row_op = ROW_OPS.get(op.type)
-    writes = set(writes_of(op))
-    kept = any(is_persistable(block, name) for name in writes if name not in op.input("Param"))
-    takes = bool(given) and row_op is not None and row_op.accepts(op, given, block)
-    takes = takes and not (row_op is not None and row_op.keeps and kept)
+    given, writes = rows.intersection(reads_of(op)), set(writes_of(op))
     if given:
         flow.inputs[op.uid] = given
-    if makes and kept:
-        makes = False  # what stays in the scope is a whole tensor
-    if not takes and not makes:
+    row_op = ROW_OPS.get(op.type)
+    makes = makes_rows(op)
+    if not makes and (row_op is None or not given or not row_op.accepts(op, given, block)):
         return rows - writes
+    if makes or (row_op is not None and row_op.keeps):
+        if any(is_persistable(block, name) for name in writes):
+            return rows - writes  # what stays in the scope is a whole tensor
+        flow.ops.add(op.uid)
+        return rows | (writes - {EMPTY_NAME})
     flow.ops.add(op.uid)
-    if makes:
-        return rows | {name for name in op.output("W@GRAD") if name}
-    assert row_op is not None
-    if row_op.keeps:
-        return rows | writes
     return (rows - writes) | (given & writes)  # the latter are changed in place
 
 

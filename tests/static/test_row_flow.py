@@ -177,3 +177,15 @@ def test_sequences_train_as_single_ids():
     made = optimizer.Adam(0.1, lazy_mode=True)
     sequences = run(*build(made, is_sparse=True, lod_level=1)[:2])[0]
     np.testing.assert_array_equal(sequences, plain)
+
+
+@pytest.mark.slow
+def test_a_compiled_step_updates_the_same_rows():
+    results = []
+    for fused in (False, True):
+        main, startup, _ = build(optimizer.Adam(0.1, lazy_mode=True), is_sparse=True)
+        build_strategy = static.BuildStrategy()
+        build_strategy.enable_auto_fusion = fused
+        program = static.CompiledProgram(main, build_strategy=build_strategy)
+        results.append(run(program, startup)[0])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-6)
