@@ -76,6 +76,8 @@ bench: $(READY) paddles ## benchmark against PyTorch and Paddle: see bench/READM
 	$(BIN)/python bench/sparse_table.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/parameter_server.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
+	$(PADDLE_PYTHONS) $(BIN)/python bench/sparse_programs.py
+	$(PADDLE_PYTHONS) $(BIN)/python bench/one_op.py
 	$(BIN)/python bench/recompute.py
 	$(BIN)/python bench/switched_off.py
 	$(BIN)/python bench/large_batch_optimizers.py

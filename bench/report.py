@@ -267,6 +267,8 @@ def matrix_table_zh(rows: dict[str, Any]) -> str:
 
 RENDERERS: dict[str, Callable[[Any], str]] = {
     "static_graph": contest_table,
+    "sparse_programs": contest_table,
+    "one_op": contest_table,
     "collective": contest_table,
     "recompute": contest_table,
     "large_batch_optimizers": contest_table,

@@ -41,6 +41,7 @@ execution_engine: Any = torch.autograd.Variable._execution_engine  # type: ignor
 # -- parts of objects ------------------------------------------------------------------------------
 base_of = attrgetter("_base")  # the tensor that a view is one of; None if it has memory of its own
 sparse_values = torch.Tensor._values  # also of a sparse tensor that is not coalesced
+sparse_indices = torch.Tensor._indices
 
 
 def version_of(tensor: torch.Tensor) -> int:

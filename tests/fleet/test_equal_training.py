@@ -56,6 +56,13 @@ def test_two_workers_equal_one(script: str, optimizer: str, tmp_path: Path) -> N
     assert_equal(alone(script, optimizer), many, 1e-10)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "lazy adam"])
+def test_two_workers_with_rows_of_a_table_equal_one(optimizer: str, tmp_path: Path) -> None:
+    one = train("train_static.py", 1, tmp_path, optimizer=optimizer, table=True)
+    two = train("train_static.py", 2, tmp_path, optimizer=optimizer, table=True)
+    assert_equal(one, two, 1e-10)
+
+
 @pytest.mark.parametrize("reader", ["py_reader", "create_py_reader_by_data"])
 def test_two_workers_that_read_from_the_program_equal_one(reader: str, tmp_path: Path) -> None:
     one = train("train_static.py", 1, tmp_path, optimizer="sgd")

@@ -55,3 +55,34 @@ def test_places_are_listed_in_a_program():
         out = get_places(device_count=2, device_type="CPU")
         (found,) = static.Executor().run(fetch_list=[out], return_numpy=False)
     assert [type(p) for p in found] == [static.CPUPlace] * 2
+
+
+def test_an_op_runs_again_on_changed_values_and_shapes():
+    scope, place = static.Scope(), static.CPUPlace()
+    op = SingleOp("scale", X="x", Out="y", scale=3.0)
+    for value in ([1.0], [2.0], [[1.0, 2.0]]):
+        scope.var("x").get_tensor().set(np.array(value, "float32"), place)
+        op.run(scope, place)
+        np.testing.assert_array_equal(
+            np.asarray(scope.find_var("y").get_tensor()), 3 * np.array(value)
+        )
+
+
+def test_an_op_that_changes_a_variable_leaves_the_input_of_another_name():
+    scope, place = static.Scope(), static.CPUPlace()
+    for name, value in (("p", 1.0), ("g", 2.0), ("rate", 0.5)):
+        scope.var(name).get_tensor().set(np.array([value], "float32"), place)
+    SingleOp("sgd", Param="p", Grad="g", LearningRate="rate", ParamOut="new").run(scope, place)
+    assert float(scope.find_var("new").value) == 0.0
+    assert float(scope.find_var("p").value) == 1.0
+    SingleOp("sgd", Param="p", Grad="g", LearningRate="rate", ParamOut="p").run(scope, place)
+    assert float(scope.find_var("p").value) == 0.0
+
+
+def test_an_op_that_fails_is_named():
+    scope, place = static.Scope(), static.CPUPlace()
+    scope.var("w").get_tensor().set(np.zeros((3, 2), "float32"), place)
+    scope.var("ids").get_tensor().set(np.array([[7]], "int64"), place)
+    op = SingleOp("lookup_table", W="w", Ids="ids", Out="y")
+    with pytest.raises(static.ExecutionError, match="holds 7, which is outside the table 'w'"):
+        op.run(scope, place)

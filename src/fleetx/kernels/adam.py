@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.kernels.descent import by_learning_rate, fusible, scalar, single
+from fleetx.kernels.row_gradients import update_rows
 from fleetx.kernels.update_rule import Row, update_rule
 
 # A step count for which torch's own bias correction vanishes; Paddle's is folded into the rate.
@@ -129,22 +130,20 @@ def _advance(rows: Sequence[Row], beta1: float, beta2: float) -> None:
         row[6].mul_(beta2 if row[8] is None else scalar(row[8]))
 
 
-def _adam_of_rows(row: Row, ids: Sequence[Tensor], lazy: bool, **settings: Any) -> Any:
-    """Update with a gradient that consists of the rows `ids`; if `lazy`, only those rows.
+def _adam_of_rows(row: Row, lazy: bool, **settings: Any) -> Any:
+    """Update with a gradient of rows; if `lazy`, only those rows.
 
     For such gradients Paddle's CPU kernels use the powers after multiplying them, in 1.8.5 and 2.x.
     """
+    param, grad, rate, moment1, moment2, *rest = row
     settings["advance_first"] = True
     if not lazy:
-        return _adam_rows([row], **settings)[0]
-    index = torch.cat([each.reshape(-1) for each in ids]).unique()
-    param, grad, rate, moment1, moment2, *rest = row
-    whole = (param, moment1, moment2)
-    parts = [each[index] for each in whole]
-    part = (parts[0], grad[index], rate, parts[1], parts[2], *rest)
-    _adam_rows([part], **settings)
-    for each, new in zip(whole, parts, strict=True):
-        each.index_copy_(0, index, new)
+        return _adam_rows([(param, grad.to_dense(), *row[2:])], **settings)[0]
+
+    def update(parts: list[Tensor], values: Tensor) -> None:
+        _adam_rows([(parts[0], values, rate, parts[1], parts[2], *rest)], **settings)
+
+    update_rows((param, moment1, moment2), grad, update)
     return param, moment1, moment2, rest[0], rest[1]
 
 
@@ -188,7 +187,14 @@ def _adam_fused(
     return _adam_rows(rows, beta1, beta2, epsilon, scaled, l2=regularization_coeff)
 
 
-@update_rule("adam", takes=_TAKES, changes=MOMENTS_CHANGE, settings=_SETTINGS, fused=_adam_fused)
+@update_rule(
+    "adam",
+    takes=_TAKES,
+    changes=MOMENTS_CHANGE,
+    settings=_SETTINGS,
+    fused=_adam_fused,
+    takes_rows=True,
+)
 def adam(
     *row: Tensor,
     beta1: float,
@@ -197,23 +203,21 @@ def adam(
     lazy_mode: bool = False,
     use_global_beta_pow: bool | None = None,
     regularization_coeff: float = 0.0,
-    rows: Sequence[Tensor] | None = None,
 ) -> Any:
     """p -= lr_t * m / (sqrt(v) + eps), lr_t = lr * sqrt(1 - beta2^t) / (1 - beta1^t).
 
-    2.x multiplies eps by sqrt(1 - beta2^t) as well. `rows` are the ids of the rows that the
-    gradient consists of, if it is that of a look-up.
+    2.x multiplies eps by sqrt(1 - beta2^t) as well.
     """
-    scaled = use_global_beta_pow is not None
-    if rows is not None:
-        settings: dict[str, Any] = {
-            "beta1": beta1,
-            "beta2": beta2,
-            "epsilon": epsilon,
-            "scale_epsilon": scaled,
-        }
-        return _adam_of_rows(row, rows, lazy_mode, **settings)
-    return _adam_rows([row], beta1, beta2, epsilon, scaled, l2=regularization_coeff)[0]
+    settings: dict[str, Any] = {
+        "beta1": beta1,
+        "beta2": beta2,
+        "epsilon": epsilon,
+        "scale_epsilon": use_global_beta_pow is not None,
+        "l2": regularization_coeff,
+    }
+    if row[1].is_sparse:
+        return _adam_of_rows(row, lazy_mode, **settings)
+    return _adam_rows([row], **settings)[0]
 
 
 def _adamw_fused(
@@ -236,6 +240,7 @@ def _adamw_fused(
     changes=MOMENTS_CHANGE,
     settings={**_SETTINGS, "lr_ratio": 1.0, "coeff": 0.01, "with_decay": False},
     fused=_adamw_fused,
+    takes_rows=True,
 )
 def adamw(
     *row: Tensor,
@@ -246,7 +251,6 @@ def adamw(
     with_decay: bool,
     lr_ratio: float,
     lazy_mode: bool = False,
-    rows: Sequence[Tensor] | None = None,
 ) -> Any:
     """Shrink the parameter by lr * coeff, then apply Adam; `lr_ratio` scales the learning rate."""
     settings: dict[str, Any] = {
@@ -257,8 +261,8 @@ def adamw(
         "decay": coeff if with_decay else 0.0,
         "lr_ratio": lr_ratio,
     }
-    if rows is not None:
-        return _adam_of_rows(row, rows, lazy_mode, **settings)
+    if row[1].is_sparse:
+        return _adam_of_rows(row, lazy_mode, **settings)
     return _adam_rows([row], **settings)[0]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.kernels.descent import by_learning_rate, fusible, scalar, single
+from fleetx.kernels.row_gradients import update_rows
 from fleetx.kernels.update_rule import Row, fused_rule, update_rule
 
 _ONE = torch.ones(())
@@ -20,9 +21,12 @@ _ONE = torch.ones(())
     takes="Param Grad Moment LearningRate",
     settings={"epsilon": 1e-6},
     changes={"ParamOut": "Param", "MomentOut": "Moment"},
+    takes_rows=True,
 )
 def adagrad(rows: Sequence[Row], *, epsilon: float, regularization_coeff: float = 0.0) -> list[Any]:
     """m += g * g; p -= lr * g / (sqrt(m) + eps)."""
+    if rows[0][1].is_sparse:
+        return [_adagrad_of_rows(*row, epsilon=epsilon) for row in rows]
     kernel = torch_private.fused_adagrad_
     for rate, group in by_learning_rate(rows, 3):
         params, grads, moments, _ = zip(*group, strict=True)
@@ -45,6 +49,18 @@ def adagrad(rows: Sequence[Row], *, epsilon: float, regularization_coeff: float 
                 moment.addcmul_(grad, grad)
                 param.sub_(grad.div(moment.sqrt().add_(epsilon)).mul_(scalar(rate)))
     return [(row[0], row[2]) for row in rows]
+
+
+def _adagrad_of_rows(
+    param: Tensor, grad: Tensor, moment: Tensor, rate: Tensor, *, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Update with a gradient of rows: a row without gradient stays as it is."""
+    update_rows(
+        (param, moment),
+        grad,
+        lambda parts, values: adagrad(parts[0], values, parts[1], rate, epsilon=epsilon),
+    )
+    return param, moment
 
 
 @update_rule(

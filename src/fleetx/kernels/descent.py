@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fleetx import torch_private
+from fleetx.kernels.row_gradients import add_scaled_
 from fleetx.kernels.update_rule import Row, fused_rule, update_rule
 
 
@@ -103,9 +104,12 @@ def _sgd_fused(rows: Sequence[Row], *, regularization_coeff: float = 0.0) -> lis
     takes="Param LearningRate Grad",
     changes={"ParamOut": "Param"},
     fused=_sgd_fused,
+    takes_rows=True,
 )
 def sgd(param: Tensor, rate: Tensor, grad: Tensor, *, regularization_coeff: float = 0.0) -> Tensor:
     """p -= lr * g."""
+    if grad.is_sparse:  # decay is never folded into it
+        return add_scaled_(param, grad, -rate.item())
     if regularization_coeff:
         grad = grad.add(param, alpha=regularization_coeff)
     if param.is_cpu:

@@ -40,6 +40,8 @@ class UpdateRule:
     """Several updates with the same settings in one call: fused(rows, **settings)."""
     random: bool = False
     """Whether the result is random."""
+    takes_rows: bool = False
+    """Whether `Grad` may consist of rows (`row_gradients.py`); others get it as a whole."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -69,13 +71,16 @@ def update_rule(
     settings: Mapping[str, Any] | None = None,
     fused: Fused | None = None,
     random: bool = False,
+    takes_rows: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the update `kind`; see the module's docstring."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         if kind in RULES:
             raise ValueError(f"update {kind!r} is registered twice.")
-        RULES[kind] = UpdateRule(kind, takes, changes, settings or {}, function, fused, random)
+        RULES[kind] = UpdateRule(
+            kind, takes, changes, settings or {}, function, fused, random, takes_rows
+        )
         return function
 
     return register
@@ -87,6 +92,7 @@ def fused_rule(
     takes: str,
     changes: Mapping[str, str],
     settings: Mapping[str, Any] | None = None,
+    takes_rows: bool = False,
 ) -> Callable[[Fused], Callable[..., Any]]:
     """Register a function of several rows, `f(rows, **settings)`, as the update `kind`.
 
@@ -98,8 +104,13 @@ def fused_rule(
         def function(*row: Any, **given: Any) -> Any:
             return fused([row], **given)[0]
 
-        return update_rule(kind, takes=takes, changes=changes, settings=settings, fused=fused)(
-            function
-        )
+        return update_rule(
+            kind,
+            takes=takes,
+            changes=changes,
+            settings=settings,
+            fused=fused,
+            takes_rows=takes_rows,
+        )(function)
 
     return register

@@ -26,7 +26,11 @@ else:
     if options.get("input") == "create_py_reader_by_data":
         reader = create_py_reader_by_data(4, [x, y])
         x, y = read_file(reader)
-h = layers.fc(x, 8)
+h = x
+if options.get("table"):
+    ids = layers.data("ids", shape=[1], dtype="int64")
+    h = x + layers.embedding(ids, [40, 6], is_sparse=True, dtype="float64", param_attr="table")
+h = layers.fc(h, 8)
 if options.get("batch_norm"):
     h = layers.batch_norm(h)
 prediction = layers.fc(layers.tanh(h), 3, act="softmax")
@@ -35,6 +39,7 @@ kinds = {
     "sgd": lambda: static.optimizer.SGD(0.1),
     "momentum": lambda: static.optimizer.Momentum(0.1, 0.9),
     "adam": lambda: static.optimizer.Adam(0.05),
+    "lazy adam": lambda: static.optimizer.Adam(0.05, lazy_mode=True),
 }
 optimizer = fleet.distributed_optimizer(kinds[options["optimizer"]]())
 optimizer.minimize(loss)
@@ -61,6 +66,8 @@ if reader is not None:
 losses = []
 for batch_x, batch_y in batches():
     feed = {"x": batch_x, "y": batch_y} if reader is None else None
+    if feed is not None and options.get("table"):
+        feed["ids"] = np.abs(batch_x[:, :1] * 10).astype("int64") % 40
     (value,) = exe.run(fleet.main_program, feed=feed, fetch_list=[loss])
     losses.append(float(fleet.util.all_reduce(float(value))) / fleet.worker_num())
 if fleet.is_first_worker():

@@ -17,8 +17,6 @@ from fleetx.kernels.gradients import clip_by_norm
 from fleetx.kernels.updates import RULES
 from fleetx.ps.tables.table_spec import ClipSpec, SpecError
 
-# A keyword of the functions that is not a setting.
-_INTERNAL = frozenset({"rows"})
 # State with a nonzero initial value: the value of this setting.
 _STARTS_AT = {"Beta1Pow": "beta1", "Beta2Pow": "beta2"}
 _START = "initial_accumulator_value"
@@ -37,7 +35,7 @@ class RuleUpdate:
         settings = dict(settings)
         self._takes_rate = bool(settings.pop(TAKES_RATE, True))
         self._start = float(settings.pop(_START, 0.0)) if kind == "adagrad" else 0.0
-        known = self._rule.keywords - _INTERNAL
+        known = self._rule.keywords
         if not set(settings) <= known:
             wrong = ", ".join(sorted(set(settings) - known))
             raise SpecError(

@@ -112,9 +112,7 @@ def _vjp(
                 outs, targets, out_grads, allow_unused=True, create_graph=second_order
             )
     by_place = {
-        place: torch.zeros_like(target)
-        if grad is None
-        else (grad.to_dense() if grad.is_sparse else grad)
+        place: torch.zeros_like(target) if grad is None else grad
         for place, target, grad in zip(places, targets, found, strict=True)
     }
     answer = []

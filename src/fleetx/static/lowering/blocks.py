@@ -13,6 +13,7 @@ from fleetx.static.graph.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
 from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering.fusion import group_updates
 from fleetx.static.lowering.needed_ops import MARKERS
+from fleetx.static.lowering.row_ops import call_on_rows, makes_rows
 from fleetx.static.run.scope import Scope
 from fleetx.static.run.server_link import Servers
 
@@ -145,17 +146,23 @@ class _BoundGroup:
             member.keep(result, known, written, ctx)
 
 
-def bind_op(op: Operator, ctx: OpContext) -> Callable[..., Any]:
-    """Return the op's function with attributes, context and names filled in, all but offsets."""
+def bind_op(op: Operator, ctx: OpContext, *, on_rows: bool = False) -> Callable[..., Any]:
+    """Return the op's function with attributes, context and names filled in, all but offsets.
+
+    With `on_rows`, it takes and makes gradients that consist of rows.
+    """
     op_def = get_op(op.type)
     attrs = dict(op.attrs)
+    if makes_rows(op):
+        attrs["is_sparse"] = on_rows
     if op_def.needs_ctx:
         attrs["ctx"] = ctx
     if "names" in op_def.names:
         attrs["names"] = {"inputs": op.inputs, "outputs": op.outputs}
     if op_def.needs_lod:
         attrs.pop("lod", None)
-    return op_def.bind(attrs)
+    call = op_def.bind(attrs)
+    return call_on_rows(call, op, ctx) if on_rows else call
 
 
 def call_with_lod(

@@ -41,6 +41,7 @@ from fleetx.static.lowering.generated_code import (
 from fleetx.static.lowering.gradient_reducer import GradientReducer
 from fleetx.static.lowering.needed_ops import is_persistable
 from fleetx.static.lowering.plan import make_plan
+from fleetx.static.lowering.row_ops import as_rows
 from fleetx.static.lowering.segment_code import SegmentCode
 from fleetx.static.lowering.segments import SegmentCall, choose_runner
 from fleetx.static.lowering.skipped_updates import guarded_ops, read_from_outside, skip_name
@@ -134,6 +135,7 @@ class _Lowering:
         self.flows, self.leaves = self.plan.flows, self.plan.leaves
         # A loss that autograd starts from as a 0-d tensor -> the local that holds it.
         self.scalars: dict[str, Code] = {}
+        self.made_whole: set[str] = set()  # gradients of rows that an op has changed in place
         self.segments: list[SegmentCode] = []
         self.required: list[str] = []
         self.boundary = 0
@@ -193,14 +195,19 @@ class _Lowering:
         op_def = get_op(op.type)
         flow = self.flows.get(op.uid)
         changed = {source: op.output(out) for out, source in op_def.inplace.items()}
+        self.make_whole(op, {n for source in changed for n in op.input(source)})
         parts = []
         for slot in op_def.inputs:
             row = [
-                self.read(
+                self.whole(
+                    [op],
                     name,
-                    flows=flow is not None and (slot.name, i) in flow,
-                    base=slot.name in changed,
-                    optional=slot.name in op.outputs,
+                    self.read(
+                        name,
+                        flows=flow is not None and (slot.name, i) in flow,
+                        base=slot.name in changed,
+                        optional=slot.name in op.outputs,
+                    ),
                 )
                 for i, name in enumerate(op.input(slot.name))
             ]
@@ -212,6 +219,25 @@ class _Lowering:
             else:
                 parts.append(row[0] if row else NONE)
         return listed(parts)
+
+    def whole(self, ops: list[Operator], name: str, value: Code) -> Code:
+        """Return an input of ops; rows become a whole tensor if the ops do not compute on rows."""
+        rows = self.plan.rows
+        if name in self.made_whole or not any(
+            name in rows.inputs.get(op.uid, ()) and op.uid not in rows.ops for op in ops
+        ):
+            return value
+        return code("{}.to_dense()", value)
+
+    def make_whole(self, op: Operator, changed: set[str]) -> None:
+        """Make gradients of rows whole that an op is about to change in place."""
+        rows = self.plan.rows
+        if op.uid in rows.ops:
+            return
+        for name in sorted(changed & rows.inputs.get(op.uid, set()) - self.made_whole):
+            target = self.writer.local(name)
+            self.writer.emit(code("{}.to_dense()", target), to=target)
+            self.made_whole.add(name)
 
     def bind_outputs(self, op: Operator) -> tuple[Code | None, list[str]]:
         """Return the assignment target of a call, None if nothing is kept, and what it binds."""
@@ -262,11 +288,9 @@ class _Lowering:
     def write_op(self, op: Operator) -> None:
         writer = self.writer
         op_def = get_op(op.type)
-        call = writer.constant(bind_op(op, self.ctx), "f")
-        if op.uid in self.plan.used_rows:
-            ids = [self.read(n, flows=False, base=False) for n in self.plan.used_rows[op.uid]]
-            value = code("{}({}, rows=({},))", call, self.arguments(op), listed(ids))
-        elif op_def.needs_lod or self.with_lod:
+        on_rows = op.uid in self.plan.rows.ops
+        call = writer.constant(bind_op(op, self.ctx, on_rows=on_rows), "f")
+        if (op_def.needs_lod or self.with_lod) and not on_rows:
             names = writer.constant(op, "op"), writer.constant(op_def, "d"), call
             value = code("lod_call({}, {}, {}, [{}], ctx)", *names, self.arguments(op))
         else:
@@ -283,7 +307,8 @@ class _Lowering:
         writer = self.writer
         flow = item.flows(self.flows)
         args = listed(
-            self.read(name, flows=(i in flow), base=False) for i, name in enumerate(item.inputs)
+            self.whole(item.ops, name, self.read(name, flows=(i in flow), base=False))
+            for i, name in enumerate(item.inputs)
         )
         value = code("{}({})", writer.constant(item.fn, "f"), args)
         target = writer.local(item.output)
@@ -338,12 +363,23 @@ class _Lowering:
         seeds = listed(self.seed(n, g) for n, g in call.roots)
         inputs = listed(self.read(n, flows=True, base=False) for n, _ in call.results)
         outputs = listed(writer.local(g) for _, g in call.results)
-        retain = "" if is_last else ", retain_graph=True"
+        more = "" if is_last else ", retain_graph=True"
+        rows = {i: g for i, (_, g) in enumerate(call.results) if g in self.plan.rows.results}
+        if rows and not call.reduced:
+            more += f", rows={tuple(rows)}"
         run = writer.constant(self.reducer(call).run, "reduce") if call.reduced else "autograd_grad"
-        value = code("{}(({},), ({},), ({},){})", run, roots, inputs, seeds, retain)
+        value = code("{}(({},), ({},), ({},){})", run, roots, inputs, seeds, more)
         writer.emit(value, to=code("{},", outputs))
         if is_last:
             writer.emit(Code("set_grad(False)"))
+        self.boundary = len(writer.lines)
+        for _, grad in call.results:
+            if is_persistable(self.block, grad):
+                writer.store(self.holder(grad), code("keep({})", writer.local(grad)))
+        for grad in rows.values():
+            ids = [self.read(n, flows=False, base=False) for n in self.plan.rows.results[grad]]
+            target = writer.local(grad)
+            writer.emit(code("as_rows({})", listed([target, *ids])), to=target)
 
     def write_segment(self, call: SegmentCall) -> None:
         """Write the function of a segment; `finish_segments` adds the call."""
@@ -384,7 +420,8 @@ class _Lowering:
         position = {name: i for i, name in enumerate(self.block.vars)}
         names = [name for name, _ in call.results]
         order = sorted(range(len(names)), key=lambda i: -position.get(names[i], 0))
-        return GradientReducer(exchange, order)
+        rows = {i for i, (_, g) in enumerate(call.results) if g in self.plan.rows.results}
+        return GradientReducer(exchange, [i for i in order if i not in rows], sorted(rows))
 
     def begin_guard(self, name: str | None, ops: list[Operator]) -> None:
         """Write the condition of updates that are skipped if variable `name` is true."""
@@ -403,6 +440,12 @@ class _Lowering:
         for name in {n: None for op in ops for n in self.bind_outputs(op)[1]}:
             if is_persistable(self.block, name):
                 self.writer.emit(held(self.holder(name)), to=self.writer.local(name))
+
+    def fetched(self, name: str) -> Code:
+        """Return the expression for a fetched value; gradients of rows are made whole."""
+        value = self.read(name, flows=False, base=True)
+        is_rows = name in self.plan.rows.at_end and name not in self.made_whole
+        return code("{}.to_dense()", value) if is_rows else value
 
     def write(self) -> list[Function]:
         """Write the function; return it and the functions of its segments."""
@@ -433,12 +476,10 @@ class _Lowering:
                 self.write_segment(item)
             else:
                 self.write_op(item)
-            if backward and i == backward[-1]:
-                self.boundary = len(writer.lines)
         self.end_guard(guarded)
         if not backward:
             self.boundary = len(writer.lines)
-        fetched = listed(self.read(n, flows=False, base=True) for n in self.fetches)
+        fetched = listed(map(self.fetched, self.fetches))
         writer.emit(code("return [{}]", fetched))
         return [Function("step", arguments, writer.lines), *self.finish_segments()]
 
@@ -474,6 +515,7 @@ def lower(
         "lod_call": call_with_lod,
         "keep": step_functions.keep_value,
         "cut": step_functions.cut_value,
+        "as_rows": as_rows,
         "autograd_grad": step_functions.differentiate,
         "run_segment": choose_runner(
             offloads=binding.offloads_checkpoints and bool(work.segments), device=device.type

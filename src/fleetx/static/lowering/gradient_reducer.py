@@ -2,31 +2,38 @@
 
 Each leaf has a hook that copies its gradient into a flat bucket; the all-reduce of a full bucket
 starts immediately and overlaps with the rest of the backward pass. The backward call returns views
-of the buckets, so nothing is copied back.
+of the buckets, so nothing is copied back. Gradients that consist of rows are exchanged as rows,
+after the pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from fleetx.comm.buckets import Bucket, make_buckets
 from fleetx.comm.gradient_all_reduce import GradientExchange, Handle
+from fleetx.comm.row_all_reduce import all_reduce_rows
 from fleetx.runtime import heartbeat
+from fleetx.static.lowering.row_ops import as_rows
 from fleetx.static.lowering.step_functions import differentiate
 
 
 class GradientReducer:
     """A backward call whose results are sums over all workers.
 
-    `order` lists positions of the leaves in the order in which their gradients become ready.
+    `order` lists positions of the leaves in the order in which their gradients become ready, `rows`
+    those of the leaves whose gradients consist of rows.
     """
 
-    def __init__(self, exchange: GradientExchange, order: list[int]) -> None:
+    def __init__(
+        self, exchange: GradientExchange, order: list[int], rows: Sequence[int] = ()
+    ) -> None:
         self._exchange = exchange
         self._order = order
+        self._rows = tuple(rows)
         self._leaves: list[torch.Tensor] = []
         self._hooks: list[Any] = []
         self._buckets: list[Bucket] = []
@@ -56,8 +63,11 @@ class GradientReducer:
         self._allocate()
         self._missing = [len(bucket.members) for bucket in self._buckets]
         self._handles.clear()
-        grads = list(differentiate(roots, leaves, seeds, retain_graph))
+        grads = list(differentiate(roots, leaves, seeds, retain_graph, self._rows))
         self._finish(grads)
+        dtype = self._exchange.all_reduce.settings.dtype
+        for place in self._rows:
+            grads[place] = all_reduce_rows(as_rows(grads[place]), dtype=dtype)
         return tuple(grads)
 
     def _attach(self, leaves: tuple[torch.Tensor, ...]) -> None:
@@ -75,7 +85,7 @@ class GradientReducer:
             )
         ]
         self._exchange.announce(len(leaves), len(self._buckets))
-        self._hooks = [leaf.register_hook(self._hook(i)) for i, leaf in enumerate(leaves)]
+        self._hooks = [leaves[i].register_hook(self._hook(i)) for i in self._order]
 
     def _allocate(self) -> None:
         self._flat = []

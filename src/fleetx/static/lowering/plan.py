@@ -15,8 +15,8 @@ from fleetx.static.lowering.backward_call import (
 from fleetx.static.lowering.fusion import FusedOp, fuse_losses, fuse_neighbours, group_updates
 from fleetx.static.lowering.lookups import concat_lookups, join_lookups
 from fleetx.static.lowering.needed_ops import count_reads, is_persistable, needed_ops
+from fleetx.static.lowering.row_flow import RowFlow, find_row_flow
 from fleetx.static.lowering.segments import SegmentCall, find_segments
-from fleetx.static.lowering.used_rows import find_used_rows
 from fleetx.static.lowering.weight_decay import fold_weight_decay
 
 # A list: one fused call.
@@ -32,8 +32,7 @@ class Plan:
     flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
     leaves: set[str] = field(default_factory=set)  # to differentiate, not made by such an op
     ones: dict[str, Operator] = field(default_factory=dict)  # seeds that are just ones
-    # update op uid -> names of the ids whose rows its gradient is made of
-    used_rows: dict[int, list[str]] = field(default_factory=dict)
+    rows: RowFlow = field(default_factory=RowFlow)  # the gradients that consist of rows
 
 
 def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: bool) -> Plan:
@@ -47,7 +46,7 @@ def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: b
     if calls is None:
         refuse_lost_inputs(ops)
         calls = []
-    plan = Plan(ones=_constant_seeds(ops, calls, fetches), used_rows=find_used_rows(ops))
+    plan = Plan(ones=_constant_seeds(ops, calls, fetches), rows=find_row_flow(ops, calls, block))
     for call in calls:
         for uid, flow in call.flows.items():
             plan.flows.setdefault(uid, set()).update(flow)
@@ -144,5 +143,5 @@ def _joined(
     sequence = concat_lookups(sequence, block, keep, plan.flows, again)
     sequence = join_lookups(sequence, plan.flows, again)
     last = max((i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)), default=-1)
-    updates = fold_weight_decay(sequence[last + 1 :], keep)
-    return sequence[: last + 1] + group_updates(updates, plan.used_rows)
+    updates = fold_weight_decay(sequence[last + 1 :], keep, plan.rows.inputs)
+    return sequence[: last + 1] + group_updates(updates, plan.rows.ops)

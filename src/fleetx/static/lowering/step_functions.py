@@ -29,8 +29,12 @@ def differentiate(
     inputs: tuple[torch.Tensor, ...],
     seeds: tuple[torch.Tensor, ...],
     retain_graph: bool = False,
+    rows: tuple[int, ...] = (),
 ) -> tuple[torch.Tensor, ...]:
-    """Return the gradients of outputs with respect to inputs; zeros if there is no path."""
+    """Return the gradients of outputs with respect to inputs; zeros if there is no path.
+
+    `rows` are the positions of those that may consist of rows.
+    """
     pairs = [
         (o, s if s.shape == o.shape else s.reshape(o.shape))
         for o, s in zip(outputs, seeds, strict=True)
@@ -45,7 +49,9 @@ def differentiate(
     )
     if any(g is None or g.is_sparse for g in grads):
         grads = tuple(
-            torch.zeros_like(i) if g is None else g.to_dense() if g.is_sparse else g
-            for g, i in zip(grads, inputs, strict=True)
+            torch.zeros_like(i)
+            if g is None
+            else (g.to_dense() if g.is_sparse and at not in rows else g)
+            for at, (g, i) in enumerate(zip(grads, inputs, strict=True))
         )
     return grads

@@ -2,12 +2,13 @@
 
 A regularizer appends `scale(parameter)` and `sum` into the gradient before the update op. If
 nothing else reads the decayed gradient, the update op adds the decay in its single pass over
-memory.
+memory. A gradient that consists of rows is not folded: with the decay it is a whole one.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Container
 from typing import Any
 
 from fleetx.static.graph.op_registry import get_op
@@ -64,8 +65,11 @@ def _decay(ops: list[Operator], use: _Use, at: int, keep: set[str]) -> tuple[int
     return where, end
 
 
-def fold_weight_decay(sequence: list[Any], keep: set[str]) -> list[Any]:
-    """Return the ops with decay folded into updates; names in `keep` are needed by others."""
+def fold_weight_decay(sequence: list[Any], keep: set[str], alone: Container[int] = ()) -> list[Any]:
+    """Return the ops with decay folded into updates; names in `keep` are needed by others.
+
+    `alone` are the uids of sums that are not folded.
+    """
     ops = [x for x in sequence if isinstance(x, Operator)]
     if len(ops) < len(sequence) or any(sub_blocks(op) for op in ops):
         return sequence
@@ -77,6 +81,8 @@ def fold_weight_decay(sequence: list[Any], keep: set[str]) -> list[Any]:
         if found is None:
             continue
         total, end = found
+        if ops[total].uid in alone:
+            continue
         gone |= {at, total}
         update = copy.copy(ops[end])
         update.attrs = {

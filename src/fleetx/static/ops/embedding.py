@@ -19,7 +19,8 @@ _ATTRS = {
     "is_sparse": False,
     "is_distributed": False,
     "padding_idx": Attr("LONG", -1),
-    "remote_prefetch": False,  # W has the rows of this batch only, fetched from servers
+    # Without `is_sparse`: W has the rows of this batch only, fetched from servers.
+    "remote_prefetch": False,
     "trainer_id": 0,
     "height_sections": Attr("LONGS", []),
     "epmap": Attr("STRINGS", []),
@@ -62,12 +63,14 @@ def _lookup_table_v2(
     is_sparse: bool = False,
     remote_prefetch: bool = False,
 ) -> torch.Tensor:
-    if remote_prefetch:
+    if remote_prefetch and not is_sparse:  # a program for servers: they send each row once
         rows = spread_rows(weight, ids)
     else:
-        # With `is_sparse`, many look-ups in one table add up rows, and the table's whole gradient
-        # is made once. A tracer (shape inference, compilation) has no sparse tensors.
-        sparse = is_sparse and torch_private.current_dispatch_mode() is None and not weight.is_meta
+        # With `is_sparse`, the gradient of a table consists of the rows looked up. Only that of a
+        # leaf: no op of the backward pass takes it. A tracer (shape inference, compilation) has no
+        # sparse tensors.
+        sparse = is_sparse and weight.is_leaf and not weight.is_meta
+        sparse = sparse and torch_private.current_dispatch_mode() is None
         rows = F.embedding(ids, weight, sparse=sparse)
     if padding_idx < 0:
         return rows

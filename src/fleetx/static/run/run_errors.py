@@ -58,6 +58,11 @@ def explain(error: Exception, step: LoweredStep, feed: Mapping[str, Any]) -> Exc
     return _failed(op, error)
 
 
+def explain_op(error: Exception, op: Operator, find: Find) -> ExecutionError:
+    """Return an error that says why an op, run alone, has failed."""
+    return _failed(op, wrong_index(op, find) or error)
+
+
 def _failed(op: Operator, reason: object) -> ExecutionError:
     ins = ", ".join(n for n in op.input_arg_names if n != EMPTY_NAME)
     outs = ", ".join(n for n in op.output_arg_names if n != EMPTY_NAME)

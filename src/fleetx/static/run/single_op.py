@@ -8,11 +8,14 @@ from typing import Any
 import torch
 
 from fleetx.static.graph.dtypes import convert_dtype
+from fleetx.static.graph.op_registry import get_op
+from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import Program
+from fleetx.static.lowering.blocks import OpContext
+from fleetx.static.lowering.step_functions import keep_value
 from fleetx.static.protobuf.op_proto import OpProto, op_proto
-from fleetx.static.readers.lod_tensor import LoDTensor
-from fleetx.static.run.executor import Executor
 from fleetx.static.run.place import Place
+from fleetx.static.run.run_errors import explain_op
 from fleetx.static.run.scope import Scope, ScopeVariable
 
 
@@ -30,6 +33,9 @@ class SingleOp:
         self._outputs = _names(arguments, [s.name for s in self._proto.outputs])
         known = {s.name for s in (*self._proto.inputs, *self._proto.outputs)}
         self._attrs = {k: v for k, v in arguments.items() if k not in known}
+        self._results = self.no_intermediate_outputs()
+        # The op for a place and the shapes and types of its inputs, and what is copied for it.
+        self._built: dict[Any, tuple[Operator, OpContext, set[str]]] = {}
         for attr in self._attrs.keys() - {a.name for a in self._proto.attrs}:
             raise ValueError(f"op {type!r} has no input, output or attribute {attr!r}.")
 
@@ -72,25 +78,41 @@ class SingleOp:
 
     def run(self, scope: Scope, place: Place) -> None:
         """Compute the op: read its inputs from the scope, write its outputs there."""
-        program = Program()
-        block = program.global_block()
-        feed: dict[str, LoDTensor] = {}
-        for name in dict.fromkeys((*self.input_vars(), *self.output_vars())):
-            found = scope.var(name)
-            block.create_var(name=name, **_looks(found))
-            if name in self.input_vars() and isinstance(found.value, torch.Tensor):
-                feed[name] = LoDTensor(found.value, found.lod)
-        block.append_op(
-            type=self.type(), inputs=self._inputs, outputs=self._outputs, attrs=self._attrs
-        )
-        outputs = self.no_intermediate_outputs()
-        values = Executor(place).run(
-            program, feed=feed, fetch_list=list(outputs), scope=scope, return_numpy=False
-        )
-        for name, value in zip(outputs, values, strict=True):
+        inputs = {name: scope.var(name) for name in self.input_vars()}
+        key = (place, *map(_signature, inputs.values()))
+        built = self._built.get(key)
+        if built is None:
+            op = self._build(scope)
+            built = self._built[key] = op, OpContext(place.device(), scope), _copied(op)
+        op, context, copied = built
+        context.scope = scope
+        context.lods = {name: found.lod for name, found in inputs.items() if found.lod}
+        values = {
+            name: found.value.clone() if name in copied else found.value
+            for name, found in inputs.items()
+            if found.value is not None
+        }
+        try:
+            with torch.no_grad():
+                written = context.run_block(op.block, values)
+        except Exception as error:
+            raise explain_op(error, op, lambda name: scope.var(name).value) from error
+        for name in self._results:
+            value = written.get(name)
             if value is not None:  # an op may leave out what nothing needs
                 variable = scope.var(name)
-                variable.value, variable.lod = value.value, value.lod()
+                shared = any(value is each for n, each in values.items() if n != name)
+                variable.value = value.clone() if shared else keep_value(value)
+                variable.lod = context.lods.get(name) or []
+
+    def _build(self, scope: Scope) -> Operator:
+        """Return the op in a program of its own, for variables as they are in a scope."""
+        block = Program().global_block()
+        for name in dict.fromkeys((*self.input_vars(), *self.output_vars())):
+            block.create_var(name=name, **_looks(scope.var(name)))
+        return block.append_op(
+            type=self.type(), inputs=self._inputs, outputs=self._outputs, attrs=self._attrs
+        )
 
     def __str__(self) -> str:
         """Return the op as text."""
@@ -104,6 +126,22 @@ def _names(arguments: dict[str, Any], slots: Sequence[str]) -> dict[str, list[st
         if value is not None:
             found[slot] = list(value) if isinstance(value, list | tuple) else [value]
     return found
+
+
+def _copied(op: Operator) -> set[str]:
+    """Return the inputs that the op would change in place, though its outputs are others."""
+    return {
+        name
+        for out, source in get_op(op.type).inplace.items()
+        if op.output(out) != op.input(source)
+        for name in op.input(source)
+    }
+
+
+def _signature(found: ScopeVariable) -> Any:
+    """Return what `_looks` depends on."""
+    value = found.value
+    return (value.shape, value.dtype, len(found.lod)) if isinstance(value, torch.Tensor) else None
 
 
 def _looks(found: ScopeVariable) -> dict[str, Any]:
