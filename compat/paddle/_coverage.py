@@ -1,7 +1,7 @@
 """What happens on a name that is not covered: one sentence that says so and where the list is.
 
-A finder gives every module of this package a `__getattr__` that refuses unknown names, and an
-`__all__` if it has none; it refuses unknown modules itself. Names that are left out on purpose have
+Every module of this package gets a `__getattr__` that refuses unknown names, and an `__all__` if it
+has none; unknown modules are refused. Names that are left out on purpose have
 a sentence of their own.
 """
 
@@ -11,13 +11,11 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
 LIST = "docs/paddle-compatibility.md"
-PACKAGE = "paddle"
 # What modules of this package import in order to describe themselves.
 _TOOLS = frozenset({"exported", "missing", "narrow"})
 
@@ -30,115 +28,77 @@ _TRAINERS = "settings of Paddle's C++ trainers; Executor.train_from_dataset runs
 _OLD = "a helper from before Fluid, for files that no program of 1.8 reads"
 _CUSTOM = "ops compiled for Paddle cannot be loaded; fluid.layers.py_func takes Python functions"
 
+
+def _because(reason: str, *names: str) -> dict[str, str]:
+    """Return rows for names, separated by blanks, that are missing for one reason."""
+    return {f"paddle.{name}": reason for text in names for name in text.split()}
+
+
 # Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
 REASONS = {
-    "paddle.fluid.dygraph": _EAGER,
-    "paddle.fluid.imperative": _EAGER,
-    "paddle.fluid.enable_dygraph": _EAGER,
-    "paddle.fluid.enable_imperative": _EAGER,
-    "paddle.fluid.save_dygraph": _EAGER,
-    "paddle.fluid.load_dygraph": _EAGER,
-    "paddle.fluid.core.VarBase": _EAGER,
-    "paddle.imperative": _EAGER,
-    "paddle.jit": _EAGER,
-    "paddle.autograd": _EAGER,
-    "paddle.grad": _EAGER,
-    "paddle.no_grad": _EAGER,
-    "paddle.Model": _EAGER,
-    "paddle.DataParallel": _EAGER,
-    "paddle.hapi": _EAGER,
-    "paddle.callbacks": _EAGER,
-    "paddle.amp": _EAGER + " (programs use paddle.static.amp)",
-    "paddle.complex": _EAGER,
-    "paddle.distributed.init_parallel_env": _EAGER,
-    "paddle.distributed.parallel.init_parallel_env": _EAGER,
-    "paddle.distributed.spawn": _EAGER,
-    "paddle.fluid.ComplexVariable": _EAGER,
-    "paddle.fluid.VarBase": _EAGER,
-    "paddle.fluid.dygraph_utils": _EAGER,
-    "paddle.fluid.framework.ComplexVariable": _EAGER,
-    "paddle.framework.DataParallel": _EAGER,
-    "paddle.framework.grad": _EAGER,
-    "paddle.framework.no_grad": _EAGER,
-    "paddle.framework.random.get_cuda_rng_state": _EAGER,
-    "paddle.framework.random.set_cuda_rng_state": _EAGER,
-    "paddle.get_cuda_rng_state": _EAGER,
-    "paddle.set_cuda_rng_state": _EAGER,
-    "paddle.incubate.hapi": _EAGER,
-    "paddle.nn.functional.elu_": _EAGER,
-    "paddle.nn.functional.activation.elu_": _EAGER,
-    "paddle.nn.utils": _EAGER,
-    "paddle.onnx": _EAGER + " (fleetx.static.export writes programs as ONNX)",
-    "paddle.reshape_": _EAGER,
-    "paddle.scatter_": _EAGER,
-    "paddle.set_printoptions": _EAGER,
-    "paddle.squeeze_": _EAGER,
-    "paddle.tensor.manipulation.reshape_": _EAGER,
-    "paddle.tensor.manipulation.scatter_": _EAGER,
-    "paddle.tensor.manipulation.squeeze_": _EAGER,
-    "paddle.tensor.manipulation.unsqueeze_": _EAGER,
-    "paddle.tensor.reshape_": _EAGER,
-    "paddle.tensor.scatter_": _EAGER,
-    "paddle.tensor.set_printoptions": _EAGER,
-    "paddle.tensor.squeeze_": _EAGER,
-    "paddle.tensor.to_string": _EAGER,
-    "paddle.tensor.unsqueeze_": _EAGER,
-    "paddle.unsqueeze_": _EAGER,
-    "paddle.fluid.contrib.quantize": _SLIM,
-    "paddle.fluid.contrib.QuantizeTranspiler": _SLIM,
-    "paddle.fluid.contrib.slim": _SLIM,
-    "paddle.fluid.contrib.Compressor": _SLIM,
-    "paddle.fluid.core": _CORE,
-    "paddle.fluid.core_avx": _CORE,
-    "paddle.fluid.multiprocess_utils": _CORE,
-    "paddle.fluid.op": _CORE,
-    "paddle.utils.op_version": _CORE,
-    "paddle.sysconfig": _CORE,
-    "paddle.check_import_scipy": _CORE,
-    "paddle.fluid.load_op_library": _CUSTOM,
-    "paddle.fluid.framework.load_op_library": _CUSTOM,
-    "paddle.utils.load_op_library": _CUSTOM,
-    "paddle.fluid.DistMultiTrainer": _TRAINERS,
-    "paddle.fluid.MultiTrainer": _TRAINERS,
-    "paddle.fluid.PipelineTrainer": _TRAINERS,
-    "paddle.fluid.TrainerDesc": _TRAINERS,
-    "paddle.fluid.device_worker": _TRAINERS,
-    "paddle.fluid.trainer_desc": _TRAINERS,
-    "paddle.fluid.trainer_factory.TrainerFactory": _TRAINERS,
-    "paddle.fluid.DataFeedDesc": _TRAINERS,
-    "paddle.fluid.data_feed_desc": _TRAINERS,
-    "paddle.fluid.distributed": _CLOSED,
-    "paddle.fluid.communicator.LargeScaleKV": _CLOSED,
-    "paddle.fluid.contrib.utils.lookup_table_utils": _CLOSED,
-    "paddle.fluid.incubate.fleet.parameter_server.ir": _INSIDE,
-    "paddle.fluid.transpiler.details.ufind": _INSIDE,
-    "paddle.fluid.transpiler.details.vars_distributed": _INSIDE,
-    "paddle.distributed.cloud_utils": _INSIDE,
-    "paddle.distributed.fleet.base.meta_optimizer_factory": _INSIDE,
-    "paddle.distributed.fleet.base.runtime_factory": _INSIDE,
-    "paddle.distributed.fleet.base.strategy_compiler": _INSIDE,
-    "paddle.distributed.fleet.cloud_utils": _INSIDE,
-    "paddle.distributed.fleet.launch": _INSIDE,
-    "paddle.distributed.fleet.launch_utils": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.ascend": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.common.CollectiveHelper": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.graph_execution_optimizer": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.meta_optimizer_base": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.parameter_server_graph_optimizer": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.parameter_server_optimizer": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.sharding": _INSIDE,
-    "paddle.distributed.fleet.runtime": _INSIDE,
-    "paddle.distributed.launch": _INSIDE,
-    "paddle.distributed.launch_ps": _INSIDE,
-    "paddle.distributed.utils": _INSIDE,
-    "paddle.utils.image_util": _OLD,
-    "paddle.utils.dump_config": _OLD,
-    "paddle.utils.plot": _OLD,
-    "paddle.utils.Ploter": _OLD,
-    "paddle.utils.plotcurve": _OLD,
-    "paddle.utils.preprocess_img": _OLD,
-    "paddle.utils.preprocess_util": _OLD,
-    "paddle.fluid.incubate.fleet.parameter_server.pslib": _CLOSED,
+    **_because(
+        _EAGER,
+        "fluid.dygraph fluid.imperative fluid.enable_dygraph fluid.enable_imperative",
+        "fluid.save_dygraph fluid.load_dygraph fluid.core.VarBase imperative jit autograd grad",
+        "no_grad Model DataParallel hapi callbacks complex distributed.init_parallel_env",
+        "distributed.parallel.init_parallel_env distributed.spawn fluid.ComplexVariable",
+        "fluid.VarBase fluid.dygraph_utils fluid.framework.ComplexVariable",
+        "framework.DataParallel framework.grad framework.no_grad",
+        "framework.random.get_cuda_rng_state framework.random.set_cuda_rng_state",
+        "get_cuda_rng_state set_cuda_rng_state incubate.hapi nn.functional.elu_",
+        "nn.functional.activation.elu_ nn.utils reshape_ scatter_ set_printoptions squeeze_",
+        "tensor.manipulation.reshape_ tensor.manipulation.scatter_ tensor.manipulation.squeeze_",
+        "tensor.manipulation.unsqueeze_ tensor.reshape_ tensor.scatter_ tensor.set_printoptions",
+        "tensor.squeeze_ tensor.to_string tensor.unsqueeze_ unsqueeze_",
+    ),
+    **_because(_EAGER + " (programs use paddle.static.amp)", "amp"),
+    **_because(_EAGER + " (fleetx.static.export writes programs as ONNX)", "onnx"),
+    **_because(
+        _SLIM,
+        "fluid.contrib.quantize fluid.contrib.QuantizeTranspiler fluid.contrib.slim",
+        "fluid.contrib.Compressor",
+    ),
+    **_because(
+        _CORE,
+        "fluid.core fluid.core_avx fluid.multiprocess_utils fluid.op utils.op_version sysconfig",
+        "check_import_scipy",
+    ),
+    **_because(
+        _CUSTOM,
+        "fluid.load_op_library fluid.framework.load_op_library utils.load_op_library",
+    ),
+    **_because(
+        _TRAINERS,
+        "fluid.DistMultiTrainer fluid.MultiTrainer fluid.PipelineTrainer fluid.TrainerDesc",
+        "fluid.device_worker fluid.trainer_desc fluid.trainer_factory.TrainerFactory",
+        "fluid.DataFeedDesc fluid.data_feed_desc",
+    ),
+    **_because(
+        _CLOSED,
+        "fluid.distributed fluid.communicator.LargeScaleKV",
+        "fluid.contrib.utils.lookup_table_utils fluid.incubate.fleet.parameter_server.pslib",
+    ),
+    **_because(
+        _INSIDE,
+        "fluid.incubate.fleet.parameter_server.ir fluid.transpiler.details.ufind",
+        "fluid.transpiler.details.vars_distributed distributed.cloud_utils",
+        "distributed.fleet.base.meta_optimizer_factory distributed.fleet.base.runtime_factory",
+        "distributed.fleet.base.strategy_compiler distributed.fleet.cloud_utils",
+        "distributed.fleet.launch distributed.fleet.launch_utils",
+        "distributed.fleet.meta_optimizers.ascend",
+        "distributed.fleet.meta_optimizers.common.CollectiveHelper",
+        "distributed.fleet.meta_optimizers.graph_execution_optimizer",
+        "distributed.fleet.meta_optimizers.meta_optimizer_base",
+        "distributed.fleet.meta_optimizers.parameter_server_graph_optimizer",
+        "distributed.fleet.meta_optimizers.parameter_server_optimizer",
+        "distributed.fleet.meta_optimizers.sharding distributed.fleet.runtime",
+        "distributed.launch distributed.launch_ps distributed.utils",
+    ),
+    **_because(
+        _OLD,
+        "utils.image_util utils.dump_config utils.plot utils.Ploter utils.plotcurve",
+        "utils.preprocess_img utils.preprocess_util",
+    ),
 }
 
 
@@ -216,25 +176,10 @@ def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
     return spec
 
 
-class _Finder(MetaPathFinder):
-    """Finds the modules of this package; one that does not exist is not covered."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        if not fullname.startswith(PACKAGE + "."):
-            return None
-        spec = spec_of(fullname, path)
-        if spec is None:
-            # Without a `name`, so that `from package import missing` shows this sentence as well.
-            raise NotCoveredError(sentence(fullname, "module"))
-        return spec
-
-
-def install_finder() -> None:
-    """Install the finder of this package's modules, once."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+def file_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec:
+    """Return how to load a module that has a file; one that has none is not covered."""
+    spec = spec_of(fullname, path)
+    if spec is None:
+        # Without a `name`, so that `from package import missing` shows this sentence as well.
+        raise NotCoveredError(sentence(fullname, "module"))
+    return spec
