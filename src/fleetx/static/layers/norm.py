@@ -6,6 +6,7 @@ import math
 import warnings
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import (
     check_choice,
     check_type,
@@ -19,16 +20,6 @@ from fleetx.static.errors import ArgumentError, ShapeError
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Normal
-
-__all__ = [
-    "batch_norm",
-    "data_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "lrn",
-    "spectral_norm",
-]
 
 
 def _refuse_false(attr: Any, name: str, layer: str) -> None:
@@ -365,3 +356,6 @@ def lrn(
         "lrn", {"X": input}, attrs, MidOut=input.dtype, Out=input.dtype, no_grad="MidOut"
     )
     return out
+
+
+export_defined(globals(), without="append_batch_norm")
