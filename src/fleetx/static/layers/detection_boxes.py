@@ -12,6 +12,10 @@ from fleetx.static.building.one_op import WIDE
 from fleetx.static.building.op_layer import op_layer
 from fleetx.static.graph.variable import Variable
 
+_PREDICTIONS: dict[str, Any] = dict.fromkeys(
+    ("scores", "bbox_deltas", "anchors", "variances"), ("float32",)
+)
+
 
 @op_layer({"X": "x", "Y": "y"})
 def iou_similarity(
@@ -106,7 +110,7 @@ def yolo_box(
     attrs={"pre_nms_topN": "pre_nms_top_n", "post_nms_topN": "post_nms_top_n"},
     returns="RpnRois RpnRoiProbs RpnRoisLod?return_rois_num",
     no_grad="RpnRois RpnRoiProbs RpnRoisLod",
-    **dict.fromkeys(("scores", "bbox_deltas", "anchors", "variances"), ("float32",)),
+    **_PREDICTIONS,
     im_info=WIDE,
 )
 def generate_proposals(
