@@ -1,6 +1,7 @@
 """Run FleetX with other versions of Python, PyTorch and NumPy than the pinned ones: `make matrix`.
 
-    python tests/matrix.py [ROW ...] [--cache DIR] [--keep] [--python 3.12=PATH] [--tests "..."]
+    PYTHONPATH=bench python tests/matrix.py [ROW ...] [--cache DIR] [--keep] [--python 3.12=PATH]
+        [--tests "..."]
 
 Every row gets a copy of the checkout and an environment in the cache folder, outside the checkout.
 FleetX is installed from the copy; the README's commands run with what was installed, then a chosen
@@ -28,6 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
+
+# What measures the machine and what writes tables into pages is shared with the benchmarks.
+import report
+from record import processor
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "tests" / "matrix.json"
@@ -65,32 +70,32 @@ ROWS = {
 TESTS = (
     "tests/test_docs.py::test_both_sides_of_a_comparison_train_alike[accelerate]",
     "tests/test_torch_names.py",
-    "tests/applications_text/test_text_models.py",
+    "tests/applications/text/test_text_models.py",
     "tests/checkpoint",
     "tests/compat/test_documents_programs.py",
     "tests/data/test_bert_text.py",
     "tests/data/test_transforms.py",
-    "tests/data_imagenet/test_imagenet_reader.py",
+    "tests/data/imagenet/test_imagenet_reader.py",
     "tests/fleet/test_equal_training.py",
     "tests/fleet/test_gpu_code.py",
     "tests/fleet/test_leaving.py",
     "tests/kernels/test_index.py",
     "tests/kernels/test_rows.py",
     "tests/monitor/test_measured_job.py",
-    "tests/nn/test_metrics.py",
-    "tests/ops/test_optimizer_ops.py",
+    "tests/static/metrics/test_metrics.py",
+    "tests/static/ops/test_optimizer_ops.py",
     "tests/ps/test_server_models.py",
     "tests/ps/test_sparse_table.py",
     "tests/ps/test_table_files.py",
     "tests/ps/test_wire.py",
     "tests/serving/test_serve.py",
     "tests/serving/test_served_model.py",
-    "tests/static/test_executor.py",
-    "tests/static/test_lowering.py",
-    "tests/static/test_mixed_precision.py",
+    "tests/static/run/test_executor.py",
+    "tests/static/lowering/test_lowering.py",
+    "tests/static/mixed_precision/test_mixed_precision.py",
     "tests/techniques/test_amp.py",
     "tests/techniques/test_composition.py",
-    "tests/utils_download/test_downloader.py",
+    "tests/utils/test_downloader.py",
 )
 # Other launchers do not depend on the versions: only the row with pinned ones runs these.
 PINNED_TESTS = ("tests/test_cli.py", "tests/launch/test_other_launchers.py")
@@ -382,11 +387,6 @@ def main() -> int:
             wrong += 1
     return int(wrong > 0)
 
-
-# What measures the machine and what writes tables into pages is shared with the benchmarks.
-sys.path.insert(0, str(ROOT / "bench"))
-import report  # noqa: E402
-from record import processor  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main())

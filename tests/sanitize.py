@@ -20,7 +20,7 @@ TESTS = {
     "tests/kernels/test_rows.py": "",
     "tests/kernels/test_fallbacks.py": "",
     "tests/ps/test_sparse_table.py": "compiled",
-    "tests/data_imagenet/test_imagenet_augment.py": "resampl or the_same or pillows",
+    "tests/data/imagenet/test_imagenet_augment.py": "resampl or the_same or pillows",
     "tests/techniques/test_large_batch.py": "double_precision",
 }
 LOADED = """

@@ -2,19 +2,18 @@
 
 Paddle 2.x spreads what `paddle.nn`, `paddle.optimizer` and others offer over many small modules,
 and scripts import from these too (`from paddle.nn.layer.conv import Conv2D`). Each such module has
-a row here: its path, and the module that has the names. A finder makes it when it is imported.
+a row here: its path, and the module that has the names. It is made when it is imported.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from paddle._coverage import missing
+from paddle._finder import Filled
 
 
 def _rows(source: str, *paths: str) -> dict[str, str]:
@@ -101,33 +100,18 @@ ALIASES: dict[str, str] = {
 }
 
 
-class _Loader(Loader):
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+def _fill(module: ModuleType) -> None:
+    source = importlib.import_module(ALIASES[module.__name__])
+    module.__doc__ = source.__doc__
+    names = [name for name in source.__all__ if f"{module.__name__}.{name}" not in ALIASES]
+    vars(module).update({name: getattr(source, name) for name in names})
+    vars(module)["__all__"] = names
+    vars(module)["__getattr__"] = missing(module.__name__)
+
+
+def alias_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Return how to load a path of the table."""
+    if fullname not in ALIASES:
         return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        source = importlib.import_module(ALIASES[module.__name__])
-        module.__doc__ = source.__doc__
-        names = [name for name in source.__all__ if f"{module.__name__}.{name}" not in ALIASES]
-        vars(module).update({name: getattr(source, name) for name in names})
-        vars(module)["__all__"] = names
-        vars(module)["__getattr__"] = missing(module.__name__)
-
-
-class _AliasFinder(MetaPathFinder):
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        if fullname not in ALIASES:
-            return None
-        is_package = any(name.startswith(fullname + ".") for name in ALIASES)
-        return ModuleSpec(fullname, _Loader(), is_package=is_package)
-
-
-def install_finder() -> None:
-    """Let the paths of the table be imported."""
-    if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _AliasFinder())
+    is_package = any(name.startswith(fullname + ".") for name in ALIASES)
+    return ModuleSpec(fullname, Filled(_fill), is_package=is_package)

@@ -1,7 +1,7 @@
 """What happens on a name that is not covered: one sentence that says so and where the list is.
 
-A finder gives every module of this package a `__getattr__` that refuses unknown names, and an
-`__all__` if it has none; it refuses unknown modules itself. Names that are left out on purpose have
+Every module of this package gets a `__getattr__` that refuses unknown names, and an `__all__` if it
+has none; unknown modules are refused. Names that are left out on purpose have
 a sentence of their own.
 """
 
@@ -11,13 +11,11 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
 LIST = "docs/paddle-compatibility.md"
-PACKAGE = "paddle"
 # What modules of this package import in order to describe themselves.
 _TOOLS = frozenset({"exported", "missing", "narrow"})
 
@@ -41,148 +39,143 @@ _OLD = "a helper from before Fluid, for files that no program of 1.8 reads"
 _CUSTOM = "ops compiled for Paddle cannot be loaded; fluid.layers.py_func takes Python functions"
 _PYRAMID = "its backward pass updates the table itself; hash with embedding trains hashed n-grams"
 
+
+def _because(reason: str, *names: str) -> dict[str, str]:
+    """Return rows for names, separated by blanks, that are missing for one reason."""
+    return {f"paddle.{name}": reason for text in names for name in text.split()}
+
+
 # Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
 REASONS = {
-    "paddle.fluid.dygraph": _EAGER,
-    "paddle.fluid.imperative": _EAGER,
-    "paddle.fluid.enable_dygraph": _EAGER,
-    "paddle.fluid.enable_imperative": _EAGER,
-    "paddle.fluid.save_dygraph": _EAGER,
-    "paddle.fluid.load_dygraph": _EAGER,
-    "paddle.fluid.core.VarBase": _EAGER,
-    "paddle.imperative": _EAGER,
-    "paddle.jit": _EAGER,
-    "paddle.autograd": _EAGER,
-    "paddle.grad": _EAGER,
-    "paddle.Model": _HAPI,
-    "paddle.DataParallel": _EAGER,
-    "paddle.hapi": _HAPI,
-    "paddle.callbacks": _HAPI,
-    "paddle.flops": _HAPI,
-    "paddle.summary": _HAPI,
-    "paddle.amp": _EAGER + " (programs use paddle.static.amp)",
-    "paddle.complex": _EAGER,
-    "paddle.distributed.init_parallel_env": _EAGER,
-    "paddle.distributed.parallel.init_parallel_env": _EAGER,
-    "paddle.distributed.spawn": _EAGER,
-    "paddle.fluid.ComplexVariable": _EAGER,
-    "paddle.fluid.VarBase": _EAGER,
-    "paddle.fluid.dygraph_utils": _EAGER,
-    "paddle.fluid.framework.ComplexVariable": _EAGER,
-    "paddle.framework.DataParallel": _EAGER,
-    "paddle.framework.grad": _EAGER,
-    "paddle.incubate.distributed": _HAPI,
-    "paddle.incubate.hapi": _HAPI,
-    "paddle.incubate.vision": _HAPI,
-    "paddle.onnx": _EAGER + " (fleetx.static.export writes programs as ONNX)",
-    "paddle.fluid.contrib.quantize": _SLIM,
-    "paddle.fluid.contrib.QuantizeTranspiler": _SLIM,
-    "paddle.fluid.contrib.slim": _SLIM,
-    "paddle.fluid.contrib.Compressor": _SLIM,
-    **dict.fromkeys(
-        (
-            "paddle.fluid.contrib.search_pyramid_hash",
-            "paddle.fluid.contrib.layers.search_pyramid_hash",
-            "paddle.fluid.contrib.layers.nn.search_pyramid_hash",
-        ),
+    **_because(
+        _EAGER,
+        "fluid.dygraph fluid.imperative fluid.enable_dygraph fluid.enable_imperative",
+        "fluid.save_dygraph fluid.load_dygraph fluid.core.VarBase imperative jit autograd grad",
+        "DataParallel complex distributed.init_parallel_env",
+        "distributed.parallel.init_parallel_env distributed.spawn fluid.ComplexVariable",
+        "fluid.VarBase fluid.dygraph_utils fluid.framework.ComplexVariable framework.DataParallel",
+        "framework.grad",
+    ),
+    **_because(
+        _HAPI,
+        "Model hapi callbacks flops summary incubate.distributed incubate.hapi incubate.vision",
+    ),
+    **_because(_EAGER + " (programs use paddle.static.amp)", "amp"),
+    **_because(_EAGER + " (fleetx.static.export writes programs as ONNX)", "onnx"),
+    **_because(
+        _SLIM,
+        "fluid.contrib.quantize fluid.contrib.QuantizeTranspiler fluid.contrib.slim",
+        "fluid.contrib.Compressor",
+    ),
+    **_because(
         _PYRAMID,
+        "fluid.contrib.search_pyramid_hash fluid.contrib.layers.search_pyramid_hash",
+        "fluid.contrib.layers.nn.search_pyramid_hash",
     ),
-    "paddle.fluid.core": _CORE,
-    "paddle.fluid.core_avx": _CORE,
-    "paddle.fluid.multiprocess_utils": _CORE,
-    "paddle.fluid.dataloader.dataloader_iter.ParentWatchDog": _CORE,
-    "paddle.fluid.op": _CORE,
-    "paddle.utils.op_version": _CORE,
-    "paddle.sysconfig": _CORE,
-    "paddle.check_import_scipy": _CORE,
-    "paddle.fluid.load_op_library": _CUSTOM,
-    "paddle.fluid.framework.load_op_library": _CUSTOM,
-    "paddle.utils.load_op_library": _CUSTOM,
-    "paddle.fluid.DistMultiTrainer": _TRAINERS,
-    "paddle.fluid.MultiTrainer": _TRAINERS,
-    "paddle.fluid.PipelineTrainer": _TRAINERS,
-    "paddle.fluid.TrainerDesc": _TRAINERS,
-    "paddle.fluid.device_worker": _TRAINERS,
-    "paddle.fluid.trainer_desc": _TRAINERS,
-    "paddle.fluid.trainer_factory.TrainerFactory": _TRAINERS,
-    "paddle.fluid.DataFeedDesc": _TRAINERS,
-    "paddle.fluid.data_feed_desc": _TRAINERS,
-    "paddle.fluid.distributed": _CLOSED,
-    "paddle.fluid.communicator.LargeScaleKV": _CLOSED,
-    "paddle.fluid.incubate.fleet.parameter_server.ir": _INSIDE,
-    "paddle.fluid.transpiler.details.ufind": _INSIDE,
-    "paddle.fluid.transpiler.details.vars_distributed": _INSIDE,
-    "paddle.distributed.cloud_utils": _INSIDE,
-    "paddle.distributed.fleet.base.meta_optimizer_factory": _INSIDE,
-    "paddle.distributed.fleet.base.runtime_factory": _INSIDE,
-    "paddle.distributed.fleet.base.strategy_compiler": _INSIDE,
-    "paddle.distributed.fleet.cloud_utils": _INSIDE,
-    "paddle.distributed.fleet.launch": _INSIDE,
-    "paddle.distributed.fleet.launch_utils": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.ascend": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.common.CollectiveHelper": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.graph_execution_optimizer": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.meta_optimizer_base": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.parameter_server_graph_optimizer": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.parameter_server_optimizer": _INSIDE,
-    "paddle.distributed.fleet.meta_optimizers.sharding": _INSIDE,
-    "paddle.distributed.fleet.runtime": _INSIDE,
-    "paddle.distributed.launch": _INSIDE,
-    "paddle.distributed.launch_ps": _INSIDE,
-    "paddle.distributed.utils": _INSIDE,
-    "paddle.device.is_compiled_with_xpuis_compiled_with_cuda": (
-        "two names without a comma between them in Paddle 2.0.0; both are covered"
+    **_because(
+        _CORE,
+        "fluid.core fluid.core_avx fluid.multiprocess_utils",
+        "fluid.dataloader.dataloader_iter.ParentWatchDog fluid.op utils.op_version sysconfig",
+        "check_import_scipy",
     ),
-    "paddle.distributed.fleet.base.role_maker.Gloo": _RENDEZVOUS,
-    "paddle.distributed.fleet.utils.http_server": _RENDEZVOUS,
-    "paddle.distributed.fleet.dataset.dataset.BoxPSDataset": _CLOSED_GPU,
-    "paddle.distributed.fs_wrapper.BDFS": "a client of Baidu's own file system; LocalFS is covered",
-    "paddle.utils.image_util": _OLD,
-    "paddle.utils.dump_config": _OLD,
-    "paddle.utils.plotcurve": _OLD,
-    "paddle.utils.preprocess_img": _OLD,
-    "paddle.utils.preprocess_util": _OLD,
-    "paddle.fluid.incubate.fleet.parameter_server.pslib": _CLOSED,
+    **_because(
+        _CUSTOM,
+        "fluid.load_op_library fluid.framework.load_op_library utils.load_op_library",
+    ),
+    **_because(
+        _TRAINERS,
+        "fluid.DistMultiTrainer fluid.MultiTrainer fluid.PipelineTrainer fluid.TrainerDesc",
+        "fluid.device_worker fluid.trainer_desc fluid.trainer_factory.TrainerFactory",
+        "fluid.DataFeedDesc fluid.data_feed_desc",
+    ),
+    **_because(
+        _CLOSED,
+        "fluid.distributed fluid.communicator.LargeScaleKV",
+        "fluid.incubate.fleet.parameter_server.pslib",
+    ),
+    **_because(
+        _INSIDE,
+        "fluid.incubate.fleet.parameter_server.ir fluid.transpiler.details.ufind",
+        "fluid.transpiler.details.vars_distributed distributed.cloud_utils",
+        "distributed.fleet.base.meta_optimizer_factory distributed.fleet.base.runtime_factory",
+        "distributed.fleet.base.strategy_compiler distributed.fleet.cloud_utils",
+        "distributed.fleet.launch distributed.fleet.launch_utils",
+        "distributed.fleet.meta_optimizers.ascend",
+        "distributed.fleet.meta_optimizers.common.CollectiveHelper",
+        "distributed.fleet.meta_optimizers.graph_execution_optimizer",
+        "distributed.fleet.meta_optimizers.meta_optimizer_base",
+        "distributed.fleet.meta_optimizers.parameter_server_graph_optimizer",
+        "distributed.fleet.meta_optimizers.parameter_server_optimizer",
+        "distributed.fleet.meta_optimizers.sharding distributed.fleet.runtime distributed.launch",
+        "distributed.launch_ps distributed.utils",
+    ),
+    **_because(
+        "two names without a comma between them in Paddle 2.0.0; both are covered",
+        "device.is_compiled_with_xpuis_compiled_with_cuda",
+    ),
+    **_because(
+        _RENDEZVOUS,
+        "distributed.fleet.base.role_maker.Gloo distributed.fleet.utils.http_server",
+    ),
+    **_because(_CLOSED_GPU, "distributed.fleet.dataset.dataset.BoxPSDataset"),
+    **_because(
+        "a client of Baidu's own file system; LocalFS is covered",
+        "distributed.fs_wrapper.BDFS",
+    ),
+    **_because(
+        _OLD,
+        "utils.image_util utils.dump_config utils.plotcurve utils.preprocess_img",
+        "utils.preprocess_util",
+    ),
 }
-
 
 # What a static-mode script could use and FleetX does not have yet; these count as missing.
 OPEN = {
-    "paddle.fluid.contrib.convert_dist_to_sparse_program": _TABLES,
-    "paddle.fluid.contrib.load_persistables_for_increment": _TABLES,
-    "paddle.fluid.contrib.load_persistables_for_inference": _TABLES,
-    "paddle.fluid.contrib.utils.convert_dist_to_sparse_program": _TABLES,
-    "paddle.fluid.contrib.utils.load_persistables_for_increment": _TABLES,
-    "paddle.fluid.contrib.utils.load_persistables_for_inference": _TABLES,
-    "paddle.fluid.contrib.utils.lookup_table_utils": _TABLES,
-    "paddle.fluid.contrib.mixed_precision.fp16_utils.update_role_var_grad": (
-        "gradients have their types when they are written; mixed_precision.decorate does all of it"
+    **_because(
+        _TABLES,
+        "fluid.contrib.convert_dist_to_sparse_program",
+        "fluid.contrib.load_persistables_for_increment",
+        "fluid.contrib.load_persistables_for_inference",
+        "fluid.contrib.utils.convert_dist_to_sparse_program",
+        "fluid.contrib.utils.load_persistables_for_increment",
+        "fluid.contrib.utils.load_persistables_for_inference",
+        "fluid.contrib.utils.lookup_table_utils",
     ),
-    "paddle.fluid.debugger.prepare_fast_nan_inf_debug": _NAN,
-    "paddle.fluid.debugger.run_fast_nan_inf_debug": _NAN,
-    "paddle.fluid.incubate.fleet.utils.utils.check_saved_vars_try_dump": (
-        "not written yet: load_inference_model reports variables that are missing or do not fit"
+    **_because(
+        "gradients have their types when they are written; mixed_precision.decorate does all of it",
+        "fluid.contrib.mixed_precision.fp16_utils.update_role_var_grad",
     ),
-    "paddle.fluid.optimizer.PipelineOptimizer": (
-        "programs are not cut into stages on several workers yet"
+    **_because(
+        _NAN,
+        "fluid.debugger.prepare_fast_nan_inf_debug fluid.debugger.run_fast_nan_inf_debug",
     ),
-    "paddle.fluid.transpiler.collective": (
-        "not made by hand yet: fleet.init(is_collective=True) writes the same ops into programs"
+    **_because(
+        "not written yet: load_inference_model reports variables that are missing or do not fit",
+        "fluid.incubate.fleet.utils.utils.check_saved_vars_try_dump",
     ),
-    "paddle.distributed.collective.split": (
-        "layers whose parameters are split over workers are not written yet"
+    **_because(
+        "programs are not cut into stages on several workers yet",
+        "fluid.optimizer.PipelineOptimizer distributed.fleet.meta_optimizers.pipeline_optimizer",
     ),
-    "paddle.distributed.fleet.meta_optimizers.fp16_allreduce_optimizer": (
-        "not made by hand yet: strategy.fp16_allreduce does the same"
+    **_because(
+        "not made by hand yet: fleet.init(is_collective=True) writes the same ops into programs",
+        "fluid.transpiler.collective",
     ),
-    "paddle.distributed.fleet.meta_optimizers.localsgd_optimizer": (
-        "not made by hand yet: strategy.localsgd and strategy.adaptive_localsgd do the same"
+    **_because(
+        "layers whose parameters are split over workers are not written yet",
+        "distributed.collective.split",
     ),
-    "paddle.distributed.fleet.meta_optimizers.pipeline_optimizer": (
-        "programs are not cut into stages on several workers yet"
+    **_because(
+        "not made by hand yet: strategy.fp16_allreduce does the same",
+        "distributed.fleet.meta_optimizers.fp16_allreduce_optimizer",
     ),
-    "paddle.distributed.fleet.meta_optimizers.sharding_optimizer": (
-        "states of programs are not sharded over workers yet"
+    **_because(
+        "not made by hand yet: strategy.localsgd and strategy.adaptive_localsgd do the same",
+        "distributed.fleet.meta_optimizers.localsgd_optimizer",
+    ),
+    **_because(
+        "states of programs are not sharded over workers yet",
+        "distributed.fleet.meta_optimizers.sharding_optimizer",
     ),
 }
 
@@ -265,25 +258,10 @@ def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
     return spec
 
 
-class _Finder(MetaPathFinder):
-    """Finds the modules of this package; one that does not exist is not covered."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        if not fullname.startswith(PACKAGE + "."):
-            return None
-        spec = spec_of(fullname, path)
-        if spec is None:
-            # Without a `name`, so that `from package import missing` shows this sentence as well.
-            raise NotCoveredError(sentence(fullname, "module"))
-        return spec
-
-
-def install_finder() -> None:
-    """Install the finder of this package's modules, once."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+def file_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec:
+    """Return how to load a module that has a file; one that has none is not covered."""
+    spec = spec_of(fullname, path)
+    if spec is None:
+        # Without a `name`, so that `from package import missing` shows this sentence as well.
+        raise NotCoveredError(sentence(fullname, "module"))
+    return spec

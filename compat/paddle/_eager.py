@@ -1,19 +1,18 @@
 """paddle.fluid.dygraph: eager mode, which FleetX leaves to PyTorch.
 
 Files that hold static and eager code import its names at their top, so the names can be imported;
-using one is refused. The modules are made by a finder: there is nothing in them.
+using one is refused. The modules are made when they are imported: there is nothing in them.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
 from paddle._coverage import sentence
+from paddle._finder import Filled
 
 PREFIX = "paddle.fluid.dygraph"
 
@@ -45,29 +44,19 @@ def no_grad(func: Callable[..., Any] | None = None) -> Callable[..., Any]:
     return func
 
 
-class _EagerModules(MetaPathFinder, Loader):
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        if fullname == PREFIX or fullname.startswith(PREFIX + "."):
-            return ModuleSpec(fullname, self, is_package=True)
-        return None
+def _fill(module: ModuleType) -> None:
+    name = module.__name__
 
-    def exec_module(self, module: ModuleType) -> None:
-        name = module.__name__
+    def __getattr__(attribute: str) -> type:
+        if attribute.startswith("__"):
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+        return _refused(f"{name}.{attribute}")
 
-        def __getattr__(attribute: str) -> type:
-            if attribute.startswith("__"):
-                raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
-            return _refused(f"{name}.{attribute}")
-
-        vars(module).update(__getattr__=__getattr__, enabled=enabled, no_grad=no_grad)
+    vars(module).update(__getattr__=__getattr__, enabled=enabled, no_grad=no_grad)
 
 
-def install_eager_modules() -> None:
-    """Install the finder of eager mode's modules, in front of the one that refuses them."""
-    if not any(isinstance(finder, _EagerModules) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _EagerModules())
+def eager_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Return how to load a module of eager mode."""
+    if fullname == PREFIX or fullname.startswith(PREFIX + "."):
+        return ModuleSpec(fullname, Filled(_fill), is_package=True)
+    return None

@@ -12,13 +12,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
 from fleetx.runtime import environment
 from paddle._coverage import missing, spec_of
+from paddle._finder import SOURCES, Filled
 
 _PACKAGES = frozenset(
     {"paddle.fluid", "paddle.fluid.incubate", "paddle.distributed", "paddle.distributed.fleet"}
@@ -34,7 +34,7 @@ def is_wanted() -> bool:
 
 def begin(names: dict[str, Any]) -> Callable[[str], Any]:
     """Let the packages begin empty; return the `__getattr__` of `paddle`, given its globals."""
-    sys.meta_path.insert(0, _LightFinder())
+    SOURCES.append(_light_source)
 
     def load() -> None:
         whole = importlib.import_module("paddle._whole")
@@ -57,40 +57,25 @@ def _getattr_of(
         if PathFinder.find_spec(full, names["__path__"]) is not None:
             return importlib.import_module(full)
         names.pop("__getattr__")
-        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _LightFinder)]
+        SOURCES[:] = [source for source in SOURCES if source is not _light_source]
         load()
         return getattr(sys.modules[package], name)  # noqa: TID251 - the module itself
 
     return __getattr__
 
 
-class _LightFinder(MetaPathFinder):
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        if fullname not in _PACKAGES:
-            return None
-        spec = spec_of(fullname, path)
-        assert spec is not None
-        assert spec.loader is not None
-        spec.loader = _LightLoader(spec.loader)
-        return spec
-
-
-class _LightLoader(Loader):
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+def _light_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Return how to load one of the packages on the way: empty."""
+    if fullname not in _PACKAGES:
         return None
+    spec = spec_of(fullname, path)
+    assert spec is not None
+    assert spec.loader is not None
+    whole = spec.loader.exec_module
 
-    def exec_module(self, module: ModuleType) -> None:
+    def fill(module: ModuleType) -> None:
         names = vars(module)
+        names["__getattr__"] = _getattr_of(module.__name__, names, lambda: whole(module))
 
-        def load() -> None:
-            self._loader.exec_module(module)
-
-        names["__getattr__"] = _getattr_of(module.__name__, names, load)
+    spec.loader = Filled(fill)
+    return spec

@@ -1,12 +1,12 @@
 """Everything that the package `paddle` itself offers."""
 
-from paddle import _aliases, version
-from paddle._coverage import exported, install_finder
-from paddle._eager import install_eager_modules
+from paddle import version
+from paddle._aliases import alias_source
+from paddle._coverage import exported, file_source
+from paddle._eager import eager_source
+from paddle._finder import SOURCES
 
-install_finder()
-_aliases.install_finder()
-install_eager_modules()
+SOURCES[:] = [eager_source, alias_source, file_source]
 
 from fleetx.static.building.param_attr import ParamAttr  # noqa: E402
 from fleetx.static.graph.dtypes import VarType  # noqa: E402
@@ -78,4 +78,4 @@ complex128 = VarType.COMPLEX128
 dtype = VarType
 
 
-__all__ = exported(globals(), without="VarType install_eager_modules install_finder")
+__all__ = exported(globals(), without="SOURCES VarType alias_source eager_source file_source")

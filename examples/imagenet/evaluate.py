@@ -12,7 +12,6 @@ import os
 
 import numpy as np
 from models import resnet
-from utils import reader_cv2
 from utils.pretrained import load_pretrained
 from utils.utility import add_arguments, print_arguments
 
@@ -20,6 +19,7 @@ import paddle
 import paddle.fluid as fluid
 from fleetx.data.imagenet_list import read_list
 from fleetx.evaluation.vectors_file import vectors_file
+from utils import reader_cv2
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 add_arg = functools.partial(add_arguments, argparser=parser)

@@ -6,17 +6,20 @@ from types import ModuleType
 from typing import Any
 
 
-def export_defined(names: dict[str, Any], *more: str) -> None:
+def export_defined(names: dict[str, Any], *more: str, without: str = "") -> None:
     """Set `__all__` in a module's globals: its public functions and classes, and `more` names.
 
     It stands at the end of a module, so that no name has to be written down twice. What a module
-    imports, and names with an underscore, stay out of `from module import *`.
+    imports, names with an underscore, and those in `without`, separated by blanks, stay out of
+    `from module import *`.
     """
-    module = names["__name__"]
+    module, left_out = names["__name__"], without.split()
     defined = [
         name
         for name, value in names.items()
-        if not name.startswith("_") and getattr(value, "__module__", None) == module
+        if not name.startswith("_")
+        and name not in left_out
+        and getattr(value, "__module__", None) == module
     ]
     names["__all__"] = sorted([*defined, *more])
 

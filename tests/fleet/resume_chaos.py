@@ -1,6 +1,6 @@
 """Kills workers at random moments under --max_restart and compares the end bit for bit.
 
-python tests/fleet/resume_chaos.py 50 [seed]
+PYTHONPATH=tests python tests/fleet/resume_chaos.py 50 [seed]
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import warm_start
 from waiting import LIMIT, is_running, wait_until

@@ -6,13 +6,10 @@ Where namespaces are not allowed the machines are loopback addresses instead; th
 
 import os
 import signal
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 import namespaces
 from launching import Launch
 

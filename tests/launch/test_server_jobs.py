@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import training  # the model that the servers of these tests keep
 from launching import ROOT, clean_environment
 from machines import machines
 
@@ -26,9 +27,6 @@ from fleetx.runtime.server_support import (
 )
 from ports import consecutive_ports
 from waiting import LIMIT, is_running, wait_until
-
-sys.path.append(str(ROOT / "tests/ps"))
-import training  # noqa: E402 - the model that the servers of these tests keep
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
 

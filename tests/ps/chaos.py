@@ -1,6 +1,6 @@
 """Kills servers and workers at random moments and compares the result bit for bit.
 
-    python tests/ps/chaos.py 100 [seed]
+    PYTHONPATH=tests python tests/ps/chaos.py 100 [seed]
 
 Trains with 2 servers and 2 workers in synchronous mode, once undisturbed and then with SIGKILLs at
 so many moments, of one or two processes; every victim is started again at once. Then asynchronous
@@ -16,9 +16,6 @@ import time
 from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from processes import Process, servers
 from training import IDS, result, sparse_spec, worker_process
 

@@ -1,6 +1,6 @@
 """Hostile frames against a server's request handler, without sockets.
 
-    python tests/ps/fuzz.py 1000000 [seed]
+    PYTHONPATH=tests python tests/ps/fuzz.py 1000000 [seed]
 
 A stranger and a worker that lies send messages made by the wire's grammar: right and wrong kinds,
 numbers, shapes, bodies in any number of parts, and bytes changed afterwards. Whatever comes, the
@@ -19,9 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from training import dense_specs, sparse_spec
 
 from fleetx.ps.server.request_handler import RequestHandler

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
-from fleetx import fleet
-from fleetx import static as fluid
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "own_technique"))
-
 from adaptive_clip import AdaptiveClip
 from eight_bits import EightBits
 from slow_weights import SlowWeights
+
+from fleetx import fleet
+from fleetx import static as fluid
 
 SIZE, OUT, STEPS, ROWS = 10, 3, 20, 8
 CASES = {

@@ -37,7 +37,11 @@ def _dtype_number(value: Any) -> int:
 
 
 # What an attribute is converted with, by the annotation of its parameter, and what it must be.
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {"float": float, "Sequence[int]": list}
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "float": float,
+    "Sequence[int]": list,
+    "Sequence[float]": list,
+}
 _WANTED: dict[Any, str] = {float: "a number", list: "a list", _dtype_number: "an element type"}
 
 
@@ -89,6 +93,7 @@ class op_layer:  # noqa: N801 - a decorator
         attrs: the parameter for each attribute that is named differently.
         tensors: the input slots of parameters that may be numbers, which are attributes then.
         returns: the output slots to return, several as a tuple; the first one by default.
+            "Index?return_index" is returned if the parameter `return_index` is true.
         written: the parameter with a variable for the first output, created if that is None.
         no_grad: the slots of inputs, and of outputs to create, whose variables get no gradient.
         accepted: what parameters accept, checked in this order; see `rule_of`.
@@ -112,7 +117,8 @@ class op_layer:  # noqa: N801 - a decorator
         self.op, self.layer = op, layer
         self.inputs, self.tensors = dict(inputs), dict(tensors or {})
         self.outputs = [tuple(slot.partition(":")[::2]) for slot in output.split()]
-        self.returns = returns.split() if returns else [self.outputs[0][0]]
+        returned = returns.split() if returns else [self.outputs[0][0]]
+        self.returns = [tuple(slot.partition("?")[::2]) for slot in returned]
         self.element_type, self.written = element_type, written
         self.attr_names = {parameter: attr for attr, parameter in (attrs or {}).items()}
         self.no_grad = frozenset(no_grad.split())
@@ -126,6 +132,7 @@ class op_layer:  # noqa: N801 - a decorator
         self.names = list(parameters)
         self.defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
         used = {*self.inputs.values(), *_COMMON, self.written}
+        used.update(switch for _, switch in self.returns)
         if isinstance(self.element_type, str):
             used |= {self.element_type} - self.attr_names.keys()
         self.attrs = [
@@ -160,14 +167,13 @@ class op_layer:  # noqa: N801 - a decorator
         attrs = {}
         for attr, name, convert in self.attrs:
             value = given.get(name)
-            if value is not None or self.defaults.get(name, _MISSING) is not None:
+            if value is not None or (name in given and self.defaults.get(name, 0) is not None):
                 attrs[attr] = value if convert is None else self._converted(value, name, convert)
         helper = LayerHelper(self.layer or self.name, name=given.get("name"), act=given.get("act"))
         outputs = self._outputs(helper, given)
         helper.append_op(type=self.op or self.name, inputs=inputs, outputs=outputs, attrs=attrs)
-        if len(self.returns) > 1:
-            return tuple(outputs[slot] for slot in self.returns)
-        return helper.append_activation(outputs[self.returns[0]])
+        found = [outputs[slot] for slot, switch in self.returns if not switch or given[switch]]
+        return tuple(found) if len(found) > 1 else helper.append_activation(found[0])
 
     def _conversion(self, parameter: inspect.Parameter) -> Callable[[Any], Any] | None:
         if parameter.name == self.element_type:

@@ -172,6 +172,15 @@ def op(
     return register
 
 
+def no_infer(op: Any, block: Any) -> None:
+    """Leave the outputs as they were declared."""
+
+
+def effect_op(type: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register an op that is run for its effect: without gradient, by default without inference."""
+    return op(type, **{"infer": no_infer, "grad": None, "side_effect": True, **options})
+
+
 def grad_type_of(type: str) -> str:
     """Return the type of the gradient op of an op."""
     return _GRAD_TYPES.get(type) or type + "_grad"

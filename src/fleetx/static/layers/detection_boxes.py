@@ -1,26 +1,36 @@
 """Layers that compute with boxes: overlaps, codes, clipping, boxes of YOLO, levels of a pyramid."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE
+from fleetx.static.building.op_layer import op_layer
 from fleetx.static.graph.variable import Variable
 
-_FLOATS = ["float32", "float64"]
+_PREDICTIONS: dict[str, Any] = dict.fromkeys(
+    ("scores", "bbox_deltas", "anchors", "variances"), ("float32",)
+)
 
 
+@op_layer({"X": "x", "Y": "y"})
 def iou_similarity(
     x: Variable, y: Variable, box_normalized: bool = True, name: str | None = None
 ) -> Variable:
     """Return intersection over union of each box of x with each of y."""
-    helper = LayerHelper("iou_similarity", name=name)
-    attrs = {"box_normalized": box_normalized}
-    return helper.output_of("iou_similarity", {"X": x, "Y": y}, attrs, dtype=x.dtype)
 
 
+@op_layer(
+    {"PriorBox": "prior_box", "TargetBox": "target_box"},
+    output="OutputBox",
+    attrs={"variance": "prior_box_var"},
+    tensors={"PriorBoxVar": "prior_box_var"},
+    prior_box_var=Variable | list,
+)
 def box_coder(
     prior_box: Variable,
     prior_box_var: Any,
@@ -31,37 +41,28 @@ def box_coder(
     axis: int = 0,
 ) -> Variable:
     """Write boxes relative to priors (encode), or read such codes back (decode)."""
-    helper = LayerHelper("box_coder", name=name)
-    inputs: dict[str, Any] = {"PriorBox": prior_box, "TargetBox": target_box}
-    attrs = {"code_type": code_type, "box_normalized": box_normalized, "axis": axis}
-    if isinstance(prior_box_var, Variable):
-        inputs["PriorBoxVar"] = prior_box_var
-    elif isinstance(prior_box_var, list):
-        attrs["variance"] = prior_box_var
-    else:
-        raise TypeError(
-            f"prior_box_var of box_coder must be a Variable or a list, not {prior_box_var!r}."
-        )
-    return helper.output_of("box_coder", inputs, attrs, dtype=prior_box.dtype, slot="OutputBox")
 
 
+@op_layer({"Input": "input", "ImInfo": "im_info"}, output="Output", input=WIDE, im_info=WIDE)
 def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Variable:
     """Move the corners of boxes into their image."""
-    check_variable_and_dtype(input, "input", _FLOATS, "box_clip")
-    check_variable_and_dtype(im_info, "im_info", _FLOATS, "box_clip")
-    helper = LayerHelper("box_clip", name=name)
-    inputs = {"Input": input, "ImInfo": im_info}
-    return helper.output_of("box_clip", inputs, dtype=input.dtype, slot="Output")
 
 
+@op_layer({"Input": "input"}, output="Output", input=WIDE)
 def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
     """Turn distances from each place of a map into coordinates of polygons."""
-    check_variable_and_dtype(input, "input", _FLOATS, "polygon_box_transform")
-    helper = LayerHelper("polygon_box_transform", name=name)
-    inputs = {"Input": input}
-    return helper.output_of("polygon_box_transform", inputs, dtype=input.dtype, slot="Output")
 
 
+@op_layer(
+    {
+        "PriorBox": "prior_box",
+        "PriorBoxVar": "prior_box_var",
+        "TargetBox": "target_box",
+        "BoxScore": "box_score",
+    },
+    output="DecodeBox OutputAssignBox",
+    returns="DecodeBox OutputAssignBox",
+)
 def box_decoder_and_assign(
     prior_box: Variable,
     prior_box_var: Variable,
@@ -71,23 +72,22 @@ def box_decoder_and_assign(
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
     """Decode a box per class, and return them and that of the best class."""
-    helper = LayerHelper("box_decoder_and_assign", name=name)
-    inputs = {
-        "PriorBox": prior_box,
-        "PriorBoxVar": prior_box_var,
-        "TargetBox": target_box,
-        "BoxScore": box_score,
-    }
-    types = {"DecodeBox": prior_box.dtype, "OutputAssignBox": prior_box.dtype}
-    attrs = {"box_clip": box_clip}
-    decoded, assigned = helper.outputs_of("box_decoder_and_assign", inputs, attrs, **types)
-    return decoded, assigned
 
 
+@op_layer(
+    {"X": "x", "ImgSize": "img_size"},
+    output="Boxes Scores",
+    returns="Boxes Scores",
+    x=Variable,
+    img_size=Variable,
+    anchors=list | tuple,
+    class_num=int,
+    conf_thresh=float,
+)
 def yolo_box(
     x: Variable,
     img_size: Variable,
-    anchors: Any,
+    anchors: Sequence[int],
     class_num: int,
     conf_thresh: float,
     downsample_ratio: int,
@@ -96,25 +96,23 @@ def yolo_box(
     scale_x_y: float = 1.0,
 ) -> tuple[Variable, Variable]:
     """Return corners and scores of the boxes that a feature map of YOLOv3 predicts."""
-    check_type(x, "x", Variable, "yolo_box")
-    check_type(img_size, "img_size", Variable, "yolo_box")
-    check_type(anchors, "anchors", (list, tuple), "yolo_box")
-    check_type(class_num, "class_num", int, "yolo_box")
-    check_type(conf_thresh, "conf_thresh", float, "yolo_box")
-    helper = LayerHelper("yolo_box", name=name)
-    attrs = {
-        "anchors": list(anchors),
-        "class_num": class_num,
-        "conf_thresh": conf_thresh,
-        "downsample_ratio": downsample_ratio,
-        "clip_bbox": clip_bbox,
-        "scale_x_y": scale_x_y,
-    }
-    inputs = {"X": x, "ImgSize": img_size}
-    boxes, scores = helper.outputs_of("yolo_box", inputs, attrs, Boxes=x.dtype, Scores=x.dtype)
-    return boxes, scores
 
 
+@op_layer(
+    {
+        "Scores": "scores",
+        "BboxDeltas": "bbox_deltas",
+        "ImInfo": "im_info",
+        "Anchors": "anchors",
+        "Variances": "variances",
+    },
+    output="RpnRois RpnRoiProbs RpnRoisLod:int32",
+    attrs={"pre_nms_topN": "pre_nms_top_n", "post_nms_topN": "post_nms_top_n"},
+    returns="RpnRois RpnRoiProbs RpnRoisLod?return_rois_num",
+    no_grad="RpnRois RpnRoiProbs RpnRoisLod",
+    **_PREDICTIONS,
+    im_info=WIDE,
+)
 def generate_proposals(
     scores: Variable,
     bbox_deltas: Variable,
@@ -130,28 +128,6 @@ def generate_proposals(
     return_rois_num: bool = False,
 ) -> tuple[Variable, ...]:
     """Return the best regions of a proposal network and their scores."""
-    layer = "generate_proposals"
-    single = {"scores": scores, "bbox_deltas": bbox_deltas, "anchors": anchors}
-    for key, value in {**single, "variances": variances}.items():
-        check_variable_and_dtype(value, key, ["float32"], layer)
-    check_variable_and_dtype(im_info, "im_info", _FLOATS, layer)
-    inputs = {
-        "Scores": scores,
-        "BboxDeltas": bbox_deltas,
-        "ImInfo": im_info,
-        "Anchors": anchors,
-        "Variances": variances,
-    }
-    attrs = {
-        "pre_nms_topN": pre_nms_top_n,
-        "post_nms_topN": post_nms_top_n,
-        "nms_thresh": nms_thresh,
-        "min_size": min_size,
-        "eta": eta,
-    }
-    types = {"RpnRois": bbox_deltas.dtype, "RpnRoiProbs": scores.dtype, "RpnRoisLod": "int32"}
-    found = LayerHelper(layer, name=name).outputs_of(layer, inputs, attrs, " ".join(types), **types)
-    return tuple(found if return_rois_num else found[:2])
 
 
 def distribute_fpn_proposals(

@@ -1,5 +1,6 @@
 """Layers that turn predictions into detections, and the layer that measures those."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -7,21 +8,26 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE
+from fleetx.static.building.op_layer import op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.detection_boxes import box_coder
 from fleetx.static.layers.nn import softmax
 from fleetx.static.layers.tensor import transpose
 
-_FLOATS = ["float32", "float64"]
+_NMS: dict[str, Any] = {"score_threshold": float, "nms_top_k": int, "keep_top_k": int}
+_HARD_NMS = {
+    **_NMS,
+    "nms_threshold": float,
+    "normalized": bool,
+    "nms_eta": float,
+    "background_label": int,
+}
 
 
-def _check(layer: str, bboxes: Variable, scores: Variable, **settings: tuple[Any, type]) -> None:
-    check_variable_and_dtype(bboxes, "bboxes", _FLOATS, layer)
-    check_variable_and_dtype(scores, "scores", _FLOATS, layer)
-    for key, (value, kind) in settings.items():
-        check_type(value, key, kind, layer)
-
-
+@op_layer(
+    {"BBoxes": "bboxes", "Scores": "scores"}, no_grad="Out", bboxes=WIDE, scores=WIDE, **_HARD_NMS
+)
 def multiclass_nms(
     bboxes: Variable,
     scores: Variable,
@@ -35,9 +41,21 @@ def multiclass_nms(
     name: str | None = None,
 ) -> Variable:
     """Drop boxes that overlap with better ones of their class: rows (class, score, corners)."""
-    return _nms("multiclass_nms", **locals())
 
 
+def _check_one_class(scores: Variable, name: str, layer: str) -> None:
+    check_variable_and_dtype(scores, name, WIDE, layer)
+    if len(scores.shape) != 3 or scores.shape[1] != 1:
+        raise ValueError(f"{name} of {layer} must be [N, 1, boxes], one class, not {scores.shape}.")
+
+
+@op_layer(
+    {"BBoxes": "bboxes", "Scores": "scores"},
+    no_grad="Out",
+    scores=_check_one_class,
+    bboxes=WIDE,
+    **_HARD_NMS,
+)
 def locality_aware_nms(
     bboxes: Variable,
     scores: Variable,
@@ -51,32 +69,22 @@ def locality_aware_nms(
     name: str | None = None,
 ) -> Variable:
     """Merge overlapping neighbours first, then suppress: for text boxes of one class."""
-    check_variable_and_dtype(scores, "scores", _FLOATS, "locality_aware_nms")
-    if len(scores.shape) != 3 or scores.shape[1] != 1:
-        raise ValueError(
-            f"scores of locality_aware_nms must be [N, 1, boxes], one class, not {scores.shape}."
-        )
-    return _nms("locality_aware_nms", **locals())
 
 
-def _nms(
-    layer: str, bboxes: Variable, scores: Variable, name: str | None, **attrs: Any
-) -> Variable:
-    kinds = {
-        "score_threshold": float,
-        "nms_top_k": int,
-        "keep_top_k": int,
-        "nms_threshold": float,
-        "normalized": bool,
-        "nms_eta": float,
-        "background_label": int,
-    }
-    _check(layer, bboxes, scores, **{key: (attrs[key], kind) for key, kind in kinds.items()})
-    helper = LayerHelper(layer, name=name)
-    inputs = {"BBoxes": bboxes, "Scores": scores}
-    return helper.output_of(layer, inputs, attrs, dtype=bboxes.dtype, stop_gradient=True)
-
-
+@op_layer(
+    {"BBoxes": "bboxes", "Scores": "scores"},
+    output="Out Index:int32",
+    returns="Out Index?return_index",
+    no_grad="Out Index",
+    bboxes=WIDE,
+    scores=WIDE,
+    **_NMS,
+    post_threshold=float,
+    gaussian_sigma=float,
+    background_label=int,
+    normalized=bool,
+    use_gaussian=bool,
+)
 def matrix_nms(
     bboxes: Variable,
     scores: Variable,
@@ -92,27 +100,6 @@ def matrix_nms(
     name: str | None = None,
 ) -> Any:
     """Lower the scores of boxes by their overlap with better ones."""
-    attrs = {
-        "background_label": background_label,
-        "score_threshold": score_threshold,
-        "post_threshold": post_threshold,
-        "nms_top_k": nms_top_k,
-        "gaussian_sigma": gaussian_sigma,
-        "use_gaussian": use_gaussian,
-        "keep_top_k": keep_top_k,
-        "normalized": normalized,
-    }
-    kinds: dict[str, type] = dict.fromkeys(
-        ("score_threshold", "post_threshold", "gaussian_sigma"), float
-    )
-    kinds |= dict.fromkeys(("nms_top_k", "keep_top_k", "background_label"), int)
-    kinds |= dict.fromkeys(("normalized", "use_gaussian"), bool)
-    _check("matrix_nms", bboxes, scores, **{key: (attrs[key], kind) for key, kind in kinds.items()})
-    helper = LayerHelper("matrix_nms", name=name)
-    inputs = {"BBoxes": bboxes, "Scores": scores}
-    types = {"Out": bboxes.dtype, "Index": "int32"}
-    out, index = helper.outputs_of("matrix_nms", inputs, attrs, "Out Index", **types)
-    return (out, index) if return_index else out
 
 
 def detection_output(
@@ -173,8 +160,8 @@ def retinanet_detection_output(
     for key, value in {"bboxes": bboxes, "scores": scores, "anchors": anchors}.items():
         check_type(value, key, list, layer)
         for i, item in enumerate(value):
-            check_variable_and_dtype(item, f"{key}{i}", _FLOATS, layer)
-    check_variable_and_dtype(im_info, "im_info", _FLOATS, layer)
+            check_variable_and_dtype(item, f"{key}{i}", WIDE, layer)
+    check_variable_and_dtype(im_info, "im_info", WIDE, layer)
     attrs = {
         "score_threshold": score_threshold,
         "nms_top_k": nms_top_k,

@@ -1,13 +1,15 @@
 """Layers that say what a detector should learn from an image, and their losses."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE
+from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.detection_boxes import box_coder, iou_similarity
 from fleetx.static.layers.loss import smooth_l1, softmax_with_cross_entropy
@@ -15,9 +17,17 @@ from fleetx.static.layers.math import reduce_sum
 from fleetx.static.layers.slicing import gather, slice
 from fleetx.static.layers.tensor import cast, flatten, reshape, shape
 
-_FLOATS = ["float32", "float64"]
+_ANCHORS: dict[str, Any] = dict.fromkeys(
+    ("bbox_pred", "cls_logits", "anchor_box", "anchor_var", "gt_boxes", "im_info"), WIDE
+)
+_REGIONS = "Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights"
 
 
+@op_layer(
+    {"DistMat": "dist_matrix"},
+    output="ColToRowMatchIndices:int32 ColToRowMatchDist",
+    returns="ColToRowMatchIndices ColToRowMatchDist",
+)
 def bipartite_match(
     dist_matrix: Variable,
     match_type: str | None = None,
@@ -25,14 +35,13 @@ def bipartite_match(
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
     """Match columns (priors) with rows (true boxes): index of the row or -1, and the overlap."""
-    helper = LayerHelper("bipartite_match", name=name)
-    types = {"ColToRowMatchIndices": "int32", "ColToRowMatchDist": dist_matrix.dtype}
-    attrs: dict[str, Any] = {"match_type": match_type, "dist_threshold": dist_threshold}
-    attrs = {key: value for key, value in attrs.items() if value is not None}
-    index, distance = helper.outputs_of("bipartite_match", {"DistMat": dist_matrix}, attrs, **types)
-    return index, distance
 
 
+@op_layer(
+    {"X": "input", "MatchIndices": "matched_indices", "NegIndices": "negative_indices"},
+    output="Out OutWeight:float32",
+    returns="Out OutWeight",
+)
 def target_assign(
     input: Variable,
     matched_indices: Variable,
@@ -41,12 +50,6 @@ def target_assign(
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
     """Return for each prior the row of its match, or `mismatch_value`, and its weight."""
-    helper = LayerHelper("target_assign", name=name)
-    inputs = {"X": input, "MatchIndices": matched_indices, "NegIndices": negative_indices}
-    types = {"Out": input.dtype, "OutWeight": "float32"}
-    attrs = {"mismatch_value": mismatch_value or 0}
-    out, weight = helper.outputs_of("target_assign", inputs, attrs, **types)
-    return out, weight
 
 
 def ssd_loss(
@@ -128,13 +131,7 @@ def _assign(
     return LayerHelper(layer).outputs_of(layer, inputs, attrs, " ".join(types), **types)
 
 
-def _check_assignment(layer: str, floats: dict[str, Variable], ints: dict[str, Variable]) -> None:
-    for key, value in floats.items():
-        check_variable_and_dtype(value, key, _FLOATS, layer)
-    for key, value in ints.items():
-        check_variable_and_dtype(value, key, ["int32"], layer)
-
-
+@checked(**_ANCHORS, is_crowd=("int32",))
 def rpn_target_assign(
     bbox_pred: Variable,
     cls_logits: Variable,
@@ -151,15 +148,6 @@ def rpn_target_assign(
     use_random: bool = True,
 ) -> tuple[Variable, ...]:
     """Choose anchors to learn from: their scores and boxes as predicted, and the targets."""
-    floats = {
-        "bbox_pred": bbox_pred,
-        "cls_logits": cls_logits,
-        "anchor_box": anchor_box,
-        "anchor_var": anchor_var,
-        "gt_boxes": gt_boxes,
-        "im_info": im_info,
-    }
-    _check_assignment("rpn_target_assign", floats, {"is_crowd": is_crowd})
     attrs = {
         "rpn_batch_size_per_im": rpn_batch_size_per_im,
         "rpn_straddle_thresh": rpn_straddle_thresh,
@@ -175,6 +163,7 @@ def rpn_target_assign(
     return scores, boxes, label, box, weight
 
 
+@checked(**_ANCHORS, gt_labels=("int32",), is_crowd=("int32",))
 def retinanet_target_assign(
     bbox_pred: Variable,
     cls_logits: Variable,
@@ -189,16 +178,6 @@ def retinanet_target_assign(
     negative_overlap: float = 0.4,
 ) -> tuple[Variable, ...]:
     """Label anchors for RetinaNet; also returns the number of those with an object, plus one."""
-    floats = {
-        "bbox_pred": bbox_pred,
-        "cls_logits": cls_logits,
-        "anchor_box": anchor_box,
-        "anchor_var": anchor_var,
-        "gt_boxes": gt_boxes,
-        "im_info": im_info,
-    }
-    ints = {"gt_labels": gt_labels, "is_crowd": is_crowd}
-    _check_assignment("retinanet_target_assign", floats, ints)
     inputs = {
         "Anchor": anchor_box,
         "GtBoxes": gt_boxes,
@@ -215,6 +194,21 @@ def retinanet_target_assign(
     return scores, boxes, label, box, weight, count
 
 
+@op_layer(
+    {
+        "RpnRois": "rpn_rois",
+        "GtClasses": "gt_classes",
+        "IsCrowd": "is_crowd",
+        "GtBoxes": "gt_boxes",
+        "ImInfo": "im_info",
+    },
+    output=_REGIONS.replace("LabelsInt32", "LabelsInt32:int32"),
+    returns=_REGIONS,
+    no_grad=_REGIONS,
+    rpn_rois=WIDE,
+    gt_classes=("int32",),
+    is_crowd=("int32",),
+)
 def generate_proposal_labels(
     rpn_rois: Variable,
     gt_classes: Variable,
@@ -233,43 +227,27 @@ def generate_proposal_labels(
     is_cascade_rcnn: bool = False,
 ) -> tuple[Variable, ...]:
     """Choose regions to learn from: regions, classes, codes by class, and two weights of those."""
-    layer = "generate_proposal_labels"
-    ints = {"gt_classes": gt_classes, "is_crowd": is_crowd}
-    _check_assignment(layer, {"rpn_rois": rpn_rois}, ints)
-    inputs = {
-        "RpnRois": rpn_rois,
-        "GtClasses": gt_classes,
-        "IsCrowd": is_crowd,
-        "GtBoxes": gt_boxes,
-        "ImInfo": im_info,
-    }
-    attrs = {
-        "batch_size_per_im": batch_size_per_im,
-        "fg_fraction": fg_fraction,
-        "fg_thresh": fg_thresh,
-        "bg_thresh_hi": bg_thresh_hi,
-        "bg_thresh_lo": bg_thresh_lo,
-        "bbox_reg_weights": list(bbox_reg_weights),
-        "class_nums": class_nums,
-        "use_random": use_random,
-        "is_cls_agnostic": is_cls_agnostic,
-        "is_cascade_rcnn": is_cascade_rcnn,
-    }
-    float_slots = ("BboxTargets", "BboxInsideWeights", "BboxOutsideWeights")
-    types = {
-        "Rois": rpn_rois.dtype,
-        "LabelsInt32": gt_classes.dtype,
-        **dict.fromkeys(float_slots, rpn_rois.dtype),
-    }
-    return tuple(LayerHelper(layer).outputs_of(layer, inputs, attrs, " ".join(types), **types))
 
 
+@op_layer(
+    {"X": "x", "GTBox": "gt_box", "GTLabel": "gt_label", "GTScore": "gt_score"},
+    output="Loss ObjectnessMask:int32 GTMatchMask:int32",
+    x=Variable,
+    gt_box=Variable,
+    gt_label=Variable,
+    gt_score=Variable | None,
+    anchors=list | tuple,
+    anchor_mask=list | tuple,
+    class_num=int,
+    ignore_thresh=float,
+    use_label_smooth=bool,
+)
 def yolov3_loss(
     x: Variable,
     gt_box: Variable,
     gt_label: Variable,
-    anchors: Any,
-    anchor_mask: Any,
+    anchors: Sequence[int],
+    anchor_mask: Sequence[int],
     class_num: int,
     ignore_thresh: float,
     downsample_ratio: int,
@@ -279,39 +257,15 @@ def yolov3_loss(
     scale_x_y: float = 1.0,
 ) -> Variable:
     """Return the loss of one feature map of YOLOv3 per image."""
-    layer = "yolov3_loss"
-    check_type(x, "x", Variable, layer)
-    check_type(gt_box, "gt_box", Variable, layer)
-    check_type(gt_label, "gt_label", Variable, layer)
-    check_type(gt_score, "gt_score", (Variable, type(None)), layer)
-    check_type(anchors, "anchors", (list, tuple), layer)
-    check_type(anchor_mask, "anchor_mask", (list, tuple), layer)
-    check_type(class_num, "class_num", int, layer)
-    check_type(ignore_thresh, "ignore_thresh", float, layer)
-    check_type(use_label_smooth, "use_label_smooth", bool, layer)
-    inputs = {"X": x, "GTBox": gt_box, "GTLabel": gt_label, "GTScore": gt_score}
-    attrs = {
-        "anchors": list(anchors),
-        "anchor_mask": list(anchor_mask),
-        "class_num": class_num,
-        "ignore_thresh": ignore_thresh,
-        "downsample_ratio": downsample_ratio,
-        "use_label_smooth": use_label_smooth,
-        "scale_x_y": scale_x_y,
-    }
-    types = {"Loss": x.dtype, "ObjectnessMask": "int32", "GTMatchMask": "int32"}
-    return LayerHelper(layer, name=name).outputs_of(layer, inputs, attrs, **types)[0]
 
 
+@op_layer(
+    {"X": "x", "Label": "label", "FgNum": "fg_num"}, x=WIDE, label=("int32",), fg_num=("int32",)
+)
 def sigmoid_focal_loss(
     x: Variable, label: Variable, fg_num: Variable, gamma: float = 2.0, alpha: float = 0.25
 ) -> Variable:
     """Return the focal loss of each class of each row."""
-    layer = "sigmoid_focal_loss"
-    _check_assignment(layer, {"x": x}, {"label": label, "fg_num": fg_num})
-    inputs = {"X": x, "Label": label, "FgNum": fg_num}
-    attrs = {"gamma": gamma, "alpha": alpha}
-    return LayerHelper(layer).output_of(layer, inputs, attrs, dtype=x.dtype)
 
 
 export_defined(globals())

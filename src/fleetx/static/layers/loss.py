@@ -52,6 +52,11 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
     return helper.output_of("square", {"X": [difference]}, dtype=input.dtype)
 
 
+@op_layer(
+    {"Logits": "logits", "Label": "label"},
+    output="Softmax Loss",
+    returns="Loss Softmax?return_softmax",
+)
 def softmax_with_cross_entropy(
     logits: Variable,
     label: Variable,
@@ -62,15 +67,6 @@ def softmax_with_cross_entropy(
     axis: int = -1,
 ) -> Any:
     """Return the cross entropy of softmax(logits); with `return_softmax`, (loss, softmax)."""
-    attrs = {"soft_label": soft_label, "ignore_index": ignore_index, "axis": axis}
-    softmax, loss = LayerHelper("softmax_with_cross_entropy").outputs_of(
-        "softmax_with_cross_entropy",
-        {"Logits": logits, "Label": label},
-        {**attrs, "numeric_stable_mode": numeric_stable_mode},
-        Softmax=logits.dtype,
-        Loss=logits.dtype,
-    )
-    return (loss, softmax) if return_softmax else loss
 
 
 @op_layer({"X": "x", "Label": "label"}, x=HALF_TOO)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import HALF_TOO, WIDE
@@ -15,19 +16,6 @@ from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.errors import ShapeError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.tensor import cast
-
-__all__ = [
-    "bilinear_tensor_product",
-    "continuous_value_model",
-    "cos_sim",
-    "dropout",
-    "embedding",
-    "fc",
-    "fsp_matrix",
-    "log_softmax",
-    "row_conv",
-    "softmax",
-]
 
 
 def fc(
@@ -267,3 +255,6 @@ def row_conv(
     )
     out = helper.output_of("row_conv", {"X": [input], "Filter": [weight]}, dtype=input.dtype)
     return helper.append_activation(out)
+
+
+export_defined(globals(), without="embedding_v2 table_lookup")

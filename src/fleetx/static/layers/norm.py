@@ -6,6 +6,8 @@ import math
 import warnings
 from typing import Any
 
+from fleetx.exports import export_defined
+from fleetx.static import initializer
 from fleetx.static.building.argument_checks import (
     check_choice,
     check_type,
@@ -18,17 +20,6 @@ from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.errors import ArgumentError, ShapeError
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
-from fleetx.static.initializer import Constant, Normal
-
-__all__ = [
-    "batch_norm",
-    "data_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "lrn",
-    "spectral_norm",
-]
 
 
 def _refuse_false(attr: Any, name: str, layer: str) -> None:
@@ -43,7 +34,10 @@ def _scale_and_bias(
     made = {}
     if scale:
         made["Scale"] = helper.create_parameter(
-            attr=helper.param_attr, shape=shape, dtype=dtype, default_initializer=Constant(1.0)
+            attr=helper.param_attr,
+            shape=shape,
+            dtype=dtype,
+            default_initializer=initializer.Constant(1.0),
         )
     if bias:
         made["Bias"] = helper.create_parameter(
@@ -116,7 +110,7 @@ def append_batch_norm(
     for stat_name, value in zip(statistics_names, (0.0, 1.0), strict=True):
         attr = ParamAttr(
             name=stat_name,
-            initializer=Constant(value),
+            initializer=initializer.Constant(value),
             trainable=False,
             do_model_average=do_model_average,
         )
@@ -283,8 +277,8 @@ def data_norm(
     prefix = "dn" if name is None else name
 
     def parameter(suffix: str, key: str, default: float) -> Variable:
-        initializer = Constant(float(given.get(key, default)))
-        attr = ParamAttr(name=f"{prefix}.{suffix}", initializer=initializer, trainable=True)
+        first = initializer.Constant(float(given.get(key, default)))
+        attr = ParamAttr(name=f"{prefix}.{suffix}", initializer=first, trainable=True)
         return helper.create_parameter(attr=attr, shape=shape, dtype=input.dtype)
 
     inputs = {"X": input}
@@ -331,7 +325,7 @@ def spectral_norm(
             attr=ParamAttr(),
             shape=[length],
             dtype=weight.dtype,
-            default_initializer=Normal(0.0, 1.0),
+            default_initializer=initializer.Normal(0.0, 1.0),
         )
         vector.stop_gradient = True
         vectors.append(vector)
@@ -365,3 +359,6 @@ def lrn(
         "lrn", {"X": input}, attrs, MidOut=input.dtype, Out=input.dtype, no_grad="MidOut"
     )
     return out
+
+
+export_defined(globals(), without="append_batch_norm")

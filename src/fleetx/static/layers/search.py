@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import (
@@ -17,19 +18,6 @@ from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.slicing import slice
-
-__all__ = [
-    "argmax",
-    "argmin",
-    "argsort",
-    "nonzero",
-    "one_hot",
-    "shard_index",
-    "topk",
-    "unique",
-    "unique_with_counts",
-    "where",
-]
 
 
 @checked(input=("int64",))
@@ -156,3 +144,6 @@ def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Var
         Count=dtype,
     )
     return out, index, count
+
+
+export_defined(globals(), without="one_hot_v2")

@@ -39,7 +39,8 @@ class InitState:
         if init is None:
             if init_boot is None or shape is None:
                 raise ValueError(
-                    "InitState takes init, or init_boot (for the batch size) and shape of a constant."
+                    "InitState takes init, or init_boot (for the batch size) and the shape of a "
+                    "constant."
                 )
             init = fill_constant_batch_size_like(init_boot, shape, dtype, value)
         self.value = init

@@ -4,6 +4,7 @@
 `decorated_optimizer` scales the loss, checks the gradients and adapts the scale.
 """
 
+from fleetx.exports import export_imported
 from fleetx.static.mixed_precision.decorated_optimizer import (
     CustomOpLists,
     LossScaling,
@@ -13,11 +14,4 @@ from fleetx.static.mixed_precision.decorated_optimizer import (
 )
 from fleetx.static.mixed_precision.program_casts import AutoMixedPrecisionLists
 
-__all__ = [
-    "AutoMixedPrecisionLists",
-    "CustomOpLists",
-    "LossScaling",
-    "MixedPrecisionStage",
-    "OptimizerWithMixedPrecision",
-    "decorate",
-]
+export_imported(globals())

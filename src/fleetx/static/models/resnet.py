@@ -7,27 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from fleetx.exports import export_defined
 from fleetx.static import nn
 from fleetx.static.graph.variable import Variable
 from fleetx.static.models.head import Classifier, refuse_pretrained
 from fleetx.static.nn.functional.emit import binary
-
-__all__ = [
-    "ResNet",
-    "resnet101",
-    "resnet152",
-    "resnet18",
-    "resnet34",
-    "resnet50",
-    "resnext101_32x4d",
-    "resnext101_64x4d",
-    "resnext152_32x4d",
-    "resnext152_64x4d",
-    "resnext50_32x4d",
-    "resnext50_64x4d",
-    "wide_resnet101_2",
-    "wide_resnet50_2",
-]
 
 BLOCKS = {
     18: (2, 2, 2, 2),
@@ -204,3 +188,6 @@ resnext152_32x4d = _resnet("resnext152_32x4d", 152, groups=32, width=4)
 resnext152_64x4d = _resnet("resnext152_64x4d", 152, groups=64, width=4)
 wide_resnet50_2 = _resnet("wide_resnet50_2", 50, width=128)
 wide_resnet101_2 = _resnet("wide_resnet101_2", 101, width=128)
+
+
+export_defined(globals(), without="BasicBlock BottleneckBlock")

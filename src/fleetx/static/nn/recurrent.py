@@ -300,48 +300,40 @@ class SimpleRNN(_Stack):
         super().__init__(SimpleRNNCell, *sizes, {"activation": activation, **attrs})
 
 
-class LSTM(_Stack):
+class _GatedStack(_Stack):
+    """A stack of cells without settings of their own."""
+
+    _cell: type[_GatedCell]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        direction: str = "forward",
+        time_major: bool = False,
+        dropout: float = 0.0,
+        weight_ih_attr: Any = None,
+        weight_hh_attr: Any = None,
+        bias_ih_attr: Any = None,
+        bias_hh_attr: Any = None,
+        name: str | None = None,
+    ) -> None:
+        attrs = _attrs(weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
+        sizes = (input_size, hidden_size, num_layers, direction, time_major, dropout)
+        super().__init__(self._cell, *sizes, attrs)
+
+
+class LSTM(_GatedStack):
     """Layers of long short-term memories, one on another."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        direction: str = "forward",
-        time_major: bool = False,
-        dropout: float = 0.0,
-        weight_ih_attr: Any = None,
-        weight_hh_attr: Any = None,
-        bias_ih_attr: Any = None,
-        bias_hh_attr: Any = None,
-        name: str | None = None,
-    ) -> None:
-        attrs = _attrs(weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
-        sizes = (input_size, hidden_size, num_layers, direction, time_major, dropout)
-        super().__init__(LSTMCell, *sizes, attrs)
+    _cell = LSTMCell
 
 
-class GRU(_Stack):
+class GRU(_GatedStack):
     """Layers of gated recurrent units, one on another."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        direction: str = "forward",
-        time_major: bool = False,
-        dropout: float = 0.0,
-        weight_ih_attr: Any = None,
-        weight_hh_attr: Any = None,
-        bias_ih_attr: Any = None,
-        bias_hh_attr: Any = None,
-        name: str | None = None,
-    ) -> None:
-        attrs = _attrs(weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
-        sizes = (input_size, hidden_size, num_layers, direction, time_major, dropout)
-        super().__init__(GRUCell, *sizes, attrs)
+    _cell = GRUCell
 
 
 def _attrs(weight_ih: Any, weight_hh: Any, bias_ih: Any, bias_hh: Any) -> dict[str, Any]:

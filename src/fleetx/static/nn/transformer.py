@@ -190,19 +190,22 @@ class TransformerDecoderLayer(_Block):
         return self._short_cut(3, tgt, self._feed_forward)
 
 
-def _copies(layer: Any, n: int) -> LayerList:
-    """Return a list of the layer and n - 1 new ones with the same configuration."""
-    return LayerList([layer if i == 0 else type(layer)(*layer._config) for i in range(n)])
+class _LayerStack(Layer):
+    """Several layers of one configuration, and a norm behind them."""
+
+    def __init__(self, layer: Any, num_layers: int, norm: Layer | None) -> None:
+        super().__init__()
+        copies = [type(layer)(*layer._config) for _ in range(1, num_layers)]
+        self.layers = LayerList([layer, *copies][:num_layers])
+        self.num_layers = num_layers
+        self.norm = norm
 
 
-class TransformerEncoder(Layer):
+class TransformerEncoder(_LayerStack):
     """A stack of encoder layers."""
 
     def __init__(self, encoder_layer: Any, num_layers: int, norm: Layer | None = None) -> None:
-        super().__init__()
-        self.layers = _copies(encoder_layer, num_layers)
-        self.num_layers = num_layers
-        self.norm = norm
+        super().__init__(encoder_layer, num_layers, norm)
 
     def forward(self, src: Variable, src_mask: Variable | None = None) -> Variable:
         """Return the encoded sequence."""
@@ -212,14 +215,11 @@ class TransformerEncoder(Layer):
         return src if self.norm is None else self.norm(src)
 
 
-class TransformerDecoder(Layer):
+class TransformerDecoder(_LayerStack):
     """A stack of decoder layers."""
 
     def __init__(self, decoder_layer: Any, num_layers: int, norm: Layer | None = None) -> None:
-        super().__init__()
-        self.layers = _copies(decoder_layer, num_layers)
-        self.num_layers = num_layers
-        self.norm = norm
+        super().__init__(decoder_layer, num_layers, norm)
 
     def forward(
         self,

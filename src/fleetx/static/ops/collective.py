@@ -16,7 +16,7 @@ import torch
 from fleetx import comm
 from fleetx.comm.buckets import DEFAULT_MB, make_buckets
 from fleetx.runtime import heartbeat
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, effect_op, no_infer, op
 from fleetx.static.graph.operator import OpRole
 
 _COMMON = {"ring_id": 0, "use_calc_stream": False, "use_model_parallel": False}
@@ -43,10 +43,6 @@ def _same(op: Any, block: Any) -> None:
             origin, var = block.find_var(source), block.find_var(target)
             if origin is not None and var is not None and origin.dtype is not None:
                 var.set_inferred(origin.shape, origin.dtype)
-
-
-def _nothing(op: Any, block: Any) -> None:
-    """No output has a shape."""
 
 
 def _sum_together(
@@ -94,7 +90,7 @@ def _c_allreduce_sum(x: torch.Tensor, *, ring_id: int, ctx: Any) -> Any:
 
 
 def _register_all_reduce(mode: str) -> None:
-    @op(f"c_allreduce_{mode}", attrs=_COMMON, infer=_same, grad=None, side_effect=True)
+    @effect_op(f"c_allreduce_{mode}", attrs=_COMMON, infer=_same)
     def all_reduce(x: torch.Tensor, *, ring_id: int) -> torch.Tensor:
         return comm.all_reduce(x, mode, ring_id)
 
@@ -103,28 +99,24 @@ for _mode in ("max", "min", "prod"):
     _register_all_reduce(_mode)
 
 
-@op(
+@effect_op(
     "allreduce",
     attrs={"reduce_type": 0, "sync_mode": False, "ring_id": 0},
     infer=_same,
-    grad=None,
-    side_effect=True,
 )
 def _all_reduce(x: torch.Tensor, *, reduce_type: int, ring_id: int) -> torch.Tensor:
     return comm.all_reduce(x, ("sum", "prod", "max", "min")[reduce_type], ring_id)
 
 
-@op("c_broadcast", attrs={**_COMMON, "root": 0}, infer=_same, grad=None, side_effect=True)
+@effect_op("c_broadcast", attrs={**_COMMON, "root": 0}, infer=_same)
 def _c_broadcast(x: torch.Tensor, *, ring_id: int, root: int) -> torch.Tensor:
     return comm.broadcast(x, root, ring_id)
 
 
-@op(
+@effect_op(
     "broadcast",
     attrs={"sync_mode": False, "root": 0, "ring_id": 0},
     infer=_same,
-    grad=None,
-    side_effect=True,
 )
 def _broadcast(x: torch.Tensor, *, root: int, ring_id: int) -> torch.Tensor:
     return comm.broadcast(x, root, ring_id)
@@ -185,7 +177,7 @@ for _type in ("c_sync_calc_stream", "c_sync_comm_stream"):
         return x
 
 
-@op("barrier", attrs={"ring_id": 0}, infer=_same, grad=None, side_effect=True)
+@effect_op("barrier", attrs={"ring_id": 0}, infer=_same)
 def _barrier(x: torch.Tensor) -> torch.Tensor:
     comm.barrier()
     return x
@@ -196,7 +188,7 @@ def _barrier(x: torch.Tensor) -> torch.Tensor:
     inputs="",
     outputs="Out",
     attrs={"endpoint": "", "other_endpoints": Attr("STRINGS", []), "rank": 0, "ring_id": 0},
-    infer=_nothing,
+    infer=no_infer,
     grad=None,
 )
 def _c_gen_nccl_id() -> None:
@@ -204,28 +196,22 @@ def _c_gen_nccl_id() -> None:
     return
 
 
-@op(
+@effect_op(
     "c_comm_init",
     inputs="X?",
     outputs="",
     attrs={"nranks": 1, "rank": 0, "device_id": -1, "ring_id": 0},
-    infer=_nothing,
-    grad=None,
-    side_effect=True,
 )
 def _c_comm_init(x: Any, *, ring_id: int) -> tuple[()]:
     comm.ring(ring_id)
     return ()
 
 
-@op(
+@effect_op(
     "c_comm_init_all",
     inputs="",
     outputs="",
     attrs={"devices": Attr("INTS", []), "ring_id": 0},
-    infer=_nothing,
-    grad=None,
-    side_effect=True,
 )
 def _c_comm_init_all(*, ring_id: int) -> tuple[()]:
     comm.ring(ring_id)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fleetx import comm
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import effect_op, op
 
 _COMMON = {"ring_id": 0, "use_calc_stream": False}
 
@@ -40,12 +40,10 @@ for _mode in ("sum", "max", "min", "prod"):
     _register_reduce(_mode)
 
 
-@op(
+@effect_op(
     "c_scatter",
     attrs={**_COMMON, "root": 0, "nranks": 1},
     infer=_like_out,
-    grad=None,
-    side_effect=True,
 )
 def _c_scatter(x: torch.Tensor, *, ring_id: int, root: int, nranks: int) -> torch.Tensor:
     size = comm.world_size()

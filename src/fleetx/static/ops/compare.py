@@ -111,11 +111,7 @@ def allclose(
     y: Tensor,
     rtol_tensor: Tensor | None,
     atol_tensor: Tensor | None,
-    *,
-    rtol: Any,
-    atol: Any,
-    equal_nan: bool,
+    **tolerances: Any,
 ) -> Tensor:
     """Whether that holds everywhere."""
-    relative, absolute = _tolerance(rtol, rtol_tensor), _tolerance(atol, atol_tensor)
-    return torch.isclose(x, y, relative, absolute, equal_nan).all().reshape(1)
+    return isclose(x, y, rtol_tensor, atol_tensor, **tolerances).all().reshape(1)

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.dtypes import VarType, dtype_name
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, effect_op, no_infer, op
 from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, optional_lod, runs
-from fleetx.static.shapes.lod_infer import input_var, no_infer, set_output
+from fleetx.static.shapes.lod_infer import input_var, set_output
 
 Lods = dict[str, list[LoD | None]]
 Names = dict[str, dict[str, list[str]]]
@@ -244,14 +244,11 @@ def is_empty(x: Any) -> Any:
     return torch.tensor([x.numel() == 0], device=x.device)
 
 
-@op(
+@effect_op(
     "assert",
     inputs="Cond Data*?",
     outputs="",
     attrs={"summarize": Attr("LONG", -1)},
-    grad=None,
-    side_effect=True,
-    infer=no_infer,
 )
 def assert_op(cond: Any, data: list[Any], *, summarize: int, names: Names) -> Any:
     """Stop the run, showing the data, unless the condition is true."""

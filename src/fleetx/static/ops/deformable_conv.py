@@ -56,12 +56,14 @@ def _deformable_conv(
     offset: Tensor,
     mask: Tensor | None,
     weight: Tensor,
+    *,
     strides: list[int],
     paddings: list[int],
     dilations: list[int],
     groups: int,
     deformable_groups: int,
 ) -> Tensor:
+    """Convolve with shifted points of the kernel, weighted by a mask if there is one."""
     batch, channels = x.shape[:2]
     filters, _, rows, columns = weight.shape
     height, width = offset.shape[2:]
@@ -85,46 +87,12 @@ def _deformable_conv(
     return torch.matmul(kernels, seen).reshape(batch, filters, height, width)
 
 
-@op(
-    "deformable_conv",
-    inputs="Input Offset Mask Filter",
-    outputs="Output",
-    attrs=_ATTRS,
-    infer=_infer,
-)
-def deformable_conv(
-    x: Tensor,
-    offset: Tensor,
-    mask: Tensor,
-    weight: Tensor,
-    *,
-    strides: list[int],
-    paddings: list[int],
-    dilations: list[int],
-    groups: int,
-    deformable_groups: int,
-) -> Tensor:
-    """Convolve with shifted and weighted points of the kernel."""
-    return _deformable_conv(
-        x, offset, mask, weight, strides, paddings, dilations, groups, deformable_groups
-    )
+_OPTIONS: dict[str, Any] = {"outputs": "Output", "attrs": _ATTRS, "infer": _infer}
+op("deformable_conv", inputs="Input Offset Mask Filter", **_OPTIONS)(_deformable_conv)
 
 
-@op(
-    "deformable_conv_v1", inputs="Input Offset Filter", outputs="Output", attrs=_ATTRS, infer=_infer
-)
-def deformable_conv_v1(
-    x: Tensor,
-    offset: Tensor,
-    weight: Tensor,
-    *,
-    strides: list[int],
-    paddings: list[int],
-    dilations: list[int],
-    groups: int,
-    deformable_groups: int,
+@op("deformable_conv_v1", inputs="Input Offset Filter", **_OPTIONS)
+def _without_mask(
+    x: Tensor, offset: Tensor, weight: Tensor, *, im2col_step: int, **attrs: Any
 ) -> Tensor:
-    """Convolve with shifted points of the kernel."""
-    return _deformable_conv(
-        x, offset, None, weight, strides, paddings, dilations, groups, deformable_groups
-    )
+    return _deformable_conv(x, offset, None, weight, **attrs)

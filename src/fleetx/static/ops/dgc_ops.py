@@ -15,11 +15,11 @@ from fleetx.comm.world import all_reduce_mean
 from fleetx.kernels.compression import SparsitySchedule, add_entries, compress, entries
 from fleetx.kernels.descent import momentum
 from fleetx.kernels.gradients import clip_locally, decay
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, effect_op, op
 from fleetx.static.ops.optimizer_ops import infer_inplace, infer_update
 
 
-@op(
+@effect_op(
     "dgc",
     inputs="U*? V*? Param*? Grad*? Dense*? current_step LearningRate*?",
     outputs="U_out*? V_out*? Grad_out*? Dense_out*?",
@@ -34,10 +34,8 @@ from fleetx.static.ops.optimizer_ops import infer_inplace, infer_update
         "local_clip_norm": 0.0,
         "keep_rate": False,  # LearningRate has one for each of Grad, and is in Grad_out
     },
-    grad=None,
     infer=infer_inplace,
     inplace={"U_out": "U", "V_out": "V"},
-    side_effect=True,
 )
 def dgc(
     us: list[Tensor],

@@ -7,26 +7,22 @@ from typing import Any
 import torch
 
 from fleetx.checkpoint.paddle_tensor import read_tensor
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, effect_op
 
 
-def _nothing(op: Any, block: Any) -> None:
-    """Shapes are set by whoever appends a marker."""
-
-
-@op("feed", attrs={"col": 0}, infer=_nothing, grad=None, side_effect=True)
+@effect_op("feed", attrs={"col": 0})
 def feed(x: Any) -> Any:
     """Mark a variable as fed; column `col` of the feed list."""
     return x
 
 
-@op("fetch", attrs={"col": 0}, infer=_nothing, grad=None, side_effect=True)
+@effect_op("fetch", attrs={"col": 0})
 def fetch(x: Any) -> Any:
     """Mark a variable as fetched; column `col` of the fetch list."""
     return x
 
 
-@op(
+@effect_op(
     "create_py_reader",
     inputs="blocking_queue",
     attrs={
@@ -39,43 +35,34 @@ def fetch(x: Any) -> Any:
         "device_index": 0,
         "device_count": 1,
     },
-    infer=_nothing,
-    grad=None,
-    side_effect=True,
 )
 def create_py_reader(queue: Any) -> Any:
     """Mark a reader that runs ahead of the program, with what its batches look like."""
     return queue
 
 
-@op(
+@effect_op(
     "create_double_buffer_reader",
     inputs="UnderlyingReader",
     attrs={"place": "AUTO"},
-    infer=_nothing,
-    grad=None,
-    side_effect=True,
 )
 def create_double_buffer_reader(reader: Any) -> Any:
     """Mark a reader whose batches are copied to the device ahead."""
     return reader
 
 
-@op(
+@effect_op(
     "read",
     inputs="Reader",
     outputs="Out*",
     attrs={"throw_eof_exp": True, "infer_out": True, "drop_last": True},
-    infer=_nothing,
-    grad=None,
-    side_effect=True,
 )
 def read(reader: Any) -> Any:
     """Mark variables as coming from a reader."""
     return reader
 
 
-@op(
+@effect_op(
     "load",
     inputs="",
     attrs={
@@ -84,9 +71,6 @@ def read(reader: Any) -> Any:
         "seek": Attr("LONG", -1),
         "shape": Attr("LONGS", [0]),
     },
-    infer=_nothing,
-    grad=None,
-    side_effect=True,
 )
 def load(*, file_path: str, load_as_fp16: bool, ctx: Any) -> torch.Tensor:
     """Read a tensor from a file of its own."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fleetx.comm import device
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import no_infer, op
 from fleetx.static.run.place import CPUPlace, CUDAPlace, Place, cpu_places
-from fleetx.static.shapes.lod_infer import no_infer
 
 
 @op(

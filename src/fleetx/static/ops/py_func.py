@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, no_infer, op
 from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.static.shapes.lod import LoD, WithLod
-from fleetx.static.shapes.lod_infer import no_infer
 
 # Ops name their functions by position here; a program with such an op cannot leave the process.
 _functions: list[Callable[..., Any]] = []

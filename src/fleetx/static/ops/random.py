@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,19 +38,10 @@ def _set_diagonal(out: Tensor, num: int, step: int, value: float) -> Tensor:
     return out
 
 
-@op(
-    "uniform_random",
-    inputs=_SHAPE_SLOTS,
-    attrs={"shape": Attr("LONGS", []), **_UNIFORM, "dtype": 5},
-    grad=None,
-    random=True,
-    infer=shape_from_attr(),
-)
-def uniform_random(
-    shape_tensor: Tensor | None,
-    shape_list: list[Tensor],
+def _uniform(
+    size: list[int],
+    device: torch.device,
     *,
-    shape: list[int],
     min: float,
     max: float,
     seed: int,
@@ -57,94 +49,53 @@ def uniform_random(
     diag_step: int,
     diag_val: float,
     dtype: int,
-    ctx: Any,
 ) -> Tensor:
-    """Values between min and max."""
-    out = _empty(resolve_shape(shape, shape_tensor, shape_list), dtype, ctx.device)
-    out.uniform_(min, max, generator=generator(seed, out.device))
+    out = _empty(size, dtype, device)
+    out.uniform_(min, max, generator=generator(seed, device))
     return _set_diagonal(out, diag_num, diag_step, diag_val)
 
 
-@op(
-    "uniform_random_batch_size_like",
-    inputs="Input",
-    attrs={**BATCH_ATTRS, **_UNIFORM},
-    grad=None,
-    random=True,
-    lod="none",
-    infer=batch_rule,
-)
-def uniform_random_batch_size_like(
-    ref: Tensor,
-    *,
-    shape: list[int],
-    input_dim_idx: int,
-    output_dim_idx: int,
-    min: float,
-    max: float,
-    seed: int,
-    diag_num: int,
-    diag_step: int,
-    diag_val: float,
-    dtype: int,
-    lod: Any,
+def _normal(
+    size: list[int], device: torch.device, *, mean: float, std: float, seed: int, dtype: int
 ) -> Tensor:
-    """Uniform values with the batch size of another tensor."""
-    size = like_batch(ref, shape, input_dim_idx, output_dim_idx, lod)
-    out = _empty(size, dtype, ref.device)
-    out.uniform_(min, max, generator=generator(seed, out.device))
-    return _set_diagonal(out, diag_num, diag_step, diag_val)
+    return _empty(size, dtype, device).normal_(mean, std, generator=generator(seed, device))
 
 
-@op(
-    "gaussian_random",
-    inputs=_SHAPE_SLOTS,
-    attrs={"shape": Attr("LONGS", []), **_NORMAL, "dtype": 5},
-    grad=None,
-    random=True,
-    infer=shape_from_attr(),
-)
-def gaussian_random(
-    shape_tensor: Tensor | None,
-    shape_list: list[Tensor],
-    *,
-    shape: list[int],
-    mean: float,
-    std: float,
-    seed: int,
-    dtype: int,
-    ctx: Any,
-) -> Tensor:
-    """Normally distributed values."""
-    out = _empty(resolve_shape(shape, shape_tensor, shape_list), dtype, ctx.device)
-    return out.normal_(mean, std, generator=generator(seed, out.device))
+def _register(type: str, draw: Callable[..., Tensor], attrs: dict[str, Any]) -> None:
+    """Register an op that draws a tensor of a shape, and one with the batch size of another."""
+
+    def of_shape(
+        shape_tensor: Tensor | None,
+        shape_list: list[Tensor],
+        *,
+        shape: list[int],
+        ctx: Any,
+        **settings: Any,
+    ) -> Tensor:
+        return draw(resolve_shape(shape, shape_tensor, shape_list), ctx.device, **settings)
+
+    def like_another(
+        ref: Tensor,
+        *,
+        shape: list[int],
+        input_dim_idx: int,
+        output_dim_idx: int,
+        lod: Any,
+        **settings: Any,
+    ) -> Tensor:
+        size = like_batch(ref, shape, input_dim_idx, output_dim_idx, lod)
+        return draw(size, ref.device, **settings)
+
+    options: dict[str, Any] = {"grad": None, "random": True}
+    whole = {"shape": Attr("LONGS", []), **attrs, "dtype": 5}
+    op(type, inputs=_SHAPE_SLOTS, attrs=whole, infer=shape_from_attr(), **options)(of_shape)
+    like = {**BATCH_ATTRS, **attrs}
+    options |= {"inputs": "Input", "attrs": like, "infer": batch_rule, "lod": "none"}
+    op(f"{type}_batch_size_like", **options)(like_another)
 
 
-@op(
-    "gaussian_random_batch_size_like",
-    inputs="Input",
-    attrs={**BATCH_ATTRS, **_NORMAL},
-    grad=None,
-    random=True,
-    lod="none",
-    infer=batch_rule,
-)
-def gaussian_random_batch_size_like(
-    ref: Tensor,
-    *,
-    shape: list[int],
-    input_dim_idx: int,
-    output_dim_idx: int,
-    mean: float,
-    std: float,
-    seed: int,
-    dtype: int,
-    lod: Any,
-) -> Tensor:
-    """Normally distributed values with the batch size of another tensor."""
-    size = like_batch(ref, shape, input_dim_idx, output_dim_idx, lod)
-    out = _empty(size, dtype, ref.device)
-    return out.normal_(mean, std, generator=generator(seed, out.device))
+_register("uniform_random", _uniform, _UNIFORM)
+_register("gaussian_random", _normal, _NORMAL)
 
 
 @op(

@@ -6,7 +6,9 @@ Nothing reads it when a program runs, so it is only made for shape inference.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +28,23 @@ from fleetx.static.shapes.infer_rules import (
 def x_shape(x: Tensor) -> Tensor | None:
     """Return the XShape output: only its dimensions matter, and only while a program is built."""
     return x.new_empty((0, *x.shape)) if x.is_meta else None
+
+
+def _in_two_generations(type: str, **options: Any) -> Callable[[Callable[..., Tensor]], Any]:
+    """Register the decorated function as the op `type`, and as its successor with XShape.
+
+    The successor of `reshape` is `reshape2`.
+    """
+
+    def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        @functools.wraps(function)
+        def with_x_shape(*args: Any, **attrs: Any) -> tuple[Tensor, None]:
+            return function(*args, **attrs), None
+
+        op(f"{type}2", outputs="Out XShape?", **options)(with_x_shape)
+        return op(type, **options)(function)
+
+    return register
 
 
 def _set_x_shape(op: Any, block: Any, x: Any) -> None:
@@ -68,7 +87,15 @@ def _fill_in(op: Any, block: Any, x: Any, shape: list[int]) -> None:
         raise refuse(op, block, f"{size} elements cannot be reshaped to {tuple(shape)}.")
 
 
-def _reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], shape: list[int]) -> Tensor:
+@_in_two_generations(
+    "reshape",
+    inputs="X Shape? ShapeTensor*?",
+    attrs={"shape": Attr("INTS", [])},
+    no_grad="Shape ShapeTensor",
+    infer=_reshape_rule,
+)
+def reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]) -> Tensor:
+    """X in another shape: 0 copies a dimension, -1 takes what is left."""
     if whole is not None or parts:
         shape = resolve_shape(shape, None if parts else whole, parts)
     if 0 in shape:
@@ -78,36 +105,6 @@ def _reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], shape: list[i
             shape = [size if d == -1 else d for d in shape]
         shape = [x.shape[i] if d == 0 else d for i, d in enumerate(shape)]
     return x.reshape(shape)
-
-
-_RESHAPE = {"shape": Attr("INTS", [])}
-
-
-@op(
-    "reshape2",
-    inputs="X Shape? ShapeTensor*?",
-    outputs="Out XShape?",
-    attrs=_RESHAPE,
-    no_grad="Shape ShapeTensor",
-    infer=_reshape_rule,
-)
-def reshape2(
-    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]
-) -> tuple[Tensor, None]:
-    """X in another shape: 0 copies a dimension, -1 takes what is left."""
-    return _reshape(x, whole, parts, shape), None
-
-
-@op(
-    "reshape",
-    inputs="X Shape? ShapeTensor*?",
-    attrs=_RESHAPE,
-    no_grad="Shape ShapeTensor",
-    infer=_reshape_rule,
-)
-def reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]) -> Tensor:
-    """X in another shape, the older op."""
-    return _reshape(x, whole, parts, shape)
 
 
 # -- transpose -----------------------------------------------------------------------------------
@@ -123,18 +120,13 @@ def _transpose_rule(op: Any, block: Any) -> None:
     _set_x_shape(op, block, x)
 
 
-_TRANSPOSE = {"axis": Attr("INTS", []), "data_format": "AnyLayout"}
-
-
-@op("transpose2", outputs="Out XShape?", attrs=_TRANSPOSE, infer=_transpose_rule)
-def transpose2(x: Tensor, *, axis: list[int]) -> tuple[Tensor, None]:
-    """X with its dimensions in another order."""
-    return x.permute(axis), None
-
-
-@op("transpose", attrs=_TRANSPOSE, infer=_transpose_rule)
+@_in_two_generations(
+    "transpose",
+    attrs={"axis": Attr("INTS", []), "data_format": "AnyLayout"},
+    infer=_transpose_rule,
+)
 def transpose(x: Tensor, *, axis: list[int]) -> Tensor:
-    """X with its dimensions in another order, the older op."""
+    """X with its dimensions in another order."""
     return x.permute(axis)
 
 
@@ -158,21 +150,11 @@ def _squeeze_rule(op: Any, block: Any) -> None:
     _set_x_shape(op, block, x)
 
 
-def _squeeze(x: Tensor, axes: list[int]) -> Tensor:
+@_in_two_generations("squeeze", attrs={"axes": Attr("INTS", [])}, infer=_squeeze_rule)
+def squeeze(x: Tensor, *, axes: list[int]) -> Tensor:
+    """X without the given dimensions of size 1, or without all of them."""
     out = x.squeeze(tuple(axes)) if axes else x.squeeze()
     return out if out.dim() else out.reshape(1)
-
-
-@op("squeeze2", outputs="Out XShape?", attrs={"axes": Attr("INTS", [])}, infer=_squeeze_rule)
-def squeeze2(x: Tensor, *, axes: list[int]) -> tuple[Tensor, None]:
-    """X without the given dimensions of size 1, or without all of them."""
-    return _squeeze(x, axes), None
-
-
-@op("squeeze", attrs={"axes": Attr("INTS", [])}, infer=_squeeze_rule)
-def squeeze(x: Tensor, *, axes: list[int]) -> Tensor:
-    """X without dimensions of size 1, the older op."""
-    return _squeeze(x, axes)
 
 
 def _unsqueeze_rule(op: Any, block: Any) -> None:
@@ -195,32 +177,18 @@ def _unsqueeze_rule(op: Any, block: Any) -> None:
     set_output(op, block, "Out", shape, x.dtype)
 
 
-def _unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], axes: list[int]) -> Tensor:
+@_in_two_generations(
+    "unsqueeze",
+    inputs="X AxesTensor? AxesTensorList*?",
+    attrs={"axes": Attr("INTS", [])},
+    no_grad="AxesTensor AxesTensorList",
+    infer=_unsqueeze_rule,
+)
+def unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int]) -> Tensor:
+    """X with new dimensions of size 1, inserted one after the other."""
     for axis in resolve_shape(axes, whole, parts):
         x = x.unsqueeze(axis)
     return x
-
-
-_UNSQUEEZE: dict[str, Any] = {
-    "inputs": "X AxesTensor? AxesTensorList*?",
-    "attrs": {"axes": Attr("INTS", [])},
-    "no_grad": "AxesTensor AxesTensorList",
-    "infer": _unsqueeze_rule,
-}
-
-
-@op("unsqueeze2", outputs="Out XShape?", **_UNSQUEEZE)
-def unsqueeze2(
-    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int]
-) -> tuple[Tensor, None]:
-    """X with new dimensions of size 1, inserted one after the other."""
-    return _unsqueeze(x, whole, parts, axes), None
-
-
-@op("unsqueeze", **_UNSQUEEZE)
-def unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int]) -> Tensor:
-    """X with new dimensions of size 1, the older op."""
-    return _unsqueeze(x, whole, parts, axes)
 
 
 # -- flatten -------------------------------------------------------------------------------------
@@ -237,15 +205,9 @@ def _flatten_rule(op: Any, block: Any) -> None:
         _set_x_shape(op, block, x)
 
 
-@op("flatten2", outputs="Out XShape?", attrs={"axis": 1}, infer=_flatten_rule)
-def flatten2(x: Tensor, *, axis: int) -> tuple[Tensor, None]:
-    """X as a matrix: dimensions before `axis` are rows."""
-    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:])), None
-
-
-@op("flatten", attrs={"axis": 1}, infer=_flatten_rule)
+@_in_two_generations("flatten", attrs={"axis": 1}, infer=_flatten_rule)
 def flatten(x: Tensor, *, axis: int) -> Tensor:
-    """X as a matrix, the older op."""
+    """X as a matrix: dimensions before `axis` are rows."""
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 

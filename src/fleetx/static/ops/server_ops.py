@@ -16,10 +16,9 @@ from torch import Tensor
 
 from fleetx.kernels.loss_scale import unscaled
 from fleetx.kernels.row_initializer import RowInitializer
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, effect_op, no_infer, op
 from fleetx.static.run.server_link import Servers
 from fleetx.static.shapes.lod import LoD, WithLod
-from fleetx.static.shapes.lod_infer import no_infer
 
 _COMMON = {"endpoints": Attr("STRINGS", []), "trainer_id": 0}
 
@@ -62,7 +61,7 @@ def _distributed_lookup_table(
     return rows, index, keys
 
 
-@op(
+@effect_op(
     "send",
     inputs="X*? Keys? LearningRate? Scale?",
     outputs="Out*?",
@@ -73,9 +72,6 @@ def _distributed_lookup_table(
         "initial": False,
         "share": 0.0,  # of rows in the mean of several runs, whose last one ends the step
     },
-    infer=no_infer,
-    grad=None,
-    side_effect=True,
     lod="none",
 )
 def _send(
@@ -104,14 +100,11 @@ def _send(
     return []
 
 
-@op(
+@effect_op(
     "send_barrier",
     inputs="X*?",
     outputs="Out*?",
     attrs=_COMMON,
-    infer=no_infer,
-    grad=None,
-    side_effect=True,
 )
 def _send_barrier(values: list[Tensor], *, ctx: Any) -> list[Tensor]:
     """Say that all gradients of this step have been handed over."""
@@ -119,13 +112,10 @@ def _send_barrier(values: list[Tensor], *, ctx: Any) -> list[Tensor]:
     return []
 
 
-@op(
+@effect_op(
     "agree_on_overflow",
     inputs="X",
     outputs="Out",
-    infer=no_infer,
-    grad=None,
-    side_effect=True,
     inplace={"Out": "X"},
 )
 def _agree_on_overflow(found: Tensor, *, ctx: Any) -> Tensor:
@@ -133,7 +123,7 @@ def _agree_on_overflow(found: Tensor, *, ctx: Any) -> Tensor:
     return found.fill_(_link(ctx).agree_on_overflow(bool(found)))
 
 
-@op(
+@effect_op(
     "recv",
     inputs="X*?",
     outputs="Out*?",
@@ -143,9 +133,6 @@ def _agree_on_overflow(found: Tensor, *, ctx: Any) -> Tensor:
         "initial": False,
         "ends_step": False,
     },
-    infer=no_infer,
-    grad=None,
-    side_effect=True,
     inplace={"Out": "X"},
     lod="none",
 )
@@ -163,28 +150,22 @@ def _recv(
     return values
 
 
-@op(
+@effect_op(
     "fetch_barrier",
     inputs="X*?",
     outputs="Out*?",
     attrs=_COMMON,
-    infer=no_infer,
-    grad=None,
-    side_effect=True,
 )
 def _fetch_barrier(values: list[Tensor]) -> list[Tensor]:
     """Do nothing: `recv` has waited."""
     return []
 
 
-@op(
+@effect_op(
     "listen_and_serv",
     inputs="X*?",
     outputs="",
     attrs={"endpoint": "", "pserver_id": 0, "Fanin": 1},
-    infer=no_infer,
-    grad=None,
-    side_effect=True,
 )
 def _listen_and_serv(values: list[Tensor], *, ctx: Any) -> tuple[()]:
     """Be a server until the workers have finished."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from fleetx import comm
 from fleetx.kernels.loss_scale import all_finite
 from fleetx.static.errors import NotFiniteError
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import effect_op
 from fleetx.static.ops.optimizer_ops import infer_inplace
 
 ADVICE = (
@@ -29,12 +29,10 @@ def nearest_to_loss(names: Sequence[str], finite: Sequence[bool]) -> str:
     return [name for name, good in zip(names, finite, strict=True) if not good][-1]
 
 
-@op(
+@effect_op(
     "stop_on_nan",
     inputs="Loss Param* Counts Due*?",
     outputs="CountsOut",
-    grad=None,
-    side_effect=True,
     infer=infer_inplace,
     inplace={"CountsOut": "Counts"},
 )

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import no_infer, op
 from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of, offsets_of, optional_lod, runs
-from fleetx.static.shapes.lod_infer import input_var, no_infer, set_output
+from fleetx.static.shapes.lod_infer import input_var, set_output
 
 Lods = dict[str, list[LoD | None]]
 Array = list[Any]

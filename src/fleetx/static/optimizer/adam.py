@@ -148,15 +148,10 @@ class AdamaxOptimizer(Optimizer):
     ) -> None:
         require(self, beta1=beta1, beta2=beta2, epsilon=epsilon)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        self._beta1 = beta1
-        self._beta2 = beta2
-        self._epsilon = epsilon
+        self._attrs = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
 
     def _initial_value(self, accumulator: Accumulator) -> float:
-        return self._beta1 if accumulator.slot == "Beta1Pow" else 0.0
-
-    def _op_attrs(self, param: Any) -> dict[str, Any]:
-        return {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
+        return float(self._attrs["beta1"]) if accumulator.slot == "Beta1Pow" else 0.0
 
     def _finish_update(self, block: Any, parameters_and_grads: Sequence[Any]) -> None:
         for param, grad in parameters_and_grads:
@@ -168,7 +163,7 @@ class AdamaxOptimizer(Optimizer):
                     type="scale",
                     inputs={"X": power},
                     outputs={"Out": power},
-                    attrs={"scale": self._beta1},
+                    attrs={"scale": self._attrs["beta1"]},
                     stop_gradient=True,
                 )
 

@@ -29,14 +29,11 @@ class AdagradOptimizer(Optimizer):
     ) -> None:
         require(self, epsilon=epsilon)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        self._epsilon = epsilon
+        self._attrs = {"epsilon": epsilon}
         self.initial_accumulator_value = initial_accumulator_value
 
     def _initial_value(self, accumulator: Accumulator) -> float:
         return self.initial_accumulator_value
-
-    def _op_attrs(self, param: Any) -> dict[str, Any]:
-        return {"epsilon": self._epsilon}
 
 
 class DecayedAdagradOptimizer(Optimizer):
@@ -58,11 +55,7 @@ class DecayedAdagradOptimizer(Optimizer):
     ) -> None:
         require(self, decay=decay, epsilon=epsilon)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        self._decay = decay
-        self._epsilon = epsilon
-
-    def _op_attrs(self, param: Any) -> dict[str, Any]:
-        return {"epsilon": self._epsilon, "decay": self._decay}
+        self._attrs = {"epsilon": epsilon, "decay": decay}
 
 
 class RMSPropOptimizer(Optimizer):
@@ -92,18 +85,7 @@ class RMSPropOptimizer(Optimizer):
     ) -> None:
         require(self, rho=rho, epsilon=epsilon, momentum=momentum)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        self._rho = rho
-        self._epsilon = epsilon
-        self._momentum = momentum
-        self._centered = centered
-
-    def _op_attrs(self, param: Any) -> dict[str, Any]:
-        return {
-            "epsilon": self._epsilon,
-            "decay": self._rho,
-            "momentum": self._momentum,
-            "centered": self._centered,
-        }
+        self._attrs = {"epsilon": epsilon, "decay": rho, "momentum": momentum, "centered": centered}
 
 
 class AdadeltaOptimizer(Optimizer):
@@ -129,14 +111,10 @@ class AdadeltaOptimizer(Optimizer):
     ) -> None:
         require(self, epsilon=epsilon, rho=rho)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        self._epsilon = epsilon
-        self._rho = rho
+        self._attrs = {"epsilon": epsilon, "rho": rho}
 
     def _op_inputs(self, param_and_grad: Any) -> dict[str, Any]:
         return {}
-
-    def _op_attrs(self, param: Any) -> dict[str, Any]:
-        return {"epsilon": self._epsilon, "rho": self._rho}
 
 
 class FtrlOptimizer(Optimizer):
@@ -162,12 +140,7 @@ class FtrlOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        self._l1 = l1
-        self._l2 = l2
-        self._lr_power = lr_power
-
-    def _op_attrs(self, param: Any) -> dict[str, Any]:
-        return {"l1": self._l1, "l2": self._l2, "lr_power": self._lr_power}
+        self._attrs = {"l1": l1, "l2": l2, "lr_power": lr_power}
 
 
 Adagrad = AdagradOptimizer

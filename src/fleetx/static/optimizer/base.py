@@ -73,6 +73,7 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
         self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
         self._opti_name_list: list[str] = []
         self.helper: LayerHelper | None = None
+        self._attrs: dict[str, Any] = {}
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments it was made with, for an optimizer that takes its place.
@@ -114,8 +115,8 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
         return 0.0
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
-        """Return the attributes of a parameter's update op."""
-        return {}
+        """Return the attributes of a parameter's update op: by default the same for all."""
+        return dict(self._attrs)
 
     def _op_inputs(self, param_and_grad: Any) -> dict[str, Any]:
         """Return the update op's inputs besides parameter, gradient and accumulators."""

@@ -6,10 +6,12 @@ accepted without effect: parameters are float32, and updates are always fused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import inspect
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from fleetx.exports import export_defined
+from fleetx.static.building.adapted import check_arguments
 from fleetx.static.optimizer import adam, adaptive, sgd
 from fleetx.static.optimizer.base import Optimizer as BaseOptimizer
 from fleetx.static.regularizer import L2Decay, WeightDecayRegularizer
@@ -36,80 +38,99 @@ def _parameters(parameters: Any) -> list[Any] | None:
     return list(parameters)
 
 
-# Arguments that the constructors of 1.x do not have.
-_NOT_OF_1X = ("multi_precision", "use_multi_tensor", "rescale_grad", "always_adapt")
+# Parameters that the constructors of 1.x do not have, with their defaults; attributes in 2.x.
+_NEW: dict[str, Any] = {
+    "multi_precision": False,
+    "use_multi_tensor": False,
+    "rescale_grad": 1.0,
+    "always_adapt": False,
+}
+_NEW_NAMES = {"parameter_list": "parameters", "regularization": "weight_decay"}
 
 
-def _of_1x(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the 1.x constructor, given the locals() of the 2.x one.
+class _Of2x(BaseOptimizer):
+    """Mixin before a class of 1.x: its constructor, with 2.x's parameters in their order (`takes`).
 
-    The 2.x constructor must not have set other locals yet.
+    Defaults are those of 1.x unless a subclass gives others.
     """
-    own = ("self", "__class__", "parameters", "weight_decay", *_NOT_OF_1X)
-    return {
-        **{name: value for name, value in given.items() if name not in own},
-        "parameter_list": _parameters(given["parameters"]),
-        "regularization": _regularizer(given.get("weight_decay")),
-    }
+
+    _in_unit_range: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, takes: str = "", **defaults: Any) -> None:
+        super().__init_subclass__()
+        if takes:
+            cls.__init__ = _constructor(cls, takes.split(), defaults)  # type: ignore[method-assign]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Accept what `takes` says."""
+        raise TypeError(f"{type(self).__name__} does not say what it takes.")
 
 
-def _in_unit_range(**values: Any) -> None:
+def _constructor(cls: type[_Of2x], names: list[str], defaults: dict[str, Any]) -> Any:
+    behind = cls.__mro__[cls.__mro__.index(_Of2x) + 1]
+    old = inspect.signature(behind.__init__)  # type: ignore[misc]
+    known = {_NEW_NAMES.get(name, name): p for name, p in old.parameters.items()}
+    for name, value in _NEW.items():
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        extra = inspect.Parameter(name, kind, annotation=type(value).__name__, default=value)
+        known.setdefault(name, extra)
+    parameters = [
+        known[n].replace(name=n, default=defaults.get(n, known[n].default)) for n in names
+    ]
+    signature = old.replace(parameters=[known["self"], *parameters])
+
+    def __init__(self: _Of2x, *args: Any, **kwargs: Any) -> None:
+        check_arguments(signature, type(self).__name__, (self, *args), kwargs)
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        del given["self"]
+        _check_unit_range({name: given[name] for name in self._in_unit_range})
+        for name in _NEW.keys() & given.keys():
+            setattr(self, name, type(_NEW[name])(given.pop(name)))
+        given["parameter_list"] = _parameters(given.pop("parameters"))
+        given["regularization"] = _regularizer(given.pop("weight_decay", None))
+        super(_Of2x, self).__init__(**given)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    return __init__
+
+
+def _check_unit_range(values: dict[str, Any]) -> None:
     for name, value in values.items():
         if isinstance(value, int | float) and not 0 <= value < 1:
             raise ValueError(f"{name} must be in [0, 1), not {value}.")
 
 
-class Optimizer(BaseOptimizer):
+class Optimizer(_Of2x, takes="learning_rate parameters weight_decay grad_clip name"):
     """Base of optimizers with 2.x's arguments."""
 
-    def __init__(
-        self,
-        learning_rate: Any,
-        parameters: Sequence[Any] | None = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(**_of_1x(locals()))
 
-
-class SGD(sgd.SGDOptimizer):
+class SGD(
+    _Of2x,
+    sgd.SGDOptimizer,
+    takes="learning_rate parameters weight_decay grad_clip multi_precision name",
+    learning_rate=0.001,
+):
     """SGD with 2.x's arguments."""
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        parameters: Sequence[Any] | None = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
-        multi_precision: bool = False,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(**_of_1x(locals()))
 
-
-class Momentum(sgd.MomentumOptimizer):
+class Momentum(
+    _Of2x,
+    sgd.MomentumOptimizer,
+    takes="learning_rate momentum parameters use_nesterov weight_decay grad_clip multi_precision "
+    "rescale_grad use_multi_tensor name",
+    learning_rate=0.001,
+    momentum=0.9,
+):
     """Momentum with 2.x's arguments; L2 decay is part of the update op."""
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        momentum: float = 0.9,
-        parameters: Sequence[Any] | None = None,
-        use_nesterov: bool = False,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
-        multi_precision: bool = False,
-        rescale_grad: float = 1.0,
-        use_multi_tensor: bool = False,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(**_of_1x(locals()))
-        self._rescale_grad = float(rescale_grad)
+    rescale_grad: float
 
     def settings(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {**super().settings(), "rescale_grad": self._rescale_grad}
+        return {**super().settings(), "rescale_grad": self.rescale_grad}
 
     def append_regularization_ops(
         self, parameters_and_grads: Sequence[Any], regularization: Any = None
@@ -132,29 +153,19 @@ class Momentum(sgd.MomentumOptimizer):
             "regularization_method": "l2_decay" if fused else "",
             "regularization_coeff": float(decay._coeff) if fused else 0.0,
             "multi_precision": False,
-            "rescale_grad": self._rescale_grad,
+            "rescale_grad": self.rescale_grad,
         }
 
 
-class Adam(adam.AdamOptimizer):
+class Adam(
+    _Of2x,
+    adam.AdamOptimizer,
+    takes="learning_rate beta1 beta2 epsilon parameters weight_decay grad_clip lazy_mode "
+    "multi_precision use_multi_tensor name",
+):
     """Adam with 2.x's arguments and formula."""
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
-        epsilon: float = 1e-8,
-        parameters: Sequence[Any] | None = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
-        lazy_mode: bool = False,
-        multi_precision: bool = False,
-        use_multi_tensor: bool = False,
-        name: str | None = None,
-    ) -> None:
-        _in_unit_range(beta1=beta1, beta2=beta2)
-        super().__init__(**_of_1x(locals()))
+    _in_unit_range = ("beta1", "beta2")
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
         return {
@@ -167,101 +178,57 @@ class Adam(adam.AdamOptimizer):
 AdamW = adam.AdamW
 
 
-class Adagrad(adaptive.AdagradOptimizer):
+class Adagrad(
+    _Of2x,
+    adaptive.AdagradOptimizer,
+    takes="learning_rate epsilon parameters weight_decay grad_clip name initial_accumulator_value",
+):
     """Adagrad with 2.x's arguments."""
 
-    def __init__(
-        self,
-        learning_rate: Any,
-        epsilon: float = 1.0e-6,
-        parameters: Sequence[Any] | None = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
-        name: str | None = None,
-        initial_accumulator_value: float = 0.0,
-    ) -> None:
-        super().__init__(**_of_1x(locals()))
 
-
-class Adadelta(adaptive.AdadeltaOptimizer):
+class Adadelta(
+    _Of2x,
+    adaptive.AdadeltaOptimizer,
+    takes="learning_rate epsilon rho parameters weight_decay grad_clip name",
+    learning_rate=0.001,
+):
     """Adadelta with 2.x's arguments; the step is multiplied by the learning rate."""
-
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        epsilon: float = 1.0e-6,
-        rho: float = 0.95,
-        parameters: Sequence[Any] | None = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(**_of_1x(locals()))
 
     def _op_inputs(self, param_and_grad: Any) -> dict[str, Any]:
         return {"LearningRate": [self._create_param_lr(param_and_grad)]}
 
 
-class Adamax(adam.AdamaxOptimizer):
+class Adamax(
+    _Of2x,
+    adam.AdamaxOptimizer,
+    takes="learning_rate beta1 beta2 epsilon parameters weight_decay grad_clip name",
+):
     """Adamax with 2.x's arguments."""
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        parameters: Sequence[Any] | None = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
-        name: str | None = None,
-    ) -> None:
-        _in_unit_range(beta1=beta1, beta2=beta2)
-        super().__init__(**_of_1x(locals()))
+    _in_unit_range = ("beta1", "beta2")
 
 
-class RMSProp(adaptive.RMSPropOptimizer):
+class RMSProp(
+    _Of2x,
+    adaptive.RMSPropOptimizer,
+    takes="learning_rate rho epsilon momentum centered parameters weight_decay grad_clip name",
+):
     """RMSProp with 2.x's arguments."""
 
-    def __init__(
-        self,
-        learning_rate: Any,
-        rho: float = 0.95,
-        epsilon: float = 1.0e-6,
-        momentum: float = 0.0,
-        centered: bool = False,
-        parameters: Sequence[Any] | None = None,
-        weight_decay: Any = None,
-        grad_clip: Any = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(**_of_1x(locals()))
 
-
-class Lamb(adam.LambOptimizer):
+class Lamb(
+    _Of2x,
+    adam.LambOptimizer,
+    takes="learning_rate lamb_weight_decay beta1 beta2 epsilon parameters grad_clip "
+    "exclude_from_weight_decay_fn multi_precision always_adapt name",
+):
     """Lamb with 2.x's arguments and bias correction.
 
     Parameters without decay keep the plain rate unless `always_adapt` is set.
     """
 
     accumulators = adam.AdamOptimizer.accumulators
-
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        lamb_weight_decay: float = 0.01,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-6,
-        parameters: Sequence[Any] | None = None,
-        grad_clip: Any = None,
-        exclude_from_weight_decay_fn: Callable[[Any], bool] | None = None,
-        multi_precision: bool = False,
-        always_adapt: bool = False,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(**_of_1x(locals()))
-        self.always_adapt = bool(always_adapt)
+    always_adapt: bool
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
         return {

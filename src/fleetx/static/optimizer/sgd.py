@@ -35,16 +35,12 @@ class MomentumOptimizer(Optimizer):
     ) -> None:
         require(self, momentum=momentum)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        self._momentum = momentum
-        self._use_nesterov = bool(use_nesterov)
+        self._attrs = {"mu": momentum, "use_nesterov": bool(use_nesterov)}
 
     def settings(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        more = {"momentum": self._momentum, "use_nesterov": self._use_nesterov}
+        more = {"momentum": self._attrs["mu"], "use_nesterov": self._attrs["use_nesterov"]}
         return {**super().settings(), **more}
-
-    def _op_attrs(self, param: Any) -> dict[str, Any]:
-        return {"mu": self._momentum, "use_nesterov": self._use_nesterov}
 
 
 class LarsMomentumOptimizer(Optimizer):
@@ -75,25 +71,20 @@ class LarsMomentumOptimizer(Optimizer):
     ) -> None:
         require(self, momentum=momentum)
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        self._momentum = momentum
-        self._lars_coeff = float(lars_coeff)
-        self._lars_weight_decay = float(lars_weight_decay)
         self._exclude_from_weight_decay = list(exclude_from_weight_decay or ())
-        self._epsilon = epsilon
-        self._rescale_grad = rescale_grad
+        self._attrs = {
+            "mu": momentum,
+            "lars_coeff": float(lars_coeff),
+            "lars_weight_decay": float(lars_weight_decay),
+        }
+        if epsilon is not None:
+            self._attrs["epsilon"] = float(epsilon)
+        if rescale_grad != 1.0:
+            self._attrs["rescale_grad"] = float(rescale_grad)
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
         excluded = any(word in param.name for word in self._exclude_from_weight_decay)
-        attrs = {
-            "mu": self._momentum,
-            "lars_coeff": self._lars_coeff,
-            "lars_weight_decay": 0.0 if excluded else self._lars_weight_decay,
-        }
-        if self._epsilon is not None:
-            attrs["epsilon"] = float(self._epsilon)
-        if self._rescale_grad != 1.0:
-            attrs["rescale_grad"] = float(self._rescale_grad)
-        return attrs
+        return {**self._attrs, **({"lars_weight_decay": 0.0} if excluded else {})}
 
 
 class DpsgdOptimizer(Optimizer):
@@ -110,19 +101,13 @@ class DpsgdOptimizer(Optimizer):
         parameter_list: Sequence[Any] | None = None,
     ) -> None:
         super().__init__(learning_rate, parameter_list)
-        self._clip = float(clip)
-        self._batch_size = float(batch_size)
-        self._sigma = float(sigma)
+        numbers = {"clip": clip, "batch_size": batch_size, "sigma": sigma}
+        self._attrs = {name: float(value) for name, value in numbers.items()}
         # A number other than 0 makes the noise reproducible.
         self._seed = 0
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
-        return {
-            "clip": self._clip,
-            "batch_size": self._batch_size,
-            "sigma": self._sigma,
-            "seed": self._seed,
-        }
+        return {**self._attrs, "seed": self._seed}
 
 
 SGD = SGDOptimizer

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 Infer = Callable[[Any, Any], None]
 
 
-def no_infer(op: Operator, block: Block) -> None:
-    """Leave the outputs as they were declared."""
-
-
 def input_var(op: Operator, block: Block, slot: str) -> Variable:
     """Return the first variable in an input slot."""
     return block.var_recursive(op.input(slot)[0])

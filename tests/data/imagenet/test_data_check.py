@@ -12,7 +12,7 @@ from generated_pictures import write_dataset
 import warm_start
 from waiting import LIMIT
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def command(*arguments):

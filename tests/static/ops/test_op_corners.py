@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from ops.op_check import OpProgram, check_op
+from op_check import OpProgram, check_op
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

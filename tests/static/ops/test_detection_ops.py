@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from op_check import OpProgram, check_op
 
 from fleetx import static
 from fleetx.static.readers.lod_tensor import create_lod_tensor
-from ops.op_check import OpProgram, check_op
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

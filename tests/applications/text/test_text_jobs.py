@@ -16,7 +16,7 @@ from waiting import LIMIT
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 WORKERS = Path(__file__).parent / "workers"
 
 
