@@ -1,10 +1,6 @@
 """One cell for training over sequences and for a beam search."""
 
-from fleetx.static.layers.state_decoder import (
-    BeamSearchDecoder,
-    InitState,
-    StateCell,
-    TrainingDecoder,
-)
+from fleetx.static.layers.state_cell import InitState, StateCell
+from fleetx.static.layers.state_decoder import BeamSearchDecoder, TrainingDecoder
 
 __all__ = ["BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder"]
