@@ -1,6 +1,7 @@
 """What `make matrix` does around the environments that it creates: versions, counting, tables."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -42,13 +43,11 @@ ROWS = {
 def matrix():
     spec = importlib.util.spec_from_file_location("matrix", ROOT / "tests" / "matrix.py")
     module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
     sys.modules["matrix"] = module  # dataclasses look for their module
     try:
         spec.loader.exec_module(module)
         yield module
     finally:
-        sys.path[:] = before
         del sys.modules["matrix"]
 
 
@@ -120,6 +119,7 @@ def test_tables(matrix):
 )
 def test_refusals(arguments, message):
     command = [sys.executable, ROOT / "tests" / "matrix.py", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "bench")}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
     assert done.returncode == 2
     assert message in done.stderr
