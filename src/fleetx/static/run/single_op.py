@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fleetx.static.graph.dtypes import convert_dtype
+from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.program import Program
 from fleetx.static.protobuf.op_proto import OpProto, op_proto
 from fleetx.static.readers.lod_tensor import LoDTensor
@@ -79,7 +80,10 @@ class SingleOp:
             found = scope.var(name)
             block.create_var(name=name, **_looks(found))
             if name in self.input_vars() and isinstance(found.value, torch.Tensor):
-                feed[name] = LoDTensor(found.value, found.lod)
+                value = found.value
+                if value.layout is torch.sparse_coo and get_op(self.type()).inplace:
+                    value = value.to_dense()  # rows that are missing have the gradient 0
+                feed[name] = LoDTensor(value, found.lod)
         block.append_op(
             type=self.type(), inputs=self._inputs, outputs=self._outputs, attrs=self._attrs
         )
