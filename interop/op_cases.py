@@ -24,6 +24,8 @@ class OpCase:
     grads: str = ""  # input slots
     losses: str = ""  # output slots that gradients start from; all compared ones if empty
     counts: dict[str, int] = field(default_factory=dict)
+    hidden: str = ""  # output slots that this setting leaves undefined
+    in_place: dict[str, str] = field(default_factory=dict)  # output slot: the input it is
 
 
 class Draw:

@@ -33,6 +33,9 @@ class Case:
             for slot, entries in case["inputs"].items():
                 self.inputs[slot] = [self._input(block, data, *entry) for entry in entries]
             for slot, count in case["outputs"].items():
+                if slot in case["in_place"]:
+                    self.outputs[slot] = self.inputs[case["in_place"][slot]]
+                    continue
                 self.outputs[slot] = [
                     self._output(block, "%s_out_%d" % (slot, i), dtypes) for i in range(count)
                 ]

@@ -1,7 +1,8 @@
-"""Build a network with its optimizer, save it, train it: train_program.py API KIND FOLDER.
+"""Build a network with its optimizer, save it, train it: train_program.py API KIND FOLDER [sparse].
 
-KIND is an optimizer. The folder gets the training program, the variables before the first step, the
-losses of all steps, and one parameter after them.
+KIND is an optimizer; with `sparse` the table's gradient is selected rows. The folder gets the
+training program, the variables before the first step, the losses of all steps, and one parameter
+after them.
 """
 
 import os
@@ -21,7 +22,10 @@ with layers.module.program_guard(main, startup):
     image = layers.data("image", [None, 1, 8, 8], "float32")
     label = layers.data("label", [None, 1], "int64")
     word = layers.data("word", [None, 1], "int64")
-    seen = layers.flatten(layers.embedding(word, [20, 6]))
+    if "sparse" in sys.argv[4:]:
+        seen = layers.flatten(layers.layers.embedding(word, [20, 6], is_sparse=True))
+    else:
+        seen = layers.flatten(layers.embedding(word, [20, 6]))
     if fluid:
         hidden = layers.norm(layers.conv(image, 4, 3, 1), "relu")
         hidden = layers.layers.pool2d(hidden, 2, "max", pool_stride=2)
@@ -48,18 +52,13 @@ with layers.module.program_guard(main, startup):
             "momentum": lambda: paddle.optimizer.Momentum(0.1, 0.9, weight_decay=1e-3),
             "adam": lambda: paddle.optimizer.Adam(0.01),
         }
+    parameters = main.clone(for_test=True)  # without the optimizer's variables
     optimizers[kind]().minimize(loss)
 
 executor = layers.executor()
 executor.run(startup)
-parameters = main.clone(for_test=True)
 fill(layers, parameters, executor.place)
 scope = layers.module.global_scope()
-for var in main.list_vars():  # fill() touches counters and rates too, where they are in the program
-    if "learning_rate" in var.name and var.persistable:
-        tensor = scope.find_var(var.name).get_tensor()
-        rate = {"sgd": 0.1, "momentum": 0.1, "adam": 0.01}[kind]
-        tensor.set(np.full(np.array(tensor).shape, rate, "float32"), executor.place)
 with open(os.path.join(folder, "program"), "wb") as stream:
     stream.write(main.desc.serialize_to_string())
 if fluid:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fleetx import static
-from fleetx.static import layers
+from fleetx.static import layers, tensor
 from fleetx.static.errors import EnforceNotMet
 
 
@@ -39,7 +39,33 @@ def test_what_is_no_variable_is_a_type_error(layer):
         NOT_VARIABLES[layer]()
 
 
+WRONG_TYPES = {
+    "assign": [lambda: layers.assign([1.0, 2.0]), lambda: layers.assign(np.ones(2))],
+    "fill_constant": [lambda t=t: layers.fill_constant([2], t, 1) for t in ("int8", "uint8")],
+    "randn": [lambda: layers.randn([2], dtype="float16"), lambda: layers.randn([2], dtype="int64")],
+    "dot": [lambda: layers.dot(matrix("bool"), matrix("bool"))],
+    "reverse": [lambda: layers.reverse(matrix("int8"), 0), lambda: layers.reverse(matrix(), 1.5)],
+}
+
+
+@pytest.mark.parametrize("layer", WRONG_TYPES)
+def test_types_that_paddle_refuses(layer):
+    for call in WRONG_TYPES[layer]:
+        with pytest.raises(TypeError, match=layer):
+            call()
+
+
+def test_later_functions_take_more_types_than_the_layers_of_1_x():
+    assert tensor.full([2], 1, "int8").dtype == static.VarType.INT8
+    assert tensor.assign([1.0, 2.0]).dtype == static.VarType.FP32
+    assert tensor.assign(np.ones(2)).dtype == static.VarType.FP64
+
+
 WRONG_VALUES = {
+    "shape of fill_constant": lambda: layers.fill_constant([2, -1], "float32", 1),
+    "axis of reverse": lambda: layers.reverse(matrix(), 2),
+    "is -3": lambda: layers.reverse(matrix(), -3),
+    r"is \[\]": lambda: layers.reverse(matrix(), []),
     "dropout_prob": lambda: layers.dropout(matrix(), 1.5),
     "dropout_implementation": lambda: layers.dropout(matrix(), 0.5, dropout_implementation="x"),
     "reduction": lambda: layers.kldiv_loss(matrix(), matrix(), reduction="all"),

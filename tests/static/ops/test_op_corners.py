@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from op_check import OpProgram, check_op
 
+from fleetx import static
+
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, shape)
@@ -198,3 +200,71 @@ def test_precision_and_recall_of_two_classes() -> None:
     metrics = np.array([*single, 3 / 4, 3 / 4, 3 / 4])
     outputs = {"BatchMetrics": metrics, "AccumMetrics": metrics, "AccumStatesInfo": states}
     check_op("precision_recall", inputs, {"class_number": 2}, outputs)
+
+
+def test_random_crop_draws_as_paddle_does() -> None:
+    """The pieces begin where they begin in Paddle 1.8.5, in the first run and in later ones."""
+    x = np.arange(2 * 3 * 7 * 9, dtype="float32").reshape(2, 3, 7, 9)
+    wanted = [
+        [3, 73, 154, 220, 289, 347],
+        [27, 81, 162, 216, 289, 334],
+        [0, 72, 149, 192, 282, 355],
+    ]
+    with static.program_guard(static.Program(), static.Program()):
+        out = static.layers.random_crop(static.data("x", x.shape), [3, 4], seed=7)
+        with static.scope_guard(static.Scope()):
+            runs = [static.Executor().run(feed={"x": x}, fetch_list=[out])[0] for _ in wanted]
+    assert out.shape == (2, 3, 3, 4)
+    np.testing.assert_array_equal([run[:, :, 0, 0].reshape(-1) for run in runs], wanted)
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 3), (-2, 2), (0, 3), (1, 2), (2, 1), (-3, 7)])
+def test_sequence_conv_with_rows_for_the_ends(start: int, length: int) -> None:
+    x, lengths, before = numbers(8, 2), [1, 4, 3], max(0, -start)
+    padding = numbers(before + max(0, start + length - 1), 2, seed=1)
+    weight = numbers(length * 2, 3, seed=2)
+    rows, first = [], 0
+    for size in lengths:
+        part = x[first : first + size]
+        for i in range(size):
+            window = range(i + start, i + start + length)
+            row = [
+                padding[before + j]
+                if j < 0
+                else part[j]
+                if j < size
+                else padding[before + j - size]
+                for j in window
+            ]
+            rows.append(np.concatenate(row))
+        first += size
+    attrs = {"contextStart": start, "contextLength": length, "contextStride": 1}
+    inputs = {"X": (x, [lengths]), "PaddingData": padding, "Filter": weight}
+    outputs = {"Out": np.array(rows) @ weight}
+    check_op("sequence_conv", inputs, {**attrs, "paddingTrainable": True}, outputs)
+
+
+def test_sequence_conv_refuses_rows_of_another_shape() -> None:
+    inputs = {"X": (numbers(3, 2), [[3]]), "PaddingData": numbers(1, 2), "Filter": numbers(6, 3)}
+    attrs = {"contextStart": -1, "contextLength": 3, "paddingTrainable": True}
+    with pytest.raises(ValueError, match="PaddingData of sequence_conv"):
+        check_op("sequence_conv", inputs, attrs)
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(3.0, "momentum"), (12.0, "sgd")])
+def test_dgc_momentum_divides_by_the_number_of_workers(step: float, wanted: str) -> None:
+    param, grad, velocity = (numbers(3, 2, seed=i) for i in range(3))
+    inputs = {"Param": param, "Grad": grad, "Velocity": velocity, "LearningRate": np.array([0.1])}
+    inputs |= {"current_step": np.array([step]), "nranks": np.array([4.0])}
+    new = {"momentum": 0.5 * velocity + grad / 4, "sgd": velocity}
+    step_of = {"momentum": 0.1 * new["momentum"], "sgd": 0.1 * grad / 4}
+    outputs = {"ParamOut": param - step_of[wanted], "VelocityOut": new[wanted]}
+    attrs = {"mu": 0.5, "rampup_begin_step": 10.0}
+    check_op("dgc_momentum", inputs, attrs, outputs, grad_of=[])
+    with pytest.raises(ValueError, match="nranks of dgc_momentum is 1"):
+        check_op("dgc_momentum", {**inputs, "nranks": np.array([1.0])}, attrs, grad_of=[])
+
+
+def test_reverse_takes_a_dimension_named_twice_once() -> None:
+    x = numbers(2, 3)
+    check_op("reverse", {"X": x}, {"axis": [-1, 1]}, {"Out": x[:, ::-1]})

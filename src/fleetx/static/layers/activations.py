@@ -10,6 +10,7 @@ import numpy as np
 
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.constants import array_constant
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import FLOATS, NUMBERS, one_op
 from fleetx.static.building.op_layer import checked, op_layer
@@ -17,7 +18,6 @@ from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
-from fleetx.static.layers.tensor import assign
 
 
 def _plain(op: str, x: Variable, name: str | None = None) -> Variable:
@@ -186,7 +186,7 @@ def sign(x: Any) -> Variable:
     helper = LayerHelper("sign")
     check_type(x, "x", (Variable, np.ndarray), "sign")
     if isinstance(x, np.ndarray):
-        x = assign(x)
+        x = array_constant(x)
     check_dtype(x.dtype, "x", FLOATS, "sign")
     return helper.output_of("sign", {"X": [x]}, dtype=x.dtype)
 

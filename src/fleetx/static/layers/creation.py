@@ -16,18 +16,19 @@ from fleetx.static.building.argument_checks import (
     check_variable_and_dtype,
     optional,
 )
+from fleetx.static.building.constants import array_constant, constant, str_value
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import ANY, FLOATS, INTS, NUMBERS, one_op, shape_argument
+from fleetx.static.building.one_op import ANY, FLOATS, INTS, NUMBERS, one_op
 from fleetx.static.building.op_layer import checked
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.errors import ArgumentError
-from fleetx.static.graph.dtypes import convert_dtype, dtype_name
+from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.program import device_guard
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Initializer
 from fleetx.static.layers.joining import stack
-from fleetx.static.layers.tensor import assign, cast
+from fleetx.static.layers.tensor import cast
 
 _SHAPES = (list, tuple, np.ndarray)
 _CREATABLE = as_dtype("bool", *FLOATS, "int8", "int16", "int32", "int64", "uint8")
@@ -84,10 +85,6 @@ def create_global_var(
     return var
 
 
-def _str_value(value: Any, dtype: Any) -> str:
-    return str(int(value)) if dtype_name(dtype) in INTS else str(float(value))
-
-
 def fill_constant(
     shape: Any,
     dtype: Any,
@@ -97,31 +94,8 @@ def fill_constant(
     name: str | None = None,
 ) -> Variable:
     """Return a tensor filled with one value; shape and value may be Variables."""
-    inputs: dict[str, Any] = {}
-    attrs: dict[str, Any] = {"force_cpu": force_cpu}
-    if isinstance(value, Variable):
-        inputs["ValueTensor"] = value
-    else:
-        attrs["value"] = float(value)
-        attrs["str_value"] = _str_value(value, dtype)
-    check_dtype(dtype, "dtype", (*ANY, "uint8", "int8", "int16"), "fill_constant")
-    check_type(shape, "shape", (Variable, list, tuple), "fill_constant")
-    if isinstance(shape, Variable):
-        check_variable_and_dtype(shape, "shape", INTS, "fill_constant")
-    if out is not None:
-        check_variable_and_dtype(out, "out", (dtype_name(dtype),), "fill_constant")
-    helper = LayerHelper("fill_constant", name=name)
-    if not isinstance(shape, Variable) and len(shape) == 0:
-        raise ArgumentError("shape of fill_constant must not be empty.")
-    shape_argument(shape, inputs, attrs, "fill_constant")
-    if out is None:
-        out = helper.create_variable_for_type_inference(dtype=dtype)
-    attrs["dtype"] = int(out.dtype)
-    helper.append_op(
-        type="fill_constant", inputs=inputs, outputs={"Out": [out]}, attrs=attrs, stop_gradient=True
-    )
-    out.stop_gradient = True
-    return out
+    check_dtype(dtype, "dtype", ANY, "fill_constant")
+    return constant(shape, dtype, value, force_cpu, out, name)
 
 
 @checked(input=Variable)
@@ -139,7 +113,7 @@ def fill_constant_batch_size_like(
         "shape": [int(d) for d in shape],
         "dtype": int(convert_dtype(dtype)),
         "value": float(value),
-        "str_value": _str_value(value, dtype),
+        "str_value": str_value(value, dtype),
         "input_dim_idx": input_dim_idx,
         "output_dim_idx": output_dim_idx,
         "force_cpu": force_cpu,
@@ -297,7 +271,7 @@ def diag(diagonal: Any) -> Variable:
     check_dtype(diagonal.dtype, "diagonal", NUMBERS, "diag")
     helper = LayerHelper("diag")
     if not isinstance(diagonal, Variable):
-        diagonal = assign(diagonal)
+        diagonal = array_constant(diagonal)
     out = helper.output_of("diag", {"Diagonal": [diagonal]}, dtype=diagonal.dtype)
     out.stop_gradient = True
     return out
@@ -307,7 +281,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> V
     """Return matrices whose diagonals are the last dimension of `input`."""
     check_type(input, "input", (Variable, np.ndarray), "diag_embed")
     if not isinstance(input, Variable):
-        input = assign(input)
+        input = array_constant(input)
     check_dtype(input.dtype, "Input", NUMBERS, "diag_embed")
     count = len(input.shape) + 1
     for label, dim in (("dim1", dim1), ("dim2", dim2)):

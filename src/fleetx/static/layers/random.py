@@ -17,7 +17,14 @@ from fleetx.static.building.argument_checks import (
     check_variable_and_dtype,
 )
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import FLOATS, INTS, mixed_argument, one_op, shape_argument
+from fleetx.static.building.one_op import (
+    FLOATS,
+    INTS,
+    WIDE,
+    mixed_argument,
+    one_op,
+    shape_argument,
+)
 from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.dtypes import convert_dtype, dtype_name
@@ -174,7 +181,7 @@ def randn(
     if len(shape) == 0:
         raise ArgumentError("shape of randn must not be empty.")
     dtype = "float32" if dtype is None else dtype
-    check_dtype(dtype, "create data type", FLOATS, "randn")
+    check_dtype(dtype, "create data type", WIDE, "randn")
     if out is not None:
         check_variable_and_dtype(out, "out", (dtype_name(dtype),), "randn")
     attrs = {"shape": list(shape), "mean": 0.0, "std": 1.0, "dtype": int(convert_dtype(dtype))}

@@ -10,6 +10,7 @@ import numpy as np
 
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import as_dtype, check_dtype, check_type
+from fleetx.static.building.constants import array_constant
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import (
     ANY,
@@ -21,10 +22,9 @@ from fleetx.static.building.one_op import (
     tensor_list,
 )
 from fleetx.static.building.op_layer import checked, op_layer
-from fleetx.static.errors import ArgumentError
+from fleetx.static.errors import ArgumentError, ShapeError
 from fleetx.static.graph.dtypes import VarType, convert_dtype
 from fleetx.static.graph.variable import Variable
-from fleetx.static.initializer import value_attrs
 
 _CASTABLE = (*ANY, "int8", "int16", "uint8")
 
@@ -37,32 +37,17 @@ def cast(x: Variable, dtype: Any) -> Variable:
     return one_op("cast", {"X": [x]}, attrs, dtype=kind)
 
 
+@checked(input=Variable | np.ndarray)
 def assign(input: Any, output: Variable | None = None) -> Variable:
     """Return a copy of a Variable, or an array kept in the program; in `output` if it is given."""
+    if isinstance(input, np.ndarray):
+        check_dtype(input.dtype, "input", ("bool", "float32", "int32", "int64"), "assign")
+        return array_constant(input, output)
+    check_dtype(input.dtype, "input", _CASTABLE, "assign")
     helper = LayerHelper("assign")
-    check_type(
-        input, "input", (Variable, np.ndarray, np.generic, list, tuple, int, float), "assign"
-    )
-    if isinstance(input, Variable):
-        check_dtype(input.dtype, "input", _CASTABLE, "assign")
-        if output is None:
-            output = helper.create_variable_for_type_inference(dtype=input.dtype)
-        helper.append_op(type="assign", inputs={"X": [input]}, outputs={"Out": [output]})
-        return output
-    array = np.asarray(input)
-    if array.dtype == np.float64 and not isinstance(input, np.ndarray):
-        array = array.astype(np.float32)
-    check_dtype(array.dtype, "input", ("bool", "float32", "float64", "int32", "int64"), "assign")
-    if array.size > 1024 * 1024:
-        raise ValueError(
-            f"assign keeps its array in the program, and {array.size} elements are too many; "
-            "save them to a file and load that."
-        )
-    kind = convert_dtype(array.dtype)
     if output is None:
-        output = helper.create_variable_for_type_inference(dtype=kind)
-    attrs = {"dtype": int(kind), "shape": list(array.shape), **value_attrs(array, kind)}
-    helper.append_op(type="assign_value", outputs={"Out": [output]}, attrs=attrs)
+        output = helper.create_variable_for_type_inference(dtype=input.dtype)
+    helper.append_op(type="assign", inputs={"X": [input]}, outputs={"Out": [output]})
     return output
 
 
@@ -204,7 +189,14 @@ def size(input: Variable) -> Variable:
 @checked(x=(*ANY, "uint8"), axis=int | tuple | list)
 def reverse(x: Variable, axis: Any) -> Variable:
     """Reverse the order of the elements along dimensions."""
-    attrs = {"axis": [axis] if isinstance(axis, int) else list(axis)}
+    axes = [axis] if isinstance(axis, int) else list(axis)
+    rank = len(x.shape)
+    if not axes or not all(-rank <= a < rank for a in axes):
+        raise ShapeError(
+            f"axis of reverse is {axis}, but must name dimensions of x, which has {rank}: "
+            f"{-rank} to {rank - 1}."
+        )
+    attrs = {"axis": axes}
     return one_op("reverse", {"X": x}, attrs, dtype=x.dtype)
 
 

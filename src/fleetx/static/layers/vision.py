@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fleetx.exports import export_defined
+from fleetx.static import unique_name
 from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE, WIDE_NUMBERS, one_op
 from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.graph.variable import Variable
@@ -101,12 +105,29 @@ def unfold(
 
 @checked(x=(*WIDE, "uint8", "int16", "int32"), shape=list)
 def random_crop(x: Variable, shape: list[int], seed: Any = None) -> Variable:
-    """Crop each instance to the given shape at a random position."""
+    """Crop each instance to the given shape at a random position.
+
+    Args:
+        x: instances, with any number of dimensions before those of `shape`.
+        shape: the shape of a piece.
+        seed: an int for the first run, or a Variable. Each run leaves the seed of the next one.
+    """
     if seed is not None and not isinstance(seed, int | Variable):
         raise ValueError(f"seed of random_crop must be a Variable or an int, not {seed!r}.")
-    attrs = {"shape": shape, "startup_seed": seed if isinstance(seed, int) else 0}
-    inputs = {"X": x, "Seed": seed if isinstance(seed, Variable) else None}
-    return one_op("random_crop", inputs, attrs, dtype=x.dtype)
+    helper = LayerHelper("random_crop")
+    attrs = {"shape": shape}
+    if not isinstance(seed, Variable):
+        attrs["startup_seed"] = np.random.randint(-65536, 65536) if seed is None else seed
+        name = unique_name.generate("random_crop_seed")
+        seed = helper.create_global_variable(True, name=name, dtype="int64", shape=[1])
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="random_crop",
+        inputs={"X": x, "Seed": seed},
+        outputs={"Out": out, "SeedOut": seed},
+        attrs=attrs,
+    )
+    return out
 
 
 @op_layer({"X": "input"}, input=WIDE)

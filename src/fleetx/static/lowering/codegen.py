@@ -39,7 +39,7 @@ from fleetx.static.lowering.generated_code import (
     statement,
 )
 from fleetx.static.lowering.gradient_reducer import GradientReducer
-from fleetx.static.lowering.needed_ops import is_persistable
+from fleetx.static.lowering.needed_ops import changed_in_place, is_persistable
 from fleetx.static.lowering.plan import make_plan
 from fleetx.static.lowering.row_ops import as_rows
 from fleetx.static.lowering.segment_code import SegmentCode
@@ -454,11 +454,15 @@ class _Lowering:
         arguments = [writer.local(name).text for name in self.feeds]
         backward = [i for i, x in enumerate(sequence) if isinstance(x, BackwardCall)]
         writer.emit(Code(f"set_grad({bool(backward)})"))
+        changed = changed_in_place(self.block)
         for name in self.feeds:
             if name in self.leaves:
                 self.make_leaf(name)
+            copy = code("{}.clone()", writer.local(name))
             if is_persistable(self.block, name):
-                writer.store(self.holder(name), code("{}.clone()", writer.local(name)))
+                writer.store(self.holder(name), copy)
+            elif name in changed:  # the feed is the caller's array
+                writer.emit(copy, to=writer.local(name))
         guard: str | None = None
         guarded: list[Operator] = []
         for i, item in enumerate(sequence):

@@ -34,13 +34,25 @@ def needed_ops(block: Block, feeds: set[str], fetches: list[str]) -> list[Operat
         if op.type in MARKERS:
             continue
         writes = writes_of(op)
-        if writes and all(n in feeds or n == EMPTY_NAME for n in writes):
-            continue  # the feed replaces what this op would compute
+        replaced = bool(writes) and all(n in feeds or n == EMPTY_NAME for n in writes)
+        if replaced and feeds.isdisjoint({*writes} & {*reads_of(op)}):
+            continue  # the feed replaces what this op would compute; one in place changes the feed
         needed = any(n in wanted or is_persistable(block, n) for n in writes) or has_side_effect(op)
         if needed:
             kept.append(op)
             wanted.update(reads_of(op))
     return kept[::-1]
+
+
+def changed_in_place(block: Block) -> set[str]:
+    """Return the variables whose memory the functions of the block's ops write into."""
+    return {
+        name
+        for op in block.ops
+        for out, source in get_op(op.type).inplace.items()
+        if op.output(out) == op.input(source)
+        for name in op.input(source)
+    }
 
 
 def is_written_between(

@@ -116,8 +116,17 @@ def dgc_momentum(
     """Update by the exchanged gradient: p -= lr * g, for the momentum is in it already, and with
     `keep_rate` the learning rate too.
 
-    While gradients travel whole it is ordinary momentum.
+    While gradients travel whole it is ordinary momentum. In Paddle's programs the gradient is the
+    sum over `nranks` workers, and the op divides it.
     """
+    if nranks is not None:
+        if rampup_begin_step < 0:
+            return param, velocity, grad
+        if nranks.item() <= 1:
+            raise ValueError(
+                f"nranks of dgc_momentum is {nranks.item():g}, but DGC needs at least 2 workers."
+            )
+        grad.div_(nranks.item())
     schedule = SparsitySchedule(
         begin=max(0, int(rampup_begin_step)), ramp=int(rampup_step), sparsities=tuple(sparsity)
     )

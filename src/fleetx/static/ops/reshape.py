@@ -316,8 +316,8 @@ def broadcast_tensors(xs: list[Tensor]) -> list[Tensor]:
 # -- order ---------------------------------------------------------------------------------------
 @op("reverse", attrs={"axis": Attr("INTS", [0])}, infer=same_as())
 def reverse(x: Tensor, *, axis: list[int]) -> Tensor:
-    """X backwards along dimensions."""
-    return x.flip(tuple(axis))
+    """X backwards along dimensions; one that is named twice is reversed once."""
+    return x.flip(tuple({a % x.dim() if -x.dim() <= a < x.dim() else a for a in axis}))
 
 
 @op("flip", attrs={"axis": Attr("INTS", [])}, infer=same_as())

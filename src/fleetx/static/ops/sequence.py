@@ -145,18 +145,34 @@ def sequence_conv(
     contextStride: int,
     lod: Lods,
 ) -> Any:
-    """Multiply each row's window of neighbours, zero beyond the ends, with the filter."""
-    if contextStride != 1 or paddingTrainable or padding is not None:
-        raise ValueError(
-            "sequence_conv needs contextStride 1 and zero padding (paddingTrainable=False)."
-        )
+    """Multiply each row's window of neighbours with the filter.
+
+    Beyond the ends of a sequence are zeros, with `paddingTrainable` the rows of PaddingData: first
+    those before the first row, then those behind the last.
+    """
+    if contextStride != 1:
+        raise ValueError(f"contextStride of sequence_conv must be 1, but is {contextStride}.")
+    before, behind = max(0, -contextStart), max(0, contextStart + contextLength - 1)
+    if paddingTrainable:
+        wanted = (before + behind, x.shape[1])
+        if padding is None or tuple(padding.shape) != wanted:
+            given = "missing" if padding is None else f"of shape {tuple(padding.shape)}"
+            raise ValueError(
+                f"PaddingData of sequence_conv is {given}, but paddingTrainable with contextStart "
+                f"{contextStart} and contextLength {contextLength} needs shape {wanted}."
+            )
     offsets = lod_of(lod, "X", "sequence_conv")[-1]
     place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
     size = np.repeat(np.diff(offsets), np.diff(offsets))
     window = place[:, None] + np.arange(contextStart, contextStart + contextLength)
-    inside = (window >= 0) & (window < size[:, None])
-    rows = np.where(inside, window + (np.arange(offsets[-1]) - place)[:, None], offsets[-1])
-    padded = torch.cat([x, x.new_zeros((1, *x.shape[1:]))])
+    rows = window + (np.arange(offsets[-1]) - place)[:, None]
+    if paddingTrainable:
+        rows = np.where(window < 0, len(x) + before + window, rows)
+        rows = np.where(window >= size[:, None], len(x) + before + window - size[:, None], rows)
+        padded = torch.cat([x, padding])
+    else:
+        rows = np.where((window >= 0) & (window < size[:, None]), rows, len(x))
+        padded = torch.cat([x, x.new_zeros((1, *x.shape[1:]))])
     return padded[as_tensor(rows, x.device)].reshape(len(x), -1) @ weight
 
 

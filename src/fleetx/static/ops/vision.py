@@ -171,34 +171,6 @@ def _fold(
     return out[:, :, top : top + height, left : left + width]
 
 
-@op(
-    "random_crop",
-    inputs="X Seed?",
-    outputs="Out SeedOut?",
-    attrs={"shape": Attr("INTS", []), "startup_seed": 0},
-    no_grad="Seed",
-    random=True,
-)
-def _random_crop(
-    x: torch.Tensor, seed: torch.Tensor | None, *, shape: list[int]
-) -> tuple[torch.Tensor, None]:
-    """Cut a piece of the given shape out of each instance, at a random place of its own."""
-    lead = x.dim() - len(shape)
-    rows = x.reshape(-1, *x.shape[lead:])
-    out_shape = (*x.shape[:lead], *shape)
-    if x.is_meta:
-        return x.new_empty(out_shape), None
-    room = [have - want for have, want in zip(x.shape[lead:], shape, strict=True)]
-    if any(r < 0 for r in room):
-        raise ValueError(f"cannot cut {shape} out of instances of shape {tuple(x.shape[lead:])}.")
-    pieces = []
-    for row in rows:
-        for axis, (space, want) in enumerate(zip(room, shape, strict=True)):
-            row = row.narrow(axis, int(torch.randint(space + 1, ())), want)
-        pieces.append(row)
-    return torch.stack(pieces).reshape(out_shape), None
-
-
 @op("add_position_encoding", attrs={"alpha": 1.0, "beta": 1.0})
 def _add_position_encoding(
     x: torch.Tensor, *, alpha: float, beta: float, lod: dict[str, list[Any]]

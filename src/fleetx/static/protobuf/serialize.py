@@ -19,6 +19,7 @@ from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.protobuf.attr_codec import decode_attr, encode_attr, fit_declared, kind_for
 from fleetx.static.protobuf.gradient_links import link_gradients
+from fleetx.static.protobuf.sparse_gradients import selected_rows
 
 # The member of VarType that describes the tensors of a variable of this kind.
 _TENSOR_MEMBERS = {
@@ -33,18 +34,19 @@ _KERNEL_FLAGS = ("use_cudnn", "use_mkldnn", "use_quantizer")
 
 # -- writing
 # ------------------------------------------------------------------------------------------
-def _write_variable(desc: Any, var: Variable) -> None:
+def _write_variable(desc: Any, var: Variable, *, rows: bool = False) -> None:
     desc.name = var.name
-    desc.type.type = int(var.type)
-    member = _TENSOR_MEMBERS.get(var.type)
+    kind = VarType.SELECTED_ROWS if rows else var.type
+    desc.type.type = int(kind)
+    member = _TENSOR_MEMBERS.get(kind)
     if member is not None and (var.dtype is not None or var._shape is not None):
         body = getattr(desc.type, member)
-        tensor = body if var.type == VarType.SELECTED_ROWS else body.tensor
+        tensor = body if kind == VarType.SELECTED_ROWS else body.tensor
         tensor.data_type = int(VarType.FP32 if var.dtype is None else var.dtype)
         tensor.dims.extend(var.shape)
-        if var.type != VarType.SELECTED_ROWS:
+        if kind != VarType.SELECTED_ROWS:
             body.lod_level = var.lod_level
-    elif var.type == VarType.READER:
+    elif kind == VarType.READER:
         desc.type.reader.SetInParent()
     desc.persistable = var.persistable
     # The remaining flags are unknown to Paddle 1.x, which skips them; they are written when set.
@@ -91,8 +93,9 @@ def program_to_desc(program: Program) -> Any:
         target = desc.blocks.add(idx=block.idx, parent_idx=block.parent_idx)
         if block.forward_block_idx >= 0:
             target.forward_block_idx = block.forward_block_idx
+        rows = selected_rows(block)
         for name in sorted(block.vars):
-            _write_variable(target.vars.add(), block.vars[name])
+            _write_variable(target.vars.add(), block.vars[name], rows=name in rows)
         for op in block.ops:
             _write_op(target.ops.add(), op)
     # Version 0 makes no claim about a release of Paddle; all releases accept it.

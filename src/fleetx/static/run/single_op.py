@@ -88,7 +88,7 @@ class SingleOp:
         context.scope = scope
         context.lods = {name: found.lod for name, found in inputs.items() if found.lod}
         values = {
-            name: found.value.clone() if name in copied else found.value
+            name: found.value.clone() if name in copied else self._readable(found.value)
             for name, found in inputs.items()
             if found.value is not None
         }
@@ -104,6 +104,11 @@ class SingleOp:
                 shared = any(value is each for n, each in values.items() if n != name)
                 variable.value = value.clone() if shared else keep_value(value)
                 variable.lod = context.lods.get(name) or []
+
+    def _readable(self, value: Any) -> Any:
+        """Return a value as the op takes it: an update reads the gradient 0 for missing rows."""
+        is_rows = isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo
+        return value.to_dense() if is_rows and get_op(self.type()).inplace else value
 
     def _build(self, scope: Scope) -> Operator:
         """Return the op in a program of its own, for variables as they are in a scope."""

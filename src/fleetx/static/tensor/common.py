@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.constants import constant
 from fleetx.static.building.one_op import one_op
 from fleetx.static.graph.dtypes import VarType, convert_dtype, dtype_name, is_floating
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers.creation import fill_constant
 from fleetx.static.layers.tensor import cast
 
 _default_dtype = VarType.FP32
@@ -85,9 +85,9 @@ def as_pair(x: Any, y: Any, layer: str) -> tuple[Variable, Variable]:
     if not isinstance(x, Variable) and not isinstance(y, Variable):
         raise TypeError(f"one of the inputs of {layer} must be a Variable, not {x!r} and {y!r}.")
     if not isinstance(x, Variable):
-        return fill_constant([1], y.dtype, x), y
+        return constant([1], y.dtype, x), y
     if not isinstance(y, Variable):
-        return x, fill_constant([1], x.dtype, y)
+        return x, constant([1], x.dtype, y)
     return x, y
 
 

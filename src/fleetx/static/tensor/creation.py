@@ -11,6 +11,7 @@ import numpy as np
 from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.building.adapted import adapted
+from fleetx.static.building.constants import array_constant, constant
 from fleetx.static.building.one_op import one_op, shape_argument
 from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.dtypes import VarType, convert_dtype, to_numpy
@@ -36,7 +37,7 @@ def to_tensor(
     if isinstance(data, Variable):
         out = data if dtype is None else layers.cast(data, dtype)
     else:
-        out = layers.assign(_constant(data, dtype))
+        out = array_constant(_constant(data, dtype))
     out.stop_gradient = stop_gradient
     return out
 
@@ -56,14 +57,14 @@ def assign(x: Any, output: Variable | None = None) -> Variable:
     """Return a copy of a Variable, or a Variable with the given numbers."""
     if isinstance(x, bool | int | float | list | tuple | np.generic):
         x = _constant(x, None)
-    return layers.assign(x, output)
+    return array_constant(x, output) if isinstance(x, np.ndarray) else layers.assign(x, output)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None) -> Variable:
     """Return a tensor with one value everywhere."""
     if dtype is None:
         dtype = "bool" if isinstance(fill_value, bool) else or_default(None)
-    return layers.fill_constant(shape=_shape(shape), dtype=dtype, value=fill_value)
+    return constant(_shape(shape), dtype, fill_value)
 
 
 def _filled(value: float, shape: Any, dtype: Any = None, name: str | None = None) -> Variable:

@@ -9,6 +9,7 @@ from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.building.adapted import adapted
 from fleetx.static.building.argument_checks import check_type
+from fleetx.static.building.constants import constant
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import mixed_argument, one_op, op_with_x_shape
 from fleetx.static.graph.dtypes import convert_dtype
@@ -153,7 +154,7 @@ def put_along_axis(
 ) -> Variable:
     """Return arr with values put at, or added to, the given indices along an axis."""
     if not isinstance(values, Variable):
-        values = layers.fill_constant([1], arr.dtype, values)
+        values = constant([1], arr.dtype, values)
     values = expand_as(values, indices) if values.shape != indices.shape else values
     inputs = {"Input": arr, "Index": indices, "Value": values}
     attrs = {"Axis": axis, "Reduce": reduce, "Include_self": include_self}

@@ -1,0 +1,31 @@
+"""Which gradients of a program are selected rows for Paddle.
+
+Here a table's gradient has the rows in use only if that saves work, whatever its variable says.
+Paddle reads from the variable's type what the gradient op writes, so a saved program states it.
+"""
+
+from __future__ import annotations
+
+from fleetx.static.graph.block import Block
+
+# Gradient ops of look-ups, with the output that holds rows if `is_sparse` is set.
+_LOOK_UPS = {
+    "lookup_table_grad": "W@GRAD",
+    "lookup_table_v2_grad": "W@GRAD",
+    "fused_embedding_seq_pool_grad": "W@GRAD",
+    "nce_grad": "Weight@GRAD",
+    "hierarchical_sigmoid_grad": "W@GRAD",
+}
+# Ops that return rows if all they are given in X are rows.
+_KEEP_ROWS = frozenset({"sum", "scale", "clip", "clip_by_norm", "elementwise_mul", "cast"})
+
+
+def selected_rows(block: Block) -> set[str]:
+    """Return the names of the block's variables that are selected rows in Paddle."""
+    found: set[str] = set()
+    for op in block.ops:
+        if op.type in _LOOK_UPS and op.attrs.get("is_sparse"):
+            found.update(op.output(_LOOK_UPS[op.type]))
+        elif op.type in _KEEP_ROWS and found and found.issuperset(op.input("X")):
+            found.update(op.output("Out"))
+    return found
