@@ -115,7 +115,7 @@ def random_crop(x: Variable, shape: list[int], seed: Any = None) -> Variable:
     if seed is not None and not isinstance(seed, int | Variable):
         raise ValueError(f"seed of random_crop must be a Variable or an int, not {seed!r}.")
     helper = LayerHelper("random_crop")
-    attrs = {"shape": shape}
+    attrs: dict[str, Any] = {"shape": shape}
     if not isinstance(seed, Variable):
         attrs["startup_seed"] = np.random.randint(-65536, 65536) if seed is None else seed
         name = unique_name.generate("random_crop_seed")
