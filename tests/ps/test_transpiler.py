@@ -53,11 +53,19 @@ def script(sync: bool, closes: bool) -> list[float] | None:
         exe.run(program)
         return None
     program = t.get_trainer_program()
+    test = program.clone(for_test=True)
+    with fluid.program_guard(program):  # ops that a script appends run too
+        twice = fluid.layers.scale(loss, 2.0)
     exe.run(fluid.default_startup_program())
-    losses = [
-        float(exe.run(program, feed=batch(i, worker, 2), fetch_list=[loss])[0][0])
-        for i in range(STEPS[sync])
-    ]
+    losses = []
+    for i in range(STEPS[sync]):
+        feed = batch(i, worker, 2)
+        (before,) = exe.run(test, feed=feed, fetch_list=[loss])
+        found, doubled = exe.run(program, feed=feed, fetch_list=[loss, twice])
+        np.testing.assert_allclose(doubled, 2 * found)
+        if sync:
+            np.testing.assert_allclose(before, found, rtol=1e-5)
+        losses.append(float(found[0]))
     if closes:
         exe.close()
     else:
@@ -107,8 +115,8 @@ def test_what_cannot_be_divided_is_named():
         with pytest.raises(ValueError, match="is_collective"):
             t.transpile(0, trainers="127.0.0.1:1,127.0.0.1:2")
         t.transpile(0, pservers="127.0.0.1:1", trainers=1)
-    assert [op.type for op in main.global_block().ops][-4:] == [
-        "send", "send_barrier", "recv", "fetch_barrier",
+    assert [op.type for op in main.global_block().ops][-5:] == [
+        "send_barrier", "recv", "recv", "recv", "fetch_barrier",
     ]  # fmt: skip
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:2"):
         t.get_pserver_program("127.0.0.1:2")

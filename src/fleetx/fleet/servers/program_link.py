@@ -76,9 +76,10 @@ class ServerLink:
         if self._scope is not None:
             self._start(self._scope)
 
-    def join(self, client: Callable[[], Client]) -> None:
-        """Connect now, or when a value of the servers is first needed, as the mode has it."""
-        if self._settings.waits_for_servers:
+    def join(self, client: Callable[[], Client], *, at_once: bool = True) -> None:
+        """Connect now, or when a value of the servers is first needed, as the mode has it; if not
+        `at_once`, not before the startup program runs."""
+        if at_once and self._settings.waits_for_servers:
             self.connect(client())
         else:
             self._connect = client
@@ -92,6 +93,8 @@ class ServerLink:
     def startup_was_run(self, scope: Scope) -> None:
         """Note that variables have first values; start if the worker is connected."""
         self._scope = scope
+        if self._client is None and self._connect is not None and self._settings.waits_for_servers:
+            self._client = self._connect()
         if self._client is not None:
             self._start(scope)
 
