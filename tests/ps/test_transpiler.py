@@ -73,6 +73,45 @@ def script(sync: bool, closes: bool) -> list[float] | None:
     return losses
 
 
+def geo_script() -> list[float] | None:
+    """Train by geo, with a communicator that is started and stopped."""
+    import paddle.fluid as fluid
+    from paddle.fluid.communicator import Communicator
+    from paddle.fluid.transpiler.geo_sgd_transpiler import GeoSgdTranspiler
+
+    fluid.default_startup_program().random_seed = 3
+    loss = build(fluid, sparse=True)
+    config = fluid.DistributeTranspilerConfig()
+    config.geo_sgd_need_push_nums = 4
+    t = GeoSgdTranspiler(config)
+    worker = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+    t.transpile(worker, pservers=os.environ["PADDLE_PSERVERS_IP_PORT_LIST"], trainers=2)
+    exe = fluid.Executor(fluid.CPUPlace())
+    if os.environ["TRAINING_ROLE"] == "PSERVER":
+        own = f"127.0.0.1:{os.environ['PADDLE_PORT']}"
+        exe.run(t.get_pserver_program(own))
+        return None
+    program = t.get_trainer_program()
+    assert [op.type for op in program.global_block().ops][-2:] == ["sgd", "send"]
+    communicator = Communicator(program)
+    assert not communicator.is_running()
+    communicator.start()
+    exe.run(fluid.default_startup_program())
+    assert communicator.is_running()
+    losses = []
+    for i in range(STEPS[False]):
+        if i == 10:
+            communicator.stop()
+            assert not communicator.is_running()
+            with pytest.raises(RuntimeError, match="call the communicator's start"):
+                exe.run(program, feed=batch(i, worker, 2))
+            communicator.start()
+        losses.append(float(exe.run(program, feed=batch(i, worker, 2), fetch_list=[loss])[0][0]))
+    exe.close()
+    assert not communicator.is_running()
+    return losses
+
+
 def alone() -> list[float]:
     import paddle.fluid as fluid
 
@@ -99,6 +138,22 @@ def test_synchronous_training_is_training_alone():
 def test_asynchronous_workers_learn_and_servers_end():
     for losses in run_job(script, 1, 2, False, False):
         assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+@pytest.mark.slow
+def test_geo_workers_learn_between_starts_and_stops():
+    for losses in run_job(geo_script, 1, 2):
+        assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+def test_geo_is_for_sgd():
+    import paddle.fluid as fluid
+    from paddle.fluid.transpiler.geo_sgd_transpiler import GeoSgdTranspiler
+
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+        build(fluid, sparse=False)
+        with pytest.raises(ValueError, match="updates by momentum, but geo"):
+            GeoSgdTranspiler().transpile(0, pservers="127.0.0.1:1", trainers=1)
 
 
 def test_what_cannot_be_divided_is_named():

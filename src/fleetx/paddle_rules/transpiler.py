@@ -98,6 +98,8 @@ class DistributeTranspiler:
         role = UserDefinedRoleMaker(trainer_id, Role.WORKER, trainers, self._servers)
         self._job = job = ServerJob(role)
         mode = strategy_of(config).server_mode()
+        if mode.updates_on_worker:
+            _check_geo(main)
         divided = (self.config, self._servers, trainer_id, trainers)
         self._text = text = WorkerText(lay_out(main, *divided, sync=sync_mode), main, startup)
         self._running = running = RunningPrograms(job, mode, text, main, startup)
@@ -195,6 +197,15 @@ def _distributed_table(main: Program) -> str | None:
     """Return the first table whose look-ups are distributed; here there may be several."""
     found = (op for op in main.global_block().ops if op.type in LOOKUPS)
     return next((op.input("W")[0] for op in found if op.attr("is_distributed")), None)
+
+
+def _check_geo(main: Program) -> None:
+    kinds = {op.type for op in main.global_block().ops if op.input("Param")} - {"sgd"}
+    if kinds:
+        raise ValueError(
+            f"the program updates by {', '.join(sorted(kinds))}, but geo training adds what "
+            "workers have changed, which is right for SGD only: use fluid.optimizer.SGD."
+        )
 
 
 class GeoSgdTranspiler(DistributeTranspiler):

@@ -227,6 +227,8 @@ class ServerJob:
             mode.stop()
         elif self._client is not None:
             self._client.finish()
+        if self._link is not None:
+            self._link.leave()
         self._client, self._is_ready = None, False
 
     def _any_mode(self) -> Mode | None:

@@ -55,6 +55,8 @@ class Layout:
     """The pieces of each parameter."""
     sent: list[str] = field(default_factory=list)
     """The parameters, in the order in which `send` ops are written."""
+    geo: bool = False
+    """Whether workers update, and send what has changed since the last exchange."""
     lookups: dict[str, list[Operator]] = field(default_factory=dict)
     """The look-ups in each parameter whose rows are fetched."""
 
@@ -93,7 +95,8 @@ def lay_out(
     sync: bool,
 ) -> Layout:
     """Divide the parameters of a completed training program."""
-    found = Layout(config, list(endpoints), trainer_id, trainers, sync)
+    geo = config.geo_sgd_mode and not sync
+    found = Layout(config, list(endpoints), trainer_id, trainers, sync, geo=geo)
     block = main.global_block()
     for op in block.ops:
         if op.op_role == OpRole.Optimize:

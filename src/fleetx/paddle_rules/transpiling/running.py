@@ -66,7 +66,7 @@ class RunningPrograms:
         return found[2]
 
     def _write(self, main: Program, startup: Program) -> tuple[Program, Program]:
-        trains = any(op.type == "send" and self._is_added(op) for op in main.global_block().ops)
+        trains = any(op.backward_id is not None for op in main.global_block().ops)
         first, first_startup = self._copies(main, startup)
         self._restore(first, self.main, everything=trains)
         self._restore(first_startup, self.startup, everything=True)

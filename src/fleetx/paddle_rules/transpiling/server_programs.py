@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from fleetx.paddle_rules.server_config import DistributedMode
 from fleetx.paddle_rules.transpiling.layout import SHARED, Layout, Piece
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType
@@ -32,6 +33,8 @@ class ServerText:
 
     def main(self) -> Program:
         """Return the main program."""
+        if self._layout.geo:
+            return self._geo_main()
         layout, root, program = self._layout, self._root, self._program
         inputs = self._make_variables()
         blocks: list[Block] = []
@@ -51,22 +54,58 @@ class ServerText:
                 rows.append(f"{piece.grad.name}:{piece.param.name}")
         if not blocks:
             blocks.append(program.create_block(parent))
-        root.append_op(
+        self._serve(
+            inputs, blocks, places, sparse_grad_to_param=rows,
+            lr_decay_block_id=-1 if schedule is None else schedule.idx,
+        )  # fmt: skip
+        return program
+
+    def _serve(
+        self,
+        inputs: list[str],
+        blocks: list[Block],
+        places: list[str],
+        *,
+        distributed_mode: int = DistributedMode.SYNC,
+        **attrs: Any,
+    ) -> None:
+        self._root.append_op(
             type="listen_and_serv",
             inputs={"X": inputs},
             outputs={},
             attrs={
                 "optimize_blocks": blocks,
                 "endpoint": self._endpoint,
-                "pserver_id": layout.endpoints.index(self._endpoint),
-                "Fanin": layout.trainers,
-                "distributed_mode": 0,
+                "pserver_id": self._layout.endpoints.index(self._endpoint),
+                "Fanin": self._layout.trainers,
+                "distributed_mode": distributed_mode,
                 "grad_to_block_id": places,
-                "sparse_grad_to_param": rows,
-                "lr_decay_block_id": -1 if schedule is None else schedule.idx,
+                **attrs,
             },
         )
-        program.current_block_idx = 0
+        self._program.current_block_idx = 0
+
+    def _geo_main(self) -> Program:
+        """Return a program that adds what workers have changed."""
+        program, blocks, places = self._program, [], []
+        for piece in self._pieces:
+            param = self._origin.global_block().var(piece.param.parameter)
+            delta = piece.param.name + ".delta"
+            for name in (piece.param.name, delta):
+                self._root.create_var(
+                    name=name, shape=list(piece.param.shape), dtype=param.dtype, type=param.type,
+                    persistable=name != delta,
+                )  # fmt: skip
+            block = program.create_block(0)
+            block.append_op(
+                type="sum", inputs={"X": [piece.param.name, delta]},
+                outputs={"Out": [piece.param.name]},
+            )  # fmt: skip
+            blocks.append(block)
+            places.append(f"{delta}:{block.idx}")
+        if not blocks:
+            blocks.append(program.create_block(0))
+        self._serve([], blocks, places, distributed_mode=DistributedMode.GEO)
         return program
 
     def _make_variables(self) -> list[str]:

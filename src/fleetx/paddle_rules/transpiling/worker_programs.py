@@ -39,6 +39,9 @@ class WorkerText:
     def write(self) -> None:
         """Insert the ops that exchange gradients and parameters."""
         layout, block = self._layout, self._main.global_block()
+        if layout.geo:
+            self._write_geo(block)
+            return
         for op in layout.clips:
             op.set_attr("op_role", OpRole.Backward)
         self._make_variables(block)
@@ -59,6 +62,21 @@ class WorkerText:
         if not layout.config.runtime_split_send_recv:
             self._write_concats(block, received)
         self._write_startup(received)
+        self._main.is_distributed = True
+
+    def _write_geo(self, block: Block) -> None:
+        """Exchange what has changed: one op that sends behind the updates, which stay."""
+        self._updates_are_there = False
+        received = [name for name in self._layout.pieces if name not in self._layout.lookups]
+        self._write_startup(received)
+        startup = self._startup.global_block()
+        first = startup.create_var(name="param_init", persistable=True)
+        everywhere = self._layout.endpoints
+        for owner, names in ((block, []), (startup, [first.name])):
+            self._add(
+                owner, "send", {"X": names}, {"Out": [_control(owner)]}, op_role=OpRole.Forward,
+                send_varnames=names, epmap=everywhere, trainer_id=self._layout.trainer_id,
+            )  # fmt: skip
         self._main.is_distributed = True
 
     def _add(

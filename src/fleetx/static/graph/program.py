@@ -252,7 +252,7 @@ class Program:
                 mine.is_data, mine.need_check_feed = var.is_data, var.need_check_feed
 
     def _drop_training_ops(self) -> None:
-        drop = OpRole.Backward | OpRole.Optimize | OpRole.LRSched
+        drop = OpRole.Backward | OpRole.Optimize | OpRole.LRSched | OpRole.RPC | OpRole.Dist
         for block in self.blocks:
             block.ops = [op for op in block.ops if not op.op_role & drop]
             used = {n for b in self.blocks for op in b.ops for n in _names(op)}
