@@ -71,7 +71,11 @@ class RunningPrograms:
         self._restore(first, self.main, everything=trains)
         self._restore(first_startup, self.startup, everything=True)
         if trains:
-            self._job.write_again(written_by_minimize(first, first_startup), self._mode)
+            written = written_by_minimize(first, first_startup)
+            known = {op.uid for op in self.main.global_block().ops}
+            ops = first.global_block().ops
+            written.end = 1 + max(i for i, op in enumerate(ops) if op.uid in known)
+            self._job.write_again(written, self._mode)
         else:
             ops = first.global_block().ops
             tables = {}
@@ -97,21 +101,22 @@ class RunningPrograms:
         if not everything:  # a copy for testing fetches rows, and has no updates
             back &= {op.uid for table in self.tables.sparse.values() for op in table.lookups}
         here = {op.uid: op for op in block.ops if not self._is_added(op)}
-        followers: dict[int, list[Operator]] = {0: []}
-        place = 0
         known = {op.uid for op in origin.ops}
+        own: list[Operator] = []  # what the script has added since the last op that was there
+        before: dict[int, list[Operator]] = {}
         for op in here.values():
             if op.uid in known:
-                place = op.uid
+                before[op.uid], own = own, []
             else:
-                followers.setdefault(place, []).append(op)
-        ops = list(followers[0])
+                own.append(op)
+        ops: list[Operator] = []
         for op in origin.ops:
+            ops += before.get(op.uid, [])
             if op.uid in here:
                 ops.append(here[op.uid])
             elif op.uid in back:
                 ops.append(_moved(op, block))
-            ops += followers.get(op.uid, [])
+        ops += own
         block.ops = ops
         for name in {n for op in ops for n in (*op.input_arg_names, *op.output_arg_names)}:
             if name not in block.vars and name in origin.vars:
