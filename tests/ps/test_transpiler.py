@@ -53,15 +53,62 @@ def script(sync: bool, closes: bool) -> list[float] | None:
         exe.run(program)
         return None
     program = t.get_trainer_program()
+    test = program.clone(for_test=True)
+    with fluid.program_guard(program):  # ops that a script appends run too
+        twice = fluid.layers.scale(loss, 2.0)
     exe.run(fluid.default_startup_program())
-    losses = [
-        float(exe.run(program, feed=batch(i, worker, 2), fetch_list=[loss])[0][0])
-        for i in range(STEPS[sync])
-    ]
+    losses = []
+    for i in range(STEPS[sync]):
+        feed = batch(i, worker, 2)
+        (before,) = exe.run(test, feed=feed, fetch_list=[loss])
+        found, doubled = exe.run(program, feed=feed, fetch_list=[loss, twice])
+        np.testing.assert_allclose(doubled, 2 * found)
+        if sync:
+            np.testing.assert_allclose(before, found, rtol=1e-5)
+        losses.append(float(found[0]))
     if closes:
         exe.close()
     else:
         t._at_exit()
+    return losses
+
+
+def geo_script() -> list[float] | None:
+    """Train by geo, with a communicator that is started and stopped."""
+    import paddle.fluid as fluid
+    from paddle.fluid.communicator import Communicator
+    from paddle.fluid.transpiler.geo_sgd_transpiler import GeoSgdTranspiler
+
+    fluid.default_startup_program().random_seed = 3
+    loss = build(fluid, sparse=True)
+    config = fluid.DistributeTranspilerConfig()
+    config.geo_sgd_need_push_nums = 4
+    t = GeoSgdTranspiler(config)
+    worker = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+    t.transpile(worker, pservers=os.environ["PADDLE_PSERVERS_IP_PORT_LIST"], trainers=2)
+    exe = fluid.Executor(fluid.CPUPlace())
+    if os.environ["TRAINING_ROLE"] == "PSERVER":
+        own = f"127.0.0.1:{os.environ['PADDLE_PORT']}"
+        exe.run(t.get_pserver_program(own))
+        return None
+    program = t.get_trainer_program()
+    assert [op.type for op in program.global_block().ops][-2:] == ["sgd", "send"]
+    communicator = Communicator(program)
+    assert not communicator.is_running()
+    communicator.start()
+    exe.run(fluid.default_startup_program())
+    assert communicator.is_running()
+    losses = []
+    for i in range(STEPS[False]):
+        if i == 10:
+            communicator.stop()
+            assert not communicator.is_running()
+            with pytest.raises(RuntimeError, match="call the communicator's start"):
+                exe.run(program, feed=batch(i, worker, 2))
+            communicator.start()
+        losses.append(float(exe.run(program, feed=batch(i, worker, 2), fetch_list=[loss])[0][0]))
+    exe.close()
+    assert not communicator.is_running()
     return losses
 
 
@@ -93,6 +140,22 @@ def test_asynchronous_workers_learn_and_servers_end():
         assert np.mean(losses[-3:]) < np.mean(losses[:3])
 
 
+@pytest.mark.slow
+def test_geo_workers_learn_between_starts_and_stops():
+    for losses in run_job(geo_script, 1, 2):
+        assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+def test_geo_is_for_sgd():
+    import paddle.fluid as fluid
+    from paddle.fluid.transpiler.geo_sgd_transpiler import GeoSgdTranspiler
+
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+        build(fluid, sparse=False)
+        with pytest.raises(ValueError, match="updates by momentum, but geo"):
+            GeoSgdTranspiler().transpile(0, pservers="127.0.0.1:1", trainers=1)
+
+
 def test_what_cannot_be_divided_is_named():
     import paddle.fluid as fluid
 
@@ -107,8 +170,8 @@ def test_what_cannot_be_divided_is_named():
         with pytest.raises(ValueError, match="is_collective"):
             t.transpile(0, trainers="127.0.0.1:1,127.0.0.1:2")
         t.transpile(0, pservers="127.0.0.1:1", trainers=1)
-    assert [op.type for op in main.global_block().ops][-4:] == [
-        "send", "send_barrier", "recv", "fetch_barrier",
+    assert [op.type for op in main.global_block().ops][-5:] == [
+        "send_barrier", "recv", "recv", "recv", "fetch_barrier",
     ]  # fmt: skip
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:2"):
         t.get_pserver_program("127.0.0.1:2")

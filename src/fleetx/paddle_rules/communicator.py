@@ -1,7 +1,7 @@
 """Communicator: Paddle 1.x's object for the exchange of a worker with parameter servers.
 
-The ops of a worker's program exchange gradients and parameters by themselves, in all modes. Scripts
-still start and stop a communicator, and ask whether it runs.
+The ops of a worker's program exchange gradients and parameters through the program's link to the
+servers. A communicator starts and stops that link.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fleetx.fleet.servers.program_link import ServerLink
 from fleetx.static.graph.program import Program
 
 
@@ -26,16 +27,25 @@ class Communicator:
             raise TypeError(f"program must be a Program, not {type(program).__name__}.")
         del mode, kwargs, envs  # the program knows
         self._program = program
-        self._is_running = False
+        self._is_running = False  # of a program without servers, which has nothing to exchange
+
+    @property
+    def _link(self) -> ServerLink | None:
+        link = self._program.binding.servers
+        return link if isinstance(link, ServerLink) else None
 
     def start(self) -> None:
-        """Begin: the program's runs exchange with the servers."""
+        """Connect to the servers; the program's runs exchange with them."""
+        if self._link is not None:
+            self._link.start_exchange()
         self._is_running = True
 
     def stop(self) -> None:
-        """End; what is on its way still arrives."""
+        """Send what is queued; until `start` is called again, runs that would send fail."""
+        if self._link is not None:
+            self._link.stop_exchange()
         self._is_running = False
 
     def is_running(self) -> bool:
-        """Tell whether `start` was called, and `stop` not yet."""
-        return self._is_running
+        """Return whether the program exchanges with servers."""
+        return self._is_running if self._link is None else self._link.is_running

@@ -5,9 +5,10 @@
     # a server:  executor.run(t.get_startup_program(endpoint)), executor.run(pserver_program)
     # a worker:  executor.run(startup_program), executor.run(t.get_trainer_program(), ...) …
 
-The program that `minimize` has completed becomes a worker's, in place. A worker connects when
-`get_trainer_program` is called and disconnects when its executor is closed or its process ends
-well; servers shut down when the last worker has disconnected.
+The program that `minimize` has completed becomes a worker's, in place, with the ops that Paddle
+writes (`transpiling/`); executors run it with messages of our own. A worker connects when it runs
+the startup program and disconnects when its executor is closed or its process ends well; servers
+shut down when the last worker has disconnected.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ import sys
 from fleetx.fleet.roles.role_maker import Role, UserDefinedRoleMaker
 from fleetx.fleet.servers.job import ServerJob
 from fleetx.fleet.servers.program_link import ServerLink
-from fleetx.fleet.servers.worker_program import written_by_minimize
 from fleetx.paddle_rules.server_config import DistributeTranspilerConfig
 from fleetx.paddle_rules.server_strategy import strategy_of
+from fleetx.paddle_rules.transpiling.layout import LOOKUPS, Layout, lay_out
+from fleetx.paddle_rules.transpiling.overview import placed_variables
+from fleetx.paddle_rules.transpiling.running import RunningPrograms
+from fleetx.paddle_rules.transpiling.server_programs import ServerText
+from fleetx.paddle_rules.transpiling.worker_programs import WorkerText
+from fleetx.runtime.network import wait_server_ready
 from fleetx.static.graph.program import Program, default_main_program, default_startup_program
 
 
@@ -34,11 +40,22 @@ class DistributeTranspiler:
                 f"config must be a DistributeTranspilerConfig, not {type(config).__name__}."
             )
         self.config = config or DistributeTranspilerConfig()
+        self.table_name: str | None = None
+        """The table whose look-ups are distributed."""
         self._servers: list[str] = []
         self._trainers = 1
         self._job: ServerJob | None = None
         self._main: Program | None = None
+        self._text: WorkerText | None = None
+        self._running: RunningPrograms | None = None
+        self._layout: Layout | None = None
+        self._server_texts: dict[str, ServerText] = {}
         self._is_worker = False
+
+    @property
+    def has_distributed_lookup_table(self) -> bool:
+        """Whether the look-ups in a table are distributed."""
+        return self.table_name is not None
 
     def transpile(
         self,
@@ -79,17 +96,39 @@ class DistributeTranspiler:
             config.runtime_split_send_recv = True  # what asynchronous training is told by
         self._servers, self._trainers = pservers.split(","), trainers
         role = UserDefinedRoleMaker(trainer_id, Role.WORKER, trainers, self._servers)
-        self._job = ServerJob(role)
+        self._job = job = ServerJob(role)
         mode = strategy_of(config).server_mode()
-        self._job.write_programs(written_by_minimize(main, startup), mode)
+        if mode.updates_on_worker:
+            _check_geo(main)
+        divided = (self.config, self._servers, trainer_id, trainers)
+        self._text = text = WorkerText(lay_out(main, *divided, sync=sync_mode), main, startup)
+        self._running = running = RunningPrograms(job, mode, text, main, startup)
+        self._layout = layout = lay_out(running.main, *divided, sync=sync_mode)
+        self.table_name = _distributed_table(running.main)
         self._main = main
+        text.write()
+        running.attach()
+        main.place_on_servers(
+            self._servers,
+            is_chief=trainer_id == 0,
+            table=self.table_name,
+            variables=placed_variables(layout, running.main),
+        )
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """Return the worker's program; this process is a worker from now on."""
+        """Return the worker's program; this process is a worker from now on.
+
+        Args:
+            wait_port: whether to wait until all servers listen.
+        """
         job, main = self._transpiled()
+        assert self._text is not None
+        self._text.drop_updates()
+        if wait_port:
+            wait_server_ready(self._servers)
         if not self._is_worker:
             self._is_worker = True
-            job.init_worker()
+            job.init_worker(at_once=False)
             assert isinstance(main.binding.servers, ServerLink)
             main.binding.servers.on_close = self._disconnect
             atexit.register(self._at_exit)
@@ -97,21 +136,28 @@ class DistributeTranspiler:
 
     def get_pserver_program(self, endpoint: str) -> Program:
         """Return the program of the server at an address."""
-        return self.get_pserver_programs(endpoint)[0]
-
-    def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
-        """Return the programs of the server at an address: main and startup."""
-        self._transpiled()
+        _, origin = self._transpiled()
         if endpoint not in self._servers:
             raise ValueError(
                 f"{endpoint!r} is none of the servers that transpile() was given: "
                 f"{', '.join(self._servers)}."
             )
+        assert self._layout is not None
+        assert self._running is not None
+        text = ServerText(self._layout, self._running.main, self._running.startup, endpoint)
+        self._server_texts[endpoint] = text
+        shown, main = text.main(), Program()
         index = self._servers.index(endpoint)
         role = UserDefinedRoleMaker(index, Role.SERVER, self._trainers, self._servers)
-        main, startup = Program(), Program()
-        ServerJob(role).write_server(main, startup)
-        return main, startup
+        ServerJob(role).write_server(main, Program())
+        shown.copy_placement_from(origin)
+        shown.binding.runs_as = lambda _: main
+        return shown
+
+    def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
+        """Return the programs of the server at an address: main and startup."""
+        main = self.get_pserver_program(endpoint)
+        return main, self.get_startup_program(endpoint, main)
 
     def get_startup_program(
         self,
@@ -119,8 +165,17 @@ class DistributeTranspiler:
         pserver_program: Program | None = None,
         startup_program: Program | None = None,
     ) -> Program:
-        """Return the startup program of a server: nothing to do, workers bring the values."""
-        return self.get_pserver_programs(endpoint)[1]
+        """Return the startup program of a server.
+
+        Running it does nothing: the first worker brings the first values.
+        """
+        main = self.get_pserver_program(endpoint) if pserver_program is None else pserver_program
+        text = self._server_texts.get(endpoint)
+        if text is None:
+            raise RuntimeError(f"call get_pserver_program({endpoint!r}) first.")
+        shown, nothing = text.startup(main), Program()
+        shown.binding.runs_as = lambda _: nothing
+        return shown
 
     def _transpiled(self) -> tuple[ServerJob, Program]:
         if self._job is None or self._main is None:
@@ -136,6 +191,21 @@ class DistributeTranspiler:
         # A process that ends by an exception has not finished its work; servers notice its end.
         if getattr(sys, "last_value", None) is None:
             self._disconnect()
+
+
+def _distributed_table(main: Program) -> str | None:
+    """Return the first table whose look-ups are distributed; here there may be several."""
+    found = (op for op in main.global_block().ops if op.type in LOOKUPS)
+    return next((op.input("W")[0] for op in found if op.attr("is_distributed")), None)
+
+
+def _check_geo(main: Program) -> None:
+    kinds = {op.type for op in main.global_block().ops if op.input("Param")} - {"sgd"}
+    if kinds:
+        raise ValueError(
+            f"the program updates by {', '.join(sorted(kinds))}, but geo training adds what "
+            "workers have changed, which is right for SGD only: use fluid.optimizer.SGD."
+        )
 
 
 class GeoSgdTranspiler(DistributeTranspiler):

@@ -61,6 +61,8 @@ util = UtilBase()
 def init(role_maker: Any = None, is_collective: bool = False, strategy: Any = None) -> Fleet:
     """Find out who this worker is; it meets the others when it first communicates."""
     strategy = DistributedStrategy() if strategy is None else strategy
+    if role_maker is None and is_collective:
+        role_maker = PaddleCloudRoleMaker(is_collective=True)
     return fleet.init(role_maker, is_collective, strategy, wait=False)
 
 

@@ -114,6 +114,14 @@ class ServerJob:
                 self._link.join(self.client)
         return tables
 
+    def write_again(self, written: WrittenUpdate, mode: ServerMode) -> None:
+        """Rewrite a changed copy of the program that `write_programs` was given; both train with
+        the same tables."""
+        endpoints = self._role.server_endpoints()
+        tables = find_tables(written, written.main.binding.updated_by, mode, len(endpoints))
+        write_worker(written, tables, mode, endpoints, worker=self._role.worker_index())
+        written.main.binding.servers = written.startup.binding.servers = self._link
+
     def write_server(self, main: Program, startup: Program) -> None:
         """Turn programs into those of a server."""
         role = self._role
@@ -184,8 +192,8 @@ class ServerJob:
             raise RuntimeError(f"fleet.{name}() is for servers: ask fleet.is_server() first.")
 
     # -- workers ----------------------------------------------------------------------
-    def init_worker(self) -> None:
-        """Connect to the servers."""
+    def init_worker(self, *, at_once: bool = True) -> None:
+        """Connect to the servers; if not `at_once`, when a program first needs them."""
         if not self._role.is_worker():
             raise RuntimeError("fleet.init_worker() is for workers: ask fleet.is_worker() first.")
         if self._is_ready:
@@ -195,7 +203,7 @@ class ServerJob:
         if self._link is None:
             self.client()
         else:
-            self._link.join(self.client)
+            self._link.join(self.client, at_once=at_once)
 
     def client(self) -> Client:
         """Return the connection to all servers, made when it is first needed."""
@@ -219,6 +227,8 @@ class ServerJob:
             mode.stop()
         elif self._client is not None:
             self._client.finish()
+        if self._link is not None:
+            self._link.leave()
         self._client, self._is_ready = None, False
 
     def _any_mode(self) -> Mode | None:

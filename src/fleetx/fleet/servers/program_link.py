@@ -47,6 +47,7 @@ class ServerLink:
         self._fetcher: RowFetcher | None = None
         self._fed_ids = FedIds()
         self._kept: dict[str, list[tuple[Tensor, Tensor, float | None]]] = {}
+        self._is_stopped = False
         self.on_close: Callable[[], None] | None = None
         """Called when the executor that runs the program is closed."""
 
@@ -69,6 +70,36 @@ class ServerLink:
         """Whether this worker trains already."""
         return self._mode is not None
 
+    # -- starting and stopping the exchange -------------------------------------------
+    @property
+    def is_running(self) -> bool:
+        """Whether this worker exchanges with the servers."""
+        return self._client is not None and not self._is_stopped
+
+    def start_exchange(self) -> None:
+        """Connect if that is still to be done, and let runs send again."""
+        self._is_stopped = False
+        if self._client is None and self._connect is not None:
+            self.connect(self._connect())
+
+    def stop_exchange(self) -> None:
+        """Send what is queued; runs that would send fail until `start_exchange`."""
+        if self._mode is not None and not self._is_stopped:
+            self._mode.settle()
+        self._is_stopped = True
+
+    def leave(self) -> None:
+        """Note that the worker has disconnected."""
+        self._is_stopped = True
+
+    def _sending(self) -> Mode:
+        if self._is_stopped:
+            raise RuntimeError(
+                "the exchange with the parameter servers was stopped: call the communicator's "
+                "start() before the program runs again."
+            )
+        return self.mode
+
     # -- the start --------------------------------------------------------------------
     def connect(self, client: Client) -> None:
         """Use a client; start if the startup program has been run."""
@@ -76,9 +107,11 @@ class ServerLink:
         if self._scope is not None:
             self._start(self._scope)
 
-    def join(self, client: Callable[[], Client]) -> None:
-        """Connect now, or when a value of the servers is first needed, as the mode has it."""
-        if self._settings.waits_for_servers:
+    def join(self, client: Callable[[], Client], *, at_once: bool = True) -> None:
+        """Connect now, or when a value of the servers is first needed, as the mode has it; if not
+        `at_once`, not before the startup program runs."""
+        self._is_stopped = False
+        if at_once and self._settings.waits_for_servers:
             self.connect(client())
         else:
             self._connect = client
@@ -92,6 +125,8 @@ class ServerLink:
     def startup_was_run(self, scope: Scope) -> None:
         """Note that variables have first values; start if the worker is connected."""
         self._scope = scope
+        if self._client is None and self._connect is not None and self._settings.waits_for_servers:
+            self._client = self._connect()
         if self._client is not None:
             self._start(scope)
 
@@ -170,7 +205,8 @@ class ServerLink:
 
     def push_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
         """Hand over the gradients of rows; one more of them than keys is that of the padding."""
-        self.mode.push_sparse(table, keys, gradient[len(gradient) - len(keys) :], rate=rate)
+        rows = gradient[len(gradient) - len(keys) :]
+        self._sending().push_sparse(table, keys, rows, rate=rate)
 
     def keep_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
         """Keep the gradients of rows for the end of the step, several runs later."""
@@ -179,16 +215,17 @@ class ServerLink:
 
     def push_dense(self, gradients: Mapping[str, Tensor], rate: float | None) -> None:
         """Hand over the gradients of parameters."""
-        self.mode.push_dense(gradients, rate=rate)
+        self._sending().push_dense(gradients, rate=rate)
 
     def end_step(self) -> None:
         """End the step: all its gradients have been handed over."""
+        mode = self._sending()
         kept, self._kept = self._kept, {}
         for table, parts in kept.items():
             keys, rows, rates = zip(*parts, strict=True)
-            self.mode.push_sparse(table, torch.cat(keys), torch.cat(rows), rate=rates[-1])
+            mode.push_sparse(table, torch.cat(keys), torch.cat(rows), rate=rates[-1])
         with heartbeat.collective("end of the step on servers"):
-            self.mode.step_end()
+            mode.step_end()
 
     def agree_on_overflow(self, overflow: bool) -> bool:
         """Return whether the step overflowed on a worker that others wait for, or in rows that are

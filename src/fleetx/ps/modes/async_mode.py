@@ -66,6 +66,8 @@ class AsyncMode(Mode):
             self._settings.send_queue_size
         )
         self._batch = Batch()
+        self._unsent = 0  # steps that are queued or on their way
+        self._sent = threading.Condition()
         self._error: BaseException | None = None
         self._fetched = _Fetched()
         self._sender = threading.Thread(target=self._send_all, name="sender", daemon=True)
@@ -137,6 +139,8 @@ class AsyncMode(Mode):
     def step_end(self) -> None:
         """Queue the step's gradients; wait only while the queue is full."""
         batch, self._batch = self._batch, Batch()
+        with self._sent:
+            self._unsent += 1
         self._enqueue((self.step, batch))
         self.step += 1
 
@@ -164,20 +168,31 @@ class AsyncMode(Mode):
             )
             sent = 0
             while (found := self._take()) is not None:
-                step, batch = found
+                step, batch, steps = found
                 sent += 1
                 fetches = sent > pause and self._settings.max_staleness is None
                 self._send(batch, step, fetches=fetches)
                 sent = 0 if fetches else sent
+                with self._sent:
+                    self._unsent -= steps
+                    self._sent.notify_all()
         except Exception as error:  # re-raised by the next call of the training loop
-            self._error = error
+            with self._sent:
+                self._error = error
+                self._sent.notify_all()
 
-    def _take(self) -> tuple[int, Batch] | None:
-        """Return the last step number and the merged gradients of some steps."""
+    def settle(self) -> None:
+        """Wait until all queued steps have been sent."""
+        with self._sent:
+            self._sent.wait_for(lambda: not self._unsent or self._error is not None)
+        self._check()
+
+    def _take(self) -> tuple[int, Batch, int] | None:
+        """Return the last step number, the merged gradients of some steps, and their number."""
         item = self._queue.get()
         if item is None:
             return None
-        step, batch = item
+        (step, batch), steps = item, 1
         while batch.steps < self._settings.max_merge_var_num:
             try:
                 item = self._queue.get(timeout=0.01 * self._settings.send_wait_times)
@@ -187,10 +202,11 @@ class AsyncMode(Mode):
                 self._queue.put(None)
                 break
             step, more = item
+            steps += 1
             batch.add(more)
         if self._settings.merge == "mean":
             batch.average()
-        return step, batch
+        return step, batch, steps
 
     def _send(self, batch: Batch, step: int, *, fetches: bool) -> None:
         out = self._fetched.room(self._views) if fetches else None

@@ -34,6 +34,10 @@ class Program:
         self._device = ""
         self.is_distributed = False
         """Whether it trains with parameter servers."""
+        self._endpoints: list[str] = []
+        self._is_chief = False
+        self._distributed_lookup_table: str | None = None
+        self._parameters_on_pservers: Any = None
         self._is_start_up_program_ = False
         self.binding = ProgramBinding()
 
@@ -117,6 +121,16 @@ class Program:
     def _graph(self, compiled: Any) -> None:
         self.binding.compiled_as = compiled
 
+    def place_on_servers(
+        self, endpoints: Sequence[str], *, is_chief: bool, table: str | None, variables: Any
+    ) -> None:
+        """Record which servers have the parameters, under the private names that scripts read."""
+        self.is_distributed = True
+        self._endpoints = list(endpoints)
+        self._is_chief = is_chief
+        self._distributed_lookup_table = table
+        self._parameters_on_pservers = variables
+
     # -- roles of appended ops ---------------------------------------------
     def _stamp(self, op: Operator) -> None:
         """Set the role attributes of a new op, as defined by the active guards."""
@@ -182,7 +196,7 @@ class Program:
     def _copy(self) -> Program:
         other = Program()
         other._seed = self._seed
-        other.is_distributed = self.is_distributed
+        other.copy_placement_from(self)
         other.binding = self.binding.for_copy()
         other.blocks = []
         for block in self.blocks:
@@ -223,10 +237,18 @@ class Program:
                 twin.block = self.global_block()
                 self.global_block().vars[param.name] = twin
 
-    def _copy_dist_param_info_from(self, other: Program) -> None:
-        """Copy the attributes that distributed training has set."""
+    def copy_placement_from(self, other: Program) -> None:
+        """Copy what `place_on_servers` has recorded."""
         _check_program(other, "_copy_dist_param_info_from")
+        self.place_on_servers(
+            other._endpoints,
+            is_chief=other._is_chief,
+            table=other._distributed_lookup_table,
+            variables=other._parameters_on_pservers,
+        )
         self.is_distributed = other.is_distributed
+
+    _copy_dist_param_info_from = copy_placement_from
 
     def _copy_data_info_from(self, other: Program) -> None:
         _check_program(other, "_copy_data_info_from")
@@ -236,7 +258,7 @@ class Program:
                 mine.is_data, mine.need_check_feed = var.is_data, var.need_check_feed
 
     def _drop_training_ops(self) -> None:
-        drop = OpRole.Backward | OpRole.Optimize | OpRole.LRSched
+        drop = OpRole.Backward | OpRole.Optimize | OpRole.LRSched | OpRole.RPC | OpRole.Dist
         for block in self.blocks:
             block.ops = [op for op in block.ops if not op.op_role & drop]
             used = {n for b in self.blocks for op in b.ops for n in _names(op)}

@@ -38,6 +38,9 @@ class ProgramBinding:
     offloads_checkpoints: bool = False
     """Whether recomputation keeps its checkpoints in host memory."""
 
+    runs_as: Callable[[Any], Any] | None = None
+    """Function that returns the program to run in place of this one, or of a copy of it."""
+
     first_run: Callable[..., None] | None = None
     """Hook that the first run calls with executor, program, feed and scope; it may change ops."""
     measured: Callable[..., Any] | None = None
@@ -64,3 +67,4 @@ class ProgramBinding:
         self.gradient_exchange = other.gradient_exchange
         self.servers = other.servers
         self.offloads_checkpoints = other.offloads_checkpoints
+        self.runs_as = other.runs_as

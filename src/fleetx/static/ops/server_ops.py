@@ -161,6 +161,22 @@ def _fetch_barrier(values: list[Tensor]) -> list[Tensor]:
     return []
 
 
+def _shown_only(*_: Any, **__: Any) -> Any:
+    """Refuse to run an op that only the programs of a transpiler show."""
+    raise RuntimeError(
+        "this op belongs to a program of DistributeTranspiler, which runs in the process that made "
+        "it: take the program from get_trainer_program() instead of a file or of single ops."
+    )
+
+
+for _kind, _attrs in (
+    ("split_byref", {"sections": Attr("INTS", [])}),
+    ("split_selected_rows", {"height_sections": Attr("LONGS", [])}),
+    ("fake_init", {"shape": Attr("LONGS", [])}),
+):
+    effect_op(_kind, inputs="X?", outputs="Out*", attrs=_attrs, lod="none")(_shown_only)
+
+
 @effect_op(
     "listen_and_serv",
     inputs="X*?",

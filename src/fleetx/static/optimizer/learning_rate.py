@@ -76,6 +76,12 @@ class LearningRateMixin:
 
     _global_learning_rate = global_learning_rate
 
+    def use_learning_rate_of(self, program: Program, copy: Program) -> None:
+        """Know the learning rate variable of a copy of a program."""
+        known = self._learning_rate_map.get(program)
+        if known is not None:
+            self._learning_rate_map[copy] = copy.global_block().vars.get(known.name, known)
+
     def _create_global_learning_rate(self) -> None:
         """Create the learning rate variable in the default programs, unless it exists."""
         program = default_main_program()

@@ -82,6 +82,8 @@ class Executor:
         scope = global_scope() if scope is None else scope
         batches = getattr(program, "_place_count", 1)
         program, build = _unwrap(default_main_program() if program is None else program)
+        if program.binding.runs_as is not None:
+            program = program.binding.runs_as(program)
         given = feed
         parts = batches  # the number of batches of the declared size in the feed
         if isinstance(feed, list | tuple):

@@ -1,0 +1,1 @@
+"""Programs that DistributeTranspiler shows: the op lists that Paddle 1.8 writes, and what runs."""
