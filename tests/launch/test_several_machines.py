@@ -1,5 +1,6 @@
 """fleetrun on several machines: loopback addresses for the rules, namespaces for the network."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from test_hang import LIFE
 
 import warm_start
 from ports import consecutive_ports
-from waiting import is_running, wait_until
+from waiting import LIMIT, is_running, wait_until
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
 
@@ -65,13 +66,13 @@ def pair(fleetrun):
     """Start fleetrun for two machines that are loopback addresses."""
     port = consecutive_ports(2, HOSTS)
 
-    def start(*arguments, flags=("--gpus=0,1",), second_flags=None, second=True):
+    def start(*arguments, flags=("--gpus=0,1",), second_flags=None, only=None):
         runs = []
-        for index, host in enumerate(HOSTS[: 2 if second else 1]):
+        for index in (0, 1) if only is None else (only,):
             own = flags if index == 0 or second_flags is None else second_flags
             ips = () if any("--ips" in flag for flag in own) else ("--ips", ",".join(HOSTS))
-            common = (*ips, "--host", host, "--started_port", port, "--log_dir", f"log{index}")
-            runs.append(fleetrun(*common, *own, *arguments))
+            common = (*ips, "--host", HOSTS[index], "--started_port", port)
+            runs.append(fleetrun(*common, "--log_dir", f"log{index}", *own, *arguments))
         return runs
 
     start.port = port
@@ -166,7 +167,7 @@ def test_different_scripts_are_told_so(pair, script, tmp_path):
 
 def test_a_machine_that_never_comes_is_named(pair, script, tmp_path):
     script(WAIT)
-    (run,) = pair("train.py", flags=["--gpus=0,1", "--rdzv_timeout=2"], second=False)
+    (run,) = pair("train.py", flags=["--gpus=0,1", "--rdzv_timeout=2"], only=0)
     assert run.end() == 1
     port = pair.port
     missing = f"127.0.0.2:{port},127.0.0.2:{port + 1}"
@@ -189,28 +190,28 @@ def test_a_first_machine_that_never_comes_is_named(fleetrun, script):
 
 def test_strangers_at_the_meeting_do_not_disturb(pair, script):
     script(REPORT)
-    (first,) = pair("train.py", second=False)
+    (first,) = pair("train.py", only=0)
+    meeting = HOSTS[0], pair.port
 
     def reachable():
         try:
-            return socket.create_connection((HOSTS[0], pair.port), 1)
-        except OSError:
+            return socket.create_connection(meeting, LIMIT)
+        except ConnectionError:
             return None
 
-    connections = []
-    wait_until(lambda: connections.append(reachable()) or connections[-1], "the meeting")
-    connections[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
-    other = socket.create_connection((HOSTS[0], pair.port), 1)
-    other.sendall(b'{"type": "join"}\n')
-    for hostile in (b"[" * 200_000, b"FXL3" + bytes(16) + b"\xff" * 200_000):
-        with socket.create_connection((HOSTS[0], pair.port), 1) as third:
-            third.sendall(hostile)
-    runs = pair("train.py")  # the first of them finds its port taken
-    assert runs[0].end() == 2
-    assert "is in use" in runs[0].stderr
-    assert [first.end(), runs[1].end()] == [0, 0], first.stderr
-    connections[-1].close()
-    other.close()
+    with wait_until(reachable, "the meeting") as browser:
+        browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        with socket.create_connection(meeting, LIMIT) as other:
+            other.sendall(b'{"type": "join"}\n')
+            for hostile in (b"[" * 200_000, b"FXL3" + bytes(16) + b"\xff" * 200_000):
+                attack = socket.create_connection(meeting, LIMIT)
+                with attack, contextlib.suppress(ConnectionError):  # it may be closed by then
+                    attack.sendall(hostile)
+            (again,) = pair("train.py", only=0)
+            assert again.end() == 2
+            assert "is in use" in again.stderr
+            (second,) = pair("train.py", only=1)
+            assert [first.end(), second.end()] == [0, 0], first.stderr
 
 
 @pytest.mark.parametrize("who", [0, 1])
@@ -226,7 +227,7 @@ def test_ctrl_c_on_one_machine_ends_all(pair, script, tmp_path, who):
 
 def test_ctrl_c_while_waiting(pair, script):
     script(WAIT)
-    (run,) = pair("train.py", second=False)
+    (run,) = pair("train.py", only=0)
     wait_until(lambda: "Waiting at" in run.stderr, "the meeting")
     os.kill(run.pid, signal.SIGINT)
     assert run.end() == 130
@@ -417,7 +418,7 @@ def test_endpoints_of_paddlecloud_that_do_not_fit(fleetrun, script, listed, says
     assert "Traceback" not in run.stderr
 
 
-def test_only_machines_with_the_secret_of_the_job_join(pair, fleetrun, script, tmp_path):
+def test_only_machines_with_the_secret_of_the_job_join(pair, script, tmp_path):
     script(REPORT)
     for name in "ab":
         (tmp_path / name).write_text(name * 32)
@@ -425,10 +426,9 @@ def test_only_machines_with_the_secret_of_the_job_join(pair, fleetrun, script, t
     runs = pair("train.py", flags=own)
     assert [run.end() for run in runs] == [0, 0], runs[0].stderr
     (tmp_path / "told.0").unlink()
-    (first,) = pair("train.py", flags=own, second=False)
+    (first,) = pair("train.py", flags=own, only=0)
     wait_until(lambda: "Waiting at" in first.stderr, "the first machine")
-    place = ("--ips", ",".join(HOSTS), "--host", HOSTS[1], "--started_port", pair.port)
-    second = fleetrun(*place, *other, "--rdzv_timeout=2", "--log_dir=log1", "train.py")
+    (second,) = pair("train.py", flags=(*other, "--rdzv_timeout=2"), only=1)
     assert second.end() == 1
     assert "another --job_secret" in second.stderr
     assert first.process.poll() is None, first.stderr  # it waits for a machine with the secret

@@ -15,18 +15,18 @@ from waiting import LIMIT
 WORKERS = Path(__file__).parent / "workers"
 
 
-def run(
-    script: str, folder: Path, *arguments: str, workers: int = 2, imports: Path | None = None
-) -> list[dict[str, Any]]:
+OWN_TECHNIQUES = Path(__file__).parents[2] / "examples" / "own_technique"
+
+
+def run(script: str, folder: Path, *arguments: str, workers: int = 2) -> list[dict[str, Any]]:
     """Return what each worker of a script wrote to `<folder>/<rank>.json`.
 
-    Workers find modules in the folder `imports` too.
+    Workers can import the techniques of the example.
     """
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", str(workers)]
     command += ["--log_dir", str(folder / "log"), str(WORKERS / script), str(folder), *arguments]
     environment = warm_start.environment()
-    if imports is not None:
-        environment["PYTHONPATH"] = f"{environment['PYTHONPATH']}{os.pathsep}{imports}"
+    environment["PYTHONPATH"] += f"{os.pathsep}{OWN_TECHNIQUES}"
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(workers)]

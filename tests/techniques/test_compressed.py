@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,10 @@ from fleetx.step.compression import ErrorFeedback
 from fleetx.step.technique import NoSettings, Order, Technique
 from fleetx.techniques.signsgd import Sign
 
-OWN_TECHNIQUES = Path(__file__).parents[2] / "examples" / "own_technique"
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return run("compressed.py", tmp_path_factory.mktemp("compressed"), imports=OWN_TECHNIQUES)
+    return run("compressed.py", tmp_path_factory.mktemp("compressed"))
 
 
 @pytest.mark.parametrize("case", list(worker.CASES))
