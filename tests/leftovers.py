@@ -174,8 +174,9 @@ def _folders(root: Path) -> Iterator[str]:
 class Checkout:
     """Untracked files in the checkout; only changed folders are listed again."""
 
-    def __init__(self) -> None:
-        self._folders = list(_folders(ROOT))
+    def __init__(self, root: Path = ROOT) -> None:
+        self._root = root
+        self._folders = list(_folders(root))
         self._times: dict[str, int] = {}
         self._known: set[str] | None = None
         self.look()
@@ -195,7 +196,7 @@ class Checkout:
     def _untracked(self) -> set[str] | None:
         command = ["git", "--no-optional-locks", "status", "--porcelain", "--untracked-files=all"]
         try:
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            done = subprocess.run(command, cwd=self._root, capture_output=True, text=True)
         except FileNotFoundError:
             return None  # no git here
         if done.returncode:
@@ -209,7 +210,7 @@ class Checkout:
         found = self._untracked()
         new = set() if found is None or self._known is None else found - self._known
         self._known = found
-        return {name for name in new if (ROOT / name).exists()}
+        return {name for name in new if (self._root / name).exists()}
 
 
 def _fleet_sessions() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -51,16 +52,6 @@ def listening_socket():
 
 
 @contextlib.contextmanager
-def file_in_the_checkout():
-    path = leftovers.ROOT / "docs" / f"forgotten-{os.getpid()}"
-    path.touch()
-    try:
-        yield f"the file docs/{path.name} in the checkout"
-    finally:
-        path.unlink()
-
-
-@contextlib.contextmanager
 def variable():
     os.environ["FORGOTTEN"] = "1"
     yield "the environment variable FORGOTTEN: None before, '1' now"
@@ -97,7 +88,7 @@ def default_dtype():
     torch.set_default_dtype(torch.float32)
 
 
-KINDS = [process, orphan, thread, listening_socket, file_in_the_checkout, variable, folder, session]
+KINDS = [process, orphan, thread, listening_socket, variable, folder, session]
 KINDS += [default_program, default_dtype]
 
 
@@ -105,14 +96,27 @@ KINDS += [default_program, default_dtype]
 def test_what_is_left_is_named(kind, monkeypatch):
     monkeypatch.setattr(leftovers, "GRACE", 0.0)
     checkout = leftovers.Checkout()
-    if kind is file_in_the_checkout and checkout._untracked() is None:
-        pytest.skip("this is not a clone")
     was = leftovers.before(checkout)
     assert leftovers.left(was, checkout) == []
     with kind() as words:
         found = leftovers.left(was, checkout)
         assert any(words in each for each in found), found
     wait_until(lambda: not leftovers.left(was, checkout), "a clean end")
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="without git nothing is a checkout")
+def test_files_in_the_checkout_are_named(tmp_path):
+    """In a repository of its own: tests beside this one look at theirs at any moment."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "known").touch()
+    os.utime(tmp_path / "docs", (1, 1))  # times of files have the resolution of a clock tick
+    checkout = leftovers.Checkout(tmp_path)
+    was = leftovers.before(checkout)
+    assert leftovers.left(was, checkout) == []
+    (tmp_path / "docs" / "forgotten").touch()
+    assert leftovers.left(was, checkout) == ["the file docs/forgotten in the checkout"]
+    assert leftovers.left(was, checkout) == []  # said once
 
 
 def test_what_is_just_ending_is_waited_for():
