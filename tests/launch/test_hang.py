@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetx.launch import group
+from fleetx.launch import fault_dump, group
 from fleetx.runtime import heartbeat
 
 # Importing torch may take longer than the limit: signs of life come from elsewhere until the main
@@ -61,6 +61,11 @@ def test_stacks_and_collectives_of_all_ranks(fleetrun, script):
     assert one.index(", in <module>") < one.index(", in wait_for_ever")
     assert "    time.sleep(1000)" in one
     assert "run_script.py" not in run.stderr
+
+
+def test_a_process_that_does_not_respond_has_no_stack():
+    assert fault_dump.threads("") == []
+    assert fault_dump.current_thread("") == []
 
 
 @pytest.mark.parametrize("sign", ["step", "line"])

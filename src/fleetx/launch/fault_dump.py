@@ -29,8 +29,8 @@ def current_thread(dump: str) -> list[Frame]:
 
 
 def _parts(dump: str) -> list[tuple[list[Frame], bool]]:
-    heads = list(_THREAD.finditer(dump))
-    ends = [head.start() for head in heads[1:]] + [len(dump)]
+    heads = list(_THREAD.finditer(dump))  # none if the process did not respond
+    ends = [head.start() for head in heads[1:]] + [len(dump)] * bool(heads)
     return [
         (_frames(dump[head.end() : end]), head["current"] != "Thread")
         for head, end in zip(heads, ends, strict=True)
