@@ -20,7 +20,7 @@ def drop_stream_ops(*programs):
         block = program.global_block()
         for index in reversed(range(len(block.ops))):
             if block.ops[index].type in ("c_sync_calc_stream", "c_sync_comm_stream"):
-                block.remove_op(index)
+                block._remove_op(index)
 
 
 def barrier():
