@@ -278,6 +278,7 @@ class TestLoops:
         assert not monitor.current().progress.is_open
 
     def test_progress_can_be_switched_off(self, monkeypatch, capsys):
+        monitor.stop()  # a run of another test keeps the line that it has
         monkeypatch.setenv("FLEETX_PROGRESS", "0")
         assert list(monitor.watch([1, 2])) == [1, 2]
         assert capsys.readouterr().err == ""
