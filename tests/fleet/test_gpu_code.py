@@ -136,7 +136,7 @@ class TestChoice:
         assert torch.equal(torch.rand(2), first)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # once per process: torch registers the device only once
 def lazy():
     """A device with real numbers that is not the CPU."""
     from torch._lazy import ts_backend
