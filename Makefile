@@ -56,7 +56,8 @@ chaos: $(READY) ## kill servers and workers, send hostile messages: results stay
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests $(BIN)/python tests/ps/fuzz.py 1000000
 
 grid: $(READY) ## compare servers with one process, modules with programs
-	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/compat $(BIN)/python tests/ps/grid.py
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/ps:$(CURDIR)/compat \
+		$(BIN)/python tests/fleet/servers/grid.py
 	OMP_NUM_THREADS=1 SAME_BITS_LARGEST=3 $(BIN)/python -m pytest -q tests/techniques/test_same_bits.py
 
 lint: $(READY) ## check style, types, layers and private names

@@ -19,7 +19,7 @@ TESTS = {
     "tests/kernels/test_index.py": "",
     "tests/kernels/test_rows.py": "",
     "tests/kernels/test_fallbacks.py": "",
-    "tests/ps/test_sparse_table.py": "compiled",
+    "tests/ps/tables/test_sparse_table.py": "compiled",
     "tests/data/imagenet/test_imagenet_augment.py": "resampl or the_same or pillows",
     "tests/techniques/test_large_batch.py": "double_precision",
 }

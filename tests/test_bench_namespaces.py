@@ -33,8 +33,7 @@ with socket.create_connection((sys.argv[1], 7000)) as connection:
     assert connection.recv(1) == b"k"
 """
 STAY = """
-import subprocess, sys
-sys.path.insert(0, sys.argv[1])
+import subprocess
 from namespaces import machines
 with machines(1, prefix="fxbstay") as group:
     # The child itself tells its number: it is in the namespace then.
@@ -113,7 +112,8 @@ def test_nothing_is_left_after_an_error(namespaces):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_after_a_signal(namespaces, number):
     process = subprocess.Popen(
-        [sys.executable, "-c", STAY, BENCH],
+        [sys.executable, "-c", STAY],
+        env={**os.environ, "PYTHONPATH": str(BENCH)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

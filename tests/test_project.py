@@ -1,5 +1,6 @@
 """The project as a whole: what is shipped, what it is called, what importing it costs."""
 
+import os
 import re
 import subprocess
 import sys
@@ -57,9 +58,12 @@ def tracked_files() -> list[Path]:
 
 def run_python(code: str) -> str:
     """Run code in a new interpreter that sees this project, and return what it printed."""
-    start = f"import sys; sys.path[:0] = [{str(ROOT / 'src')!r}, {str(ROOT / 'compat')!r}]\n"
     done = subprocess.run(
-        [sys.executable, "-c", start + code], check=True, capture_output=True, text=True
+        [sys.executable, "-c", f"import sys\n{code}"],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'compat'}"},
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return done.stdout.strip()
 

@@ -66,10 +66,9 @@ def test_four_steps(tmp_path):
 
 def test_evaluation(tmp_path):
     write_imagenet(tmp_path / "data", train=6)
-    around = f"import sys\nsys.path.insert(0, {str(ROOT / 'examples' / 'imagenet')!r})\n"
-    # Imports from __future__ must come first; they say nothing to Python 3.
-    text = re.sub("from __future__ .*\n", "", python_block("000", "def evaluate(args)"))
-    (tmp_path / "evaluation.py").write_text(around + text)
+    for package in ("models", "utils"):
+        (tmp_path / package).symlink_to(ROOT / "examples" / "imagenet" / package)
+    (tmp_path / "evaluation.py").write_text(python_block("000", "def evaluate(args)"))
     options = ("--image_shape", "3,32,32", "--class_dim", 4, "--batch_size", 4)
     printed = run(tmp_path, "python", "evaluation.py", "--data_dir", "./data", *options)
     assert "batch: 0\n" in printed
@@ -77,9 +76,9 @@ def test_evaluation(tmp_path):
 
 def test_residual_network(tmp_path):
     # What the document leaves to its complete example: few and narrow, but 50 layers.
-    around = f"""
-    import os, sys
-    sys.path.insert(0, {str(EXAMPLES / "001_static_quick_start")!r})
+    (tmp_path / "resnet.py").symlink_to(EXAMPLES / "001_static_quick_start" / "resnet.py")
+    around = """
+    import os
     import functools, types
     import numpy as np
     import resnet

@@ -21,7 +21,7 @@ from fleetx.ps.tables.table_spec import InitializerSpec
 
 pytestmark = pytest.mark.slow  # starts jobs or servers
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "ml-100k" / "ml-100k.inter"
+DATA = Path(__file__).parents[4] / "shared" / "data" / "ml-100k" / "ml-100k.inter"
 DIM, BATCH, EPOCHS = 8, 2000, 2
 
 

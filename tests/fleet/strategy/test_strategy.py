@@ -189,7 +189,7 @@ def test_reference_lists_every_setting_with_its_effect() -> None:
         assert all(isinstance(field, Field) and field.meaning for field in fields), name
     numbers = [row.number for row in rows.values()]
     assert len(numbers) == len(set(numbers))
-    page = Path(__file__).parents[2] / "docs" / "strategy.md"
+    page = Path(__file__).parents[3] / "docs" / "strategy.md"
     assert page.read_text() == text, (
         "run python -m fleetx.fleet.strategy.reference > docs/strategy.md"
     )
