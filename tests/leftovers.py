@@ -255,9 +255,9 @@ def _state() -> dict[str, Any]:
         state["the pending meeting of workers"] = world._pending
     for name, session in _fleet_sessions().items():
         state[f"the session of {name}"] = session._role_maker and "initialised"
-    program = sys.modules.get("fleetx.static.graph.program")
-    if program is not None:
-        main, startup = program.default_main_program(), program.default_startup_program()
+    programs = sys.modules.get("fleetx.static.graph.default_programs")
+    if programs is not None:
+        main, startup = programs.default_main_program(), programs.default_startup_program()
         state["the default main program"] = (id(main), len(main.global_block().ops))
         state["the default startup program"] = (id(startup), len(startup.global_block().ops))
     device = sys.modules.get("paddle.device")

@@ -70,7 +70,7 @@ def network(sparse: str = "is_sparse", padding: int | None = None) -> tuple[Any,
 def fresh() -> None:
     """Reset all programs and values."""
     from fleetx.static import unique_name
-    from fleetx.static.graph.program import switch_main_program, switch_startup_program
+    from fleetx.static.graph.default_programs import switch_main_program, switch_startup_program
 
     for switch in (switch_main_program, switch_startup_program):
         switch(static.Program())

@@ -2,19 +2,19 @@
 
 from fleetx.static import unique_name
 from fleetx.static.graph.block import Block
-from fleetx.static.graph.dtypes import VarType, convert_dtype, is_floating
-from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX
-from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import (
-    Program,
+from fleetx.static.graph.default_programs import (
     default_main_program,
     default_startup_program,
     device_guard,
-    name_scope,
     program_guard,
     switch_main_program,
     switch_startup_program,
 )
+from fleetx.static.graph.dtypes import VarType, convert_dtype, is_floating
+from fleetx.static.graph.name_scope import name_scope
+from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.protobuf.op_proto import OpProto, all_op_protos, op_proto
 from fleetx.static.run.flags import get_flags, set_flags

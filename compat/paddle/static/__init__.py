@@ -2,15 +2,15 @@
 
 from fleetx.static.autodiff.backward import append_backward, gradients
 from fleetx.static.building.param_attr import WeightNormParamAttr
-from fleetx.static.graph.input_spec import InputSpec
-from fleetx.static.graph.program import (
-    Program,
+from fleetx.static.graph.default_programs import (
     default_main_program,
     default_startup_program,
     device_guard,
-    name_scope,
     program_guard,
 )
+from fleetx.static.graph.input_spec import InputSpec
+from fleetx.static.graph.name_scope import name_scope
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.io import (
     deserialize_persistables,

@@ -10,7 +10,7 @@ from typing import Any
 from fleetx.applications.weights import Weight
 from fleetx.static import layers
 from fleetx.static.building.param_attr import ParamAttr
-from fleetx.static.graph.program import default_main_program
+from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.variable import Variable
 
 

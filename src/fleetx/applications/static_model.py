@@ -24,13 +24,13 @@ from fleetx.applications.weights import COUNTER, Values, Weight, match, read_val
 from fleetx.checkpoint.atomic import atomic_write
 from fleetx.checkpoint.paddle_tensor import Record
 from fleetx.static import io, unique_name
-from fleetx.static.graph.dtypes import to_torch
-from fleetx.static.graph.program import (
-    Program,
+from fleetx.static.graph.default_programs import (
     program_guard,
     switch_main_program,
     switch_startup_program,
 )
+from fleetx.static.graph.dtypes import to_torch
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.io.scope_values import put_values
 from fleetx.static.readers.batch import batch

@@ -14,7 +14,8 @@ import numpy as np
 
 from fleetx import fleet
 from fleetx.runtime.environment import selected_device
-from fleetx.static.graph.program import Program, default_startup_program
+from fleetx.static.graph.default_programs import default_startup_program
+from fleetx.static.graph.program import Program
 from fleetx.static.run.executor import Executor
 from fleetx.static.run.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 

@@ -28,7 +28,8 @@ from fleetx.paddle_rules.transpiling.running import RunningPrograms
 from fleetx.paddle_rules.transpiling.server_programs import ServerText
 from fleetx.paddle_rules.transpiling.worker_programs import WorkerText
 from fleetx.runtime.network import wait_server_ready
-from fleetx.static.graph.program import Program, default_main_program, default_startup_program
+from fleetx.static.graph.default_programs import default_main_program, default_startup_program
+from fleetx.static.graph.program import Program
 
 
 class DistributeTranspiler:

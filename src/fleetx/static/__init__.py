@@ -22,16 +22,16 @@ from fleetx.static.autodiff.backward import append_backward, gradients
 from fleetx.static.building.param_attr import ParamAttr, WeightNormParamAttr
 from fleetx.static.errors import EOFException
 from fleetx.static.graph.block import Block
-from fleetx.static.graph.dtypes import VarType, convert_dtype
-from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import (
-    Program,
+from fleetx.static.graph.default_programs import (
     default_main_program,
     default_startup_program,
     device_guard,
-    name_scope,
     program_guard,
 )
+from fleetx.static.graph.dtypes import VarType, convert_dtype
+from fleetx.static.graph.name_scope import name_scope
+from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.graph.variable_math import install as install_operators
 from fleetx.static.graph.variable_methods import install as install_methods

@@ -13,7 +13,9 @@ from typing import Any
 
 from fleetx.kernels.gradients import CLIP_EPSILON
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.graph.program import Program, default_main_program, name_scope
+from fleetx.static.graph.default_programs import default_main_program
+from fleetx.static.graph.name_scope import name_scope
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 
 __all__ = [

@@ -18,9 +18,10 @@ import torch
 
 from fleetx.checkpoint.atomic import atomic_write, write_bytes
 from fleetx.static.graph.dtypes import to_torch
+from fleetx.static.graph.op_names import sub_blocks
 from fleetx.static.graph.op_registry import EMPTY_NAME, get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import Program, sub_blocks
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.io.inference_program import inference_program
 from fleetx.static.io.scope_values import device_of, valid_program

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from fleetx.static.graph.program import name_scope
+from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.variable import Parameter, Variable
 
 __all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer"]

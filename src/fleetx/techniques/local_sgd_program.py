@@ -18,9 +18,10 @@ import torch
 from fleetx import comm
 from fleetx.comm.gradient_all_reduce import GradientAllReduce, GradientExchange
 from fleetx.static import layers, unique_name
+from fleetx.static.graph.default_programs import program_guard
 from fleetx.static.graph.dtypes import is_floating
 from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import Program, program_guard
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.control_flow import ConditionalBlock
 from fleetx.static.optimizer.gradient_merge_optimizer import CONDITION

@@ -19,9 +19,10 @@ from fleetx.comm import world
 from fleetx.runtime import environment
 from fleetx.static import layers
 from fleetx.static.errors import NotFiniteError
+from fleetx.static.graph.default_programs import program_guard
 from fleetx.static.graph.dtypes import is_floating
+from fleetx.static.graph.op_names import writes_of
 from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import program_guard, writes_of
 from fleetx.static.ops.stop_on_nan_op import ADVICE, nearest_to_loss
 from fleetx.step.program_step import ProgramStep, WrittenUpdate
 from fleetx.step.registry import register

@@ -3,7 +3,8 @@
 import pytest
 
 from fleetx.static import unique_name
-from fleetx.static.graph.program import Program, program_guard
+from fleetx.static.graph.default_programs import program_guard
+from fleetx.static.graph.program import Program
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from fleetx.static import layers
 from fleetx.static.errors import EOFException
-from fleetx.static.graph.program import default_startup_program
+from fleetx.static.graph.default_programs import default_startup_program
 from fleetx.static.layers.io import static_data
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.generator_loader import DataLoaderBase, PyReader

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fleetx.static import layers
-from fleetx.static.graph.program import Program, default_main_program, program_guard
+from fleetx.static.graph.default_programs import default_main_program, program_guard
+from fleetx.static.graph.program import Program
 from fleetx.static.layers.io import static_data
 from fleetx.static.run.executor import Executor
 from fleetx.static.run.fetch_handler import FetchHandler, FetchHandlerMonitor

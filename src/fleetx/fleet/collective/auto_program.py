@@ -13,7 +13,8 @@ from fleetx.fleet.collective.auto_facts import gather
 from fleetx.fleet.collective.explain import announce
 from fleetx.fleet.collective.program_writing import CollectivePrograms, write_step
 from fleetx.static import unique_name
-from fleetx.static.graph.program import Program, program_guard
+from fleetx.static.graph.default_programs import program_guard
+from fleetx.static.graph.program import Program
 from fleetx.static.optimizer import Optimizer
 from fleetx.static.run.scope import Scope
 from fleetx.step.compose import choose

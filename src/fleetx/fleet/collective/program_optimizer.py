@@ -9,7 +9,7 @@ from fleetx.fleet.collective.auto_program import ProgramSearch
 from fleetx.fleet.collective.explain import announce
 from fleetx.fleet.collective.observing import observe_program
 from fleetx.fleet.collective.program_writing import write_step
-from fleetx.static.graph.program import default_startup_program
+from fleetx.static.graph.default_programs import default_startup_program
 from fleetx.static.optimizer.wrapped_optimizer import WrappedOptimizer
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from fleetx.fleet.collective.stage_writing import (
     write_exchange,
     write_parameter_sync,
 )
-from fleetx.static.graph.program import (
-    Program,
+from fleetx.static.graph.default_programs import (
     default_main_program,
     default_startup_program,
     program_guard,
 )
+from fleetx.static.graph.program import Program
 from fleetx.static.io.variables import is_persistable
 from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage
 from fleetx.step.compose import compose_program

@@ -10,9 +10,13 @@ from typing import Any
 import torch
 
 from fleetx.static.clip import GradientClipBase
+from fleetx.static.graph.default_programs import (
+    default_main_program,
+    default_startup_program,
+    program_guard,
+)
 from fleetx.static.graph.dtypes import convert_dtype, is_floating, to_torch
 from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import default_main_program, default_startup_program, program_guard
 from fleetx.static.layers.control_flow import ConditionalBlock
 from fleetx.static.ops.stage_ops import CLIP, EXCHANGE, SYNC
 from fleetx.static.optimizer import Optimizer

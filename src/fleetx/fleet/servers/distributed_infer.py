@@ -13,7 +13,8 @@ from typing import Any
 from fleetx.fleet.servers.program_tables import lookups_of
 from fleetx.fleet.servers.worker_program import use_served_rows
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
-from fleetx.static.graph.program import Program, default_main_program, default_startup_program
+from fleetx.static.graph.default_programs import default_main_program, default_startup_program
+from fleetx.static.graph.program import Program
 
 
 class DistributedInfer:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fleetx.static.graph.op_names import reads_of, writes_of
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import reads_of, writes_of
 
 
 def ops_to_move(ops: Sequence[Operator], lookups: Sequence[Operator]) -> list[int] | None:

@@ -17,9 +17,10 @@ from fleetx.fleet.servers.early_ids import move_to_front
 from fleetx.fleet.servers.program_tables import ProgramTables, RowTable
 from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_names import reads_of, writes_of
 from fleetx.static.graph.op_registry import SKIP_UPDATE
 from fleetx.static.graph.operator import Operator, OpRole
-from fleetx.static.graph.program import Program, reads_of, writes_of
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter
 from fleetx.static.optimizer.gradient_merge_optimizer import SUFFIX
 from fleetx.step.program_step import WrittenUpdate

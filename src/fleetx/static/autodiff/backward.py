@@ -246,7 +246,7 @@ class _BackwardPass:
 
 def _op_path(block: Block, targets: Iterable[str], stop: set[str]) -> list[Operator]:
     """Return the ops that the targets depend on, in order."""
-    from fleetx.static.graph.program import reads_of
+    from fleetx.static.graph.op_names import reads_of
 
     needed = set(targets)
     path = []

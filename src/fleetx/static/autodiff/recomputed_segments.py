@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from fleetx.static import unique_name
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_names import sub_blocks
 from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import sub_blocks
 
 logger = logging.getLogger("fleetx.static")
 

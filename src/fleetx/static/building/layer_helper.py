@@ -12,9 +12,10 @@ from typing import Any
 
 from fleetx.static import unique_name
 from fleetx.static.building.param_attr import ParamAttr, WeightNormParamAttr
+from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.dtypes import VarType, is_floating
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import Program, default_main_program, default_startup_program
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.initializer import Constant, global_initializer
 from fleetx.static.shapes.infer_shape import ShapeError

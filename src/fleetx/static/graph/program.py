@@ -1,8 +1,7 @@
-"""Program: a static graph, and the two default programs that layers write into.
+"""Program: a static graph.
 
-`main` holds the computation, `startup` the ops that initialise parameters. Layers append to the
-programs selected by `program_guard`. A program is a description; its `binding` holds the run-time
-state in this process, and `Executor.run` lowers and runs it.
+A program is a description; its `binding` holds the run-time state in this process, and
+`Executor.run` lowers and runs it. `default_programs` has the two programs that layers write into.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from typing import Any
 
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.name_scope import current_path
+from fleetx.static.graph.op_names import reads_of
 from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program_binding import ProgramBinding
 from fleetx.static.graph.variable import Parameter, Variable
@@ -86,6 +87,11 @@ class Program:
 
     def global_seed(self, seed: int = 0) -> None:
         """Set the seed of this program and of the two default programs."""
+        from fleetx.static.graph.default_programs import (
+            default_main_program,
+            default_startup_program,
+        )
+
         for program in (self, default_main_program(), default_startup_program()):
             program.random_seed = seed
 
@@ -138,8 +144,9 @@ class Program:
         attrs.setdefault("op_role", self._op_role)
         if self._op_role_var:
             attrs.setdefault("op_role_var", list(self._op_role_var))
-        if _name_scope.path != "/":
-            attrs.setdefault("op_namescope", _name_scope.path)
+        scope = current_path()
+        if scope != "/":
+            attrs.setdefault("op_namescope", scope)
         if self._device:
             attrs.setdefault("op_device", self._device)
 
@@ -384,125 +391,3 @@ def _copy_op(op: Operator, block: Block) -> Operator:
 
 def _names(op: Operator) -> list[str]:
     return op.input_arg_names + op.output_arg_names
-
-
-def sub_blocks(op: Operator) -> list[Block]:
-    """Return the inner blocks of an op, such as the body of `while`."""
-    found = []
-    for value in op.attrs.values():
-        if isinstance(value, Block):
-            found.append(value)
-        elif isinstance(value, list) and value and all(isinstance(v, Block) for v in value):
-            found.extend(value)
-    return found
-
-
-def reads_of(op: Operator) -> list[str]:
-    """Return the names that an op reads, including what its inner blocks read from outside."""
-    names = list(op.input_arg_names)
-    for block in sub_blocks(op):
-        made: set[str] = set(block.vars)
-        for inner in block.ops:
-            names.extend(n for n in reads_of(inner) if n not in made)
-            made.update(inner.output_arg_names)
-    return names
-
-
-def writes_of(op: Operator) -> list[str]:
-    """Return the names that an op writes, including what its inner blocks write outside."""
-    names = list(op.output_arg_names)
-    for block in sub_blocks(op):
-        names.extend(n for inner in block.ops for n in writes_of(inner) if n not in block.vars)
-    return names
-
-
-_main_program = Program()
-_startup_program = Program()
-_startup_program._is_start_up_program_ = True
-
-
-def default_main_program() -> Program:
-    """Return the program that layers append to."""
-    return _main_program
-
-
-def default_startup_program() -> Program:
-    """Return the program that parameters' initializers are appended to."""
-    return _startup_program
-
-
-def switch_main_program(program: Program) -> Program:
-    """Make another program the default main program; return the old one."""
-    global _main_program
-    old, _main_program = _main_program, program
-    return old
-
-
-def switch_startup_program(program: Program) -> Program:
-    """Make another program the default startup program; return the old one."""
-    global _startup_program
-    old, _startup_program = _startup_program, program
-    return old
-
-
-@contextlib.contextmanager
-def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
-    """Make layers append to these programs inside the block."""
-    for name, value in (("main_program", main_program), ("startup_program", startup_program)):
-        if not isinstance(value, Program) and not (name == "startup_program" and value is None):
-            raise TypeError(
-                f"{name} of program_guard must be a Program, not {type(value).__name__}."
-            )
-    old_main = switch_main_program(main_program)
-    old_startup = None if startup_program is None else switch_startup_program(startup_program)
-    try:
-        yield
-    finally:
-        switch_main_program(old_main)
-        if old_startup is not None:
-            switch_startup_program(old_startup)
-
-
-class _NameScope:
-    """A name scope of ops; a repeated name gets a number."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._used: dict[str, int] = {}
-
-    def child(self, prefix: str) -> _NameScope:
-        number = self._used.get(prefix, 0)
-        self._used[prefix] = number + 1
-        return _NameScope(f"{self.path}{prefix}{f'_{number}' if number else ''}/")
-
-
-_name_scope = _NameScope("/")
-
-
-@contextlib.contextmanager
-def name_scope(prefix: str | None = None) -> Iterator[None]:
-    """Mark ops appended inside the block with a scope name, for reading and debugging."""
-    if not prefix:
-        raise ValueError("name_scope needs a prefix that is not empty.")
-    if not isinstance(prefix, str):
-        raise TypeError(f"the prefix of name_scope must be a str, not {type(prefix).__name__}.")
-    global _name_scope
-    outer = _name_scope
-    _name_scope = outer.child(prefix)
-    try:
-        yield
-    finally:
-        _name_scope = outer
-
-
-@contextlib.contextmanager
-def device_guard(device: str | None = None) -> Iterator[None]:
-    """Mark ops appended inside the block with their device: 'cpu', 'gpu' or 'gpu:1'."""
-    if device is not None and device.split(":")[0] not in ("cpu", "gpu", ""):
-        raise ValueError(f"device_guard takes 'cpu', 'gpu' or 'gpu:N', not {device!r}.")
-    program = default_main_program()
-    old, program._device = program._device, device or ""
-    try:
-        yield
-    finally:
-        program._device = old

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_names import reads_of, sub_blocks
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import Program, reads_of, sub_blocks
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 
 _MARKERS = ("feed", "fetch")

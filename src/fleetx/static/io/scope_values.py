@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from fleetx.checkpoint.paddle_tensor import ALIGNMENT, Record
+from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.dtypes import VarType, dtype_name, to_numpy
-from fleetx.static.graph.program import Program, default_main_program
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.run.scope import Scope, global_scope, tensor_to_numpy
 

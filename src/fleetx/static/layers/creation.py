@@ -23,8 +23,8 @@ from fleetx.static.building.op_layer import checked
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.default_programs import device_guard
 from fleetx.static.graph.dtypes import convert_dtype
-from fleetx.static.graph.program import device_guard
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Initializer
 from fleetx.static.layers.joining import stack

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.program import default_main_program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.array import array_read, array_write, tensor_array_to_tensor
 from fleetx.static.layers.control_flow import While, parent_of

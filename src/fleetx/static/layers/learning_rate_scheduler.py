@@ -13,7 +13,8 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.graph.program import LR_COUNTER_NAME, default_main_program
+from fleetx.static.graph.default_programs import default_main_program
+from fleetx.static.graph.program import LR_COUNTER_NAME
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
 from fleetx.static.layers.activations import ceil, cos, exp, floor

@@ -27,8 +27,8 @@ from fleetx.static.building.one_op import (
 )
 from fleetx.static.building.op_layer import checked, op_layer
 from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.default_programs import device_guard
 from fleetx.static.graph.dtypes import convert_dtype, dtype_name
-from fleetx.static.graph.program import device_guard
 from fleetx.static.graph.variable import Variable
 
 _FLOATING = as_dtype(*FLOATS)

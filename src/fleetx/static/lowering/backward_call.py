@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fleetx.static.autodiff.recomputed_segments import number_of
+from fleetx.static.graph.op_names import reads_of, sub_blocks, writes_of
 from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
 from fleetx.static.lowering.needed_ops import count_writes
 
 

@@ -19,9 +19,10 @@ import torch
 from fleetx import torch_private
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType, to_torch
+from fleetx.static.graph.op_names import reads_of, sub_blocks
 from fleetx.static.graph.op_registry import EMPTY_NAME, get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import Program, reads_of, sub_blocks
+from fleetx.static.graph.program import Program
 from fleetx.static.lowering import step_functions
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod

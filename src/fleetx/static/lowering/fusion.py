@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 
 from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_names import reads_of, sub_blocks, writes_of
 from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
 from fleetx.static.lowering.needed_ops import count_reads, count_writes, is_written_between
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_names import reads_of, writes_of
 from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import reads_of, writes_of
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.fusion import FusedOp, ops_of
 from fleetx.static.lowering.needed_ops import count_reads, count_writes, is_written_between

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_names import reads_of, sub_blocks, writes_of
 from fleetx.static.graph.op_registry import EMPTY_NAME, get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
 
 # Ops that only mark where data enters and leaves; the executor does the work.
 MARKERS = frozenset({"feed", "fetch", "read", "create_py_reader", "create_double_buffer_reader"})

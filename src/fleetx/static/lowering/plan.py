@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_names import reads_of, writes_of
 from fleetx.static.graph.operator import Operator, OpRole
-from fleetx.static.graph.program import reads_of, writes_of
 from fleetx.static.lowering.backward_call import (
     BackwardCall,
     find_backward_calls,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fleetx.static.graph.block import Block
+from fleetx.static.graph.op_names import reads_of, writes_of
 from fleetx.static.graph.op_registry import EMPTY_NAME
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import reads_of, writes_of
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.needed_ops import count_writes, is_persistable
 from fleetx.static.lowering.row_ops import ROW_OPS, makes_rows

@@ -15,9 +15,9 @@ from typing import Any
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
+from fleetx.static.graph.op_names import reads_of, sub_blocks, writes_of
 from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.fusion import FusedOp, ops_of
 

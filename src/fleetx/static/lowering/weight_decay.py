@@ -11,9 +11,9 @@ import copy
 from collections.abc import Container
 from typing import Any
 
+from fleetx.static.graph.op_names import reads_of, sub_blocks, writes_of
 from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import reads_of, sub_blocks, writes_of
 
 
 class _Use:

@@ -6,7 +6,8 @@ from typing import Any
 
 from fleetx.static import unique_name
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.graph.program import Program, program_guard
+from fleetx.static.graph.default_programs import program_guard
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
 from fleetx.static.layers.creation import fill_constant

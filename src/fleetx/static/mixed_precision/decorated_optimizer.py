@@ -17,10 +17,10 @@ from typing import Any
 
 from fleetx.static import unique_name
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import SKIP_UPDATE
 from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import default_main_program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
 from fleetx.static.mixed_precision.program_casts import (

@@ -14,9 +14,10 @@ from collections.abc import Iterable
 
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.op_names import reads_of, sub_blocks, writes_of
 from fleetx.static.graph.op_registry import EMPTY_NAME
 from fleetx.static.graph.operator import Operator, OpRole
-from fleetx.static.graph.program import Program, reads_of, sub_blocks, writes_of
+from fleetx.static.graph.program import Program
 
 _WHITE = {"conv2d", "matmul", "matmul_v2", "mul"}
 _BLACK = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.static import layers
-from fleetx.static.graph.program import default_startup_program, program_guard
+from fleetx.static.graph.default_programs import default_startup_program, program_guard
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.nn.layer import Layer
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.graph.program import name_scope
+from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.accumulators import Accumulator
 from fleetx.static.optimizer.base import Optimizer, require

@@ -11,7 +11,9 @@ from typing import Any
 
 from fleetx.static import unique_name
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.graph.program import Program, default_main_program, name_scope, program_guard
+from fleetx.static.graph.default_programs import default_main_program, program_guard
+from fleetx.static.graph.name_scope import name_scope
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.optimizer.base import Optimizer
 

@@ -15,8 +15,10 @@ from typing import Any, ClassVar, Self
 from fleetx.static.autodiff.backward import append_backward, names_in
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
+from fleetx.static.graph.default_programs import default_main_program, program_guard
+from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import Program, default_main_program, name_scope, program_guard
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.accumulators import Accumulator, StateMixin
 from fleetx.static.optimizer.learning_rate import LearningRateMixin, checked

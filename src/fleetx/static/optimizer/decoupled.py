@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fleetx.static.graph.program import name_scope
+from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.base import Optimizer
 

@@ -12,9 +12,9 @@ from typing import Any
 from fleetx.kernels.compression import SMALLEST
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.clip import GradientClipByNorm
+from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import default_main_program, default_startup_program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
 from fleetx.static.optimizer.base import Optimizer, require

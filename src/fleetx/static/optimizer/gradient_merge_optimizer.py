@@ -12,8 +12,9 @@ from typing import Any
 
 from fleetx.static import layers
 from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.operator import OpRole
-from fleetx.static.graph.program import Program, default_main_program, default_startup_program
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.control_flow import ConditionalBlock
 from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage, WrappedOptimizer

@@ -12,13 +12,10 @@ import torch
 
 from fleetx.static import unique_name
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.program import (
-    Program,
-    default_main_program,
-    default_startup_program,
-    name_scope,
-)
+from fleetx.static.graph.name_scope import name_scope
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
 from fleetx.static.run.scope import Scope, global_scope

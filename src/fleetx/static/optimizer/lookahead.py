@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fleetx.static.errors import ArgumentError
-from fleetx.static.graph.program import default_main_program, default_startup_program
+from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.wrapped_optimizer import Pairs, WrappedOptimizer
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, cast
 
+from fleetx.static.graph.default_programs import program_guard
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import Program, program_guard
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.accumulators import StateMixin
 from fleetx.static.optimizer.learning_rate import LearningRateMixin

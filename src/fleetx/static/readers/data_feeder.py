@@ -118,7 +118,7 @@ class DataFeeder:
     def __init__(
         self, feed_list: Sequence[Any], place: Place | None = None, program: Any = None
     ) -> None:
-        from fleetx.static.graph.program import default_main_program
+        from fleetx.static.graph.default_programs import default_main_program
         from fleetx.static.graph.variable import Variable
 
         block = (program if program is not None else default_main_program()).global_block()

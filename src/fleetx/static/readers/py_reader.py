@@ -7,8 +7,8 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import unique_name
+from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.dtypes import convert_dtype
-from fleetx.static.graph.program import default_main_program, default_startup_program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.readers.data_feeder import Slot, slot_of
 from fleetx.static.readers.program_reader import ProgramReader, ReadPort

@@ -13,7 +13,8 @@ from typing import Any
 
 from fleetx.runtime.environment import cpu_num
 from fleetx.static.errors import ArgumentError
-from fleetx.static.graph.program import Program, default_main_program
+from fleetx.static.graph.default_programs import default_main_program
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.run.place import CPUPlace, CUDAPlace
 from fleetx.static.run.scope import Scope

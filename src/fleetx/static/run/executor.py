@@ -13,8 +13,9 @@ import torch
 
 from fleetx import torch_private
 from fleetx.static.errors import EOFException, ExecutionError, FeedError, NotFiniteError
+from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import Program, default_main_program
+from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.lowering import LoweredStep, lower
 from fleetx.static.readers.look_ahead import announcing, following_feed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fleetx.static import unique_name
-from fleetx.static.graph.program import Program, program_guard
+from fleetx.static.graph.default_programs import program_guard
+from fleetx.static.graph.program import Program
 from fleetx.static.run.executor import Executor
 from fleetx.static.run.place import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from fleetx.static.run.scope import Scope, scope_guard

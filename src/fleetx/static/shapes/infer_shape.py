@@ -16,7 +16,8 @@ from fleetx.static.graph.op_registry import EMPTY_NAME, OpDef, get_op
 from fleetx.static.shapes.meta_run import without_loading_dynamo
 
 if TYPE_CHECKING:
-    from fleetx.static.graph.program import Block, Operator
+    from fleetx.static.graph.block import Block
+    from fleetx.static.graph.operator import Operator
 
 _STAND_INS = (5040, 7560)
 
