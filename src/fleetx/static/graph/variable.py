@@ -109,7 +109,7 @@ class Variable:
     @property
     def desc(self) -> Any:
         """A view with the methods of Paddle's VarDesc."""
-        from fleetx.static.protobuf.desc_view import VarDescView
+        from fleetx.static.protobuf.var_desc_view import VarDescView
 
         return VarDescView(self)
 

@@ -1,6 +1,6 @@
-"""Views of a Program with the methods of Paddle's ProgramDesc, BlockDesc, OpDesc and VarDesc.
+"""Views of a Program with the methods of Paddle's ProgramDesc, BlockDesc and OpDesc.
 
-A view has no state: it reads and changes the underlying Program, Block, Operator or Variable.
+A view has no state: it reads and changes the underlying Program, Block or Operator.
 `ProgramDescView()` without a program creates an empty one. Two views of one object are equal.
 """
 
@@ -11,34 +11,16 @@ from typing import Any
 
 from fleetx.checkpoint.program_desc import AttrType
 from fleetx.static.graph.block import Block
-from fleetx.static.graph.dtypes import VarType, convert_dtype
 from fleetx.static.graph.op_registry import find_op
 from fleetx.static.graph.operator import Operator, names_of
 from fleetx.static.graph.program import Program
-from fleetx.static.graph.variable import Variable
 from fleetx.static.protobuf.attr_codec import kind_for
-from fleetx.static.protobuf.serialize import (
-    op_to_bytes,
-    program_from_bytes,
-    program_to_bytes,
-    var_to_bytes,
-)
+from fleetx.static.protobuf.serialize import op_to_bytes, program_from_bytes, program_to_bytes
+from fleetx.static.protobuf.var_desc_view import DescView, VarDescView, name_text
 from fleetx.static.shapes.infer_shape import infer_shape
 
 
-class _View:
-    """Equality and hash by the underlying object."""
-
-    _target: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _View) and self._target is other._target
-
-    def __hash__(self) -> int:
-        return id(self._target)
-
-
-class ProgramDescView(_View):
+class ProgramDescView(DescView):
     """The description of a program."""
 
     def __init__(self, program: Program | None = None) -> None:
@@ -92,7 +74,7 @@ class ProgramDescView(_View):
         return 0
 
 
-class BlockDescView(_View):
+class BlockDescView(DescView):
     """The description of a block."""
 
     def __init__(self, block: Block) -> None:
@@ -118,24 +100,24 @@ class BlockDescView(_View):
     # -- variables ---------------------------------------------------------------------------------
     def var(self, name: str | bytes) -> VarDescView:
         """Return the variable of this name; create it if there is none."""
-        return VarDescView(self._target.create_var(name=_text(name)))
+        return VarDescView(self._target.create_var(name=name_text(name)))
 
     def has_var(self, name: str | bytes) -> bool:
         """Tell whether this block itself has the variable."""
-        return self._target.has_var(_text(name))
+        return self._target.has_var(name_text(name))
 
     def find_var(self, name: str | bytes) -> VarDescView | None:
         """Return the variable of this block, or None."""
-        found = self._target.vars.get(_text(name))
+        found = self._target.vars.get(name_text(name))
         return None if found is None else VarDescView(found)
 
     def has_var_recursive(self, name: str | bytes) -> bool:
         """Tell whether this block or one around it has the variable."""
-        return self._target.find_var(_text(name)) is not None
+        return self._target.find_var(name_text(name)) is not None
 
     def find_var_recursive(self, name: str | bytes) -> VarDescView | None:
         """Return the variable of this block or of one around it, or None."""
-        found = self._target.find_var(_text(name))
+        found = self._target.find_var(name_text(name))
         return None if found is None else VarDescView(found)
 
     def all_vars(self) -> list[VarDescView]:
@@ -143,10 +125,10 @@ class BlockDescView(_View):
         return [VarDescView(v) for v in self._target.vars.values()]
 
     def _remove_var(self, name: str | bytes) -> None:
-        self._target._remove_var(_text(name))
+        self._target._remove_var(name_text(name))
 
     def _rename_var(self, name: str | bytes, new_name: str | bytes) -> None:
-        self._target._rename_var(_text(name), _text(new_name))
+        self._target._rename_var(name_text(name), name_text(new_name))
 
     # -- ops ---------------------------------------------------------------------------------------
     def append_op(self) -> OpDescView:
@@ -175,7 +157,7 @@ class BlockDescView(_View):
         return len(self._target.ops)
 
 
-class OpDescView(_View):
+class OpDescView(DescView):
     """The description of an op."""
 
     def __init__(self, op: Operator) -> None:
@@ -324,124 +306,8 @@ class OpDescView(_View):
         self._target.block.program.bump_version()
 
 
-class VarDescView(_View):
-    """The description of a variable."""
-
-    def __init__(self, var: Variable) -> None:
-        self._target = var
-
-    def name(self) -> str:
-        """Return the name."""
-        return self._target.name
-
-    def id(self) -> int:
-        """Return a number that stays the same for one variable."""
-        return id(self._target)
-
-    def set_name(self, name: str | bytes) -> None:
-        """Rename the variable in its block."""
-        self._target.block._rename_var(self._target.name, _text(name))
-
-    def type(self) -> VarType:
-        """Return the kind of variable (LOD_TENSOR, ...)."""
-        return self._target.type
-
-    def set_type(self, type: VarType) -> None:
-        """Set the kind of variable."""
-        self._target.type = VarType(type)
-
-    def shape(self) -> list[int]:
-        """Return the dimensions."""
-        return list(self._target.shape)
-
-    get_shape = shape
-
-    def set_shape(self, shape: Sequence[int]) -> None:
-        """Set the dimensions; the element type is float32 unless another one is set."""
-        self._target._set_shape(shape)
-        if self._target._dtype is None and self._target.type == VarType.LOD_TENSOR:
-            self._target._dtype = VarType.FP32
-
-    def dtype(self) -> VarType:
-        """Return the element type; float32 where none was set."""
-        return VarType.FP32 if self._target.dtype is None else self._target.dtype
-
-    def set_dtype(self, dtype: Any) -> None:
-        """Set the element type."""
-        self._target._dtype = convert_dtype(dtype)
-
-    def lod_level(self) -> int:
-        """Return how many levels of sequences the variable has."""
-        return self._target.lod_level
-
-    def set_lod_level(self, level: int) -> None:
-        """Set how many levels of sequences the variable has."""
-        self._target._lod_level = level
-
-    def persistable(self) -> bool:
-        """Tell whether the value is kept between runs."""
-        return self._target.persistable
-
-    def set_persistable(self, persistable: bool) -> None:
-        """Set whether the value is kept between runs."""
-        self._target.persistable = persistable
-
-    def stop_gradient(self) -> bool:
-        """Tell whether gradients end here."""
-        return self._target.stop_gradient
-
-    def set_stop_gradient(self, stop: bool) -> None:
-        """Set whether gradients end here."""
-        self._target.stop_gradient = stop
-
-    def is_parameter(self) -> bool:
-        """Tell whether this is a Parameter."""
-        return self._target.is_parameter
-
-    def need_check_feed(self) -> bool:
-        """Tell whether fed values are compared with shape and type."""
-        return self._target.need_check_feed
-
-    def set_need_check_feed(self, need: bool) -> None:
-        """Set whether fed values are compared with shape and type."""
-        self._target.need_check_feed = need
-
-    # -- what a READER variable yields -------------------------------------------------------------
-    def shapes(self) -> list[list[int]]:
-        """Return the shapes of what a reader yields."""
-        return list(self._target.__dict__.get("_reader_shapes", []))
-
-    def set_shapes(self, shapes: Sequence[Sequence[int]]) -> None:
-        """Set the shapes of what a reader yields."""
-        self._target.__dict__["_reader_shapes"] = [list(shape) for shape in shapes]
-
-    def dtypes(self) -> list[VarType]:
-        """Return the element types of what a reader yields."""
-        return list(self._target.__dict__.get("_reader_dtypes", []))
-
-    def set_dtypes(self, dtypes: Sequence[Any]) -> None:
-        """Set the element types of what a reader yields."""
-        self._target.__dict__["_reader_dtypes"] = [convert_dtype(dtype) for dtype in dtypes]
-
-    def lod_levels(self) -> list[int]:
-        """Return the sequence levels of what a reader yields."""
-        return list(self._target.__dict__.get("_reader_lod_levels", []))
-
-    def set_lod_levels(self, levels: Sequence[int]) -> None:
-        """Set the sequence levels of what a reader yields."""
-        self._target.__dict__["_reader_lod_levels"] = list(levels)
-
-    def serialize_to_string(self) -> bytes:
-        """Return the variable as a VarDesc protobuf."""
-        return var_to_bytes(self._target)
-
-
 def _empty_operator(block: Block) -> Operator:
     """Return an op without type, variables and attributes."""
     op = Operator(block, "feed", {"X": ["feed"]}, {"Out": ["feed"]})
     op.type, op.inputs, op.outputs, op.attrs = "", {}, {}, {}
     return op
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode() if isinstance(name, bytes) else name
