@@ -24,7 +24,7 @@ from fleetx.monitor import clock
 from fleetx.static.readers.data_feeder import DataFeeder
 from fleetx.static.run import profiler, self_check
 from fleetx.static.run.place import Place
-from fleetx.techniques import auto, recompute
+from fleetx.techniques import auto_candidates, auto_choice, auto_trials, recompute
 from fleetx.techniques.amp import all_finite
 from fleetx.techniques.peak_memory import PeakMemory
 from fleetx.techniques.random_state import random_state_kept
@@ -107,9 +107,9 @@ class TestChoice:
 
     def test_auto_tries_float16_on_gpus(self):
         def names(kind: str) -> list[str]:
-            job = auto.Facts(workers=1, machines=1, device=kind, parameters=10)
-            config = auto.AutoConfig.read(fleet.DistributedStrategy().auto_configs)
-            found = auto.candidates(fleet.DistributedStrategy(), config, job=job)
+            job = auto_candidates.Facts(workers=1, machines=1, device=kind, parameters=10)
+            config = auto_candidates.AutoConfig.read(fleet.DistributedStrategy().auto_configs)
+            found = auto_candidates.candidates(fleet.DistributedStrategy(), config, job=job)
             return [candidate.name for candidate in found]
 
         assert "amp float16" in names("cuda")
@@ -342,8 +342,8 @@ class TestGroupOfGpus:
         assert clock._message().device.type == "lazy"
 
     def test_what_workers_agree_on(self):
-        assert auto.agreed_most(3.0) == 3.0
-        assert auto._from_first("text") == "text"
+        assert auto_trials.agreed_most(3.0) == 3.0
+        assert auto_choice._from_first("text") == "text"
 
     @pytest.mark.parametrize(
         "settings",

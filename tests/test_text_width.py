@@ -14,7 +14,8 @@ from fleetx.launch.banner import environment_table
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Row
 from fleetx.step.text_table import WIDTH
-from fleetx.techniques.auto import Candidate, Trial, table
+from fleetx.techniques.auto_candidates import Candidate
+from fleetx.techniques.auto_trials import Trial, table
 
 LONG = "checkpoints encoder.layers.0, encoder.layers.1, encoder.layers.2, a_name_without_any_space"
 VARIABLES = {

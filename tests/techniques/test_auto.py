@@ -18,15 +18,23 @@ from fleetx import fleet
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.runtime import cpu_isa
 from fleetx.techniques import auto
+from fleetx.techniques.auto_candidates import (
+    AutoConfig,
+    Candidate,
+    Facts,
+    candidates,
+    changing_mathematics,
+)
+from fleetx.techniques.auto_trials import Trial, best, steps_to_measure
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
 
-FACTS = auto.Facts(workers=1, device="cpu", parameters=10)
+FACTS = Facts(workers=1, device="cpu", parameters=10)
 
 
 def names(strategy: DistributedStrategy, **facts: Any) -> list[str]:
-    config = auto.AutoConfig.read(strategy.auto_configs)
-    return [c.name for c in auto.candidates(strategy, config, dataclasses.replace(FACTS, **facts))]
+    config = AutoConfig.read(strategy.auto_configs)
+    return [c.name for c in candidates(strategy, config, dataclasses.replace(FACTS, **facts))]
 
 
 def test_only_speed_and_memory_by_default() -> None:
@@ -36,7 +44,7 @@ def test_only_speed_and_memory_by_default() -> None:
     assert several[0] == "as it is"
     assert "fp16_allreduce" in several
     assert "amp bfloat16 + fp16_allreduce + buckets of 4 MB" in several
-    assert not any(word in name for name in several for word in auto.changing_mathematics())
+    assert not any(word in name for name in several for word in changing_mathematics())
 
 
 def test_what_is_set_stays() -> None:
@@ -60,15 +68,15 @@ def test_more_is_tried_if_it_is_allowed() -> None:
     every = [f"localsgd every {k} steps" for k in (4, 8, 16)]
     assert {*every, "gradient_merge"} <= {*names(strategy, workers=2)}
     assert not any("localsgd" in name for name in names(strategy))  # alone, nothing to save
-    config = auto.AutoConfig.read(strategy.auto_configs)
+    config = AutoConfig.read(strategy.auto_configs)
     facts = dataclasses.replace(FACTS, workers=2)
-    tried = {c.name: c for c in auto.candidates(strategy, config, facts)}
+    tried = {c.name: c for c in candidates(strategy, config, facts)}
     followed = tried[every[1]].applied_to(strategy)
     assert followed.localsgd
     assert followed.localsgd_configs["k_steps"] == 8
     # Whole intervals are measured: in fewer steps nothing might be sent.
-    assert auto.steps_to_measure(auto.AutoConfig(steps=9), followed) == 16
-    assert auto.steps_to_measure(auto.AutoConfig(steps=9), strategy) == 9
+    assert steps_to_measure(AutoConfig(steps=9), followed) == 16
+    assert steps_to_measure(AutoConfig(steps=9), strategy) == 9
     strategy.localsgd_configs = {"k_steps": 5}
     assert "localsgd" in names(strategy, workers=2)
     strategy.auto_configs = {"techniques": ["faster"]}
@@ -76,27 +84,27 @@ def test_more_is_tried_if_it_is_allowed() -> None:
         names(strategy)
 
 
-def trial(name: str, seconds: float | None) -> auto.Trial:
-    return auto.Trial(candidate=auto.Candidate(name, {}), seconds=seconds, note="why")
+def trial(name: str, seconds: float | None) -> Trial:
+    return Trial(candidate=Candidate(name, {}), seconds=seconds, note="why")
 
 
 def test_the_fastest_is_taken_if_it_is_clearly_faster() -> None:
     plain, little, much = trial("plain", 1.0), trial("little", 0.99), trial("much", 0.5)
-    assert auto.best([plain, little]) is plain
-    assert auto.best([plain, little, much]) is much
+    assert best([plain, little]) is plain
+    assert best([plain, little, much]) is much
     with pytest.raises(RuntimeError, match="broken: why"):
-        auto.best([trial("broken", None)])
+        best([trial("broken", None)])
 
 
 def test_the_time_limit_ends_the_search() -> None:
     tried = []
 
-    def measure(candidate: auto.Candidate) -> auto.Trial:
+    def measure(candidate: Candidate) -> Trial:
         tried.append(candidate.name)
-        return auto.Trial(candidate=candidate, seconds=1.0)
+        return Trial(candidate=candidate, seconds=1.0)
 
-    found = [auto.Candidate(name, {}) for name in "abc"]
-    trials = auto.search(found, measure, auto.AutoConfig(time_limit=1e-9))
+    found = [Candidate(name, {}) for name in "abc"]
+    trials = auto.search(found, measure, AutoConfig(time_limit=1e-9))
     assert tried == ["a"]
     assert [t.note for t in trials[1:]] == ["not tried: the time was up"] * 2
 
@@ -115,11 +123,11 @@ class Deciding:
         job = dataclasses.replace(FACTS, **facts)
         return auto.decide(self.strategy, job, self._measure, self._check)
 
-    def _measure(self, candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
+    def _measure(self, candidate: Candidate, config: AutoConfig) -> Trial:
         self.measured.append(candidate.name)
-        return auto.Trial(candidate=candidate, seconds=0.5 ** len(self.measured), samples=8)
+        return Trial(candidate=candidate, seconds=0.5 ** len(self.measured), samples=8)
 
-    def _check(self, candidate: auto.Candidate) -> None:
+    def _check(self, candidate: Candidate) -> None:
         if self.refused:
             raise ValueError(self.refused)
 

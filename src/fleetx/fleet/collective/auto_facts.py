@@ -11,7 +11,7 @@ import torch
 import fleetx
 from fleetx.comm import world
 from fleetx.fleet.strategy.agreement_card import settings_of
-from fleetx.techniques.auto import Facts
+from fleetx.techniques.auto_candidates import Facts
 
 # How auto measures and where it remembers do not change which choice is right.
 _NOT_THE_JOB = {f"strategy.auto_configs.{key}" for key in ("file", "steps", "time_limit")}

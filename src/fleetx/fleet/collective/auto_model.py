@@ -23,7 +23,9 @@ from fleetx.fleet.collective.explain import explain, module_sizes
 from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job
-from fleetx.techniques import auto
+from fleetx.techniques.auto import decide
+from fleetx.techniques.auto_candidates import AutoConfig, Candidate
+from fleetx.techniques.auto_trials import Trial, fits, steps_to_measure, timed
 from fleetx.techniques.tensors_inside import map_tensors
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
@@ -84,27 +86,27 @@ class ModelSearch:
             batch=", ".join(f"{t.dtype}{list(t.shape)}" for t in _tensors(batch)),
         )
 
-        def check(candidate: auto.Candidate) -> None:
+        def check(candidate: Candidate) -> None:
             for technique in choose(self._job(candidate.applied_to(strategy)))[1]:
                 technique.check_optimizer(optimizer)
 
-        def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
+        def measure(candidate: Candidate, config: AutoConfig) -> Trial:
             job = self._job(candidate.applied_to(strategy))
-            trial = auto.Trial(candidate=candidate, samples=_samples(batch) * facts.workers)
+            trial = Trial(candidate=candidate, samples=_samples(batch) * facts.workers)
             return _measure(trial, job, *copy.deepcopy((model, optimizer)), batch, device, config)
 
-        self._adopt(auto.decide(strategy, facts, measure, check))
+        self._adopt(decide(strategy, facts, measure, check))
 
 
 def _measure(
-    trial: auto.Trial,
+    trial: Trial,
     job: Job,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     batch: Batch,
     device: torch.device,
-    config: auto.AutoConfig,
-) -> auto.Trial:
+    config: AutoConfig,
+) -> Trial:
     """Train copies for some steps by one candidate."""
     job, techniques = choose(job)
     step = compose_step(techniques)
@@ -117,7 +119,7 @@ def _measure(
         forward = step.precision.wrap_forward(step.memory.prepare(model).forward)
         _loss(forward(*batch[0], **batch[1])).backward()  # type: ignore[no-untyped-call]
 
-    trial = auto.fits(trial, alone, device)
+    trial = fits(trial, alone, device)
     if trial.note:
         return trial
     optimizer.zero_grad()
@@ -130,7 +132,7 @@ def _measure(
         step.run(loss.detach())
         optimizer.zero_grad()
 
-    return auto.timed(trial, train, auto.steps_to_measure(config, job.strategy))
+    return timed(trial, train, steps_to_measure(config, job.strategy))
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -19,7 +19,9 @@ from fleetx.static.optimizer import Optimizer
 from fleetx.static.run.scope import Scope
 from fleetx.step.compose import choose
 from fleetx.step.technique import Job
-from fleetx.techniques import auto
+from fleetx.techniques.auto import decide
+from fleetx.techniques.auto_candidates import AutoConfig, Candidate
+from fleetx.techniques.auto_trials import Trial, fits, steps_to_measure, timed
 
 if TYPE_CHECKING:
     from fleetx.fleet.session import Fleet
@@ -75,14 +77,14 @@ class ProgramSearch:
         )
         samples = max(map(_rows, feed.values()), default=1)
 
-        def check(candidate: auto.Candidate) -> None:
+        def check(candidate: Candidate) -> None:
             for technique in choose(fleet._job(candidate.applied_to(strategy)))[1]:
                 technique.check_optimizer(self._optimizer)
 
-        def measure(candidate: auto.Candidate, config: auto.AutoConfig) -> auto.Trial:
+        def measure(candidate: Candidate, config: AutoConfig) -> Trial:
             followed = candidate.applied_to(strategy)
             built = self._built(fleet._job(followed))
-            trial = auto.Trial(
+            trial = Trial(
                 candidate=candidate,
                 samples=samples * facts.workers,
                 bytes_sent=built.explanation.bytes_sent,
@@ -97,13 +99,13 @@ class ProgramSearch:
             def run(one: Program) -> None:
                 executor.run(one, feed=feed, scope=inner)
 
-            trial = auto.fits(trial, lambda: run(built.origin), executor.place.device())
+            trial = fits(trial, lambda: run(built.origin), executor.place.device())
             if trial.note:
                 return trial
-            steps = auto.steps_to_measure(config, followed)
-            return auto.timed(trial, lambda: run(built.main), steps)
+            steps = steps_to_measure(config, followed)
+            return timed(trial, lambda: run(built.main), steps)
 
-        fleet._adopt(auto.decide(strategy, facts, measure, check))
+        fleet._adopt(decide(strategy, facts, measure, check))
         job, _ = fleet._choose(self._optimizer)
         chosen = self._built(job)
         announce(chosen.explanation, job.rank)

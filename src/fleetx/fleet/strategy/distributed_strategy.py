@@ -20,7 +20,7 @@ from fleetx.fleet.policy import FLEETX, Policy
 from fleetx.fleet.strategy import configs as tables
 from fleetx.fleet.strategy.technique_switches import ConfigsField, TechniqueSwitches
 from fleetx.step.settings import Configs, Effect, Field, rows_of, unknown_name
-from fleetx.techniques.auto import AutoConfig
+from fleetx.techniques.auto_candidates import AutoConfig
 from fleetx.techniques.parameter_server import Config as ServerConfig
 
 if TYPE_CHECKING:

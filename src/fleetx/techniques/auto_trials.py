@@ -1,0 +1,114 @@
+"""Trials of `auto`: how a candidate is measured, all workers together, and which one is taken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import torch
+
+from fleetx.comm import world
+from fleetx.comm.device import gpu_count
+from fleetx.step.registry import known
+from fleetx.step.technique import Job
+from fleetx.step.text_table import draw
+from fleetx.techniques.auto_candidates import AutoConfig, Candidate
+from fleetx.techniques.peak_memory import PeakMemory
+
+_WORTH = 1.05
+"""A candidate must be this much faster than a simpler one: less is noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What became of a candidate."""
+
+    candidate: Candidate
+    seconds: float | None = None
+    """Per step; None if it was not run to the end."""
+    samples: int = 0
+    """In a step, over all workers."""
+    bytes_sent: float = 0.0
+    memory: float | None = None
+    """Bytes that a step needed beyond what was there; None where it cannot be measured."""
+    note: str = ""
+
+
+def period(strategy: Any) -> int:
+    """Return after how many steps of a strategy what it sends and updates repeats."""
+    job = Job(strategy=strategy)
+    return prod(technique(job).cycle() for technique in known() if technique.is_on(strategy))
+
+
+def fits(trial: Trial, work: Callable[[], Any], device: torch.device) -> Trial:
+    """Return the trial with the memory that a piece of work needs, or a note that there is none.
+
+    The work must not exchange anything: a worker that runs out of memory blocks no other.
+    """
+    watch = PeakMemory(device)
+    watch.start()
+    is_too_much = False
+    try:
+        work()
+    except (torch.OutOfMemoryError, MemoryError):
+        is_too_much = True
+    memory = watch.stop()
+    if agreed_most(float(is_too_much)):
+        return replace(trial, note="does not fit in memory")
+    return replace(trial, memory=memory)
+
+
+def timed(trial: Trial, train: Callable[[], Any], steps: int) -> Trial:
+    """Return the trial with the time of a step, after two steps that are not counted."""
+    train()
+    train()
+    world.barrier()
+    start = time.perf_counter()
+    for _ in range(steps):
+        train()
+    torch.get_device_module("cuda" if gpu_count() else "cpu").synchronize()
+    world.barrier()
+    return replace(trial, seconds=(time.perf_counter() - start) / steps)
+
+
+def steps_to_measure(config: AutoConfig, strategy: Any) -> int:
+    """Return how many steps show what a strategy costs: whole periods of it, at least as asked."""
+    whole = period(strategy)
+    return -(-config.steps // whole) * whole
+
+
+def agreed_most(value: float) -> float:
+    """Return the largest value of all workers, the same on all of them."""
+    return float(world.all_reduce(torch.tensor([value], dtype=torch.float64), "max").item())
+
+
+def best(trials: Sequence[Trial]) -> Trial:
+    """Return the fastest trial; a simpler one wins unless the other is clearly faster."""
+    chosen: Trial | None = None
+    for trial in trials:
+        if trial.seconds is None:
+            continue
+        if chosen is None or chosen.seconds is None or chosen.seconds > trial.seconds * _WORTH:
+            chosen = trial
+    if chosen is None:
+        reasons = "; ".join(f"{t.candidate.name}: {t.note}" for t in trials)
+        raise RuntimeError(
+            f"auto found no strategy that trains this model here ({reasons}): give it more memory, "
+            "or recompute_configs['checkpoints'] so that recompute can be tried."
+        )
+    return chosen
+
+
+def table(trials: Sequence[Trial], chosen: Trial) -> str:
+    """Return what was tried, as a table."""
+    rows = []
+    for trial in trials:
+        rate = "-" if not trial.seconds else f"{trial.samples / trial.seconds:.1f}"
+        memory = "-" if trial.memory is None else f"{trial.memory / 1e6:.1f}"
+        note = "taken" if trial is chosen else trial.note
+        rows.append((trial.candidate.name, rate, f"{trial.bytes_sent / 1e6:.2f}", memory, note))
+    headings = ("strategy", "samples/s", "MB sent/step", "MB memory", "")
+    return draw("auto: strategies that were tried", headings, rows, right=headings[1:4])
