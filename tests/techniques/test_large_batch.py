@@ -164,7 +164,7 @@ def test_a_scheduler_of_the_replaced_optimizer_acts(recwarn: pytest.WarningsReco
     weight = nn.Parameter(torch.ones(3))
     inner = torch.optim.SGD([weight], lr=1.0, momentum=0.9)
     schedule = torch.optim.lr_scheduler.StepLR(inner, 1, gamma=0.5)
-    optimizer = Lars.in_place_of(inner, exclude_from_weight_decay=["weight"])
+    optimizer = Lars((), inner=inner, exclude_from_weight_decay=["weight"])
     optimizer.take_names({"weight": weight})
     for rate in (1.0, 0.5, 0.25):
         assert optimizer.param_groups[0]["lr"] == rate

@@ -89,11 +89,10 @@ class FashionMNIST(MNIST):
     _folder = "fashion-mnist"
 
 
-class Cifar10(_Images):
-    """Photographs of ten classes, 32x32 in colour."""
+class _InArchive(_Images):
+    """Images in one archive, whose part for each mode `_parts` names."""
 
-    _archive = "cifar-10-python.tar.gz"
-    _parts = {"train": "data_batch", "test": "test_batch"}
+    _parts: dict[str, str]
 
     def __init__(
         self,
@@ -103,9 +102,23 @@ class Cifar10(_Images):
         download: bool = True,
         backend: str | None = None,
     ) -> None:
-        super().__init__(mode, ("train", "test"), transform, backend)
+        super().__init__(mode, tuple(self._parts), transform, backend)
+        self._open(data_file, self._parts[mode])
+
+    def _open(self, data_file: str | None, part: str) -> None:
+        """Open a part of the archive, by default of the one among the local files."""
+        raise NotImplementedError
+
+
+class Cifar10(_InArchive):
+    """Photographs of ten classes, 32x32 in colour."""
+
+    _archive = "cifar-10-python.tar.gz"
+    _parts = {"train": "data_batch", "test": "test_batch"}
+
+    def _open(self, data_file: str | None, part: str) -> None:
         path = Path(data_file) if data_file else find_file("cifar", self._archive)
-        self.data = list(cifar.raw_samples(path, self._parts[mode]))
+        self.data = list(cifar.raw_samples(path, part))
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         pixels, label = self.data[index]
@@ -158,7 +171,7 @@ class Flowers(_Images):
         return len(self.indexes)
 
 
-class VOC2012(_Images):
+class VOC2012(_InArchive):
     """Photographs with the class of every pixel; a sample is (image, classes).
 
     The modes are named as in Paddle: 'train' reads the list trainval, 'test' the list train.
@@ -166,16 +179,8 @@ class VOC2012(_Images):
 
     _parts = {"train": "trainval", "valid": "val", "test": "train"}
 
-    def __init__(
-        self,
-        data_file: str | None = None,
-        mode: str = "train",
-        transform: Transform | None = None,
-        download: bool = True,
-        backend: str | None = None,
-    ) -> None:
-        super().__init__(mode, tuple(self._parts), transform, backend)
-        self._archive = voc2012.Archive(self._parts[mode], data_file)
+    def _open(self, data_file: str | None, part: str) -> None:
+        self._archive = voc2012.Archive(part, data_file)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         image, classes = self._archive.images(index)

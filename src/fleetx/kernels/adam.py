@@ -215,6 +215,11 @@ def adam(
         "scale_epsilon": use_global_beta_pow is not None,
         "l2": regularization_coeff,
     }
+    return _adam_of(row, lazy_mode, settings)
+
+
+def _adam_of(row: Row, lazy_mode: bool, settings: dict[str, Any]) -> Any:
+    """Update one parameter, whose gradient may be rows."""
     if row[1].is_sparse:
         return _adam_of_rows(row, lazy_mode, **settings)
     return _adam_rows([row], **settings)[0]
@@ -261,9 +266,7 @@ def adamw(
         "decay": coeff if with_decay else 0.0,
         "lr_ratio": lr_ratio,
     }
-    if row[1].is_sparse:
-        return _adam_of_rows(row, lazy_mode, **settings)
-    return _adam_rows([row], **settings)[0]
+    return _adam_of(row, lazy_mode, settings)
 
 
 # -- adamax ----------------------------------------------------------------------------------------

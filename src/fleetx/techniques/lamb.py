@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Adam, Optimizer
 
 from fleetx.kernels.adam import BetaPower
@@ -23,7 +24,7 @@ from fleetx.step.settings import setting
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
-from fleetx.techniques.replaced_optimizer import ReplacedOptimizer, dense_grad
+from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,18 +72,13 @@ class Lamb(ReplacedOptimizer):
         super().__init__(params, defaults, inner)
         self._powers: dict[float, BetaPower] = {}
 
-    @classmethod
-    def in_place_of(cls, inner: Adam, **settings: Any) -> Lamb:
-        """Return one with the groups of an Adam: lr, betas, eps and weight_decay are kept."""
-        return cls((), inner=inner, **settings)
-
     @staticmethod
     def _matches(name: str, patterns: Iterable[str]) -> bool:
         return ends_with_any(name, patterns)
 
     def _update(self, group: dict[str, Any]) -> None:
         betas = [float(beta) for beta in group["betas"]]
-        for (decay, count, _, dtype), rows in self._rows(group).items():
+        for (decay, count, _, dtype), rows in self._rows(group, "lamb_weight_decay").items():
             params, grads, moments1, moments2 = zip(*rows, strict=True)
             # Beside float32 as programs hold them, so that both update with the same bits.
             exact = dtype is not torch.float32
@@ -107,22 +103,13 @@ class Lamb(ReplacedOptimizer):
     def _power(self, beta: float) -> BetaPower:
         return self._powers.setdefault(beta, BetaPower(beta))
 
-    def _rows(self, group: dict[str, Any]) -> dict[Any, list[Any]]:
-        """Return parameters, gradients and moments, by what must be equal for one call."""
-        rows: dict[Any, list[Any]] = {}
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            state = self.state[p]
-            if not state:
-                state["step"] = 0
-                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-            state["step"] += 1
-            decay = 0.0 if self._is_excluded(p, group) else group["lamb_weight_decay"]
-            grad = dense_grad(p, group["weight_decay"])
-            row = (p.detach(), grad, state["exp_avg"], state["exp_avg_sq"])
-            rows.setdefault((decay, state["step"], p.device, p.dtype), []).append(row)
-        return rows
+    def _advance(self, parameter: Tensor, state: dict[str, Any]) -> tuple[int, tuple[Tensor, ...]]:
+        if not state:
+            state["step"] = 0
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        return state["step"], (state["exp_avg"], state["exp_avg_sq"])
 
 
 @register
@@ -159,7 +146,7 @@ class LambTechnique(Technique[Config]):
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Return LAMB with the groups of the script's Adam."""
         assert isinstance(optimizer, Adam)
-        lamb = Lamb.in_place_of(optimizer, **asdict(self.config))
+        lamb = Lamb((), inner=optimizer, **asdict(self.config))
         step.when_named.append(lamb.take_names)
         return lamb
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from fleetx.kernels.layerwise import lars_update
@@ -23,7 +24,7 @@ from fleetx.step.settings import setting
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
-from fleetx.techniques.replaced_optimizer import ReplacedOptimizer, dense_grad
+from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +72,12 @@ class Lars(ReplacedOptimizer):
         }
         super().__init__(params, defaults, inner)
 
-    @classmethod
-    def in_place_of(cls, inner: SGD, **settings: Any) -> Lars:
-        """Return one with the groups of an SGD: lr, momentum and weight_decay are kept."""
-        return cls((), inner=inner, **settings)
-
     @staticmethod
     def _matches(name: str, patterns: Iterable[str]) -> bool:
         return any(pattern in name for pattern in patterns)
 
     def _update(self, group: dict[str, Any]) -> None:
-        for (decay, *_), rows in self._rows(group).items():
+        for (decay, *_), rows in self._rows(group, "lars_weight_decay").items():
             params, grads, velocities = zip(*rows, strict=True)
             lars_update(
                 params,
@@ -94,19 +90,10 @@ class Lars(ReplacedOptimizer):
                 epsilon=group["epsilon"],
             )
 
-    def _rows(self, group: dict[str, Any]) -> dict[Any, list[Any]]:
-        """Return parameters, gradients and velocities, by what must be equal for one call."""
-        rows: dict[Any, list[Any]] = {}
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            state = self.state[p]
-            if not state:
-                state["velocity"] = torch.zeros_like(p)
-            decay = 0.0 if self._is_excluded(p, group) else group["lars_weight_decay"]
-            row = (p.detach(), dense_grad(p, group["weight_decay"]), state["velocity"])
-            rows.setdefault((decay, p.device, p.dtype), []).append(row)
-        return rows
+    def _advance(self, parameter: Tensor, state: dict[str, Any]) -> tuple[int, tuple[Tensor, ...]]:
+        if not state:
+            state["velocity"] = torch.zeros_like(parameter)
+        return 0, (state["velocity"],)
 
 
 @register
@@ -145,7 +132,7 @@ class LarsTechnique(Technique[Config]):
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Return LARS with the groups of the script's SGD."""
         assert isinstance(optimizer, SGD)
-        lars = Lars.in_place_of(optimizer, **asdict(self.config))
+        lars = Lars((), inner=optimizer, **asdict(self.config))
         step.when_named.append(lars.take_names)
         return lars
 

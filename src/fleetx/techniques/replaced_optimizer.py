@@ -54,6 +54,24 @@ class ReplacedOptimizer(Optimizer):
         """Update the parameters of a group that have gradients."""
         raise NotImplementedError
 
+    def _rows(self, group: Group, decay_name: str) -> dict[Any, list[Any]]:
+        """Return parameters, gradients and state, by what must be equal for one call."""
+        rows: dict[Any, list[Any]] = {}
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            count, state = self._advance(p, self.state[p])
+            decay = 0.0 if self._is_excluded(p, group) else group[decay_name]
+            row = (p.detach(), dense_grad(p, group["weight_decay"]), *state)
+            rows.setdefault((decay, count, p.device, p.dtype), []).append(row)
+        return rows
+
+    def _advance(
+        self, parameter: torch.Tensor, state: dict[str, Any]
+    ) -> tuple[int, tuple[torch.Tensor, ...]]:
+        """Count a step in a parameter's state, created here; return the count and the tensors."""
+        raise NotImplementedError
+
     def take_names(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Set the names of the parameters."""
         self._names = {p: name for name, p in parameters.items()}

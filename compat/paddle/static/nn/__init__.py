@@ -57,15 +57,7 @@ def fc(
     name: str | None = None,
 ) -> Variable:
     """Return a fully connected layer of one input or of the sum of several."""
-    return _layers.fc(
-        input=x,
-        size=size,
-        num_flatten_dims=num_flatten_dims,
-        param_attr=weight_attr,
-        bias_attr=bias_attr,
-        act=activation,
-        name=name,
-    )
+    return _layers.fc(x, size, num_flatten_dims, weight_attr, bias_attr, activation, name)
 
 
 def prelu(
@@ -98,22 +90,10 @@ def deform_conv2d(
     name: str | None = None,
 ) -> Variable:
     """Convolve with points shifted by `offset`, and weighted by `mask` if it is given."""
+    window, splits = (stride, padding, dilation), (groups, deformable_groups, im2col_step)
+    attrs = {"param_attr": weight_attr, "bias_attr": bias_attr, "modulated": mask is not None}
     return _layers.deformable_conv(
-        input=x,
-        offset=offset,
-        mask=mask,
-        num_filters=num_filters,
-        filter_size=filter_size,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        deformable_groups=deformable_groups,
-        im2col_step=im2col_step,
-        param_attr=weight_attr,
-        bias_attr=bias_attr,
-        modulated=mask is not None,
-        name=name,
+        x, offset, mask, num_filters, filter_size, *window, *splits, **attrs, name=name
     )
 
 

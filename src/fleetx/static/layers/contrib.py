@@ -7,6 +7,7 @@ from typing import Any
 from fleetx.static.building.argument_checks import check_dtype, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import HALF_TOO, INTS
+from fleetx.static.building.op_layer import op_layer
 from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.nn import table_lookup
@@ -56,6 +57,11 @@ def fused_elemwise_activation(
     return LayerHelper(op).outputs_of(op, {"X": x, "Y": y}, attrs, **types)[0]
 
 
+@op_layer(
+    {"BBoxes": "bboxes", "Scores": "scores"},
+    output="Out Index:int32",
+    returns="Out Index?return_index",
+)
 def multiclass_nms2(
     bboxes: Variable,
     scores: Variable,
@@ -68,26 +74,11 @@ def multiclass_nms2(
     background_label: int = 0,
     return_index: bool = False,
     name: str | None = None,
-) -> Variable | tuple[Variable, Variable]:
+) -> Any:
     """Drop boxes that overlap with better ones of their class, as `multiclass_nms` does.
 
     With `return_index`, also return the number of each remaining box among all of the batch.
     """
-    attrs = {
-        "score_threshold": score_threshold,
-        "nms_top_k": nms_top_k,
-        "keep_top_k": keep_top_k,
-        "nms_threshold": nms_threshold,
-        "normalized": normalized,
-        "nms_eta": nms_eta,
-        "background_label": background_label,
-    }
-    op = "multiclass_nms2"
-    inputs = {"BBoxes": bboxes, "Scores": scores}
-    types = {"Out": bboxes.dtype, "Index": "int32"}
-    helper = LayerHelper(op, name=name)
-    out, index = helper.outputs_of(op, inputs, attrs, "Out Index", **types)
-    return (out, index) if return_index else out
 
 
 def fused_embedding_seq_pool(

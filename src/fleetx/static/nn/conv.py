@@ -30,11 +30,7 @@ class _Conv(Spatial):
     ) -> None:
         if weight_attr is False:
             raise ValueError(f"weight_attr of {type(self).__name__} must not be False.")
-        if in_channels % groups or out_channels % groups:
-            raise ValueError(
-                f"{type(self).__name__}: in_channels {in_channels} and out_channels {out_channels} "
-                f"must be divisible by groups {groups}."
-            )
+        self._check_groups(in_channels, out_channels, groups)
         kernel = convert_to_list(kernel_size, self._axes, "kernel_size")
         self._in_channels, self._out_channels = in_channels, out_channels
         self._kernel_size, self._groups = kernel, groups
@@ -47,6 +43,13 @@ class _Conv(Spatial):
             shape, attr=weight_attr, default_initializer=initializer
         )
         self.bias = self.create_parameter([out_channels], attr=bias_attr, is_bias=True)
+
+    def _check_groups(self, in_channels: int, out_channels: int, groups: int) -> None:
+        if in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"{type(self).__name__}: in_channels {in_channels} and out_channels {out_channels} "
+                f"must be divisible by groups {groups}."
+            )
 
     def extra_repr(self) -> str:
         """Return the sizes."""

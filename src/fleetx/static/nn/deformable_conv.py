@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.variable import Variable
-from fleetx.static.initializer import Normal
 from fleetx.static.layers.deformable_conv import append_deformable_conv
-from fleetx.static.layers.window_args import convert_to_list
+from fleetx.static.nn.conv import _Conv
 from fleetx.static.nn.functional.emit import binary
-from fleetx.static.nn.layer import Layer
 
 
 def deform_conv2d(
@@ -58,7 +55,7 @@ def deform_conv2d(
     return out if bias is None else binary("elementwise_add", out, bias, axis=1)
 
 
-class DeformConv2D(Layer):
+class DeformConv2D(_Conv, axes=2):
     """Convolves images with points that the caller shifts and weights."""
 
     def __init__(
@@ -75,13 +72,6 @@ class DeformConv2D(Layer):
         bias_attr: Any = None,
     ) -> None:
         super().__init__()
-        if weight_attr is False:
-            raise ValueError("weight_attr of DeformConv2D must not be False.")
-        if in_channels % groups:
-            raise ValueError(
-                f"in_channels {in_channels} of DeformConv2D must be divisible by groups {groups}."
-            )
-        kernel = convert_to_list(kernel_size, 2, "kernel_size")
         self._settings = {
             "stride": stride,
             "padding": padding,
@@ -89,12 +79,13 @@ class DeformConv2D(Layer):
             "deformable_groups": deformable_groups,
             "groups": groups,
         }
-        self.weight = self.create_parameter(
-            [out_channels, in_channels // groups, *kernel],
-            attr=weight_attr,
-            default_initializer=Normal(0.0, (2.0 / (in_channels * math.prod(kernel))) ** 0.5),
-        )
-        self.bias = self.create_parameter([out_channels], attr=bias_attr, is_bias=True)
+        self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
+
+    def _check_groups(self, in_channels: int, out_channels: int, groups: int) -> None:
+        if in_channels % groups:  # the op takes any number of filters
+            raise ValueError(
+                f"in_channels {in_channels} of DeformConv2D must be divisible by groups {groups}."
+            )
 
     def forward(self, x: Variable, offset: Variable, mask: Variable | None = None) -> Variable:
         """Convolve; without a mask all points have the weight one."""

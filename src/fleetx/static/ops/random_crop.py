@@ -1,8 +1,7 @@
 """random_crop: pieces of instances, at places that follow from a seed.
 
-Places are drawn as Paddle's CPU kernel draws them, from C++'s `std::minstd_rand` by way of
-libstdc++'s `std::uniform_int_distribution`: a seed gives the same pieces, and the seed that the op
-returns continues the sequence in the next run.
+Places are drawn as Paddle's CPU kernel draws them (`kernels/minstd.py`): a seed gives the same
+pieces, and the seed that the op returns continues the sequence in the next run.
 """
 
 from __future__ import annotations
@@ -10,28 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fleetx.kernels.minstd import RAND, MinimalStandard
 from fleetx.static.graph.op_registry import Attr, op
-
-_MULTIPLIER, _MODULUS = 48271, 2**31 - 1
-
-
-class _MinimalStandard:
-    """The generator of C++ under the name `minstd_rand`."""
-
-    def __init__(self, seed: int, skip: int) -> None:
-        state = seed % 2**64 % _MODULUS or 1
-        self._state = state * pow(_MULTIPLIER, skip, _MODULUS) % _MODULUS
-
-    def __call__(self) -> int:
-        self._state = self._state * _MULTIPLIER % _MODULUS
-        return self._state
-
-    def up_to(self, largest: int) -> int:
-        """Return a number from 0 to `largest`, all equally likely."""
-        share = (_MODULUS - 2) // (largest + 1)
-        while (number := self() - 1) >= (largest + 1) * share:
-            pass
-        return number // share
 
 
 @op(
@@ -60,10 +39,10 @@ def random_crop(
     first = startup_seed if seed is None else int(seed.reshape(-1)[0])
     pieces = []
     for number, row in enumerate(x.reshape(-1, *sizes)):
-        draw = _MinimalStandard(first, number * len(shape))
+        draw = MinimalStandard(first, RAND, skip=number * len(shape))
         for axis, (space, want) in enumerate(zip(room, shape, strict=True)):
             row = row.narrow(axis, draw.up_to(space), want)
         pieces.append(row)
     out = torch.stack(pieces) if pieces else x.new_empty(out_shape)
-    following = _MinimalStandard(first, len(pieces) * len(shape))()
+    following = MinimalStandard(first, RAND, skip=len(pieces) * len(shape))()
     return out.reshape(out_shape), torch.tensor([following], device=x.device)

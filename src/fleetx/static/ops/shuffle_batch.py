@@ -1,6 +1,6 @@
 """The op that permutes the rows of a batch, in the order that Paddle gives them for a seed.
 
-Paddle shuffles with C++'s minimal standard generator, x * 16807 mod (2**31 - 1), and hands the next
+Paddle shuffles with C++'s minimal standard generator (`kernels/minstd.py`) and hands the next
 number over as the seed of the following batch.
 """
 
@@ -10,28 +10,21 @@ from typing import Any
 
 from torch import Tensor
 
+from fleetx.kernels.minstd import RAND0, MinimalStandard
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import input_var, set_output
 from fleetx.static.shapes.lod import as_tensor
 
-_MODULUS = 2**31 - 1
-_FACTOR = 16807
-
 
 def shuffled(count: int, seed: int) -> tuple[list[int], int]:
     """Return a permutation of `count` numbers, and the seed of the next one."""
-    state = seed % 2**64 % _MODULUS or 1
+    draw = MinimalStandard(seed, RAND0)
     order = list(range(count))
     for last in range(1, count):
-        width = (_MODULUS - 2) // (last + 1)
-        while True:  # Numbers beyond the last whole interval are drawn again.
-            state = state * _FACTOR % _MODULUS
-            place = (state - 1) // width
-            if place <= last:
-                break
+        place = draw.up_to(last)
         order[last], order[place] = order[place], order[last]
-    return order, state * _FACTOR % _MODULUS
+    return order, draw()
 
 
 def _infer(op: Any, block: Any) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleetx.exports import export_defined
+from fleetx.static.clip import GradientClipBase
 from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.accumulators import Accumulator
 from fleetx.static.optimizer.base import Optimizer, require
+
+if TYPE_CHECKING:
+    from fleetx.static.optimizer.learning_rate import Rate
 
 
 class AdamOptimizer(Optimizer):
@@ -88,15 +92,15 @@ class AdamW(AdamOptimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
+        learning_rate: Rate = 0.001,
+        beta1: float | Variable = 0.9,
+        beta2: float | Variable = 0.999,
         epsilon: float = 1e-8,
-        parameters: Sequence[Any] | None = None,
+        parameters: Sequence[Variable | str] | None = None,
         weight_decay: float = 0.01,
         lr_ratio: Callable[[Any], float] | None = None,
         apply_decay_param_fun: Callable[[str], bool] | None = None,
-        grad_clip: Any = None,
+        grad_clip: GradientClipBase | None = None,
         lazy_mode: bool = False,
         multi_precision: bool = False,
         name: str | None = None,

@@ -6,7 +6,7 @@ value is written into it before every run of the program.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,11 @@ from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
 from fleetx.static.run.scope import Scope, global_scope
+
+if TYPE_CHECKING:
+    from fleetx.static.lr.scheduler import LRScheduler
+
+    Rate = float | Variable | LRScheduler
 
 
 def is_scheduler(value: Any) -> bool:

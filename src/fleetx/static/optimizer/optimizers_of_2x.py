@@ -7,14 +7,24 @@ accepted without effect: parameters are float32, and updates are always fused.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from fleetx.exports import export_defined
 from fleetx.static.building.adapted import check_arguments
+from fleetx.static.clip import GradientClipBase
+from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer import adam, adaptive, sgd
 from fleetx.static.optimizer.base import Optimizer as BaseOptimizer
 from fleetx.static.regularizer import L2Decay, WeightDecayRegularizer
+
+if TYPE_CHECKING:
+    from fleetx.static.optimizer.learning_rate import Rate
+
+_Parameters = Sequence[Variable | str] | None
+_Decay = float | WeightDecayRegularizer | None
+_Init = TypeVar("_Init", bound=Callable[..., None])
 
 
 def _regularizer(weight_decay: Any) -> WeightDecayRegularizer | None:
@@ -38,47 +48,26 @@ def _parameters(parameters: Any) -> list[Any] | None:
     return list(parameters)
 
 
-# Parameters that the constructors of 1.x do not have, with their defaults; attributes in 2.x.
-_NEW: dict[str, Any] = {
-    "multi_precision": False,
-    "use_multi_tensor": False,
-    "rescale_grad": 1.0,
-    "always_adapt": False,
+# Parameters that the constructors of 1.x do not have; attributes in 2.x.
+_NEW: dict[str, type] = {
+    "multi_precision": bool,
+    "use_multi_tensor": bool,
+    "rescale_grad": float,
+    "always_adapt": bool,
 }
-_NEW_NAMES = {"parameter_list": "parameters", "regularization": "weight_decay"}
 
 
 class _Of2x(BaseOptimizer):
-    """Mixin before a class of 1.x: its constructor, with 2.x's parameters in their order (`takes`).
-
-    Defaults are those of 1.x unless a subclass gives others.
-    """
+    """Mixin before a class of 1.x, whose constructor `_of_2x` calls."""
 
     _in_unit_range: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls, takes: str = "", **defaults: Any) -> None:
-        super().__init_subclass__()
-        if takes:
-            cls.__init__ = _constructor(cls, takes.split(), defaults)  # type: ignore[method-assign]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Accept what `takes` says."""
-        raise TypeError(f"{type(self).__name__} does not say what it takes.")
+def _of_2x(declared: _Init) -> _Init:
+    """Return a constructor with the signature of `declared` that calls the one of 1.x."""
+    signature = inspect.signature(declared)
 
-
-def _constructor(cls: type[_Of2x], names: list[str], defaults: dict[str, Any]) -> Any:
-    behind = cls.__mro__[cls.__mro__.index(_Of2x) + 1]
-    old = inspect.signature(behind.__init__)  # type: ignore[misc]
-    known = {_NEW_NAMES.get(name, name): p for name, p in old.parameters.items()}
-    for name, value in _NEW.items():
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        extra = inspect.Parameter(name, kind, annotation=type(value).__name__, default=value)
-        known.setdefault(name, extra)
-    parameters = [
-        known[n].replace(name=n, default=defaults.get(n, known[n].default)) for n in names
-    ]
-    signature = old.replace(parameters=[known["self"], *parameters])
-
+    @wraps(declared)
     def __init__(self: _Of2x, *args: Any, **kwargs: Any) -> None:
         check_arguments(signature, type(self).__name__, (self, *args), kwargs)
         bound = signature.bind(self, *args, **kwargs)
@@ -87,14 +76,12 @@ def _constructor(cls: type[_Of2x], names: list[str], defaults: dict[str, Any]) -
         del given["self"]
         _check_unit_range({name: given[name] for name in self._in_unit_range})
         for name in _NEW.keys() & given.keys():
-            setattr(self, name, type(_NEW[name])(given.pop(name)))
+            setattr(self, name, _NEW[name](given.pop(name)))
         given["parameter_list"] = _parameters(given.pop("parameters"))
         given["regularization"] = _regularizer(given.pop("weight_decay", None))
         super(_Of2x, self).__init__(**given)
 
-    __init__.__signature__ = signature  # type: ignore[attr-defined]
-    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    return __init__
+    return cast("_Init", __init__)
 
 
 def _check_unit_range(values: dict[str, Any]) -> None:
@@ -103,30 +90,54 @@ def _check_unit_range(values: dict[str, Any]) -> None:
             raise ValueError(f"{name} must be in [0, 1), not {value}.")
 
 
-class Optimizer(_Of2x, takes="learning_rate parameters weight_decay grad_clip name"):
+class Optimizer(_Of2x):
     """Base of optimizers with 2.x's arguments."""
 
+    @_of_2x
+    def __init__(
+        self,
+        learning_rate: Rate,
+        parameters: _Parameters = None,
+        weight_decay: _Decay = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None: ...
 
-class SGD(
-    _Of2x,
-    sgd.SGDOptimizer,
-    takes="learning_rate parameters weight_decay grad_clip multi_precision name",
-    learning_rate=0.001,
-):
+
+class SGD(_Of2x, sgd.SGDOptimizer):
     """SGD with 2.x's arguments."""
 
+    @_of_2x
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        parameters: _Parameters = None,
+        weight_decay: _Decay = None,
+        grad_clip: GradientClipBase | None = None,
+        multi_precision: bool = False,
+        name: str | None = None,
+    ) -> None: ...
 
-class Momentum(
-    _Of2x,
-    sgd.MomentumOptimizer,
-    takes="learning_rate momentum parameters use_nesterov weight_decay grad_clip multi_precision "
-    "rescale_grad use_multi_tensor name",
-    learning_rate=0.001,
-    momentum=0.9,
-):
+
+class Momentum(_Of2x, sgd.MomentumOptimizer):
     """Momentum with 2.x's arguments; L2 decay is part of the update op."""
 
     rescale_grad: float
+
+    @_of_2x
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        momentum: float = 0.9,
+        parameters: _Parameters = None,
+        use_nesterov: bool = False,
+        weight_decay: _Decay = None,
+        grad_clip: GradientClipBase | None = None,
+        multi_precision: bool = False,
+        rescale_grad: float = 1.0,
+        use_multi_tensor: bool = False,
+        name: str | None = None,
+    ) -> None: ...
 
     def settings(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -157,15 +168,26 @@ class Momentum(
         }
 
 
-class Adam(
-    _Of2x,
-    adam.AdamOptimizer,
-    takes="learning_rate beta1 beta2 epsilon parameters weight_decay grad_clip lazy_mode "
-    "multi_precision use_multi_tensor name",
-):
+class Adam(_Of2x, adam.AdamOptimizer):
     """Adam with 2.x's arguments and formula."""
 
     _in_unit_range = ("beta1", "beta2")
+
+    @_of_2x
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float | Variable = 0.9,
+        beta2: float | Variable = 0.999,
+        epsilon: float = 1e-08,
+        parameters: _Parameters = None,
+        weight_decay: _Decay = None,
+        grad_clip: GradientClipBase | None = None,
+        lazy_mode: bool = False,
+        multi_precision: bool = False,
+        use_multi_tensor: bool = False,
+        name: str | None = None,
+    ) -> None: ...
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
         return {
@@ -178,50 +200,79 @@ class Adam(
 AdamW = adam.AdamW
 
 
-class Adagrad(
-    _Of2x,
-    adaptive.AdagradOptimizer,
-    takes="learning_rate epsilon parameters weight_decay grad_clip name initial_accumulator_value",
-):
+class Adagrad(_Of2x, adaptive.AdagradOptimizer):
     """Adagrad with 2.x's arguments."""
 
+    @_of_2x
+    def __init__(
+        self,
+        learning_rate: Rate,
+        epsilon: float = 1e-06,
+        parameters: _Parameters = None,
+        weight_decay: _Decay = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+        initial_accumulator_value: float = 0.0,
+    ) -> None: ...
 
-class Adadelta(
-    _Of2x,
-    adaptive.AdadeltaOptimizer,
-    takes="learning_rate epsilon rho parameters weight_decay grad_clip name",
-    learning_rate=0.001,
-):
+
+class Adadelta(_Of2x, adaptive.AdadeltaOptimizer):
     """Adadelta with 2.x's arguments; the step is multiplied by the learning rate."""
+
+    @_of_2x
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        epsilon: float = 1e-06,
+        rho: float = 0.95,
+        parameters: _Parameters = None,
+        weight_decay: _Decay = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None: ...
 
     def _op_inputs(self, param_and_grad: Any) -> dict[str, Any]:
         return {"LearningRate": [self._create_param_lr(param_and_grad)]}
 
 
-class Adamax(
-    _Of2x,
-    adam.AdamaxOptimizer,
-    takes="learning_rate beta1 beta2 epsilon parameters weight_decay grad_clip name",
-):
+class Adamax(_Of2x, adam.AdamaxOptimizer):
     """Adamax with 2.x's arguments."""
 
     _in_unit_range = ("beta1", "beta2")
 
+    @_of_2x
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-08,
+        parameters: _Parameters = None,
+        weight_decay: _Decay = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None: ...
 
-class RMSProp(
-    _Of2x,
-    adaptive.RMSPropOptimizer,
-    takes="learning_rate rho epsilon momentum centered parameters weight_decay grad_clip name",
-):
+
+class RMSProp(_Of2x, adaptive.RMSPropOptimizer):
     """RMSProp with 2.x's arguments."""
 
+    @_of_2x
+    def __init__(
+        self,
+        learning_rate: Rate,
+        rho: float = 0.95,
+        epsilon: float = 1e-06,
+        momentum: float = 0.0,
+        centered: bool = False,
+        parameters: _Parameters = None,
+        weight_decay: _Decay = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None: ...
 
-class Lamb(
-    _Of2x,
-    adam.LambOptimizer,
-    takes="learning_rate lamb_weight_decay beta1 beta2 epsilon parameters grad_clip "
-    "exclude_from_weight_decay_fn multi_precision always_adapt name",
-):
+
+class Lamb(_Of2x, adam.LambOptimizer):
     """Lamb with 2.x's arguments and bias correction.
 
     Parameters without decay keep the plain rate unless `always_adapt` is set.
@@ -229,6 +280,22 @@ class Lamb(
 
     accumulators = adam.AdamOptimizer.accumulators
     always_adapt: bool
+
+    @_of_2x
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        lamb_weight_decay: float = 0.01,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-06,
+        parameters: _Parameters = None,
+        grad_clip: GradientClipBase | None = None,
+        exclude_from_weight_decay_fn: Callable[[Any], bool] | None = None,
+        multi_precision: bool = False,
+        always_adapt: bool = False,
+        name: str | None = None,
+    ) -> None: ...
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
         return {
