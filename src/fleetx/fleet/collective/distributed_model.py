@@ -6,22 +6,22 @@ backward averages gradients the module runs in a DistributedDataParallel; other 
 later, and then it only starts equal.
 """
 
-# Without `from __future__ import annotations`: torch looks at the annotations of `_exchange`.
+from __future__ import annotations
+
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from fleetx.comm import world
 from fleetx.comm.buckets import FIRST_MB, growing_limits
-from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce
+from fleetx.comm.gradient_all_reduce import AllReduceSettings
+from fleetx.fleet.collective import bucket_hooks
 from fleetx.fleet.collective.embedding_errors import outside_embedding
 from fleetx.fleet.collective.foreign_wrappers import (
     FleetWrapper,
@@ -170,17 +170,17 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
         """Iterate over the module's children, under its own names."""
         return self.module.named_children()
 
-    def apply(self, fn: Callable[[nn.Module], None]) -> "LooksLikeItsModule":  # type: ignore[override]
+    def apply(self, fn: Callable[[nn.Module], None]) -> LooksLikeItsModule:  # type: ignore[override]
         """Call a function with every part of the module, and with the module."""
         self.module.apply(fn)
         return self
 
-    def train(self, mode: bool = True) -> "LooksLikeItsModule":  # type: ignore[override]
+    def train(self, mode: bool = True) -> LooksLikeItsModule:  # type: ignore[override]
         """Set the module to training or to evaluation."""
         self.module.train(mode)
         return self
 
-    def _apply(self, *args: Any, **kwargs: Any) -> "LooksLikeItsModule":  # type: ignore[override]
+    def _apply(self, *args: Any, **kwargs: Any) -> LooksLikeItsModule:  # type: ignore[override]
         self.module._apply(*args, **kwargs)
         return self
 
@@ -200,7 +200,7 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
             )
         return self.module.load_state_dict(state_dict, strict=strict)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "LooksLikeItsModule":
+    def __deepcopy__(self, memo: dict[int, Any]) -> LooksLikeItsModule:
         made = LocalModel(copy.deepcopy(self.module, memo))
         memo[id(self)] = made
         return made
@@ -240,14 +240,14 @@ class LocalModel(LooksLikeItsModule):
 class DistributedModel(LooksLikeItsModule):
     """A module whose gradients are averaged over all workers during backward."""
 
-    _averaging: "GradientAveraging"
+    _averaging: GradientAveraging
 
-    def __init__(self, averaging: "GradientAveraging") -> None:
+    def __init__(self, averaging: GradientAveraging) -> None:
         super().__init__(averaging.module)
         self._keep(_averaging=averaging, _is_checked=False)
 
     @property
-    def averaging(self) -> "GradientAveraging":
+    def averaging(self) -> GradientAveraging:
         """Torch's wrapper that does it."""
         return self._averaging
 
@@ -297,7 +297,7 @@ class GradientAveraging(FleetWrapper, DistributedDataParallel):
 
 def wrap(
     model: nn.Module, job: Job, step: TrainStep, find_unused_parameters: bool = False
-) -> "LooksLikeItsModule":
+) -> LooksLikeItsModule:
     """Return the model as a step trains it, and tell the step."""
     model = step.memory.prepare(model)
     trains = any(p.requires_grad for p in model.parameters())
@@ -355,9 +355,9 @@ def wrap_model(
     averaging.watch = GradientWatch(model, finds_unused=find_unused_parameters)
     world.hold(averaging)
     if settings.dtype is not None and settings == AllReduceSettings(dtype=settings.dtype):
-        averaging.register_comm_hook((settings.dtype, scale), _exchange_halves)
+        averaging.register_comm_hook((settings.dtype, scale), bucket_hooks.exchange_halves)
     elif settings != AllReduceSettings():
-        averaging.register_comm_hook(_HookState(settings, scale), _exchange)
+        averaging.register_comm_hook(bucket_hooks.HookState(settings, scale), bucket_hooks.exchange)
     return DistributedModel(averaging)
 
 
@@ -366,52 +366,3 @@ def _bucket_sizes(limit_mb: float) -> dict[str, Any]:
     if "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel).parameters:
         return {"bucket_cap_mb_list": growing_limits(FIRST_MB, limit_mb)}
     return {"bucket_cap_mb": limit_mb}
-
-
-def _exchange_halves(
-    state: tuple[torch.dtype, Callable[[], float]], bucket: dist.GradBucket
-) -> torch.futures.Future[torch.Tensor]:
-    """Average one bucket over all workers, in half precision.
-
-    Unlike torch's own hook, which divides what is rounded already, it rounds once, as programs do.
-    """
-    dtype, scale = state[0], state[1]()
-    buffer = bucket.buffer()
-    travelling = torch.empty_like(buffer, dtype=dtype)
-    torch.div(buffer, dist.get_world_size() / scale, out=travelling)
-    work = dist.all_reduce(travelling, async_op=True)
-    assert work is not None
-    return work.get_future().then(lambda done: _unscale(buffer.copy_(done.value()[0]), scale))
-
-
-def _unscale(buffer: torch.Tensor, scale: float) -> torch.Tensor:
-    return buffer if scale == 1.0 else buffer.mul_(1.0 / scale)
-
-
-class _HookState:
-    """What the communication hook needs: how to sum, and a thread to wait for the end in."""
-
-    def __init__(self, settings: AllReduceSettings, scale: Callable[[], float]) -> None:
-        self.all_reduce = GradientAllReduce(settings)
-        self.scale = scale if settings.dtype is not None else lambda: 1.0
-        self.waiting = ThreadPoolExecutor(1)
-
-
-def _exchange(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average one bucket over all workers."""
-    buffer = bucket.buffer()
-    scale = state.scale()
-    buffer.div_(dist.get_world_size() / scale)
-    handle = state.all_reduce.start(buffer)
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-
-    def finish() -> None:
-        try:
-            handle.wait()
-        except Exception as error:  # handed on: backward raises it
-            future.set_exception(error)  # type: ignore[arg-type]  # torch's own stub is wrong
-        else:
-            future.set_result(_unscale(buffer, scale))
-
-    state.waiting.submit(finish)
-    return future
