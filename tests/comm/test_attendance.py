@@ -1,4 +1,4 @@
-"""Workers that come, that do not and that come late: one decision, and nobody waits for ever."""
+"""Workers that join, stay away or join late: all reach the same decision, and none hangs."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from fleetx.comm import world
 
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-# Nobody else holds these tensors: a thread of the group returns them to Python, one by one.
+# Nothing else holds these tensors: a thread of the group returns them to Python, one by one.
 dist.all_reduce_coalesced([torch.ones(1) for _ in range(10_000)], async_op=True)
 world.disconnect()
 print("left", dist.is_initialized())

@@ -1,4 +1,4 @@
-"""The program of Paddle's Fleet guide for parameter servers, in the names of the paddle package."""
+"""The program of Paddle's Fleet guide for parameter servers, with the names of `paddle`."""
 
 from __future__ import annotations
 
@@ -74,6 +74,6 @@ def test_the_program_of_the_guide(sync):
         assert np.isfinite(losses).all()
         assert 0 <= area <= 1
         assert 0 < moved < 10
-        if sync:  # the same numbers every time; of other workers' steps nobody knows when they come
+        if sync:  # deterministic; asynchronous workers push at any time
             assert np.mean(losses[-8:]) < np.mean(losses[:8])
             assert area > 0.65

@@ -1,4 +1,4 @@
-"""Programs can be built by one worker of several; the others are waited for when it matters."""
+"""One worker of several can build programs alone; it waits for the others when they are needed."""
 
 from __future__ import annotations
 

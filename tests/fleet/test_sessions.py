@@ -1,4 +1,4 @@
-"""A session that is begun again keeps nothing of the one before."""
+"""A session that is initialised again keeps no state of the previous one."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_timeline_has_all_workers_on_one_axis(job):
     # Both run on one machine, whose clock is the same for all processes.
     assert clock["way"] == "ping-pong"
     assert abs(clock["offset"]) <= clock["error"]
-    # Nobody has the sum of a step before the last one has begun to compute its part.
+    # No worker has the sum of a step before the last one has started on its part.
     margin = clock["error"] / 1000 + 1
     for number in range(10):
         backward = [_named(spans, rank, "backward")[number] for rank in (0, 1)]

@@ -37,7 +37,7 @@ def on_terminal() -> str:
     while True:
         try:
             part = os.read(own, 4096)
-        except OSError:  # Linux's way to say that nobody writes to the terminal any more
+        except OSError:  # on Linux: the terminal has no writer any more
             break
         if not part:
             break

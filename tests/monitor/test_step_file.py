@@ -57,7 +57,7 @@ def test_another_run_begins_anew(tmp_path):
     write(path, range(1, 4))
     write(path, [1], {**HEAD, "run": "b"})
     assert [r.step for r in read_steps(path, 0).records] == [1]
-    write(path, [1], {**HEAD, "run": ""})  # nobody named the run: nothing is gone on with
+    write(path, [1], {**HEAD, "run": ""})  # a run without a name is not resumed
     write(path, [1], {**HEAD, "run": ""})
     assert [r.step for r in read_steps(path, 0).records] == [1]
 

@@ -1,4 +1,4 @@
-"""A loop over epochs goes on where an earlier process of the job stopped."""
+"""A loop over epochs resumes where an earlier process of the job stopped."""
 
 from __future__ import annotations
 

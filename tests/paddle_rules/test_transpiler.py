@@ -36,7 +36,7 @@ def batch(step, worker, workers):
 
 
 def script(sync: bool, closes: bool) -> list[float] | None:
-    """Train as a process of a job whose roles are told by variables of its own."""
+    """Train as a process of a job that reads its role from variables of its own."""
     import paddle.fluid as fluid
 
     fluid.default_startup_program().random_seed = 3

@@ -45,7 +45,7 @@ HOSTS = ["127.0.0.1", "127.0.0.2"]
 
 
 def by_address(imagenet, number, port):
-    """The command of the guide for clusters: every machine is told its address."""
+    """The command of the guide for clusters: every machine gets its address as an argument."""
     settings = {"IPS": ",".join(HOSTS), "PORT": str(port)}
     return [command(imagenet, "machine.sh"), HOSTS[number], *TINY, "--fp16=True"], settings
 

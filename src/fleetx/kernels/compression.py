@@ -93,8 +93,8 @@ def update_entries(
 ) -> None:
     """Update a parameter by the mean of what workers sent; without a `rate` it is in the values.
 
-    p -= rate * mean, the same bits as with a dense mean, but only where somebody sent something.
-    `zeros` is flat memory of at least the parameter's size, which is used and zero again.
+    p -= rate * mean, the same bits as with a dense mean, but computed only at the entries that some
+    worker sent. `zeros` is flat memory of at least the parameter's size; it is reset to zero.
     """
     add_entries(zeros, entries)
     flat, positions = param.view(-1), [indices for indices, _ in entries]

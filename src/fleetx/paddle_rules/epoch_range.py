@@ -1,4 +1,4 @@
-"""train_epoch_range: a loop over epochs that goes on where an earlier process stopped.
+"""train_epoch_range: a loop over epochs that resumes where an earlier process stopped.
 
     exe.run(startup_program)
     for epoch in train_epoch_range(10):
@@ -88,7 +88,7 @@ class TrainEpochRange:
             program_checkpoints.load(
                 executor, path, program, fs=self._fs, cache=self._cache, worker=self._worker
             )
-            _log.info("program %d goes on from the checkpoint of epoch %d.", number, self._last)
+            _log.info("program %d resumes from the checkpoint of epoch %d.", number, self._last)
 
     def _save(self, epoch: int) -> None:
         if self._worker != 0:

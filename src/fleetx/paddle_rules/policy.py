@@ -43,7 +43,7 @@ class PaddlePolicy(Policy):
         """Accept `auto`: it decides the mode of servers, and acts on nothing else."""
 
     def unsupported(self, setting: str, reason: str) -> None:
-        """Warn of a setting of the optimizer that a technique cannot follow, and go on."""
+        """Warn that a technique ignores a setting of the optimizer, and continue."""
         logger.warning("%s; %s does not act.", reason, setting)
 
     def names(self, techniques: Sequence[str]) -> list[str]:

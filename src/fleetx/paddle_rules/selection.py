@@ -92,7 +92,7 @@ def fits(name: str, strategy: Any, optimizer: Any, workers: int) -> str | None:
 def select(strategy: Any, optimizer: Any, workers: int, warn: Callable[[str], None]) -> list[str]:
     """Return the techniques to apply, outermost first.
 
-    `warn` is told, in one line, what is dropped and why.
+    `warn` is called with one line that says what is dropped and why.
     """
     wanted = [name for name in OPTIMIZERS if getattr(strategy, name)]
     reasons = {name: fits(name, strategy, optimizer, workers) for name in wanted}

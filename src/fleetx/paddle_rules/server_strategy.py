@@ -275,7 +275,7 @@ class StrategyFactory:
 
     @staticmethod
     def create_async_strategy() -> AsyncStrategy:
-        """Return a strategy in which nobody waits."""
+        """Return a strategy for asynchronous training."""
         return AsyncStrategy()
 
     @staticmethod

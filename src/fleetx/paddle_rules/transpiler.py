@@ -94,7 +94,7 @@ class DistributeTranspiler:
             )
         config.sync_mode = sync_mode
         if not sync_mode and not config.half_async:
-            config.runtime_split_send_recv = True  # what asynchronous training is told by
+            config.runtime_split_send_recv = True  # marks asynchronous training
         self._servers, self._trainers = pservers.split(","), trainers
         role = UserDefinedRoleMaker(trainer_id, Role.WORKER, trainers, self._servers)
         self._job = job = ServerJob(role)

@@ -77,7 +77,7 @@ def free_ports(count: int, host: str) -> list[int]:
 
 
 def wait_server_ready(endpoints: list[str], interval: float = 0.2) -> None:
-    """Wait until somebody listens on every endpoint; look again every `interval` seconds."""
+    """Wait until every endpoint accepts connections; try again every `interval` seconds."""
     for endpoint in endpoints:
         address = split_endpoint(endpoint)
         while True:

@@ -1,4 +1,4 @@
-"""Modules whose activations are forgotten after forward and computed again in backward.
+"""Modules whose activations are dropped after forward and recomputed in backward.
 
 A module runs under torch's activation checkpointing: only its inputs are kept. The second run is
 the first one over again: random numbers repeat, buffers that the module changes in forward (running

@@ -173,7 +173,7 @@ class DgcExchange(GradientSync):
         return {"step": self.step, "keep_rate": self.optimizer.keep_rate}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where the schedule was."""
+        """Resume the schedule."""
         self.step = int(state["step"])
 
 

@@ -1,4 +1,4 @@
-"""localsgd: workers train alone and average their parameters now and then.
+"""localsgd: workers train independently and average their parameters periodically.
 
 The step counter begins at 1. Up to `begin_step` parameters are averaged at every step, afterwards
 every `k_steps` steps (post-local SGD). Statistics of batch normalisation are averaged too; the

@@ -157,7 +157,7 @@ class Push(GradientSync):
         self._served, self._step = served, step
 
     def exchange(self, parameters: Parameters) -> None:
-        """Hand over the gradients of parameters and of rows."""
+        """Pass the gradients of parameters and of rows."""
         mode, groups = self._served.mode, self._step.update.param_groups
         for group, mine in zip(groups, self._served.tables.groups, strict=True):
             gradients = _gradients(mine)

@@ -1,4 +1,4 @@
-"""Random numbers as if nothing had been drawn: Python's, NumPy's and torch's generators."""
+"""Save and restore the random states of Python, NumPy and torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recompute: activations between checkpoints are forgotten and computed again in backward.
+"""recompute: activations between checkpoints are dropped and recomputed in backward.
 
 Stage memory. For PyTorch modules `checkpoints` are modules, by name, by a pattern or by class; only
 their inputs are kept. For programs they are variables, and what is between them is computed again.

@@ -83,8 +83,8 @@ class ReplacedOptimizer(Optimizer):
             return False
         if parameter not in self._names:
             raise ValueError(
-                f"{type(self).__name__} does not know the names that exclude_from_weight_decay "
-                "speaks of: give it model.named_parameters(), or call fleet.distributed_model."
+                f"{type(self).__name__} needs the parameters' names for exclude_from_weight_decay: "
+                "give it model.named_parameters(), or call fleet.distributed_model."
             )
         return self._matches(self._names[parameter], patterns)
 

@@ -219,7 +219,7 @@ def _when_backward_ends(callback: Callable[[], None]) -> None:
 
 
 def _others(ends: Iterable[Any]) -> list[Any]:
-    """Return the accumulators of leaves in a graph that nobody has hooked."""
+    """Return the accumulators of leaves in a graph that have no hook yet."""
     waiting, seen, found = list(ends), set(), []
     while waiting:
         node = waiting.pop()

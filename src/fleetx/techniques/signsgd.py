@@ -1,4 +1,4 @@
-"""signsgd: workers send one bit per gradient entry and keep what that loses for the next step.
+"""signsgd: workers send one bit per gradient entry and keep the residual for the next step.
 
 EF-SignSGD (https://arxiv.org/abs/1901.09847): a message holds the signs of a gradient and the mean
 of its magnitudes; all workers average what the messages stand for.

@@ -1,4 +1,4 @@
-"""stop_on_nan: end the training where a loss or gradient stops being a number.
+"""stop_on_nan: end the training when a loss or gradient is not finite.
 
 Wraps the precision. A hook adds up every gradient as backward makes it, before workers exchange it,
 so that the worker and the parameter are known where the NaN enters. All workers learn of it before

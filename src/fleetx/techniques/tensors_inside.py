@@ -1,4 +1,4 @@
-"""Changing the tensors inside what a model takes or returns, whatever holds them.
+"""Map the tensors in the inputs or outputs of a model, however they are nested.
 
 Tuples, named tuples, lists, dictionaries and dataclasses (and the outputs of transformers' models,
 which are both) come back as new objects of the same kind.

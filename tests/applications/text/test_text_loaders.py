@@ -1,4 +1,4 @@
-"""Models learn from files through their loaders; wrong files and sizes are told."""
+"""Models learn from files through their loaders; wrong files and sizes are reported."""
 
 from __future__ import annotations
 

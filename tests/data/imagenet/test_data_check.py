@@ -98,7 +98,7 @@ def test_wrong_options(imagenet):
 
 def test_the_interrupt_key_ends_it_cleanly(tmp_path):
     write_dataset(tmp_path, 2)
-    # Reading a pipe that nobody writes to takes for ever: the interrupt comes in the middle.
+    # Reading a pipe without a writer blocks: the interrupt arrives during the read.
     os.mkfifo(tmp_path / "train" / "pipe.jpeg")
     lines = (tmp_path / "train.txt").read_text().splitlines()
     wrong = "missing.jpeg 0\nno-label\n"

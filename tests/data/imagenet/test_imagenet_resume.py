@@ -1,4 +1,4 @@
-"""Going on in the middle of an epoch; images that cannot be read."""
+"""Resuming in the middle of an epoch; images that cannot be read."""
 
 import json
 

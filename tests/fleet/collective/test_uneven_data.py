@@ -1,4 +1,4 @@
-"""Workers with different numbers of batches do not hang: they join, or are told what to do."""
+"""Workers with different numbers of batches do not hang: they join, or get a helpful error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would train wrongly is refused, and a wrapped model is alike with one worker and two."""
+"""Models that would train wrongly are refused; wrapped models look the same with any number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that were started for different jobs are told so, instead of waiting for each other."""
+"""Workers that were started for different jobs get an error instead of waiting for each other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_two_workers_that_differ(tmp_path: Path) -> None:
     assert "Two workers have rank 2 of 3" in twice
     assert told[1].pop("the_same_number") == twice
 
-    assert told[0] == told[1]  # everybody hears the same
+    assert told[0] == told[1]  # the same message on both
     assert sorted(told[0]) == [
         "scripts",
         "strategies_at_init",

@@ -1,4 +1,4 @@
-"""Role makers: who this process is, by every launcher's variables and by the script's own word."""
+"""Role makers: the role of this process, from every launcher's variables and from the script."""
 
 from __future__ import annotations
 

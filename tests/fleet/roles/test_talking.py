@@ -1,4 +1,4 @@
-"""Processes really talk: two workers under several launchers, and workers with servers."""
+"""Real processes communicate: two workers under several launchers, and workers with servers."""
 
 from __future__ import annotations
 

@@ -379,7 +379,7 @@ def check_table(text: str, case: Case) -> None:
 
 
 def check_half(first: Any, skipped: Any, losses: Any, last: Any, state: Any) -> None:
-    """Check that an overflow of one worker is a step of none, and that training goes on."""
+    """Check that all workers skip a step that overflows on one, and that training continues."""
     same(skipped, first, 0.0)
     assert losses[-1] < losses[1]
     assert not np.array_equal(last["rows"], first["rows"])

@@ -1,4 +1,4 @@
-"""What ids an embedding takes: integers, and none outside of a table whose size is declared."""
+"""Ids that an embedding accepts: integers, within the table if its size is declared."""
 
 import pytest
 import torch

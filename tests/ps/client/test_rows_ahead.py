@@ -1,4 +1,4 @@
-"""Rows of the next batch, asked for while this one is computed: same numbers, less waiting."""
+"""Rows of the next batch are prefetched while the current one computes, without other numbers."""
 
 from __future__ import annotations
 

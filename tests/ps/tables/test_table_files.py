@@ -176,7 +176,7 @@ class TestWholeSaves:
         load_table(tmp_path, again)
         assert torch.equal(again.pull(IDS), kept)
         (left,) = (tmp_path / "emb").glob("part-*-second")
-        os.utime(left, (0, 0))  # so long ago that nobody will finish it
+        os.utime(left, (0, 0))  # so old that its writer is certainly gone
         save_all(tmp_path, tables, "third")
         load_table(tmp_path, again)
         assert torch.equal(again.pull(IDS), pull_all(tables, IDS))

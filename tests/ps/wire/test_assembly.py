@@ -1,4 +1,4 @@
-"""Messages in parts of peers that lie: bounded memory, and nothing of it is uninitialised."""
+"""Messages in parts from hostile peers: memory is bounded, and none of it is uninitialised."""
 
 import tracemalloc
 

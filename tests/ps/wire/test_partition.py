@@ -1,4 +1,4 @@
-"""Slices and ids: everything is somewhere, once, and where Paddle's rules put it."""
+"""Slices and ids: each has exactly one place, the one that Paddle's rules give it."""
 
 import subprocess
 import sys

@@ -1,1 +1,1 @@
-"""Training by collective communication: modules, programs, and what techniques make of a step."""
+"""Training by collective communication: modules, programs, and the composed step."""

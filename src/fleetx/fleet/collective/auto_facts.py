@@ -1,4 +1,4 @@
-"""What a choice of `auto` depends on, so that a remembered one is taken only where it fits."""
+"""What a choice of `auto` depends on: a remembered one is reused only if all of it is identical."""
 
 from __future__ import annotations
 

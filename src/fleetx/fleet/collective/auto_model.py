@@ -1,4 +1,4 @@
-"""`auto` for PyTorch modules: the strategy is chosen when the first batch comes.
+"""`auto` for PyTorch modules: the strategy is chosen at the first batch.
 
 Until then the model is as the script made it. The first forward pass of training tries every
 candidate on copies of model and optimizer with this batch; the loss of a trial is the mean of the

@@ -31,7 +31,7 @@ def _unscale(buffer: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 class HookState:
-    """What the communication hook needs: how to sum, and a thread to wait for the end in."""
+    """State of the communication hook: the all-reduce, and a thread that waits for it."""
 
     def __init__(self, settings: AllReduceSettings, scale: Callable[[], float]) -> None:
         self.all_reduce = GradientAllReduce(settings)
@@ -50,7 +50,7 @@ def exchange(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[
     def finish() -> None:
         try:
             handle.wait()
-        except Exception as error:  # handed on: backward raises it
+        except Exception as error:  # passed to backward, which raises it
             future.set_exception(error)  # type: ignore[arg-type]  # torch's own stub is wrong
         else:
             future.set_result(_unscale(buffer, scale))

@@ -1,4 +1,4 @@
-"""Which id was outside which embedding of a model: said after its forward pass has failed.
+"""Report the id that is out of range of an embedding, after a failed forward pass.
 
 PyTorch says "index out of range in self". The frames of the error still hold the embedding and the
 ids it was called with, so that forward passes that succeed pay nothing.

@@ -1,6 +1,6 @@
 """A session's part in a job with parameter servers.
 
-The session hands over to it when the role says so: servers serve, workers connect, and tables are
+The session delegates to it if the role says so: servers serve, workers connect, and tables are
 saved and loaded. How a step trains with servers is the technique `parameter_server`, which is given
 a `TrainingServers`; programs are rewritten here for it. Programs and modules have one client.
 """

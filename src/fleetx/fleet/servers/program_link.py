@@ -1,4 +1,4 @@
-"""A worker program's link to the servers: what its ops `send`, `recv` and look-ups talk to.
+"""A worker program's link to the servers: used by its ops `send`, `recv` and its look-ups.
 
 It starts when both the startup program has been run and `fleet.init_worker()` has been called, in
 either order: then worker 0 has given the first values, and every worker has fetched them.
@@ -147,7 +147,7 @@ class ServerLink:
             mode.leave_out(specs[0].name)
         self._mode = mode
         if step:
-            _log.warning("This worker goes on at step %d of the job.", step)
+            _log.warning("This worker continues at step %d of the job.", step)
 
     # -- the ops ----------------------------------------------------------------------
     def pull_rows(
@@ -204,7 +204,7 @@ class ServerLink:
         return self._fetcher
 
     def push_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
-        """Hand over the gradients of rows; one more of them than keys is that of the padding."""
+        """Pass the gradients of rows; if there is one more than keys, it belongs to the padding."""
         rows = gradient[len(gradient) - len(keys) :]
         self._sending().push_sparse(table, keys, rows, rate=rate)
 
@@ -214,11 +214,11 @@ class ServerLink:
         self._kept.setdefault(table, []).append((keys, rows, rate))
 
     def push_dense(self, gradients: Mapping[str, Tensor], rate: float | None) -> None:
-        """Hand over the gradients of parameters."""
+        """Pass the gradients of parameters."""
         self._sending().push_dense(gradients, rate=rate)
 
     def end_step(self) -> None:
-        """End the step: all its gradients have been handed over."""
+        """End the step: all its gradients have been passed."""
         mode = self._sending()
         kept, self._kept = self._kept, {}
         for table, parts in kept.items():

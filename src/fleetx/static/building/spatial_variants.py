@@ -1,6 +1,6 @@
 """Functions for signals, images and volumes from one definition.
 
-A definition takes the number of spatial axes first and speaks of images in its docstring::
+A definition takes the number of spatial axes first, and its docstring describes images::
 
     def _pool(n: int, input, ..., data_format="NCHW"):
         '''Take the maximum or mean of windows of images.'''

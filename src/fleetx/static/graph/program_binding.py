@@ -61,7 +61,7 @@ class ProgramBinding:
         return copy
 
     def take_over(self, other: ProgramBinding) -> None:
-        """Take over what goes with the ops of another program."""
+        """Take what belongs to the ops of another program."""
         self.readers = list(other.readers)
         self.before_run = list(other.before_run)
         self.gradient_exchange = other.gradient_exchange

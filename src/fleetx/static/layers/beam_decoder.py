@@ -109,7 +109,7 @@ class BeamSearchDecoder(Decoder):
     def _scores(self, logits: Variable, states: Any) -> Variable:
         """Return the log probability of each sequence with each next token.
 
-        A finished sequence goes on with the end token, at no cost, and with nothing else.
+        A finished sequence continues with the end token only, at no cost.
         """
         from fleetx.static import layers
 

@@ -26,7 +26,7 @@ def beam_search(
     name: str | None = None,
     return_parent_idx: bool = False,
 ) -> Any:
-    """Choose the best words to go on with; return their ids and scores (and the beams they extend).
+    """Choose the best next words; return their ids and scores (and the beams they extend).
 
     Args:
         pre_ids: the words chosen in the step before, shape [rows, 1].

@@ -63,7 +63,7 @@ class LoweredStep:
     function: Function
     boundary: int  # the first line after forward and backward: what follows only updates
     namespace: dict[str, Any]
-    # Per fetch, whether its memory belongs to somebody else (None: only if it is a view).
+    # Per fetch, whether its memory is shared and must be copied (None: only if it is a view).
     copy_fetches: tuple[bool | None, ...] = ()
 
 

@@ -104,8 +104,8 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
     def share_state(self, other: Optimizer) -> None:
         """Keep learning rate variables and accumulators where another optimizer does.
 
-        For one that takes another's place: scripts go on to ask the other for its learning rate
-        and its state.
+        For an optimizer that replaces another one: scripts still query the replaced one for its
+        learning rate and its state.
         """
         self._learning_rate_map = other._learning_rate_map
         self._accumulators = other._accumulators

@@ -71,7 +71,7 @@ class Profiler:
         return first <= self.batch_id < last
 
     def start(self) -> None:
-        """Begin to profile; a profiler that runs goes on."""
+        """Start profiling; a running profiler continues."""
         if self.enabled and not self._is_running:
             options = self.profiler_options
             start_profiler(options["state"], options["tracer_level"])

@@ -1,4 +1,4 @@
-"""Between tensors with offsets and plain arrays: what feeds and fetches hold, by itself."""
+"""Conversion between tensors with offsets (LoD) and the plain arrays of feeds and fetches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two workers that would train wrongly in several ways; each writes what it was told."""
+"""Two workers that would train wrongly in several ways; each writes the error it got."""
 
 import copy
 import inspect
@@ -118,7 +118,7 @@ def raw_module():
     with torch.no_grad():
         net(batch())  # an evaluation
     net(batch()).backward()
-    optimizer.zero_grad()  # a gradient that nobody uses
+    optimizer.zero_grad()  # an unused gradient
     wrapped_step(model, optimizer)
     apart = spread(model)
     optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Two workers that were asked for different things, in several ways; writes what each was told."""
+"""Two workers that were started differently, in several ways; each writes the error it got."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def scripts(rank):
 
 
 def the_same_number(rank):
-    # Nobody is number 1 of 3; two are number 2.
+    # Rank 1 of 3 is missing; two workers have rank 2.
     os.environ.update(RANK="0" if rank == 0 else "2", WORLD_SIZE="3")
     if rank == 0:
         Fleet().init(is_collective=True)

@@ -1,4 +1,4 @@
-"""Each process asks the others for numbers and arrays, and writes what it heard."""
+"""Each process exchanges numbers and arrays with the others, and writes what it received."""
 
 import json
 import sys
