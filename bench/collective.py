@@ -20,13 +20,11 @@ from collections.abc import Callable
 from typing import Any
 
 from contest import contest
+from contestants.small_data import SHAPES
 from groups import GroupContestant
 from namespaces import NoNamespacesError, machines
 from record import RESULTS, write_record
 from static_graph import figures, row, show
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "contestants"))
-from small_data import SHAPES  # noqa: E402
 
 MBIT = 200
 NAMES = {"mlp": "MLP", "wide": "MLP of 17 MB", "bert": "small BERT", "resnet18": "ResNet-18"}

@@ -114,11 +114,15 @@ class GradientClip(Technique[Config]):
                 f"{kind} training with parameter servers, where workers do not wait for each "
                 "other: set strategy.a_sync = False, or switch off gradient_clip."
             )
+        self._check_norm_type("parameter servers")
+
+    def _check_norm_type(self, who: str) -> None:
+        """Refuse norms other than the Euclidean one."""
         norm_type = self.config.norm_type
         if self.config.norm and norm_type != 2.0:
             raise ValueError(
-                f"gradient_clip_configs has norm_type={norm_type:g}, but parameter servers clip "
-                "by the Euclidean norm: set norm_type to 2."
+                f"gradient_clip_configs has norm_type={norm_type:g}, but {who} clip by the "
+                "Euclidean norm: set norm_type to 2."
             )
 
     def check_optimizer(self, optimizer: Any) -> None:
@@ -138,12 +142,7 @@ class GradientClip(Technique[Config]):
                 f"the {name} has a grad_clip already, and the strategy switches on gradient_clip: "
                 "take one of them away."
             )
-        norm_type = self.config.norm_type
-        if self.config.norm and norm_type != 2.0:
-            raise ValueError(
-                f"gradient_clip_configs has norm_type={norm_type:g}, but programs clip by the "
-                "Euclidean norm: set norm_type to 2."
-            )
+        self._check_norm_type("programs")
 
     def change(self, step: TrainStep | ProgramStep) -> None:
         """Clip between the exchange of gradients and the update."""

@@ -203,15 +203,8 @@ class DataLoader:
         drop_last: bool = True,
     ) -> GeneratorLoader:
         """Return a loader over a user-written generator; see `GeneratorLoader`."""
-        return GeneratorLoader(
-            feed_list,
-            capacity,
-            use_double_buffer,
-            iterable,
-            return_list,
-            use_multiprocess,
-            drop_last,
-        )
+        options = (use_double_buffer, iterable, return_list, use_multiprocess, drop_last)
+        return GeneratorLoader(feed_list, capacity, *options)
 
     @staticmethod
     def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> DatasetLoader:
