@@ -1,0 +1,165 @@
+"""Techniques, optimizers and models that a job with servers refuses, and what it explains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from programs import fresh, network, optimizer
+from test_server_techniques import CLIPPED, MERGED, Case, train
+from torch import nn
+
+import fleetx
+from fleetx import fleet, static
+from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
+
+pytestmark = pytest.mark.usefixtures("fresh_fleet", "fresh_graph")
+
+
+@pytest.fixture
+def session():
+    fresh()
+    made = fleet.UserDefinedRoleMaker(0, fleet.Role.WORKER, 2, ["127.0.0.1:1", "127.0.0.1:2"])
+    fleet.init(made)
+    yield fleet
+    fleet.init()
+
+
+def asked(**settings: Any) -> Any:
+    return Case(train, {"a_sync": False, **settings}).strategy()
+
+
+@pytest.mark.parametrize("name", ["localsgd", "adaptive_localsgd", "dgc", "signsgd"])
+def test_techniques_that_exchange_otherwise_are_refused(session, name):
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1, momentum=0.9)
+    with pytest.raises(ValueError, match="both replace the step's grad_sync") as caught:
+        fleet.distributed_optimizer(optimizer, asked(**{name: True}))
+    text = str(caught.value)
+    assert text.startswith(f"the strategy switches on {name} and the job has parameter servers")
+    assert text.endswith(f": switch off {name}, or train without servers by "
+                         "fleet.init(is_collective=True).")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"fp16_allreduce": True}, "sent to servers instead of being summed by an all-reduce"),
+        ({**CLIPPED, "a_sync": True}, "there is none in async training with parameter servers"),
+        (
+            {"gradient_clip": True, "gradient_clip_configs": {"norm": 1.0, "norm_type": 1.0}},
+            "parameter servers clip by the Euclidean norm",
+        ),
+        ({"auto": True}, "strategy.auto measures steps .* switch it off and set strategy.a_sync"),
+    ],
+)
+def test_what_servers_cannot_keep_is_refused(session, settings, reason):
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=reason):
+        fleet.distributed_optimizer(optimizer, asked(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"localsgd": True}, "switch off localsgd, or train without servers"),
+        ({"auto": True}, "switch it off and set strategy.a_sync"),
+    ],
+)
+def test_what_a_program_with_servers_cannot_do_is_refused(session, settings, reason):
+    loss, _ = network()
+    before = len(loss.block.program.global_block().ops)
+    with pytest.raises(ValueError, match=reason):
+        fleet.distributed_optimizer(optimizer("sgd"), asked(**settings)).minimize(loss)
+    assert len(loss.block.program.global_block().ops) == before
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: static.mixed_precision.decorate(inner, dtype="float16"),
+        static.optimizer.GradientMergeOptimizer,
+        lambda inner: static.optimizer.RecomputeOptimizer(
+            static.optimizer.LookaheadOptimizer(inner)
+        ),
+    ],
+)
+def test_an_optimizer_that_acts_around_the_update_is_refused(session, wrap):
+    loss, _ = network()
+    made = wrap(optimizer("sgd"))
+    with pytest.raises(
+        ValueError, match=r"the optimizer is a .*, but the update runs on parameter"
+    ):
+        fleet.distributed_optimizer(made, asked()).minimize(loss)
+
+
+def test_explain_of_a_program_with_servers(session, capsys):
+    loss, _ = network("is_sparse")
+    wanted = asked(amp=True, amp_configs={"dtype": "bfloat16"}, **CLIPPED)
+    fleet.distributed_optimizer(optimizer("adagrad"), wanted).minimize(loss)
+    found = fleet.explain()
+    assert [(str(row.stage), row.technique) for row in found.rows] == [
+        ("precision", "amp"),
+        ("memory", "keep activations"),
+        ("grad_sync", "parameter_server"),
+        ("update", "the script's optimizer"),
+        ("update", "gradient_clip"),
+        ("update", "parameter_server"),
+        ("param_sync", "parameter_server"),
+    ]
+    block = fleet.main_program.global_block()
+    dense = [p for p in block.all_parameters() if p.name != "table"]
+    assert found.bytes_sent == sum(8 * np.prod(p.shape) for p in dense)
+    assert "of 1 table(s)" in found.rows[2].settings
+    assert "parameter servers (sync)" in capsys.readouterr().err
+    types = [op.type for op in block.ops]
+    assert types[-5:] == ["send", "send", "send_barrier", "recv", "fetch_barrier"]
+
+
+def test_a_second_model_is_refused(session):
+    wanted = asked()
+    fleet.distributed_optimizer(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1), wanted)
+    with pytest.raises(ValueError, match="has one optimizer"):
+        fleet.distributed_optimizer(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize("model_first", [True, False])
+@pytest.mark.parametrize(
+    ("settings", "follows"),
+    [
+        ({}, True),
+        ({"recompute": True, "recompute_configs": {"checkpoints": ["1"]}}, True),
+        ({"amp": True, "amp_configs": {"dtype": "bfloat16"}}, True),
+        ({"amp": True, "amp_configs": {"dtype": "float16"}}, False),
+        (MERGED, False),
+        (CLIPPED, False),
+        ({"lars": True}, False),
+    ],
+    ids=str,
+)
+def test_rows_alone_follow_the_update_or_it_is_refused(settings, follows, model_first):
+    """A script for servers that runs in one process keeps rows in tables of its own."""
+    model = nn.Sequential(fleetx.SparseEmbedding("rows", 3, optimizer="sgd"), nn.Linear(3, 1))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    fleet.init(is_collective=True, strategy=asked(**settings))
+
+    def make() -> DistributedOptimizer:
+        if model_first:
+            fleet.distributed_model(model)
+            return fleet.distributed_optimizer(sgd)
+        made = fleet.distributed_optimizer(sgd)
+        fleet.distributed_model(model)
+        return made
+
+    if not follows:
+        (name, *_) = settings
+        sentence = f"switches on {name}, .* the SparseEmbedding 'rows' follow only .*--server_num"
+        with pytest.raises(ValueError, match=sentence):
+            make()
+        return
+    made = make()
+    before = model[0](torch.tensor([5])).detach().clone()
+    model(torch.tensor([5])).sum().backward()
+    made.step()
+    assert not torch.equal(model[0](torch.tensor([5])), before)
