@@ -1,9 +1,9 @@
 """Snapshots of the process before and after a test, to find what the test leaves behind.
 
 They cover processes (including orphans), threads, sockets, files in the checkout, environment
-variables, the working directory, a session of Fleet, a process group, changed default programs and
-settings of torch. The first is taken after fixtures of wider scope are set up, so that their
-resources are not attributed to the test. Both cost less than a millisecond per test.
+variables, the working directory, a session of Fleet, a process group, a measured run, changed
+default programs and settings of torch. The first is taken after fixtures of wider scope are set up,
+so that their resources are not attributed to the test. Both cost less than a millisecond per test.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ _LIBRARY_VARIABLES = {
 }
 # Files and folders that git does not know and that tools write wherever they run.
 _PASSED_OVER = {".git", ".venv", "__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache"}
+
+# State that is None where its module is loaded, by words of its name.
+_UNSET_AT_FIRST = ("session", "group", "meeting", "measured run")
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -236,6 +239,8 @@ def end_sessions() -> None:
         session._begin()
     if "fleetx.comm.world" in sys.modules:
         sys.modules["fleetx.comm.world"].disconnect()
+    if "fleetx.monitor.run" in sys.modules:
+        sys.modules["fleetx.monitor.run"].stop()
 
 
 def _state() -> dict[str, Any]:
@@ -255,6 +260,9 @@ def _state() -> dict[str, Any]:
         state["the pending meeting of workers"] = world._pending
     for name, session in _fleet_sessions().items():
         state[f"the session of {name}"] = session._role_maker and "initialised"
+    run = sys.modules.get("fleetx.monitor.run")
+    if run is not None:
+        state["the measured run"] = run.current() and "active"
     programs = sys.modules.get("fleetx.static.graph.default_programs")
     if programs is not None:
         main, startup = programs.default_main_program(), programs.default_startup_program()
@@ -365,4 +373,4 @@ def _changes(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[
 
 
 def _is_set(name: str, value: Any) -> bool:
-    return value is not None and ("session" in name or "group" in name or "meeting" in name)
+    return value is not None and any(word in name for word in _UNSET_AT_FIRST)
