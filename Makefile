@@ -75,6 +75,7 @@ bench: $(READY) paddles ## benchmark against PyTorch and Paddle: see bench/READM
 	$(BIN)/python bench/import_time.py
 	$(BIN)/python bench/launch.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
+	$(PADDLE_PYTHONS) $(BIN)/python bench/shared_memory.py
 	$(BIN)/python bench/sparse_table.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/parameter_server.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)

@@ -69,6 +69,7 @@ setup(
         _module("_rows", EXACT),
         _module("_layerwise", FAST),
         _module("_resample", ["-O3", "-Wall", "-Wextra"]),
+        _module("_shm", EXACT),
     ],
     cmdclass={"build_ext": BuildOptional},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},

@@ -33,6 +33,8 @@ class Contestant:
     python: str = sys.executable
     arguments: tuple[str, ...] = ()
     ours: bool = True  # whether `import paddle` is this project's
+    variables: dict[str, str] = field(default_factory=dict)
+    """Variables of the environment beside the common ones."""
     facts: dict[str, Any] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
     process: Any = None
@@ -49,7 +51,10 @@ class Contestant:
     def environment(self, **more: str) -> dict[str, str]:
         """Return the variables of a process: one thread, and whose `import paddle` it is."""
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
-        return {**os.environ, **threads, "PYTHONPATH": OURS if self.ours else "", **more}
+        return {**os.environ, **threads, "PYTHONPATH": OURS if self.ours else ""} | {
+            **self.variables,
+            **more,
+        }
 
     @staticmethod
     def popen(command: list[str], environment: dict[str, str], **more: Any) -> Any:

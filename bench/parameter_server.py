@@ -108,7 +108,7 @@ def dense(rounds: int) -> list[dict[str, Any]]:
     jobs = [
         ServerContestant(f"fleetx, {n} + {n}", "ps_dense.py", servers=n, workers=n) for n in (1, 2)
     ]
-    gloo = GroupContestant("Gloo all-reduce", "gloo_all_reduce.py", workers=2)
+    gloo = GroupContestant("Gloo all-reduce", "all_reduce.py", arguments=("gloo", "100000000"))
     contest([*jobs, gloo], steps=2, rounds=rounds)
     lines = []
     for job in jobs:

@@ -28,7 +28,7 @@ def compiled_modules():
     return _index, _rows
 
 
-def need_compiled_modules():
-    for name in ("fleetx.kernels._index", "fleetx.kernels._rows"):
+def need_compiled_modules(*names):
+    for name in names or ("fleetx.kernels._index", "fleetx.kernels._rows"):
         if reason := compiled.why_missing(name):
             pytest.skip(f"needs {name}: {reason}")

@@ -16,6 +16,7 @@ from source_copy import copy_sources
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g"
 TESTS = {
+    "tests/comm/test_shared_memory.py": "not job and not gloo and not killed",
     "tests/kernels/test_index.py": "",
     "tests/kernels/test_rows.py": "",
     "tests/kernels/test_fallbacks.py": "",
@@ -24,8 +25,8 @@ TESTS = {
     "tests/techniques/test_large_batch.py": "double_precision",
 }
 LOADED = """
-from fleetx.kernels import _index, _layerwise, _resample, _rows
-for module in (_index, _layerwise, _resample, _rows):
+from fleetx.kernels import _index, _layerwise, _resample, _rows, _shm
+for module in (_index, _layerwise, _resample, _rows, _shm):
     print(module.__file__)
 """
 

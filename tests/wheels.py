@@ -17,7 +17,9 @@ from pathlib import Path
 from source_copy import ROOT, copy_sources
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-MODULES = tuple(f"kernels/{name}" for name in ("_index", "_rows", "_layerwise", "_resample"))
+MODULES = tuple(
+    f"kernels/{name}" for name in ("_index", "_rows", "_layerwise", "_resample", "_shm")
+)
 
 # What an interpreter without torch and NumPy can try: the package, and the modules one by one.
 TRY = """

@@ -117,6 +117,29 @@ def backends() -> list[Any]:
     return [group._get_backend(device) for group in groups for device in group._device_types]
 
 
+def use_backend(group: dist.ProcessGroup, device: torch.device, gloo: Any) -> None:
+    """Make Gloo do what a process group written in Python does not define."""
+    group._register_backend(device, dist.ProcessGroup.BackendType.GLOO, gloo)
+    group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+
+
+def all_gather_single(group: Any, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
+    """Gather into one tensor; the method has another name since PyTorch 2.13."""
+    method = getattr(group, "all_gather_single", None) or group._allgather_base
+    return method(output, tensor) if opts is None else method(output, tensor, opts)
+
+
+def reduce_scatter_single(group: Any, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
+    """Reduce and scatter one tensor; the method has another name since PyTorch 2.13."""
+    method = getattr(group, "reduce_scatter_single", None) or group._reduce_scatter_base
+    return method(output, tensor) if opts is None else method(output, tensor, opts)
+
+
+def work_of_future(future: Any) -> dist.Work:
+    """Return what a collective of a process group returns, done when the future is."""
+    return torch._C._distributed_c10d._create_work_from_future(future)  # type: ignore[attr-defined]
+
+
 def gloo_options(device: Any, timeout: timedelta) -> Any:
     """Return options for `dist.ProcessGroupGloo`: which device it uses, how long it waits."""
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]

@@ -9,7 +9,12 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-_SIGNS = ("connection closed by peer", "connection reset by peer", "timed out waiting")
+_SIGNS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "timed out waiting",
+    "cannot be completed",
+)
 _EXPLANATION = (
     "Another worker has ended or hangs while this one waits for it. If it failed, its own "
     "log says why. If it only had fewer batches, or left out a call that all workers must make "

@@ -1,7 +1,8 @@
 """The world of all workers: their rendezvous, and the collectives over all of them.
 
 With one worker nothing is set up and every collective is the identity, so callers need no special
-case. CUDA devices use NCCL and CPUs use Gloo; everything else is the same on both.
+case. CUDA devices use NCCL; CPUs use Gloo, or shared memory on request; everything else is the same
+on both.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import torch
 import torch.distributed as dist
 
 from fleetx import torch_private
+from fleetx.comm import shared_memory
 from fleetx.comm.agreement import Asked, DisagreementError, agree
 from fleetx.comm.device import device_of_messages
 from fleetx.comm.lost_workers import explain_lost_workers
-from fleetx.runtime import heartbeat
+from fleetx.runtime import environment, heartbeat
 from fleetx.runtime.network import split_endpoint
 from fleetx.runtime.worker_environment import WorkerEnvironment, use_interface_towards_master
 
@@ -38,11 +40,20 @@ _agreements = 0
 _patience = 300.0  # timeout of the workers' first comparison, in seconds
 
 
-def backend_for(device: torch.device, launcher: str = "none") -> str:
+def backend_for(device: torch.device, launcher: str = "none", requested: str = "") -> str:
     """Return the collective library for a device.
 
-    On the CPU it is MPI if mpirun started the workers and torch was built with it.
+    On the CPU it is the shared memory of one machine if `fleetrun --backend shm` requests it, and
+    MPI if mpirun started the workers and torch was built with it.
     """
+    if requested == shared_memory.NAME:
+        if device.type != "cpu":
+            raise ValueError(
+                f"--backend {requested} connects workers that compute on CPUs, but this one "
+                f"computes on {device.type}; leave the flag out."
+            )
+        shared_memory.register()
+        return requested
     if device.type == "cuda":
         return "nccl"
     return "mpi" if launcher == "mpi" and dist.is_mpi_available() else "gloo"
@@ -147,13 +158,13 @@ def _join(meeting: _Meeting) -> None:
     agree(first, worker.rank, worker.world_size, meeting.asked, meeting.timeout_seconds)
     use_interface_towards_master(worker)
     dist.init_process_group(
-        backend_for(meeting.device, worker.launcher),
+        backend_for(meeting.device, worker.launcher, environment.backend()),
         store=dist.PrefixStore("default_pg", store),
         rank=worker.rank,
         world_size=worker.world_size,
         timeout=timeout,
     )
-    if dist.get_backend() == "gloo":
+    if dist.get_backend() in ("gloo", shared_memory.NAME):
         # Gloo connects each pair of workers. Without a barrier, a worker that ends right after the
         # rendezvous closes its connections while others are still connecting.
         dist.barrier()

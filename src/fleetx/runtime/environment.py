@@ -57,6 +57,11 @@ def heartbeat_file() -> str:
     return _text("FLEETX_HEARTBEAT")
 
 
+def backend() -> str:
+    """Return the collective library that `fleetrun --backend` names, or ''."""
+    return _text("PADDLE_DISTRI_BACKEND").lower()
+
+
 def log_dir() -> str:
     """Return the folder for measurements (FLEETX_LOG_DIR, set by fleetrun --log_dir), or ''."""
     return _text("FLEETX_LOG_DIR")

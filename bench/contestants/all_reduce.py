@@ -1,15 +1,22 @@
-"""All-reduce of 100 MB between two processes with Gloo, in plain PyTorch.
+"""All-reduce between processes in plain PyTorch: all_reduce.py BACKEND BYTES.
 
 Needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 """
+
+import sys
 
 import torch
 import torch.distributed as dist
 from group_loop import serve_group
 
 torch.set_num_threads(1)
-dist.init_process_group("gloo")
-values = torch.ones(25_000_000)
+backend, size = sys.argv[1], int(sys.argv[2])
+if backend == "shm":
+    from fleetx.comm import shared_memory
+
+    shared_memory.register()
+dist.init_process_group(backend)
+values = torch.ones(size // 4)
 
 
 def step(i):

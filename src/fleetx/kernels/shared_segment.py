@@ -1,0 +1,214 @@
+"""Memory that processes of one machine share, and the collectives through it (`_shm.c`).
+
+The memory is anonymous: it has no name, does not count towards /dev/shm, can be opened only by
+processes of the same user, and is gone with the last process that has mapped it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from enum import IntEnum
+from typing import Any
+
+import torch
+
+from fleetx.kernels import compiled
+
+MODULE = "fleetx.kernels._shm"
+
+CHUNK = 256 * 1024
+"""Bytes of a buffer; both buffers of a member should fit into the caches of its core."""
+
+TOKEN_BYTES = 16
+
+# In the order of the enumerations of _shm.c.
+TYPES = {
+    dtype: number
+    for number, dtype in enumerate(
+        (
+            torch.float32,
+            torch.float64,
+            torch.bfloat16,
+            torch.float16,
+            torch.int8,
+            torch.uint8,
+            torch.int16,
+            torch.int32,
+            torch.int64,
+        )
+    )
+}
+"""The types of which reductions can be computed."""
+
+_TYPE_NAMES = [str(dtype).removeprefix("torch.") for dtype in TYPES]
+
+
+class Reduction(IntEnum):
+    """How elements are combined."""
+
+    SUM = 0
+    PRODUCT = 1
+    MIN = 2
+    MAX = 3
+
+
+class _Kind(IntEnum):
+    ALL_REDUCE = 0
+    BROADCAST = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    BARRIER = 4
+
+
+class _Reason(IntEnum):
+    DIED = 1
+    LEFT = 2
+    FAILED = 3
+    TIMED_OUT = 4
+    INTERRUPTED = 5
+    DISAGREED = 6
+
+
+def why_impossible() -> str | None:
+    """Return why this process cannot share memory, None if it can."""
+    reason = compiled.why_missing(MODULE)
+    if reason is not None:
+        return f"{MODULE} cannot be used: {reason}"
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError) as error:
+        return f"this system cannot watch processes: {error}"
+    return None
+
+
+def create(members: int, token: bytes) -> int:
+    """Create a segment; return its file descriptor, which others open below /proc."""
+    from fleetx.kernels import _shm
+
+    return _shm.create(members, CHUNK, token)
+
+
+class Segment:
+    """A mapped segment, and the collectives of its members. All members must call the same ones.
+
+    Args:
+        file: the descriptor of the segment; it may be closed afterwards.
+        rank: this member.
+        size: the number of members.
+        token: random bytes that `create` was given, to recognise the segment.
+        seconds: how long a collective may take.
+    """
+
+    def __init__(self, file: int, rank: int, size: int, token: bytes, seconds: float) -> None:
+        from fleetx.kernels import _shm
+
+        self.rank = rank
+        self.size = size
+        self.seconds = seconds
+        # Spinning takes the core from a member that is waited for, unless each has its own.
+        spins = size <= len(os.sched_getaffinity(0))
+        self._shm = _shm
+        self._group: Any = _shm.join(file, rank, size, CHUNK, token, spins)
+        # The GIL is released in a collective, and two at once would mix their messages.
+        self._lock = threading.Lock()
+
+    def watch(self) -> None:
+        """Notice the death of other members from now on; all must have joined."""
+        self._shm.watch(self._group)
+
+    def all_reduce(self, tensor: torch.Tensor, reduction: Reduction = Reduction.SUM) -> None:
+        """Reduce a contiguous tensor in place."""
+        kind, count = _Kind.ALL_REDUCE, tensor.numel()
+        self._run(kind, TYPES[tensor.dtype], reduction, 0, count, tensor.data_ptr(), 0)
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
+        """Fill a contiguous tensor with that of member `root`."""
+        self._run(_Kind.BROADCAST, _BYTES, 0, root, tensor.nbytes, tensor.data_ptr(), 0)
+
+    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Fill a contiguous output with the tensors of all members, by rank."""
+        self._check_size(output, tensor, "the output of all_gather")
+        addresses = output.data_ptr(), tensor.data_ptr()
+        self._run(_Kind.ALL_GATHER, _BYTES, 0, 0, tensor.nbytes, *addresses)
+
+    def reduce_scatter(
+        self, output: torch.Tensor, tensor: torch.Tensor, reduction: Reduction = Reduction.SUM
+    ) -> None:
+        """Reduce the part of this member in the contiguous tensors of all."""
+        self._check_size(tensor, output, "the input of reduce_scatter")
+        kind, addresses = _Kind.REDUCE_SCATTER, (output.data_ptr(), tensor.data_ptr())
+        self._run(kind, TYPES[tensor.dtype], reduction, 0, output.numel(), *addresses)
+
+    def barrier(self) -> None:
+        """Wait until all members have called it."""
+        self._run(_Kind.BARRIER, _BYTES, 0, 0, 0, 0, 0)
+
+    def leave(self) -> None:
+        """Unmap the segment, after a collective that runs; the others are told."""
+        with self._lock:
+            group, self._group = self._group, None
+            if group is not None:
+                self._shm.leave(group)
+
+    def _check_size(self, whole: torch.Tensor, part: torch.Tensor, what: str) -> None:
+        if whole.nbytes != part.nbytes * self.size:
+            raise ValueError(
+                f"{what} has {whole.nbytes} bytes, but {part.nbytes} are needed for each of "
+                f"{self.size} workers."
+            )
+
+    def _run(
+        self, kind: int, dtype: int, how: int, root: int, count: int, to: int, of: int
+    ) -> None:
+        with self._lock:
+            if self._group is None:
+                raise RuntimeError("this worker has left the group and cannot communicate in it.")
+            failure = self._shm.run(
+                self._group, kind, dtype, how, root, count, to, of, self.seconds
+            )
+        if failure is not None:
+            reason, rank, theirs = failure
+            raise RuntimeError(self._explain(reason, rank, theirs, (kind, dtype, how, root, count)))
+
+    def _explain(
+        self, reason: int, rank: int, theirs: tuple[int, ...], own: tuple[int, ...]
+    ) -> str:
+        what = f"{_name(own[0])} of worker {self.rank}"
+        if reason == _Reason.DIED:
+            return f"{what} cannot be completed: worker {rank} has died."
+        if reason == _Reason.LEFT:
+            return f"{what} cannot be completed: worker {rank} has left the group or ended."
+        if reason == _Reason.FAILED:
+            return f"{what} cannot be completed: a collective of worker {rank} has failed."
+        if reason == _Reason.TIMED_OUT:
+            return (
+                f"{what} cannot be completed: worker {rank} did not call a collective within "
+                f"{self.seconds:g} s. It is frozen, computes for longer, or the workers "
+                "communicate in different orders."
+            )
+        if reason == _Reason.INTERRUPTED:
+            return f"{what} was interrupted; the group cannot be used any more."
+        return (
+            f"workers call different collectives: worker {self.rank} {_describe(own)}, worker "
+            f"{rank} {_describe(theirs)}. All workers must call the same ones in the same order, "
+            "with tensors of the same size and type."
+        )
+
+
+_BYTES = TYPES[torch.uint8]
+
+
+def _name(kind: int) -> str:
+    return _Kind(kind).name.lower()
+
+
+def _describe(call: tuple[int, ...]) -> str:
+    kind, dtype, how, root, count = call
+    if kind == _Kind.BARRIER:
+        return "barrier"
+    if kind == _Kind.BROADCAST:
+        return f"broadcast from {root} of {count} bytes"
+    if kind == _Kind.ALL_GATHER:
+        return f"all_gather of {count} bytes"
+    return f"{_name(kind)} ({Reduction(how).name}) of {count} elements of {_TYPE_NAMES[dtype]}"

@@ -1,0 +1,300 @@
+"""Collectives in shared memory, by threads of this process and by workers of a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import warm_start
+from compiled_or_not import need_compiled_modules
+from fleetx.comm import shared_memory
+from fleetx.comm.shared_memory import NotSharedError, SharedMemoryGroup
+from fleetx.kernels.shared_segment import CHUNK, MODULE, Segment
+from waiting import LIMIT
+
+WORKER = Path(__file__).parent / "workers" / "shared_memory_job.py"
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+
+
+@pytest.fixture(autouse=True)
+def _module() -> None:
+    need_compiled_modules(MODULE)
+
+
+class Group(SharedMemoryGroup):
+    """One member; messages that memory does not carry fail, since there is no Gloo beside it."""
+
+    def __init__(self, segment: Segment) -> None:
+        dist.ProcessGroup.__init__(self, segment.rank, segment.size)
+        self._segment = segment
+
+
+def together(size: int, work: Callable[[Group], Any], seconds: float = LIMIT) -> list[Any]:
+    """Run one member per thread; return their results, or the exceptions they raise."""
+    store, results = dist.HashStore(), [None] * size
+
+    def run(rank: int) -> None:
+        try:
+            segment = shared_memory.open_segment(
+                dist.PrefixStore("group", store), rank, size, seconds
+            )
+            try:
+                results[rank] = work(Group(segment))
+            finally:
+                segment.leave()
+        except Exception as error:
+            results[rank] = error  # type: ignore[call-overload]
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def values(dtype: torch.dtype, count: int, size: int) -> list[torch.Tensor]:
+    if dtype.is_floating_point:
+        return [(torch.randn(count) * 3).to(dtype) for _ in range(size)]
+    return [torch.randint(0, 5, (count,)).to(dtype) for _ in range(size)]
+
+
+def expected(parts: list[torch.Tensor], combine: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """Combine in the order of ranks; half precision in single precision, rounded once."""
+    dtype = parts[0].dtype
+    half = dtype in (torch.bfloat16, torch.float16)
+    result = parts[0].float() if half else parts[0].clone()
+    for part in parts[1:]:
+        result = combine(result, part.float() if half else part)
+    return result.to(dtype)
+
+
+def options(operation: Any) -> dist.AllreduceOptions:
+    result = dist.AllreduceOptions()
+    result.reduceOp = operation
+    return result
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+@pytest.mark.parametrize("size", [2, 3])
+def test_every_type_and_size(dtype: torch.dtype, size: int) -> None:
+    for count in (0, 1, 7, 5000, CHUNK // dtype.itemsize * 2 + 3):
+        parts = values(dtype, count, size)
+        want = expected(parts, torch.add)
+
+        def work(group: Group, parts=parts, count=count) -> Any:
+            rank = group.rank()
+            summed, sent = parts[rank].clone(), parts[rank].clone()
+            group.allreduce([summed])
+            root = dist.BroadcastOptions()
+            root.rootRank = size - 1
+            group.broadcast([sent], root)
+            gathered = torch.empty(size * count, dtype=dtype)
+            group.all_gather_single(gathered, parts[rank])
+            listed = [torch.empty(count, dtype=dtype) for _ in range(size)]
+            group.allgather([listed], [parts[rank]])
+            piece = torch.empty(count, dtype=dtype)
+            group.reduce_scatter_single(piece, torch.cat([parts[rank]] * size))
+            group.barrier()
+            return summed, sent, gathered, torch.cat(listed), piece
+
+        for result in together(size, work):
+            summed, sent, gathered, listed, piece = result
+            assert torch.equal(summed, want)
+            assert torch.equal(sent, parts[-1])
+            assert torch.equal(gathered, torch.cat(parts))
+            assert torch.equal(listed, torch.cat(parts))
+            assert torch.equal(piece, want)
+
+
+@pytest.mark.parametrize(
+    ("operation", "combine"),
+    [
+        (dist.ReduceOp.PRODUCT, torch.mul),
+        (dist.ReduceOp.MIN, torch.minimum),
+        (dist.ReduceOp.MAX, torch.maximum),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_operations(operation: Any, combine: Any, dtype: torch.dtype) -> None:
+    parts = values(dtype, 20_001, 2)
+    if dtype.is_floating_point:
+        parts[0][3], parts[1][4] = float("nan"), float("nan")
+
+    def work(group: Group) -> torch.Tensor:
+        tensor = parts[group.rank()].clone()
+        group.allreduce([tensor], options(operation))
+        return tensor
+
+    for result in together(2, work):
+        torch.testing.assert_close(result, expected(parts, combine), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_every_half_precision_number(dtype: torch.dtype) -> None:
+    numbers = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+    others = numbers[torch.randperm(len(numbers))]
+
+    def work(group: Group) -> torch.Tensor:
+        tensor = (numbers if group.rank() == 0 else others).clone()
+        group.allreduce([tensor])
+        return tensor
+
+    want = expected([numbers, others], torch.add)
+    for result in together(2, work):
+        torch.testing.assert_close(result, want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_strided_outputs_are_filled() -> None:
+    def work(group: Group) -> Any:
+        rows = torch.zeros(4, 6)
+        listed = [rows[:, rank] for rank in range(2)]
+        group.allgather([listed], [torch.full((4,), 1.0 + group.rank())])
+        piece = torch.zeros(3, 4).T
+        parts = [torch.full((4, 3), float(rank)) for rank in range(2)]
+        group.reduce_scatter([piece], [parts])
+        return rows, piece
+
+    for rank, (rows, piece) in enumerate(together(2, work)):
+        assert rows.sum(0).tolist() == [4, 8, 0, 0, 0, 0]
+        assert torch.equal(piece, torch.full((4, 3), 2.0 * rank))
+
+
+def test_different_calls_are_named_on_all_workers() -> None:
+    def work(group: Group) -> None:
+        group.allreduce([torch.zeros(2)])
+        group.allreduce([torch.zeros(3 + group.rank())])
+
+    first, second = map(str, together(2, work))
+    assert (
+        "worker 0 all_reduce (SUM) of 3 elements of float32, worker 1 all_reduce (SUM) of 4"
+        in first
+    )
+    assert (
+        "worker 1 all_reduce (SUM) of 4 elements of float32, worker 0 all_reduce (SUM) of 3"
+        in second
+    )
+
+
+def test_a_group_that_failed_is_not_used_again() -> None:
+    def work(group: Group) -> list[str]:
+        texts = []
+        for _ in range(2):
+            with pytest.raises(RuntimeError) as error:
+                group.barrier() if group.rank() else group.allreduce([torch.zeros(1)])
+            texts.append(str(error.value))
+        return texts
+
+    for texts in together(2, work):
+        assert texts[0] == texts[1]
+        assert "worker" in texts[0]
+
+
+def test_a_worker_that_left_is_named() -> None:
+    def work(group: Group) -> None:
+        group.barrier()
+        if group.rank() == 1:
+            group.barrier()
+
+    left, waiting = together(2, work)
+    assert left is None
+    assert "worker 0 has left the group" in str(waiting)
+
+
+def test_a_worker_that_does_not_come_is_named_after_the_timeout() -> None:
+    arrived = threading.Event()
+
+    def work(group: Group) -> None:
+        group.barrier()
+        if group.rank() == 1:
+            arrived.wait(LIMIT)
+            return
+        try:
+            group.allreduce([torch.zeros(5)])
+        finally:
+            arrived.set()
+
+    waiting, _ = together(2, work, seconds=0.3)
+    assert "worker 1 did not call a collective" in str(waiting)
+
+
+def test_sizes_that_do_not_match_are_refused_before_memory_is_touched() -> None:
+    def work(group: Group) -> list[str]:
+        texts = []
+        for call, big, small in (
+            (group.all_gather_single, torch.zeros(5), torch.zeros(2)),
+            (group.reduce_scatter_single, torch.zeros(2), torch.zeros(5)),
+        ):
+            with pytest.raises(ValueError, match="for each of 2 workers") as error:
+                call(big, small)
+            texts.append(str(error.value))
+        return texts
+
+    assert together(2, work)[0][0].startswith("the output of all_gather has 20 bytes")
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("another machine", "the workers are not on one machine"),
+        ("!the module is missing", "worker 1: the module is missing"),
+    ],
+)
+def test_workers_that_cannot_share_memory_are_told_why(place: str, text: str) -> None:
+    store = dist.HashStore()
+    store.set("place/1", place)
+    with pytest.raises(NotSharedError, match=text):
+        shared_memory.open_segment(store, 0, 2, LIMIT)
+
+
+def test_a_wrong_segment_is_refused() -> None:
+    store = dist.HashStore()
+    store.set("place/0", shared_memory._place())
+    with open(__file__) as other:
+        store.set("segment", f"{threading.get_native_id()} {other.fileno()} {'00' * 16}")
+        store.set("joined/0", "joined")
+        with pytest.raises(NotSharedError, match="worker 1: the memory of .* cannot be mapped"):
+            shared_memory.open_segment(store, 1, 2, LIMIT)
+
+
+def run_job(folder: Path, *arguments: str, workers: int = 2) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", str(workers)]
+    command += ["--log_dir", str(folder / "log"), *arguments]
+    return subprocess.run(
+        command,
+        env=warm_start.environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        cwd=folder,
+    )
+
+
+@pytest.mark.slow
+def test_training_gives_the_bits_of_gloo(tmp_path: Path) -> None:
+    saved = []
+    for backend in ("gloo", "shm"):
+        file = tmp_path / f"{backend}.pt"
+        done = run_job(tmp_path, "--backend", backend, str(WORKER), "train", str(file))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"backend {backend}" in done.stdout
+        saved.append(torch.load(file))
+    assert saved[0].keys() == saved[1].keys()
+    for name, tensor in saved[0].items():
+        assert torch.equal(tensor, saved[1][name]), name
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_named_by_the_one_that_waits(tmp_path: Path) -> None:
+    done = run_job(tmp_path, "--backend", "shm", str(WORKER), "die", str(tmp_path))
+    assert done.returncode != 0
+    assert "worker 1 has died" in (tmp_path / "heard").read_text()
