@@ -229,8 +229,11 @@ class DistributedOptimizer(WrappedOptimizer):
         return None, pairs
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state, and under "fleet" that of the techniques."""
-        state = self.inner.state_dict()
+        """Return the wrapped optimizer's state, and under "fleet" that of the techniques.
+
+        All workers must call it if each has a part of the state (`sharding`).
+        """
+        state = self.train_step.updater.optimizer_state(self.inner)
         techniques = self.train_step.state_dict()
         return {**state, "fleet": techniques} if techniques else state
 
@@ -241,4 +244,4 @@ class DistributedOptimizer(WrappedOptimizer):
         self.train_step.load_state_dict(techniques)
         if not isinstance(self.inner, DgcMomentum):
             rest = without_held_back(rest, techniques)
-        self.inner.load_state_dict(rest)
+        self.train_step.updater.load_optimizer_state(self.inner, rest)

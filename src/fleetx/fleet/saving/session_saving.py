@@ -214,17 +214,20 @@ class Saving(Identity):
         random states of every worker are saved too, so that a resumed training continues with the
         same bits; that is the default in a job with one worker. With several, every worker must
         then call it, into a folder that all share, as with a technique that gives workers states of
-        their own (localsgd, dgc). Otherwise rank 0 writes, and the others return at once. The
-        newest `keep` stay.
+        their own (localsgd, dgc). Otherwise rank 0 writes, and the others return at once; with
+        `sharding` they must call it too, for each has a part of the state. The newest `keep` stay.
         """
         exact = self.worker_num() == 1 if exact is None else exact
         differ = exact or any(t.differs_by_worker for t in self._applied)
         others = self._others() if differ else None
-        if others is None and not self.is_first_worker():
+        is_written = others is not None or self.is_first_worker()
+        if not is_written and not any(t.gathers_state for t in self._applied):
             return None
         if _RANDOM in parts:
             raise ValueError(f"{_RANDOM!r} cannot be the name of a part of a checkpoint.")
         states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
+        if not is_written:
+            return None
         several = self.worker_num() > 1
         if several and not exact and any(isinstance(p, Resumable) for p in parts.values()):
             raise ValueError(

@@ -1,0 +1,131 @@
+"""Sharded training gives the parameters of one process on the whole batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from running import run
+from workers import sharding as worker
+
+STAGES = ["1", "2"]
+Values = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sharding")
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> list[dict[str, Any]]:
+    return run("sharding.py", folder, ",".join(STAGES))
+
+
+def alone(kind: str, steps: int = worker.STEPS) -> Values:
+    """Return the parameters that one process gets on whole batches, by torch alone."""
+    model = worker.network()
+    optimizer = worker.OPTIMIZERS[kind](model.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        worker.loss_of(model, worker.batch(step)).backward()
+        optimizer.step()
+    return worker.values(model)
+
+
+def assert_close(found: Values, expected: Values, within: float = 1e-10) -> None:
+    assert list(found) == list(expected)
+    for name, values in expected.items():
+        torch.testing.assert_close(
+            torch.tensor(found[name], dtype=torch.float64),
+            torch.tensor(values, dtype=torch.float64),
+            rtol=0.0,
+            atol=within,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("kind", list(worker.OPTIMIZERS))
+def test_workers_train_like_one_process(
+    trained: list[dict[str, Any]], stage: str, kind: str
+) -> None:
+    for result in trained:
+        assert_close(result[stage]["optimizers"][kind], alone(kind))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_backward_passes_add_up(trained: list[dict[str, Any]], stage: str) -> None:
+    for result in trained:
+        found = result[stage]["passes"]
+        expected = alone("adam")
+        assert_close(_parameters(found), _parameters(expected))
+
+
+def _parameters(values: Values) -> Values:
+    return {name: value for name, value in values.items() if not name.endswith("seen")}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", list(worker.PAIRS))
+def test_techniques_act_as_without_sharding(
+    trained: list[dict[str, Any]], stage: str, name: str
+) -> None:
+    for result in trained:
+        within = 1e-3 if name == "fp16_allreduce" else 1e-10
+        assert_close(result[stage]["pairs"][name], result["without"][name], within)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_worker_holds_its_share(trained: list[dict[str, Any]], stage: str) -> None:
+    sizes = [result[stage]["held"] for result in trained]
+    whole = sizes[0]["parameters"]
+    assert sum(each["state"] for each in sizes) == 2 * whole
+    assert max(each["state"] for each in sizes) < 1.1 * whole
+    for each in sizes:
+        assert each["parameters"] == whole
+        if stage == "1":
+            assert each["gradients"] == whole
+    if stage == "2":
+        assert sum(each["gradients"] for each in sizes) == whole
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_it_is_explained_within_five_percent(trained: list[dict[str, Any]], stage: str) -> None:
+    for result in trained:
+        found = result[stage]["held"]
+        rows = [row for row in found["rows"] if row[1] == "sharding"]
+        saved = {name: memory for name, _, memory, _, _ in rows}
+        sent = {name: sent for name, _, _, sent, _ in rows}
+        whole = found["parameters"]
+        assert 2 * whole + saved["update"] == pytest.approx(found["state"], rel=0.05)
+        assert whole + saved["grad_sync"] == pytest.approx(found["gradients"], rel=0.05)
+        assert sent["param_sync"] == whole / 2
+        assert sent["grad_sync"] == (whole if stage == "1" else whole / 2)
+        assert [r[4] for r in found["rows"] if r[0] == "update"][1].endswith("of optimizer state")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_checkpoint_is_that_of_the_plain_module(
+    trained: list[dict[str, Any]], stage: str, folder: Path, fresh_fleet: None
+) -> None:
+    plain = worker.network()
+    for result in trained:
+        saved = result[stage]["saved"]
+        assert saved["names"] == [
+            list(plain.state_dict()),
+            [name for name, _ in plain.named_parameters()],
+        ]
+        assert saved["rest"] == {"epoch": 3}
+        assert saved["kept"] == result[stage]["held"]["state"]
+        trainable = [i for i, p in enumerate(plain.parameters()) if p.requires_grad]
+        assert saved["whole"] == {str(i): ["exp_avg", "exp_avg_sq", "step"] for i in trainable}
+        assert_close(saved["straight"], alone("adamw", worker.STEPS + 2))
+        assert_close(saved["resumed"], saved["straight"])
+    # One worker without sharding goes on from the same files.
+    model, optimizer = worker.make("adamw", {}, 0)
+    worker.fleet.load_checkpoint(str(folder / f"stage{stage}"), model=model, optimizer=optimizer)
+    worker.train(model, optimizer, range(worker.STEPS, worker.STEPS + 2))
+    assert_close(worker.values(model), alone("adamw", worker.STEPS + 2))

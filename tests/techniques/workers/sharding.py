@@ -1,0 +1,210 @@
+"""Trains with sharding, case by case; each worker has its part of every batch.
+
+Each worker writes its parameters and buffers at the end of each case, as lists of numbers."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fleetx import fleet
+
+STEPS, BATCH = 5, 8
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+}
+# Techniques beside sharding, with the optimizer of the case.
+PAIRS = {
+    "amp": ("adam", {"amp": True, "amp_configs": {"dtype": "bfloat16"}}),
+    "amp float16": ("adam", {"amp": True, "amp_configs": {"dtype": "float16"}}),
+    "recompute": ("adam", {"recompute": True, "recompute_configs": {"checkpoints": ["Block"]}}),
+    "gradient_merge": (
+        "adam",
+        {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}},
+    ),
+    "gradient_clip": (
+        "momentum",
+        {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05}},
+    ),
+    "gradient_clip 3": (
+        "momentum",
+        {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05, "norm_type": 3.0}},
+    ),
+    "clip by value": (
+        "momentum",
+        {"gradient_clip": True, "gradient_clip_configs": {"value": 0.01}},
+    ),
+    "stop_on_nan": ("adam", {"stop_on_nan": True}),
+    "lars": ("momentum", {"lars": True, "lars_configs": {"lars_coeff": 0.1}}),
+    "lamb": ("plain adam", {"lamb": True}),
+    "fp16_allreduce": ("momentum", {"fp16_allreduce": True}),
+}
+OPTIMIZERS["plain adam"] = lambda p: torch.optim.Adam(p, lr=0.01)
+
+
+class Block(nn.Module):
+    """A residual block with a buffer that every forward pass changes."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Linear(width, 2 * width)
+        self.outer = nn.Linear(2 * width, width, bias=False)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x):
+        if self.training:
+            self.seen.mul_(0.5).add_(1.0)
+        return x + self.outer(torch.tanh(self.inner(x)))
+
+
+class Net(nn.Module):
+    """Sizes that no number of workers divides, a shared and a frozen parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(11, 5)
+        self.blocks = nn.Sequential(*(Block(5) for _ in range(3)))
+        self.frozen = nn.Linear(5, 5)
+        self.frozen.requires_grad_(False)
+        self.scale = nn.Parameter(torch.ones(1))
+        self.head = nn.Linear(5, 11, bias=False)
+        self.head.weight = self.words.weight
+        self.odd = nn.Linear(5, 3)
+
+    def forward(self, ids):
+        x = self.blocks(self.frozen(self.words(ids)).tanh())
+        return self.head(x) * self.scale + nn.functional.pad(self.odd(x), (0, 8))
+
+
+def network(dtype=torch.float64):
+    torch.manual_seed(3)
+    return Net().to(dtype)
+
+
+def batch(step, part=0, parts=1):
+    generator = torch.Generator().manual_seed(step)
+    ids = torch.randint(11, (BATCH, 2), generator=generator)
+    return ids[part::parts]
+
+
+def loss_of(model, ids):
+    return nn.functional.cross_entropy(model(ids[:, 0]).double(), ids[:, 1])
+
+
+def values(module):
+    return {name: tensor.tolist() for name, tensor in module.state_dict().items()}
+
+
+def begin(settings, stage):
+    strategy = fleet.DistributedStrategy()
+    for name, value in settings.items():
+        setattr(strategy, name, value)
+    if stage:
+        strategy.sharding = True
+        strategy.sharding_configs = {"stage": stage, "segment_broadcast_MB": 0.0003}
+    fleet.init(is_collective=True, strategy=strategy)
+
+
+def make(kind, settings, stage, dtype=torch.float64):
+    begin(settings, stage)
+    model = fleet.distributed_model(network(dtype))
+    return model, fleet.distributed_optimizer(OPTIMIZERS[kind](model.parameters()))
+
+
+def train(model, optimizer, steps=range(STEPS), passes=1):
+    for step in steps:
+        optimizer.zero_grad()
+        for ids in batch(step, fleet.worker_index(), fleet.worker_num()).chunk(passes):
+            (loss_of(model, ids) / passes).backward()
+        optimizer.step()
+
+
+def case(kind, settings, stage, dtype=torch.float64, passes=1):
+    model, optimizer = make(kind, settings, stage, dtype)
+    train(model, optimizer, passes=passes)
+    return values(model)
+
+
+def pair(name, stage):
+    kind, settings = PAIRS[name]
+    try:
+        return case(kind, settings, stage, torch.float32 if "amp" in name else torch.float64)
+    except ValueError as error:
+        return str(error)
+
+
+def held(stage):
+    """What a worker holds after backward and update, and what the step was said to cost."""
+    model, optimizer = make("adamw", {}, stage)
+    train(model, optimizer)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    explained = fleet.explain()
+    return {
+        "state": state_bytes(optimizer),
+        "gradients": sum(map(nbytes, gradients)),
+        "parameters": sum(nbytes(p) for p in model.parameters() if p.requires_grad),
+        "rows": [
+            (str(r.stage), r.technique, r.memory, r.bytes_sent, r.settings) for r in explained.rows
+        ],
+    }
+
+
+def state_bytes(optimizer):
+    return sum(
+        nbytes(value)
+        for each in optimizer.state.values()
+        for key, value in each.items()
+        if key != "step"
+    )
+
+
+def nbytes(tensor):
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return local.numel() * local.element_size()
+
+
+def saved(stage, folder):
+    """Save, train on, load into a new pair, train on again: both must end alike."""
+    model, optimizer = make("adamw", {}, stage)
+    train(model, optimizer)
+    fleet.save_checkpoint(folder, model=model, optimizer=optimizer, epoch=3)
+    names = list(model.state_dict()), [n for n, _ in model.named_parameters()]
+    whole = {str(i): sorted(each) for i, each in optimizer.state_dict()["state"].items()}
+    train(model, optimizer, range(STEPS, STEPS + 2))
+    again, other = make("adamw", {}, stage)
+    rest = fleet.load_checkpoint(folder, model=again, optimizer=other)
+    kept = state_bytes(other)
+    train(again, other, range(STEPS, STEPS + 2))
+    return {
+        "names": names,
+        "whole": whole,
+        "rest": rest,
+        "kept": kept,
+        "straight": values(model),
+        "resumed": values(again),
+    }
+
+
+def main():
+    folder, stages = Path(sys.argv[1]), [int(stage) for stage in sys.argv[2].split(",")]
+    fleet.init(is_collective=True)
+    result = {}
+    for stage in stages:
+        result[stage] = {
+            "optimizers": {kind: case(kind, {}, stage) for kind in OPTIMIZERS},
+            "passes": case("adam", {}, stage, passes=2),
+            "held": held(stage),
+            "saved": saved(stage, folder / f"stage{stage}"),
+            "pairs": {name: pair(name, stage) for name in PAIRS},
+        }
+    result["without"] = {name: pair(name, 0) for name in PAIRS}
+    (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
