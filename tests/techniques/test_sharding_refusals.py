@@ -13,6 +13,7 @@ from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job
 from fleetx.techniques.sharding import Sharding
 from fleetx.techniques.sharding_owners import Owners, choose_owners, make_buckets
+from fleetx.techniques.sharding_parameters import find_blocks
 
 
 def job(settings: dict[str, Any], workers: int = 2, **more: Any) -> Job:
@@ -95,3 +96,31 @@ def test_buckets_hold_parameters_of_one_owner_in_the_order_of_backward() -> None
     assert all(owners.of(name) == bucket.owner for bucket in buckets for name in bucket.members)
     assert all(list(b.members) == sorted(b.members, reverse=True) for b in buckets)
     assert [len(bucket.members) for bucket in buckets] == [2, 2, 1, 1]
+
+
+class Pair(torch.nn.Module):
+    """A module with parts, for `find_blocks`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+
+def test_blocks_are_repeated_classes_or_named() -> None:
+    model = torch.nn.Module()
+    model.words = torch.nn.Embedding(3, 2)
+    model.blocks = torch.nn.ModuleList(torch.nn.Sequential(Pair(), Pair()) for _ in range(2))
+    model.last = Pair()
+    assert list(find_blocks(model)) == ["blocks.0", "blocks.1", "last"]
+    assert list(find_blocks(model, ["words", "blocks.0.*"])) == [
+        "words",
+        "blocks.0.0",
+        "blocks.0.0.first",
+        "blocks.0.0.second",
+        "blocks.0.1",
+        "blocks.0.1.first",
+        "blocks.0.1.second",
+    ]
+    with pytest.raises(ValueError, match="segment_anchors'\\] names 'Pear'") as caught:
+        find_blocks(model, ["Pear"])
+    assert "Pair" in str(caught.value)

@@ -11,10 +11,11 @@ training without but for rounding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
@@ -36,7 +37,7 @@ from fleetx.techniques.sharding_owners import (
     SentByOwners,
     choose_owners,
 )
-from fleetx.techniques.sharding_parameters import DividedParameters, DividedUpdate
+from fleetx.techniques.sharding_parameters import DividedParameters, DividedUpdate, can_divide
 from fleetx.techniques.sharding_state import state_copies
 
 
@@ -123,6 +124,11 @@ class Sharding(Technique[Config]):
                 )
         if stage not in (1, 2, 3):
             raise ValueError(f"sharding_configs['stage'] must be 1, 2 or 3, not {stage}.")
+        if stage == 3 and not can_divide():
+            raise ValueError(
+                f"sharding with stage 3 needs PyTorch 2.7 or newer, but this is {torch.__version__}"
+                ": set sharding_configs['stage'] to 2."
+            )
         by_anchors = config.sharding_segment_strategy == "segment_anchors"
         if bool(config.segment_anchors) != by_anchors or (by_anchors and stage < 3):
             raise ValueError(
@@ -255,56 +261,45 @@ class Sharding(Technique[Config]):
     # -- explaining -----------------------------------------------------------------------
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what each stage holds, sends and saves on this worker."""
-        workers, stage = self.job.workers, self.config.stage
-        whole = sizes.parameter_bytes
-        own = self._own_bytes(sizes)
-        copies = state_copies(self._optimizer)
-        state = (
-            f"{size(own * copies)} of optimizer state" if copies else "optimizer state of owners"
+        own, copies = self._own_bytes(sizes), state_copies(self._optimizer)
+        held = f"{size(own * copies)} of optimizer state"
+        update = Row(
+            stage=Stage.UPDATE,
+            technique=self.name,
+            settings=held if copies else "optimizer state of a part",
+            memory=float(own - sizes.parameter_bytes) * copies,
         )
-        exchange = Row(
+        return [self._gradient_row(sizes, own), update, self._parameter_row(sizes, own)]
+
+    def _gradient_row(self, sizes: Sizes, own: int) -> Row:
+        stage, whole = self.config.stage, sizes.parameter_bytes
+        how = {1: "all-reduce", 2: "to their owners", 3: "reduce-scatter"}[stage]
+        # Gloo's reduce-scatter is an all-reduce inside.
+        is_half = stage == 2 or (stage == 3 and sizes.device != "cpu")
+        return Row(
             stage=Stage.GRAD_SYNC,
             technique=self.name,
-            settings=f"stage {stage}, all-reduce, {size(whole)} of gradients",
-            bytes_sent=ring_bytes(whole, workers),
+            settings=f"stage {stage}, {how}, {size(whole if stage == 1 else own)} of gradients",
+            bytes_sent=ring_bytes(whole, self.job.workers) / (2 if is_half else 1),
+            memory=0.0 if stage == 1 else float(own - whole),
         )
-        if stage > 1:
-            exchange = replace(
-                exchange,
-                settings=f"stage {stage}, to their owners, {size(own)} of gradients",
-                bytes_sent=ring_bytes(whole, workers) / 2,
-                memory=float(own - whole),
-            )
-        # Messages of half precision are those of gradients only.
-        share = 1.0 if self.job.all_reduce.dtype is None else 0.5
-        gathered = float(whole)
+
+    def _parameter_row(self, sizes: Sizes, own: int) -> Row:
+        whole, text = sizes.parameter_bytes, "from their owners"
+        travels, memory, kept = whole, 0.0, whole
         if self._divided is not None:
-            # Gloo's reduce-scatter is an all-reduce inside.
-            factor = 1.0 if sizes.device == "cpu" else 0.5
-            exchange = replace(
-                exchange,
-                settings=f"stage 3, reduce-scatter, {size(own)} of gradients",
-                bytes_sent=factor * ring_bytes(whole, workers),
-            )
-            gathered += self._divided.block_elements * sizes.element_bytes
-        return [
-            exchange,
-            Row(
-                stage=Stage.UPDATE,
-                technique=self.name,
-                settings=state,
-                memory=float(own - whole) * (copies or 0),
-            ),
-            Row(
-                stage=Stage.PARAM_SYNC,
-                technique=self.name,
-                settings=f"from their owners, {size(whole)} of parameters"
-                if stage < 3
-                else f"gathered block by block, {size(own)} of parameters",
-                bytes_sent=ring_bytes(gathered, workers) / 2 / share,
-                memory=0.0 if stage < 3 else float(own - whole),
-            ),
-        ]
+            text = "gathered block by block"
+            travels += self._divided.block_elements * sizes.element_bytes
+            memory, kept = float(own - whole), own
+        # Only gradients travel in half precision; `fp16_allreduce` halves what all rows send.
+        share = 1.0 if self.job.all_reduce.dtype is None else 0.5
+        return Row(
+            stage=Stage.PARAM_SYNC,
+            technique=self.name,
+            settings=f"{text}, {size(kept)} of parameters",
+            bytes_sent=ring_bytes(travels, self.job.workers) / 2 / share,
+            memory=memory,
+        )
 
     def _own_bytes(self, sizes: Sizes) -> int:
         """Return the bytes of this worker's part of the trained parameters."""

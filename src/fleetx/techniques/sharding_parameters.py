@@ -24,6 +24,12 @@ DIVIDED_BY_FLEET = "_fleetx_divided"
 """In the `__dict__` of modules that stage 3 has divided."""
 
 
+def can_divide() -> bool:
+    """Return whether this PyTorch has what stage 3 needs."""
+    major, minor = torch.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (2, 7)
+
+
 def find_blocks(model: nn.Module, anchors: Sequence[str] = ()) -> dict[str, nn.Module]:
     """Return the modules to gather one at a time: those named, else the outermost modules with
     parts of their own whose class occurs more than once."""
@@ -92,7 +98,7 @@ class DividedParameters(GradientSync):
         policy = MixedPrecisionPolicy(reduce_dtype=self._dtype)
         inside = {p for block in blocks.values() for p in block.parameters() if p.requires_grad}
         self.block_elements = sum(p.numel() for p in inside)
-        for block in blocks.values():
+        for block in reversed(blocks.values()):  # a block inside another one comes first
             fully_shard(block, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)
         for module in model.modules():

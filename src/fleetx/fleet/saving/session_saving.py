@@ -22,6 +22,8 @@ logger = logging.getLogger("fleetx.fleet")
 
 # The name of the random states among the parts of a checkpoint.
 _RANDOM = "random@states"
+_PATIENCE = 60.0
+"""Seconds that a save waits for all workers if each has a part of the state."""
 
 
 class _Apart(NamedTuple):
@@ -221,8 +223,15 @@ class Saving(Identity):
         differ = exact or any(t.differs_by_worker for t in self._applied)
         others = self._others() if differ else None
         is_written = others is not None or self.is_first_worker()
-        if not is_written and not any(t.gathers_state for t in self._applied):
+        gathers = comm.is_connected() and any(t.gathers_state for t in self._applied)
+        if not is_written and not gathers:
             return None
+        if gathers and not all_attend(f"save_checkpoint {path}", _PATIENCE):
+            raise RuntimeError(
+                f"fleet.save_checkpoint was called by worker {self.worker_index()}, but not by all "
+                f"{self.worker_num()} workers within {_PATIENCE:g} s; each has a part of the state "
+                "(sharding): let all workers call it, not the first one alone."
+            )
         if _RANDOM in parts:
             raise ValueError(f"{_RANDOM!r} cannot be the name of a part of a checkpoint.")
         states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
