@@ -108,6 +108,9 @@ class GradientSync(_Stateless):
     keeps_no_state = False
     """`exchange` keeps nothing that an overflow would spoil, so that what it returns is checked."""
 
+    divides = False
+    """A worker has a part of the gradients when backward has ended."""
+
     def distribute(self, model: nn.Module) -> None:
         """Change where the parameters of a model are, before it is trained; they are equal on all
         workers."""

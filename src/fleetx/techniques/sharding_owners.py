@@ -7,6 +7,7 @@ send as much as in a reduce-scatter, of which Gloo has none that is better than 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,7 @@ from fleetx.techniques.sharding_state import gather_state, load_part
 
 _UNDER_WAY = 2
 """Buckets that may be under way at a time; more would need the memory that sharding saves."""
-_IS_MEAN = "_fleetx_mean"  # on gradients that are means over all workers already
+_IS_MEAN = "_fleetx_mean"  # on gradients that are means over all workers already: their version
 
 
 def choose_owners(sizes: Iterable[int], loads: list[int]) -> list[int]:
@@ -140,7 +141,7 @@ class ReducedToOwners(GradientSync):
     """
 
     during_backward = False
-    keeps_no_state = True
+    keeps_no_state = divides = True
 
     def __init__(
         self,
@@ -167,6 +168,7 @@ class ReducedToOwners(GradientSync):
         self._passes = 0  # since the last exchange
         self._flights: list[_Flight] = []
         self._earlier: dict[str, Tensor] = {}  # means of earlier passes
+        self._has_warned = False
 
     def watch(self, parameters: Parameters) -> None:
         """Prepare for these parameters, whose owners are known."""
@@ -244,8 +246,9 @@ class ReducedToOwners(GradientSync):
             if mean is not None and earlier is not None:
                 mean.add_(earlier)
             p.grad = earlier if mean is None else mean
-            if p.grad is not None and self._hooks:
-                setattr(p.grad, _IS_MEAN, True)
+        for p in members.values() if self._hooks else ():  # they share memory and version
+            if p.grad is not None:
+                setattr(p.grad, _IS_MEAN, torch_private.version_of(p.grad))
 
     def exchange(self, parameters: Parameters) -> None:
         """Exchange what no backward pass has exchanged."""
@@ -253,7 +256,24 @@ class ReducedToOwners(GradientSync):
             if not self._is_running:
                 self._begin()
             self._finish()
+        elif not self._has_warned:
+            self._warn_if_changed()
         self._passes = 0
+
+    def _warn_if_changed(self) -> None:
+        """Warn once if the script has changed gradients between backward and step."""
+        found = (p.grad for bucket in self._buckets for p in bucket.members.values())
+        versions = ((g, getattr(g, _IS_MEAN, None)) for g in found if g is not None)
+        if any(was is not None and torch_private.version_of(g) != was for g, was in versions):
+            self._has_warned = True
+            warnings.warn(
+                "the script changes gradients between backward() and step(), but with sharding in "
+                "stage 2 it sees those of one worker's parameters only: a clip such as "
+                "clip_grad_norm_ then has another norm on every worker. Take it out and set "
+                "strategy.gradient_clip = True and strategy.gradient_clip_configs = "
+                "{'norm': ...}.",
+                stacklevel=6,
+            )
 
 
 class OwnersUpdate(Update):

@@ -56,7 +56,7 @@ class DividedParameters(GradientSync):
     """Gradients are parts of means when backward ends: `fully_shard` has exchanged them."""
 
     during_backward = False
-    keeps_no_state = True
+    keeps_no_state = divides = True
 
     def __init__(self, anchors: Sequence[str], dtype: torch.dtype | None) -> None:
         """`dtype` is the half precision that gradients travel in; None for their own type."""

@@ -117,6 +117,12 @@ class DistributedOptimizer(WrappedOptimizer):
                 "loss itself, so that it is scaled twice: leave GradScaler out (loss.backward(), "
                 "optimizer.step()), or set strategy.amp = False."
             )
+        if self.train_step.grad_sync.innermost().divides:
+            raise RuntimeError(
+                "torch.amp.GradScaler decides by the gradients on this worker, but sharding leaves "
+                "it a part of them, so that workers would disagree: leave GradScaler out and set "
+                "strategy.amp = True, or set sharding_configs['stage'] to 1."
+            )
         return bool(getattr(self.inner, "_step_supports_amp_scaling", False))
 
     def take_step(self, train_step: TrainStep) -> None:
