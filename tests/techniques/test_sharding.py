@@ -127,6 +127,13 @@ def test_it_is_explained_within_five_percent(trained: list[dict[str, Any]], stag
 
 
 @pytest.mark.parametrize("stage", STAGES)
+def test_it_sends_what_it_says(trained: list[dict[str, Any]], stage: str) -> None:
+    found = [result[stage]["wire"] for result in trained]
+    measured = sum(each["received"] for each in found) / len(found)
+    assert measured == pytest.approx(found[0]["said"], rel=0.05)
+
+
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_checkpoint_is_that_of_the_plain_module(
     trained: list[dict[str, Any]], stage: str, folder: Path, fresh_fleet: None
 ) -> None:

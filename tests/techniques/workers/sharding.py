@@ -2,7 +2,11 @@
 
 Each worker writes its parameters and buffers at the end of each case, as lists of numbers."""
 
+import contextlib
 import json
+import os
+import socket
+import struct
 import sys
 from pathlib import Path
 
@@ -179,6 +183,32 @@ def nbytes(tensor):
     return local.numel() * local.element_size()
 
 
+def received():
+    """Return the bytes that this process has received over TCP so far."""
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as each:
+            info = each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            total += struct.unpack_from("Q", info, 128)[0]  # tcpi_bytes_received
+    return total
+
+
+def wire(stage):
+    """The bytes per step that the step is said to send, and those that arrive."""
+    begin({}, stage)
+    torch.manual_seed(0)
+    model = fleet.distributed_model(nn.Sequential(*(Block(64) for _ in range(4))))
+    optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    before = 0
+    for step in range(-1, STEPS):
+        if step == 0:
+            fleet.barrier_worker()
+            before = received()
+        optimizer.minimize(model(torch.ones(2, 64)).square().mean())
+    fleet.barrier_worker()
+    return {"said": fleet.explain().bytes_sent, "received": (received() - before) / STEPS}
+
+
 def saved(stage, folder):
     """Save, train on, load into a new pair, train on again: both must end alike."""
     model, optimizer = make("adamw", {}, stage)
@@ -210,6 +240,7 @@ def main():
             "optimizers": {kind: case(kind, {}, stage) for kind in KINDS},
             "passes": case("adam", {}, stage, passes=2),
             "held": held(stage),
+            "wire": wire(stage),
             "saved": saved(stage, folder / f"stage{stage}"),
             "pairs": {name: pair(name, stage) for name in PAIRS_OF[stage]},
         }
