@@ -15,42 +15,30 @@ from torch import nn
 
 from fleetx import fleet
 
-STEPS, BATCH = 3, 8
+STEPS, BATCH = 4, 8
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
     "adam": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
 }
+MERGE = {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}}
+CLIP = {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05}}
+CLIP_3 = {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05, "norm_type": 3.0}}
+RECOMPUTE = {"recompute": True, "recompute_configs": {"checkpoints": ["Block"]}}
 # Techniques beside sharding, with the optimizer of the case.
 PAIRS = {
-    "amp": ("adam", {"amp": True, "amp_configs": {"dtype": "bfloat16"}}),
+    "amp, recompute": ("adam", {"amp": True, "amp_configs": {"dtype": "bfloat16"}, **RECOMPUTE}),
     "amp float16": ("adam", {"amp": True, "amp_configs": {"dtype": "float16"}}),
-    "recompute": ("adam", {"recompute": True, "recompute_configs": {"checkpoints": ["Block"]}}),
-    "gradient_merge": (
-        "adam",
-        {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}},
-    ),
-    "gradient_clip": (
-        "momentum",
-        {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05}},
-    ),
-    "gradient_clip 3": (
-        "momentum",
-        {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05, "norm_type": 3.0}},
-    ),
-    "clip by value": (
-        "momentum",
-        {"gradient_clip": True, "gradient_clip_configs": {"value": 0.01}},
-    ),
-    "stop_on_nan": ("adam", {"stop_on_nan": True}),
+    "gradient_merge, gradient_clip": ("adam", {**MERGE, **CLIP_3}),
+    "gradient_clip, stop_on_nan": ("momentum", {**CLIP, "stop_on_nan": True}),
     "lars": ("momentum", {"lars": True, "lars_configs": {"lars_coeff": 0.1}}),
     "lamb": ("plain adam", {"lamb": True}),
     "fp16_allreduce": ("momentum", {"fp16_allreduce": True}),
 }
-# What depends on the stage; in stage 1 all workers have all gradients, as without sharding.
+# In stage 1 all workers have all gradients, as without sharding.
 PAIRS_OF = {
-    1: ["amp", "gradient_merge", "gradient_clip", "lars", "lamb"],
+    1: ["amp, recompute", "gradient_merge, gradient_clip", "lars", "lamb"],
     2: list(PAIRS),
     3: list(PAIRS),
 }
