@@ -59,6 +59,11 @@ def test_another_exchange_is_refused_by_the_rule(name: str) -> None:
     )
 
 
+def test_a_search_on_copies_is_refused() -> None:
+    with pytest.raises(ValueError, match="switches on auto"):
+        choose(job({}, auto=True))
+
+
 def test_an_optimizer_of_all_parameters_at_once_is_refused() -> None:
     _, techniques = choose(job({}))
     step = compose_step(techniques)

@@ -124,6 +124,12 @@ class Sharding(Technique[Config]):
                 )
         if stage not in (1, 2, 3):
             raise ValueError(f"sharding_configs['stage'] must be 1, 2 or 3, not {stage}.")
+        if getattr(self.job.strategy, "auto", False):
+            raise ValueError(
+                "the strategy switches on auto, which tries strategies on copies of the whole "
+                "model, and sharding, which is for models without room for copies: switch off one "
+                "of them."
+            )
         if stage == 3 and not can_divide():
             raise ValueError(
                 f"sharding with stage 3 needs PyTorch 2.7 or newer, but this is {torch.__version__}"
