@@ -12,6 +12,8 @@ from workers import sharding as worker
 
 from fleetx.techniques.sharding_parameters import can_divide
 
+pytestmark = pytest.mark.slow  # trains dozens of times on two workers
+
 STAGES = ["1", "2", "3"] if can_divide() else ["1", "2"]
 Values = dict[str, Any]
 
@@ -81,6 +83,8 @@ def test_techniques_act_as_without_sharding(
 ) -> None:
     for result in trained:
         within = 1e-3 if name == "fp16_allreduce" else 1e-10
+        if stage == "3" and "amp" in name:  # parameters in float32, updated in other portions
+            within = 1e-6
         assert_close(result[stage]["pairs"][name], result["without"][name], within)
 
 
