@@ -112,9 +112,17 @@ def begin(settings, stage):
 
 
 def make(kind, settings, stage, dtype=torch.float64):
+    """Return model and optimizer, made in one of the orders that scripts have."""
     begin(settings, stage)
-    model = fleet.distributed_model(network(dtype))
-    return model, fleet.distributed_optimizer(OPTIMIZERS[kind](model.parameters()))
+    module = network(dtype)
+    if kind == "sgd":
+        optimizer = fleet.distributed_optimizer(OPTIMIZERS[kind](module.parameters()))
+        return fleet.distributed_model(module), optimizer
+    inner = OPTIMIZERS[kind](module.parameters())
+    model = fleet.distributed_model(module)
+    if kind != "momentum":
+        inner = OPTIMIZERS[kind](model.parameters())
+    return model, fleet.distributed_optimizer(inner)
 
 
 def train(model, optimizer, steps=range(STEPS), passes=1):
