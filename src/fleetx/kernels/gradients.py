@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,15 +20,26 @@ def square_norm(grads: Sequence[Tensor]) -> float:
 
 
 def clip_factor(
-    grads: list[Tensor], max_norm: float, norm_type: float = 2.0
+    grads: list[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    reduce: Callable[[Tensor, str], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the factor, at most 1, that brings the norm of all gradients together down to
-    `max_norm`, as torch's `clip_grad_norm_` computes it; and that norm."""
-    norms = torch_private.foreach_norm(list(grads), norm_type)
+    `max_norm`, as torch's `clip_grad_norm_` computes it; and that norm.
+
+    `reduce` reduces a tensor over the workers ("sum" or "max") if each has a part of the gradients,
+    of which there may be none.
+    """
+    norms = torch_private.foreach_norm(list(grads), norm_type) if grads else [torch.zeros(())]
     first = norms[0]
     together = torch.stack([norm.to(first.device, first.dtype) for norm in norms])
     # Sorted: the front ends list parameters in different orders.
     norm = torch.linalg.vector_norm(together.sort().values, norm_type)
+    if reduce is not None and math.isinf(norm_type):
+        norm = reduce(norm.double(), "max")
+    elif reduce is not None:
+        norm = reduce(norm.double() ** norm_type, "sum") ** (1.0 / norm_type)
     return (max_norm / (norm + CLIP_EPSILON)).clamp(max=1.0), norm
 
 

@@ -13,8 +13,11 @@ import torch
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from fleetx import torch_private
+from fleetx.comm.divided_tensors import is_divided
 
 _WITH_KERNEL = (SGD, Adam, AdamW, Adagrad)
+_OF_PARTS = (Adam, AdamW)
+"""Those whose kernels torch calls for divided tensors too."""
 _DTYPES = (torch.float32, torch.float64)
 
 
@@ -34,6 +37,8 @@ def _choose(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if group.get("_open") or (group.get("fused") is None and group.get("foreach") is None):
             group["_open"] = True
             fits = all(_fits(p, optimizer.state.get(p)) for p in group["params"])
+            if type(optimizer) not in _OF_PARTS and group["params"]:
+                fits = fits and not is_divided(group["params"][0])  # all are, or none
             group["fused"] = True if fits else None  # False would rule out foreach kernels too
 
 

@@ -105,6 +105,15 @@ class GradientSync(_Stateless):
 
     during_backward = True
     """Backward itself averages, so that all workers have the same gradients when it ends."""
+    keeps_no_state = False
+    """`exchange` keeps nothing that an overflow would spoil, so that what it returns is checked."""
+
+    divides = False
+    """A worker has a part of the gradients when backward has ended."""
+
+    def distribute(self, model: nn.Module) -> None:
+        """Change where the parameters of a model are, before it is trained; they are equal on all
+        workers."""
 
     def collect(self, parameters: Parameters) -> bool:
         """Take a backward pass's gradients; tell whether it is time to exchange and update."""
@@ -146,6 +155,14 @@ class Update(_Stateless):
     def apply(self, optimizer: Optimizer) -> None:
         """Update the parameters by the optimizer."""
         optimizer.step()
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return the optimizer's state, whole; all workers must call it if each has a part."""
+        return optimizer.state_dict()
+
+    def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Load what `optimizer_state` returned."""
+        optimizer.load_state_dict(state)
 
 
 class ParameterSync(_Stateless):

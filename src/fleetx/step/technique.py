@@ -171,6 +171,8 @@ class Technique(Generic[C]):
     """Changes only what is between workers: with a single one there is nothing to do."""
     differs_by_worker: ClassVar[bool] = False
     """Workers have state of their own, which a checkpoint must hold for each."""
+    gathers_state: ClassVar[bool] = False
+    """Workers have parts of one state, which all must gather before one of them can save it."""
     keeps_mathematics: ClassVar[bool] = False
     """Training with it gives the same parameters but for rounding: `auto` may try it unasked."""
 

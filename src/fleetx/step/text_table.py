@@ -37,3 +37,12 @@ def draw(
     buffer = io.StringIO()
     Console(file=buffer, width=WIDTH, color_system=None).print(table)
     return buffer.getvalue()
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as people read it, in steps of 1000."""
+    for unit in ("B", "kB", "MB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -154,11 +154,12 @@ class TrainStep(FixedSlots):
                 self.guard.agree()
         # Averages are equal everywhere; other exchanges keep state, which an overflow would spoil.
         averages = is_all_reduce(self.grad_sync)
-        if averages:
+        is_first = averages or self.grad_sync.innermost().keeps_no_state
+        if is_first:
             self.grad_sync.exchange(self.parameters)
         agreed = averages or self.grad_sync.during_backward
         if self.precision.usable(self.parameters, agreed=agreed, others=self.grad_sync.others()):
-            if not averages:
+            if not is_first:
                 self.grad_sync.exchange(self.parameters)
             if self.clip is not None:
                 self.clip(self.parameters)

@@ -7,6 +7,7 @@ clips between `backward()` and `step()` sees one part of a merged gradient only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fleetx import torch_private
+from fleetx.comm.divided_tensors import is_divided, own_part
 from fleetx.kernels.gradients import clip_factor
 from fleetx.static.clip import GradientClipBase, GradientClipByTorchNorm, GradientClipByValue
 from fleetx.step.program_step import ProgramStep
@@ -47,18 +49,21 @@ class Clip:
     """The largest magnitude of an element; 0 for none."""
     last_norm: Tensor | None = None
     """The norm before the last clip, on the device of the gradients."""
+    reduce: Callable[[Tensor, str], Tensor] | None = None
+    """Reduces a tensor over the workers ("sum" or "max"), if each has a part of the gradients."""
 
     @torch.no_grad()
     def __call__(self, parameters: Parameters) -> None:
         """Clip."""
         gradients = [_values(p) for p in parameters.values() if p.grad is not None]
-        if not gradients:
+        gradients = [g for g in gradients if g.numel()]
+        if not gradients and (self.value or self.reduce is None):
             return
         if self.value:
             torch_private.foreach_clamp_min_(gradients, -self.value)
             torch_private.foreach_clamp_max_(gradients, self.value)
             return
-        factor, self.last_norm = clip_factor(gradients, self.norm, self.norm_type)
+        factor, self.last_norm = clip_factor(gradients, self.norm, self.norm_type, self.reduce)
         for gradient in gradients:
             gradient.mul_(factor.to(gradient.device))
 
@@ -71,6 +76,8 @@ class Clip:
 def _values(parameter: Tensor) -> Tensor:
     """Return the elements of a gradient that are stored, as a tensor that can be changed."""
     assert parameter.grad is not None
+    if is_divided(parameter.grad):
+        return own_part(parameter.grad)  # type: ignore[no-any-return]
     if not parameter.grad.is_sparse:
         return parameter.grad
     parameter.grad = parameter.grad.coalesce()

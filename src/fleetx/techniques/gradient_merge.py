@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from fleetx import torch_private
+from fleetx.comm.divided_tensors import divided_like, is_divided, whole
 from fleetx.static.optimizer.gradient_merge_optimizer import MergedRuns
 from fleetx.step.gradient_sync import AfterBackward
 from fleetx.step.program_step import ProgramStep
@@ -133,11 +134,14 @@ class MergedGradients(GradientSync, MergedRuns):
         for name, parameter in parameters.items():
             merged = self._merged.pop(name, None)
             if merged is not None:
+                merged = divided_like(merged, parameter)  # a loaded one is whole
                 parameter.grad = merged.mul_(share) if self.avg else merged
         self._count = 0
 
     def _add(self, name: str, grad: torch.Tensor) -> None:
         merged = self._merged.get(name)
+        if merged is not None and is_divided(grad):  # a loaded one is whole
+            merged = self._merged[name] = divided_like(merged, grad)
         if merged is None:
             self._merged[name] = grad
         elif merged.is_sparse and not grad.is_sparse:
@@ -163,7 +167,7 @@ class MergedGradients(GradientSync, MergedRuns):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what has been collected so far."""
-        merged = {name: grad.clone() for name, grad in self._merged.items()}
+        merged = {name: whole(grad).clone() for name, grad in self._merged.items()}
         return {"count": self._count, "merged": merged, "inner": self.inner.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

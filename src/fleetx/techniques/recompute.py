@@ -104,7 +104,12 @@ class Recomputed(Memory, Recomputation):
         return model
 
 
-def find_modules(model: nn.Module, wanted: Sequence[str]) -> dict[str, nn.Module]:
+def find_modules(
+    model: nn.Module,
+    wanted: Sequence[str],
+    *,
+    setting: str = "recompute_configs['checkpoints']",
+) -> dict[str, nn.Module]:
     """Return the modules that are named by name, by pattern or by class, in the model's order.
 
     Raises ValueError for what no module matches, with names that are near.
@@ -121,7 +126,7 @@ def find_modules(model: nn.Module, wanted: Sequence[str]) -> dict[str, nn.Module
             known = {*modules, *(n for m in modules.values() for n in _class_names(m))} - {""}
             near = difflib.get_close_matches(text, sorted(known), 4, 0.5) or sorted(modules)[1:5]
             raise ValueError(
-                f"recompute_configs['checkpoints'] names {text!r}, but the model has no module of "
+                f"{setting} names {text!r}, but the model has no module of "
                 f"this name or class; near names are {', '.join(near)}."
             )
         found |= matches

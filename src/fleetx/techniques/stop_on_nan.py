@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fleetx import torch_private
 from fleetx.comm import world
+from fleetx.comm.divided_tensors import is_divided, own_part
 from fleetx.runtime import environment
 from fleetx.static import layers
 from fleetx.static.errors import NotFiniteError
@@ -54,7 +55,10 @@ class NanGuard:
         for name, parameter in parameters.items():
             if parameter.requires_grad and id(parameter) not in self._hooked:
                 self._hooked.add(id(parameter))
-                parameter.register_hook(partial(self._add, name))
+                if is_divided(parameter):  # autograd never sees the parts
+                    parameter.register_post_accumulate_grad_hook(partial(self._add_part, name))
+                else:
+                    parameter.register_hook(partial(self._add, name))
 
     def _add(self, name: str, grad: Tensor) -> None:
         grad = grad.detach()
@@ -62,6 +66,9 @@ class NanGuard:
         total = values.sum(dtype=torch.promote_types(values.dtype, torch.float32))
         before = self._totals.get(name)
         self._totals[name] = total if before is None else before + total
+
+    def _add_part(self, name: str, parameter: Tensor) -> None:
+        self._add(name, own_part(parameter.grad))
 
     def note(self, loss: Tensor | None) -> None:
         """Check what backward has left; called once per step."""

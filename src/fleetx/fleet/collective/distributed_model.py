@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fleetx.comm import world
 from fleetx.comm.buckets import FIRST_MB, growing_limits
+from fleetx.comm.divided_tensors import divided_like, is_divided, whole
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.fleet.collective import bucket_hooks
 from fleetx.fleet.collective.embedding_errors import outside_embedding
@@ -31,7 +32,7 @@ from fleetx.fleet.collective.foreign_wrappers import (
 from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.runtime import heartbeat
 from fleetx.static.run.feeding import warn_of_empty_batch
-from fleetx.step.stages import Precision
+from fleetx.step.stages import ParameterSync, Precision
 from fleetx.step.technique import Job
 from fleetx.step.train_step import TrainStep
 
@@ -186,8 +187,14 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
 
     # -- state ------------------------------------------------------------------------
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the state of the user's module, under its own names."""
-        return self.module.state_dict(*args, **kwargs)
+        """Return the state of the user's module, under its own names.
+
+        All workers must call it if each has a part of the parameters (`sharding`, stage 3).
+        """
+        state = self.module.state_dict(*args, **kwargs)
+        if any(map(is_divided, state.values())):
+            return type(state)((name, whole(value)) for name, value in state.items())
+        return state
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -198,6 +205,9 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
                 "load_state_dict(…, assign=True) replaces the parameters that workers exchange: "
                 "leave assign out, or load before fleet.distributed_model."
             )
+        own = dict(self.module.named_parameters(remove_duplicate=False))
+        if any(map(is_divided, own.values())):
+            state_dict = {n: divided_like(v, own.get(n)) for n, v in state_dict.items()}
         return self.module.load_state_dict(state_dict, strict=strict)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LooksLikeItsModule:
@@ -230,6 +240,10 @@ class LocalModel(LooksLikeItsModule):
         module.register_forward_pre_hook(refuse_foreign_ddp)
         self._keep(_is_checked=False)
 
+    def take_parameters(self) -> None:
+        """Note the parameters that the module has now."""
+        self._keep(_taken=list(self.module.parameters()))
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module."""
         if not self._is_checked:
@@ -241,6 +255,9 @@ class DistributedModel(LooksLikeItsModule):
     """A module whose gradients are averaged over all workers during backward."""
 
     _averaging: GradientAveraging
+
+    exchanges_parameters = False
+    """Workers exchange parameters too, after updates."""
 
     def __init__(self, averaging: GradientAveraging) -> None:
         super().__init__(averaging.module)
@@ -310,10 +327,13 @@ def wrap(
             bucket_mb=job.bucket_mb,
             find_unused_parameters=find_unused_parameters,
         )
+        wrapped.exchanges_parameters = type(step.param_sync) is not ParameterSync
     else:
         wrapped = local = LocalModel(model)
         if world.is_connected():
             local.start_equal()
+            step.grad_sync.innermost().distribute(model)
+            local.take_parameters()
     if type(step.precision) is not Precision:
         wrapped.forward = step.precision.wrap_forward(wrapped.forward)  # type: ignore[method-assign]
     wrapped.forward = _with_signature(wrapped.forward, model)  # type: ignore[method-assign]

@@ -117,6 +117,12 @@ class DistributedOptimizer(WrappedOptimizer):
                 "loss itself, so that it is scaled twice: leave GradScaler out (loss.backward(), "
                 "optimizer.step()), or set strategy.amp = False."
             )
+        if self.train_step.grad_sync.innermost().divides:
+            raise RuntimeError(
+                "torch.amp.GradScaler decides by the gradients on this worker, but sharding leaves "
+                "it a part of them, so that workers would disagree: leave GradScaler out and set "
+                "strategy.amp = True, or set sharding_configs['stage'] to 1."
+            )
         return bool(getattr(self.inner, "_step_supports_amp_scaling", False))
 
     def take_step(self, train_step: TrainStep) -> None:
@@ -229,8 +235,11 @@ class DistributedOptimizer(WrappedOptimizer):
         return None, pairs
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state, and under "fleet" that of the techniques."""
-        state = self.inner.state_dict()
+        """Return the wrapped optimizer's state, and under "fleet" that of the techniques.
+
+        All workers must call it if each has a part of the state (`sharding`).
+        """
+        state = self.train_step.updater.optimizer_state(self.inner)
         techniques = self.train_step.state_dict()
         return {**state, "fleet": techniques} if techniques else state
 
@@ -241,4 +250,4 @@ class DistributedOptimizer(WrappedOptimizer):
         self.train_step.load_state_dict(techniques)
         if not isinstance(self.inner, DgcMomentum):
             rest = without_held_back(rest, techniques)
-        self.inner.load_state_dict(rest)
+        self.train_step.updater.load_optimizer_state(self.inner, rest)

@@ -19,7 +19,7 @@ from fleetx.static.graph.program import Program
 from fleetx.static.run.place import usual_device
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Row, Sizes, Technique, ring_bytes
-from fleetx.step.text_table import draw
+from fleetx.step.text_table import draw, size
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,6 @@ class Explanation:
 
 
 _DEFAULTS = ("full", "keep activations", "all-reduce", "none", "the script's optimizer")
-
-
-def size(count: float) -> str:
-    """Return a number of bytes as people read it, in steps of 1000."""
-    for unit in ("B", "kB", "MB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def travels(row: Row) -> str:

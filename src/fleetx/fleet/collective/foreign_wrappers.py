@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from fleetx import torch_private
+from fleetx.techniques.sharding_parameters import DIVIDED_BY_FLEET
 
 _NAMES = frozenset(
     {
@@ -95,11 +96,14 @@ def _wrapper(module: nn.Module) -> str | None:
 
 
 def _by_name(module: nn.Module) -> str | None:
+    if DIVIDED_BY_FLEET in module.__dict__:
+        return None
     names = [kind.__name__ for kind in type(module).__mro__]
     return next(("fully_shard" if n == "FSDPModule" else n for n in names if n in _NAMES), None)
 
 
 def _marked(module: nn.Module) -> str | None:
     # FullyShardedDataParallel marks the modules it holds, for torch's compiler.
-    is_held = module.__dict__.get("_is_fsdp_managed_module", False)
+    held = module.__dict__.get("_is_fsdp_managed_module", False)
+    is_held = held and DIVIDED_BY_FLEET not in module.__dict__
     return "FullyShardedDataParallel" if is_held else None

@@ -101,6 +101,7 @@ class EagerTraining:
             pair.model = AutoModel(model, lambda *batch: self._decide(pair, model, batch))
             return pair.model
         pair.model = wrap(model, pair.job, pair.step, find_unused_parameters)
+        pair.parameters.update(map(id, pair.model.parameters()))  # they may be new ones
         self._announce(pair)
         return pair.model
 

@@ -42,6 +42,12 @@ def join(model: nn.Module, optimizer: Any = None) -> Iterator[None]:
             )
         yield
         return
+    if model.exchanges_parameters:
+        raise ValueError(
+            "fleet.join lets a worker that is done answer the others' all-reduces, but sharding "
+            "sends parameters after each update too: switch it off, or give all workers equally "
+            "many batches."
+        )
     if any(isinstance(m, SyncBatchNorm) for m in model.modules()):
         raise ValueError(
             "fleet.join cannot be used with sync_batch_norm, which needs every worker in every "

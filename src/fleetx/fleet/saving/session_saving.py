@@ -22,6 +22,8 @@ logger = logging.getLogger("fleetx.fleet")
 
 # The name of the random states among the parts of a checkpoint.
 _RANDOM = "random@states"
+_PATIENCE = 60.0
+"""Seconds that a save waits for all workers if each has a part of the state."""
 
 
 class _Apart(NamedTuple):
@@ -214,17 +216,27 @@ class Saving(Identity):
         random states of every worker are saved too, so that a resumed training continues with the
         same bits; that is the default in a job with one worker. With several, every worker must
         then call it, into a folder that all share, as with a technique that gives workers states of
-        their own (localsgd, dgc). Otherwise rank 0 writes, and the others return at once. The
-        newest `keep` stay.
+        their own (localsgd, dgc). Otherwise rank 0 writes, and the others return at once; with
+        `sharding` they must call it too, for each has a part of the state. The newest `keep` stay.
         """
         exact = self.worker_num() == 1 if exact is None else exact
         differ = exact or any(t.differs_by_worker for t in self._applied)
         others = self._others() if differ else None
-        if others is None and not self.is_first_worker():
+        is_written = others is not None or self.is_first_worker()
+        gathers = comm.is_connected() and any(t.gathers_state for t in self._applied)
+        if not is_written and not gathers:
             return None
+        if gathers and not all_attend(f"save_checkpoint {path}", _PATIENCE):
+            raise RuntimeError(
+                f"fleet.save_checkpoint was called by worker {self.worker_index()}, but not by all "
+                f"{self.worker_num()} workers within {_PATIENCE:g} s; each has a part of the state "
+                "(sharding): let all workers call it, not the first one alone."
+            )
         if _RANDOM in parts:
             raise ValueError(f"{_RANDOM!r} cannot be the name of a part of a checkpoint.")
         states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
+        if not is_written:
+            return None
         several = self.worker_num() > 1
         if several and not exact and any(isinstance(p, Resumable) for p in parts.values()):
             raise ValueError(

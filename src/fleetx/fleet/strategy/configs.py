@@ -38,28 +38,6 @@ PIPELINE: Rows = (
     _Refused(5, True, "split what stages send", "enable_partial_send_recv", since="2.3"),
     _Refused(1001, 1, "micro batches (2.0)", "micro_batch"),
 )
-SHARDING: Rows = (
-    _Refused(
-        1, "segment_broadcast_MB", "how a program is cut", "sharding_segment_strategy", since="2.1"
-    ),
-    _Refused(2, 32.0, "size of a segment", "segment_broadcast_MB", since="2.1"),
-    _strings(_Refused, 3, "segment_anchors", "names at which to cut", since="2.1"),
-    _Refused(4, 8, "workers that share one copy", "sharding_degree", since="2.1"),
-    _Refused(5, 1, "tensor parallel degree", "mp_degree", since="2.1"),
-    _Refused(6, 1, "data parallel degree", "dp_degree", since="2.1"),
-    _Refused(7, False, "data parallel between groups", "hybrid_dp"),
-    _Refused(8, 1, "steps to merge", "gradient_merge_acc_step", since="2.1"),
-    _Refused(9, False, "optimizer state on the host", "optimize_offload", since="2.1"),
-    _Refused(10, False, "all-reduce in the update", "pp_allreduce_in_optimize", since="2.2"),
-    _Refused(11, 1, "pipeline degree", "pp_degree", since="2.1"),
-    _Refused(12, False, "cast in the update", "optimize_cast", since="2.2"),
-    _Refused(13, False, "shard the update only", "_dp_as_optimizer_sharding", since="2.2"),
-    _Refused(14, 1, "what is sharded", "stage", since="2.3"),
-    _Refused(15, False, "let the planner choose", "enable_tuning", since="2.3"),
-    _Refused(16, False, "communicate on the stream of compute", "use_calc_stream", since="2.4"),
-    _Refused(1001, 32.0, "size of a fused broadcast (2.0)", "fuse_broadcast_MB"),
-    _Refused(1002, 8, "workers per group (2.0)", "sharding_group_size"),
-)
 TRAINER_DESC: Rows = (
     _Inert(1, "", "folder for dumped values", "dump_fields_path", since="2.2"),
     _strings(_Inert, 2, "dump_fields", "variables to dump", since="2.2"),

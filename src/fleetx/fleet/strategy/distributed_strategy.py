@@ -98,8 +98,6 @@ class DistributedStrategy(TechniqueSwitches):
     # -- refused ----------------------------------------------------------------------
     pipeline = Field(9, False, "stages on different devices", effect=_refused)
     pipeline_configs = ConfigsField(106, tables.PIPELINE, "stages on different devices")
-    sharding = Field(26, False, "optimizer state divided between workers", effect=_refused)
-    sharding_configs = ConfigsField(111, tables.SHARDING, "sharding")
     tensor_parallel = Field(
         29, False, "layers divided between workers", since="2.1", effect=_refused
     )

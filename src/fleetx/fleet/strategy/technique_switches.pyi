@@ -46,6 +46,8 @@ class TechniqueSwitches:
     adaptive_localsgd_configs: ConfigsField
     powersgd: Field[bool]
     powersgd_configs: ConfigsField
+    sharding: Field[bool]
+    sharding_configs: ConfigsField
     signsgd: Field[bool]
     signsgd_configs: ConfigsField
     gradient_merge: Field[bool]

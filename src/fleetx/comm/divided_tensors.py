@@ -1,0 +1,36 @@
+"""Tensors of which every worker holds a part (torch's DTensor), as whole tensors and back.
+
+Asking for an attribute tells them apart, so that jobs without them do not import DTensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+
+def is_divided(tensor: Any) -> bool:
+    """Return whether each worker holds a part of a tensor."""
+    return isinstance(tensor, Tensor) and hasattr(tensor, "placements")
+
+
+def own_part(tensor: Any) -> Any:
+    """Return this worker's part of a divided tensor, in the same memory; others as they are."""
+    return tensor.to_local() if is_divided(tensor) else tensor
+
+
+def whole(value: Any) -> Any:
+    """Return a divided tensor as a whole, on all workers at once; other values as they are."""
+    return value.full_tensor() if is_divided(value) else value
+
+
+def divided_like(value: Tensor, other: Any) -> Tensor:
+    """Return a whole tensor, which all workers have, divided as another one is."""
+    from torch.distributed.tensor import distribute_tensor
+
+    if is_divided(value) or not is_divided(other):
+        return value
+    return distribute_tensor(
+        value.to(other.device), other.device_mesh, other.placements, src_data_rank=None
+    )

@@ -1,0 +1,327 @@
+"""sharding: workers divide optimizer state, gradients and parameters among them (ZeRO).
+
+    stage 1   optimizer state: gradients are averaged as usual, each worker updates the parameters
+              that it owns and sends them to the others
+    stage 2   gradients too: each one travels to its owner only
+    stage 3   parameters too: a block of the model is gathered while it computes (`fully_shard`)
+
+Stages replace grad_sync and param_sync; the update runs where the state is. Results are those of
+training without but for rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import LBFGS, Optimizer
+
+from fleetx.comm import world
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import Effect, rows_of, setting
+from fleetx.step.stages import Stage
+from fleetx.step.technique import Order, Row, Sizes, Technique, ring_bytes
+from fleetx.step.text_table import size
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.amp import MixedPrecision
+from fleetx.techniques.gradient_clip import Clip
+from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
+from fleetx.techniques.sharding_owners import (
+    Owners,
+    OwnersUpdate,
+    ReducedToOwners,
+    SentByOwners,
+    choose_owners,
+)
+from fleetx.techniques.sharding_parameters import DividedParameters, DividedUpdate, can_divide
+from fleetx.techniques.sharding_state import state_copies
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What is divided, and in which portions it travels."""
+
+    sharding_segment_strategy: str = setting(
+        "segment_broadcast_MB",
+        number=1,
+        since="2.1",
+        choices=("segment_broadcast_MB", "segment_anchors"),
+    )
+    """By what the blocks of stage 3 are found: repeated classes, or `segment_anchors`."""
+    segment_broadcast_MB: float = setting(32.0, number=2, since="2.1", above=0)
+    """Size of a message of parameters or gradients (stages 1 and 2)."""
+    segment_anchors: tuple[str, ...] = setting((), number=3, since="2.1", element=str)
+    """Modules that stage 3 gathers one at a time: names, patterns or classes."""
+    sharding_degree: int = setting(8, number=4, since="2.1", least=1)
+    """Workers that share one copy: all of them, if it is set."""
+    mp_degree: int = setting(1, number=5, since="2.1", effect=Effect.REFUSED)
+    """Tensor parallel degree."""
+    dp_degree: int = setting(1, number=6, since="2.1", effect=Effect.REFUSED)
+    """Data parallel degree."""
+    hybrid_dp: bool = setting(False, number=7, since="2.0", effect=Effect.REFUSED)
+    """Data parallel between groups."""
+    gradient_merge_acc_step: int = setting(1, number=8, since="2.1", effect=Effect.REFUSED)
+    """Steps to merge: `gradient_merge` does it."""
+    optimize_offload: bool = setting(False, number=9, since="2.1", effect=Effect.REFUSED)
+    """Optimizer state on the host."""
+    pp_allreduce_in_optimize: bool = setting(False, number=10, since="2.2", effect=Effect.REFUSED)
+    """All-reduce in the update."""
+    pp_degree: int = setting(1, number=11, since="2.1", effect=Effect.REFUSED)
+    """Pipeline degree."""
+    optimize_cast: bool = setting(False, number=12, since="2.2", effect=Effect.REFUSED)
+    """Cast in the update."""
+    _dp_as_optimizer_sharding: bool = setting(False, number=13, since="2.2", effect=Effect.REFUSED)
+    """Shard the update only: stage 1 does it."""
+    stage: int = setting(1, number=14, since="2.3", least=1)
+    """What is divided: 1 optimizer state, 2 gradients too, 3 parameters too."""
+    enable_tuning: bool = setting(False, number=15, since="2.3", effect=Effect.REFUSED)
+    """Let the planner choose."""
+    use_calc_stream: bool = setting(False, number=16, since="2.4", effect=Effect.REFUSED)
+    """Communicate on the stream of compute."""
+    fuse_broadcast_MB: float = setting(32.0, number=1001, since="2.0", above=0)
+    """`segment_broadcast_MB` of 2.0, if it is set."""
+    sharding_group_size: int = setting(8, number=1002, since="2.0", least=1)
+    """`sharding_degree` of 2.0."""
+
+
+_WAYS = {
+    "gradient_merge_acc_step": "set strategy.gradient_merge = True with its k_steps instead",
+    "optimize_offload": "set it to False; stage 3 divides the state further",
+    "_dp_as_optimizer_sharding": "set sharding_configs['stage'] to 1, which does that",
+}
+
+
+@register
+class Sharding(Technique[Config]):
+    """Divide optimizer state, gradients and parameters between workers."""
+
+    name = "sharding"
+    order = Order.EXCHANGE
+    since, numbers = "2.0", (26, 111)
+    needs_workers = True
+    replaces = frozenset({Stage.GRAD_SYNC, Stage.UPDATE, Stage.PARAM_SYNC})
+    relocates = frozenset({Stage.UPDATE})
+    gathers_state = True
+    keeps_mathematics = True
+
+    _optimizer: Optimizer
+    _divided: DividedParameters | None = None
+
+    # -- checks ---------------------------------------------------------------------------
+    def check(self) -> None:
+        """Refuse settings that cannot act."""
+        config, stage = self.config, self.config.stage
+        for field in rows_of(Config):
+            value = getattr(config, field.name)
+            if field.effect is Effect.REFUSED and value != field.default:
+                way = _WAYS.get(field.name, f"set it to {field.default!r}")
+                raise ValueError(
+                    f"sharding_configs[{field.name!r}] is {value!r}, which FleetX cannot do: {way}."
+                )
+        if stage not in (1, 2, 3):
+            raise ValueError(f"sharding_configs['stage'] must be 1, 2 or 3, not {stage}.")
+        if getattr(self.job.strategy, "auto", False):
+            raise ValueError(
+                "the strategy switches on auto, which tries strategies on copies of the whole "
+                "model, and sharding, which is for models without room for copies: switch off one "
+                "of them."
+            )
+        if stage == 3 and not can_divide():
+            raise ValueError(
+                f"sharding with stage 3 needs PyTorch 2.7 or newer, but this is {torch.__version__}"
+                ": set sharding_configs['stage'] to 2."
+            )
+        by_anchors = config.sharding_segment_strategy == "segment_anchors"
+        if bool(config.segment_anchors) != by_anchors or (by_anchors and stage < 3):
+            raise ValueError(
+                "sharding_configs['segment_anchors'] names the modules that stage 3 gathers one at "
+                "a time: set it together with 'sharding_segment_strategy': 'segment_anchors' and "
+                "'stage': 3, or leave both out."
+            )
+        if stage > 1 and (self.job.all_reduce.group_size or self.job.all_reduce.communicators > 1):
+            raise ValueError(
+                f"sharding with stage {stage} exchanges gradients without all-reduces, which "
+                "use_hierarchical_allreduce and nccl_comm_num are about: leave them out, or set "
+                "sharding_configs['stage'] to 1."
+            )
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        for key in ("sharding_degree", "sharding_group_size"):
+            degree = getattr(self.config, key)
+            if self._is_set(key) and self.job.workers > 1 and degree != self.job.workers:
+                raise ValueError(
+                    f"sharding_configs[{key!r}] is {degree}, but the job has {self.job.workers} "
+                    "workers, and one copy is divided between all of them: set it to "
+                    f"{self.job.workers}, or leave it out."
+                )
+
+    def _is_set(self, key: str) -> bool:
+        return key in getattr(self.job.strategy.sharding_configs, "given", ())
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse an optimizer that looks at all parameters at once."""
+        if isinstance(optimizer, LBFGS):
+            raise ValueError(
+                "the strategy switches on sharding, which lets each worker update a part of the "
+                "parameters, but LBFGS updates all of them together: switch off sharding, or take "
+                "another optimizer."
+            )
+
+    @classmethod
+    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return nothing: it makes no step faster."""
+        return []
+
+    # -- the step -------------------------------------------------------------------------
+    def change_program(self, step: ProgramStep) -> None:
+        """Refuse programs."""
+        raise ValueError(
+            "the strategy switches on sharding, which FleetX can do for modules but not yet for "
+            "programs: switch it off, or train a torch.nn.Module."
+        )
+
+    def change_step(self, step: TrainStep) -> None:
+        """Let each worker update a part of the parameters."""
+        if self.config.stage > 1:
+            self._share_clip(step)
+        if self.config.stage == 3:
+            self._divide_parameters(step)
+        else:
+            self._choose_owners(step)
+
+    def _divide_parameters(self, step: TrainStep) -> None:
+        precision = step.precision
+        if isinstance(precision, MixedPrecision) and precision.config.scales:
+            raise ValueError(
+                "the strategy switches on amp with a loss scale and sharding with stage 3, but "
+                "gradients of divided parameters cannot be divided by the scale: set amp_configs "
+                "= {'dtype': 'bfloat16'}, which needs none, or sharding_configs['stage'] to 2."
+            )
+        self._divided = DividedParameters(self.config.segment_anchors, self.job.all_reduce.dtype)
+        step.grad_sync, step.updater = self._divided, DividedUpdate()
+        nobody = Owners(self.job.rank, self.job.workers)  # buffers are all that is sent
+        step.param_sync = SentByOwners(nobody, limit_mb=self._limit_mb(), sends_buffers=True)
+
+    def _choose_owners(self, step: TrainStep) -> None:
+        owners = Owners(self.job.rank, self.job.workers)
+        update = OwnersUpdate(owners)
+        limit = self._limit_mb()
+        sync = SentByOwners(owners, limit_mb=limit, sends_buffers=self.config.stage > 1)
+        reduced: ReducedToOwners | None = None
+        if self.config.stage > 1:
+            reduced = ReducedToOwners(
+                owners,
+                limit_mb=limit,
+                dtype=self.job.all_reduce.dtype,
+                scale=lambda: step.precision.message_scale(),
+                is_outermost=lambda sync: step.grad_sync is sync,
+            )
+            step.grad_sync = reduced
+
+        def prepare(parameters: dict[str, Tensor]) -> None:
+            owners.take(parameters)
+            update.watch(step.update, parameters)
+            sync.watch(parameters)
+            if reduced is not None:
+                reduced.watch(parameters)
+
+        step.updater, step.param_sync = update, sync
+        step.when_named.append(prepare)
+
+    def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
+        """Note the optimizer, on which the size of its state depends, and give it the parts."""
+        self._optimizer = optimizer
+        if self._divided is not None:
+            if isinstance(optimizer, ReplacedOptimizer):
+                name = type(optimizer).__name__.lower()
+                raise ValueError(
+                    f"the strategy switches on {name}, which updates by the norms of whole layers, "
+                    "and sharding with stage 3, which divides layers: switch off "
+                    f"{name}, or set sharding_configs['stage'] to 2."
+                )
+            self._divided.take_optimizer(optimizer)
+        return optimizer
+
+    def _limit_mb(self) -> float:
+        is_old = self._is_set("fuse_broadcast_MB") and not self._is_set("segment_broadcast_MB")
+        return self.config.fuse_broadcast_MB if is_old else self.config.segment_broadcast_MB
+
+    def _share_clip(self, step: TrainStep) -> None:
+        """Let a clip by norm add up the parts of all workers."""
+        if isinstance(step.clip, Clip):
+            step.clip.reduce = world.all_reduce
+        elif step.clip is not None:
+            owner = step.owner("clip")
+            name = type(step.clip).__name__ if owner is None else owner.name
+            raise ValueError(
+                f"the strategy switches on sharding with stage {self.config.stage}, which leaves "
+                f"each worker a part of the gradients, but {name} clips all of them: set "
+                "sharding_configs['stage'] to 1, or clip by gradient_clip."
+            )
+
+    # -- explaining -----------------------------------------------------------------------
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return what each stage holds, sends and saves on this worker."""
+        own, copies = self._own_bytes(sizes), state_copies(self._optimizer)
+        held = f"{size(own * copies)} of optimizer state"
+        update = Row(
+            stage=Stage.UPDATE,
+            technique=self.name,
+            settings=held if copies else "optimizer state of a part",
+            memory=float(own - sizes.parameter_bytes) * copies,
+        )
+        return [self._gradient_row(sizes, own), update, self._parameter_row(sizes, own)]
+
+    def _gradient_row(self, sizes: Sizes, own: int) -> Row:
+        stage, whole = self.config.stage, sizes.parameter_bytes
+        how = {1: "all-reduce", 2: "to their owners", 3: "reduce-scatter"}[stage]
+        # Gloo's reduce-scatter is an all-reduce inside.
+        is_half = stage == 2 or (stage == 3 and sizes.device != "cpu")
+        return Row(
+            stage=Stage.GRAD_SYNC,
+            technique=self.name,
+            settings=f"stage {stage}, {how}, {size(whole if stage == 1 else own)} of gradients",
+            bytes_sent=ring_bytes(whole, self.job.workers) / (2 if is_half else 1),
+            memory=0.0 if stage == 1 else float(own - whole),
+        )
+
+    def _parameter_row(self, sizes: Sizes, own: int) -> Row:
+        whole, text = sizes.parameter_bytes, "from their owners"
+        travels, memory, kept = whole, 0.0, whole
+        if self._divided is not None:
+            text = "gathered block by block"
+            travels += self._divided.block_elements * sizes.element_bytes
+            memory, kept = float(own - whole), own
+        # Only gradients travel in half precision; `fp16_allreduce` halves what all rows send.
+        share = 1.0 if self.job.all_reduce.dtype is None else 0.5
+        return Row(
+            stage=Stage.PARAM_SYNC,
+            technique=self.name,
+            settings=f"{text}, {size(kept)} of parameters",
+            bytes_sent=ring_bytes(travels, self.job.workers) / 2 / share,
+            memory=memory,
+        )
+
+    def _own_bytes(self, sizes: Sizes) -> int:
+        """Return the bytes of this worker's part of the trained parameters."""
+        rank, workers = self.job.rank, self.job.workers
+        if self.config.stage == 3:
+            elements = [
+                prod(shape[1:]) * _own_rows(shape[0], rank, workers) for shape in sizes.shapes
+            ]
+            return sum(elements) * sizes.element_bytes
+        owners = choose_owners([n * sizes.element_bytes for n in sizes.elements], [0] * workers)
+        own = (n for n, owner in zip(sizes.elements, owners, strict=True) if owner == rank)
+        return sum(own) * sizes.element_bytes
+
+
+def _own_rows(rows: int, rank: int, workers: int) -> int:
+    """Return how many of the rows of a parameter a worker has, if all but the last have equally
+    many."""
+    each = -(-rows // workers)
+    return max(0, min(each, rows - rank * each))

@@ -1,0 +1,82 @@
+"""The optimizer state that workers keep for different parameters, as one state and back.
+
+`gather_state` returns what `state_dict` of the optimizer in a job of one worker would: files have
+the same names and shapes at any number of workers, with sharding or without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, NAdam, Optimizer, RAdam, RMSprop
+
+from fleetx.comm import world
+from fleetx.runtime import heartbeat
+from fleetx.techniques.lamb import Lamb
+from fleetx.techniques.lars import Lars
+
+
+@dataclass(frozen=True)
+class _Outline:
+    """A tensor without its values."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def gather_state(optimizer: Optimizer) -> dict[str, Any]:
+    """Return the states of all workers as one; all must call it."""
+    own = optimizer.state_dict()
+    state: dict[int, Any] = {}
+    for source in range(world.world_size()):
+        state.update(_broadcast(own["state"], source))
+    return {**own, "state": dict(sorted(state.items()))}
+
+
+def _broadcast(own: Mapping[int, Any], source: int) -> dict[int, Any]:
+    """Return the state of one worker: what is no tensor first, then tensor by tensor."""
+    entries = [(i, key, value) for i, each in own.items() for key, value in each.items()]
+    outlines: list[Any] = [[(i, key, _outline(value)) for i, key, value in entries]]
+    with heartbeat.collective("optimizer state"):
+        dist.broadcast_object_list(outlines, src=source)
+    found: dict[int, Any] = {}
+    for place, (i, key, value) in enumerate(outlines[0]):
+        if isinstance(value, _Outline):
+            is_own = world.rank() == source
+            tensor = entries[place][2] if is_own else torch.empty(value.shape, dtype=value.dtype)
+            value = world.broadcast(tensor, source)
+        found.setdefault(i, {})[key] = value
+    return found
+
+
+def _outline(value: Any) -> Any:
+    return _Outline(tuple(value.shape), value.dtype) if isinstance(value, Tensor) else value
+
+
+def load_part(optimizer: Optimizer, state: Mapping[str, Any], *, without: Iterable[Tensor]) -> None:
+    """Load a whole state but for that of some parameters."""
+    left_out = {id(p) for p in without}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    kept = {i for i, p in enumerate(parameters) if id(p) not in left_out}
+    part = {i: each for i, each in state["state"].items() if i in kept}
+    optimizer.load_state_dict({**state, "state": part})
+
+
+def state_copies(optimizer: Optimizer) -> int:
+    """Return how many tensors of the size of a parameter an optimizer keeps for each; 0 if it keeps
+    none, or if it is no optimizer of torch."""
+    group = optimizer.param_groups[0]
+    if isinstance(optimizer, Adam | NAdam | RAdam | Adamax | Lamb):
+        return 3 if group.get("amsgrad") else 2
+    if isinstance(optimizer, RMSprop):
+        return 1 + bool(group["momentum"]) + bool(group["centered"])
+    if isinstance(optimizer, SGD):
+        return int(bool(group["momentum"]))
+    if isinstance(optimizer, Adadelta):
+        return 2
+    return int(isinstance(optimizer, Adagrad | Lars))
