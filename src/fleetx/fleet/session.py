@@ -25,6 +25,7 @@ from fleetx.fleet.collective.foreign_wrappers import refuse_other_wrappers
 from fleetx.fleet.collective.observing import observe_session
 from fleetx.fleet.roles.mpi_role_maker import default_role_maker
 from fleetx.fleet.roles.role_maker import RoleMakerBase, UserDefinedRoleMaker
+from fleetx.fleet.saving.background import BackgroundSaving
 from fleetx.fleet.saving.session_saving import Saving, watch_exit
 from fleetx.fleet.servers.job import ServerJob, is_server_job
 from fleetx.fleet.servers.local_rows import LocalRows, OnePair
@@ -42,6 +43,7 @@ class Fleet(Composition, Saving):
     """One worker's view of the training job."""
 
     def __init__(self) -> None:
+        self._background = BackgroundSaving()
         self._eager = self._new_eager()
         self._begin()
 
