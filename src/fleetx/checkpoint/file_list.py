@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -15,10 +15,16 @@ Entry = dict[str, Any]
 
 
 class HashingStream:
-    """A stream for writing that computes the size and checksum of what passes."""
+    """A stream for writing that computes the size and checksum of what passes.
 
-    def __init__(self, stream: BinaryIO) -> None:
+    `copy` is called with the same bytes.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, copy: Callable[[bytes | memoryview], None] | None = None
+    ) -> None:
         self._stream = stream
+        self._copy = copy
         self._hash = hashlib.blake2b(digest_size=16)
         self._size = 0
 
@@ -26,6 +32,8 @@ class HashingStream:
         """Write and hash some bytes."""
         self._hash.update(data)
         self._size += len(data)
+        if self._copy is not None:
+            self._copy(data)
         return self._stream.write(data)
 
     @property

@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 from fleetx.checkpoint.atomic import inside, write_bytes
 
@@ -15,6 +15,8 @@ from fleetx.checkpoint.atomic import inside, write_bytes
 class Folder(abc.ABC):
     """A folder; names of files in it may contain folders, but must stay inside."""
 
+    KIND: ClassVar[str]
+    """What holds it, for messages."""
     name: str
     """The last part of its path."""
 
@@ -54,6 +56,8 @@ class Folder(abc.ABC):
 
 class LocalFolder(Folder):
     """A folder of this machine's file systems."""
+
+    KIND = "the disk"
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -10,6 +10,7 @@ import os
 from fleetx.runtime.worker_environment import detect
 
 _PIPE_COMMAND = "FLEETX_PIPE_COMMAND"
+STATE_MEMORY = "FLEETX_STATE_MEMORY"
 
 
 def worker_index() -> int:
@@ -55,6 +56,11 @@ def paddle_flag(name: str, default: str) -> str:
 def heartbeat_file() -> str:
     """Return the file in which fleetrun expects this worker's heartbeat, or ''."""
     return _text("FLEETX_HEARTBEAT")
+
+
+def state_memory() -> list[str]:
+    """Return the files in which fleetrun keeps the newest state for a restart, own ones first."""
+    return [path for path in _text(STATE_MEMORY).split(":") if path]
 
 
 def log_dir() -> str:

@@ -28,7 +28,7 @@ class BackgroundSaving:
     def __init__(self) -> None:
         self.buffer = CopyBuffer()
         self._thread: threading.Thread | None = None
-        self._folder: Path | None = None
+        self._folder: Path | str | None = None
         self._error: BaseException | None = None
         self._group: SideGroup | None = None
 
@@ -43,7 +43,7 @@ class BackgroundSaving:
             self._group = SideGroup()
             hold(self)
 
-    def start(self, write: Callable[[], Path]) -> None:
+    def start(self, write: Callable[[], Path | str]) -> None:
         """Run `write` in the background; the one before must have been waited for."""
         assert self._thread is None
         atexit.unregister(self._report_at_exit)
@@ -51,13 +51,13 @@ class BackgroundSaving:
         self._thread = threading.Thread(target=self._run, args=(write,), name="fleetx-checkpoint")
         self._thread.start()
 
-    def _run(self, write: Callable[[], Path]) -> None:
+    def _run(self, write: Callable[[], Path | str]) -> None:
         try:
             self._folder = write()
         except BaseException as error:  # raised where the script waits
             self._error = error
 
-    def wait(self) -> Path | None:
+    def wait(self) -> Path | str | None:
         """Wait for the save in flight; raise its error, or return the folder of the last one."""
         self._join()
         error, self._error = self._error, None

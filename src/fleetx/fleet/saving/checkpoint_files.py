@@ -20,6 +20,7 @@ from fleetx.checkpoint.folder import Folder
 from fleetx.checkpoint.manifest import write_safetensors
 from fleetx.checkpoint.sealed_json import digest, seal, unseal
 from fleetx.checkpoint.tensor_stream import read_tensors
+from fleetx.fleet.saving.memory_copy import MemoryCopy
 from fleetx.fleet.saving.snapshot import Snapshot
 from fleetx.fleet.saving.state_text import restore
 
@@ -30,11 +31,12 @@ _PART = "part.json"
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
 
 
-def write_part(folder: Folder, rank: int, states: Snapshot) -> None:
+def write_part(folder: Folder, rank: int, states: Snapshot, memory: MemoryCopy) -> None:
     """Write the states of one worker, and the list of its files for the manifest."""
     own = f"worker.{rank}"
+    memory.begin(sum(t.numel() * t.element_size() for t in states.tensors.values()))
     with folder.create(f"{own}/{_TENSORS}") as stream:
-        hashing = HashingStream(stream)
+        hashing = HashingStream(stream, memory.write)
         write_safetensors(hashing.as_binary(), states.tensors)
     folder.write(f"{own}/{_STATE}", states.text)
     files = {
@@ -87,18 +89,24 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
     return manifest
 
 
-def read_part(folder: Folder, manifest: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """Return the verified states of one worker."""
+def read_part(
+    folder: Folder, manifest: Mapping[str, Any], rank: int, memory: MemoryCopy
+) -> tuple[dict[str, Any], bool]:
+    """Return the verified states of one worker, and whether their tensors came from memory."""
     tensors_name, state_name = (f"worker.{rank}/{name}" for name in (_TENSORS, _STATE))
     listed = manifest["files"]
     source = f"{folder}/{tensors_name}"
-    with folder.open(tensors_name) as stream:
-        tensors, found = read_tensors(stream, listed[tensors_name]["size"], source)
-    check_entry(source, found, listed[tensors_name])
+    in_memory = memory.find(listed[tensors_name])
+    if in_memory is not None:
+        tensors = in_memory
+    else:
+        with folder.open(tensors_name) as stream:
+            tensors, found = read_tensors(stream, listed[tensors_name]["size"], source)
+        check_entry(source, found, listed[tensors_name])
     text = folder.read(state_name)
     check_entry(f"{folder}/{state_name}", _entry(text), listed[state_name])
     states: dict[str, Any] = restore(json.loads(text), tensors)
-    return states
+    return states, in_memory is not None
 
 
 def _entry(data: bytes) -> Entry:

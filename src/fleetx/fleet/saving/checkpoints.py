@@ -26,11 +26,15 @@ from fleetx.fleet.saving.checkpoint_files import (
     write_part,
 )
 from fleetx.fleet.saving.local_store import LocalStore
+from fleetx.fleet.saving.memory_copy import MemoryCopy
+from fleetx.fleet.saving.remote_store import RemoteStore
 from fleetx.fleet.saving.resized_checkpoint import combine
 from fleetx.fleet.saving.retention import Retention
 from fleetx.fleet.saving.snapshot import Snapshot, take
 
 logger = logging.getLogger("fleetx.fleet")
+
+Store = LocalStore | RemoteStore
 
 _DAMAGED = (FormatError, OSError, ValueError, KeyError, TypeError)
 
@@ -50,6 +54,17 @@ class Others:
 
 
 _ALONE = Others(0, 1, lambda number: [number])
+_NO_MEMORY = MemoryCopy([])
+
+
+def store_at(path: str | Path) -> Store:
+    """Return the checkpoints at a path or at an address such as s3://bucket/folder."""
+    scheme, separator, rest = str(path).partition("://")
+    if not separator:
+        return LocalStore(Path(path))
+    if scheme in ("file", "local"):
+        return LocalStore(Path(rest))
+    return RemoteStore(str(path))
 
 
 def numbered(path: Path) -> dict[int, Path]:
@@ -65,32 +80,35 @@ def save(
     every: int | None = None,
     others: Others | None = None,
     strategy: Sequence[str] = (),
-) -> Path:
+    memory: MemoryCopy = _NO_MEMORY,
+) -> Path | str:
     """Write a new checkpoint, and remove old ones; return its folder.
 
     With `others` all workers must call it together, and each one's states are kept; an error of one
     is raised on all.
 
     Args:
-        path: the folder of checkpoints.
+        path: the folder of checkpoints, or the address of a remote one.
         states: what to save; or why it cannot be saved, to tell the others.
         keep: how many of the newest whole checkpoints stay.
         every: those whose number is a multiple of it stay too.
         others: the other workers, if each writes a part.
         strategy: the names of the techniques, for the manifest.
+        memory: where this worker's tensors stay for a restart.
     """
     retention = Retention(keep, every)
-    store, others = LocalStore(Path(path)), others or _ALONE
+    store, others = store_at(path), others or _ALONE
     with contextlib.ExitStack() as stack:
         number, problem = -1, None
         if others.rank == 0:
             number, problem = _attempt(lambda: store.begin(stack), -1)
         number = others.first(number)
-        folder = store.unfinished(number, others.first(secrets.randbits(48)))
+        folder: Any = store.unfinished(number, others.first(secrets.randbits(48)))
         if others.rank == 0 and problem is None:
             _, problem = _attempt(lambda: store.make(folder, stack), None)
         _require_first(store, others, problem, "begin")
-        problem = _write_part(folder, others.rank, states)
+        stack.callback(memory.discard)  # unless it is published
+        problem = _write_part(folder, others.rank, states, memory)
         _require_parts(store, folder, others, problem)
         problem = None
         if others.rank == 0:
@@ -100,6 +118,7 @@ def save(
             )
         # Once published, a worker that returns can load it.
         _require_first(store, others, problem, "publish")
+        memory.publish()
     return store.location(number)
 
 
@@ -111,9 +130,7 @@ def _attempt(action: Callable[[], Any], otherwise: Any) -> tuple[Any, Exception 
         return otherwise, error
 
 
-def _require_first(
-    store: LocalStore, others: Others, problem: Exception | None, action: str
-) -> None:
+def _require_first(store: Store, others: Others, problem: Exception | None, action: str) -> None:
     """Raise on all workers if worker 0 has a problem."""
     fine = others.first(int(problem is None))
     if problem is not None:
@@ -125,20 +142,25 @@ def _require_first(
 
 
 def _write_part(
-    folder: Folder, rank: int, states: Mapping[str, Any] | Snapshot | Exception
+    folder: Folder,
+    rank: int,
+    states: Mapping[str, Any] | Snapshot | Exception,
+    memory: MemoryCopy,
 ) -> Exception | None:
     """Write this worker's part if the folder can be reached; return what prevented it."""
     if isinstance(states, Exception):
         return states
     if not folder.can_be_written():
         return None
-    content = states if isinstance(states, Snapshot) else None
-    return _attempt(lambda: write_part(folder, rank, content or take(states)), None)[1]
+    try:
+        content = states if isinstance(states, Snapshot) else take(states)
+        write_part(folder, rank, content, memory)
+    except Exception as error:
+        return error
+    return None
 
 
-def _require_parts(
-    store: LocalStore, folder: Folder, others: Others, problem: Exception | None
-) -> None:
+def _require_parts(store: Store, folder: Folder, others: Others, problem: Exception | None) -> None:
     """Raise on all workers if one could not write its part where worker 0 sees it."""
     written = others.gather(int(problem is None and has_part(folder, others.rank)))
     if problem is not None:
@@ -154,7 +176,7 @@ def _require_parts(
 
 
 def _publish(
-    store: LocalStore,
+    store: Store,
     folder: Any,
     number: int,
     workers: int,
@@ -173,20 +195,22 @@ def _is_whole(folder: Folder) -> bool:
     return _attempt(lambda: read_manifest(folder), None)[1] is None
 
 
-def load(path: str | Path, others: Others | None = None) -> dict[str, Any] | None:
+def load(
+    path: str | Path, others: Others | None = None, memory: MemoryCopy = _NO_MEMORY
+) -> dict[str, Any] | None:
     """Return the states of the newest whole checkpoint, verified, or None if there is none.
 
     With `others` all workers must call it together: they must see the same checkpoints, and each
     gets its own states if they were kept; with another number of workers than kept them, the states
     of all combined (`fleetx.fleet.saving.resized_checkpoint`). If checkpoints are there and none is
-    whole, FormatError names all of them.
+    whole, FormatError names all of them. Tensors that `memory` has are not read from the folder.
     """
     others = others or _ALONE
-    found = LocalStore(Path(path)).numbered()
+    found = store_at(path).numbered()
     _require_same_newest(path, max(found, default=-1), others)
     left_out: list[str] = []
     for number in sorted(found, reverse=True):
-        states, problem = _try(found[number], others)
+        states, problem = _try(found[number], others, memory)
         # All workers take the same one: it must be whole for each of them.
         whole = others.gather(int(problem is None))
         if all(whole):
@@ -210,21 +234,33 @@ def _require_same_newest(path: str | Path, newest: int, others: Others) -> None:
         )
 
 
-def _try(folder: Folder, others: Others) -> tuple[dict[str, Any] | None, str | None]:
+def _try(
+    folder: Folder, others: Others, memory: MemoryCopy
+) -> tuple[dict[str, Any] | None, str | None]:
     """Return the states that a checkpoint has for this worker, or why it is not whole."""
     try:
-        return _states_for(folder, read_manifest(folder), others), None
+        return _states_for(folder, read_manifest(folder), others, memory), None
     except _DAMAGED as error:
         return None, str(error)
 
 
-def _states_for(folder: Folder, manifest: dict[str, Any], others: Others) -> dict[str, Any]:
+def _states_for(
+    folder: Folder, manifest: dict[str, Any], others: Others, memory: MemoryCopy
+) -> dict[str, Any]:
     kept = manifest["workers"]
-    if kept == 1:
-        return read_part(folder, manifest, 0)
-    if kept == others.count:
-        return read_part(folder, manifest, others.rank)
-    combined = combine([read_part(folder, manifest, rank) for rank in range(kept)], others.rank)
+    ranks = [0] if kept == 1 else [others.rank] if kept == others.count else range(kept)
+    parts = [read_part(folder, manifest, rank, memory) for rank in ranks]
+    remembered = sum(from_memory for _, from_memory in parts)
+    logger.info(
+        "Loading %s: %d of %d file(s) of tensors from memory of this machine, the rest from %s.",
+        folder,
+        remembered,
+        len(parts),
+        folder.KIND,
+    )
+    if len(parts) == 1:
+        return parts[0][0]
+    combined = combine([states for states, _ in parts], others.rank)
     if others.rank == 0:
         logger.warning(
             "%s was written by %d workers and is loaded by %d: %s.",

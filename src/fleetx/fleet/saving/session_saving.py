@@ -18,6 +18,7 @@ from fleetx.fleet.roles.identity import Identity
 from fleetx.fleet.saving import checkpoints, random_states
 from fleetx.fleet.saving.background import BackgroundSaving
 from fleetx.fleet.saving.data_position import Resumable
+from fleetx.fleet.saving.memory_copy import MemoryCopy
 from fleetx.fleet.saving.retention import Retention
 from fleetx.fleet.saving.snapshot import Snapshot, take
 from fleetx.fleet.servers.job import ServerJob
@@ -45,6 +46,7 @@ class Saving(Identity):
     _servers: ServerJob | None
     _applied: list[Technique]
     _background: BackgroundSaving
+    _memory: MemoryCopy
 
     # -- one model on all workers -----------------------------------------------------
     def synchronize_model(self, scope: Any = None) -> None:
@@ -259,10 +261,16 @@ class Saving(Identity):
         if exact:
             states[_RANDOM] = {"workers": self.worker_num(), **random_states.capture()}
         strategy = [technique.name for technique in self._applied]
-        settings: dict[str, Any] = {"keep": keep, "every": every, "strategy": strategy}
+        settings: dict[str, Any] = {
+            "keep": keep,
+            "every": every,
+            "strategy": strategy,
+            "memory": self._memory,
+        }
         if blocking:
             return checkpoints.save(path, states, others=others, **settings)
-        self._write_in_background(os.path.abspath(path), states, others, settings)
+        place = path if "://" in str(path) else os.path.abspath(path)
+        self._write_in_background(place, states, others, settings)
         return None
 
     def _write_in_background(
@@ -319,7 +327,7 @@ class Saving(Identity):
         averaged is named in a line. A checkpoint that is being written is waited for.
         """
         self.wait_for_checkpoint()
-        states = checkpoints.load(path, self._others())
+        states = checkpoints.load(path, self._others(), self._memory)
         if states is None:
             return None
         random = states.pop(_RANDOM, None)
