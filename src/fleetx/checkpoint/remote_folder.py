@@ -18,9 +18,9 @@ def open_file_system(url: str) -> tuple[Any, str]:
     Listings are not cached: other workers write to the same folders.
     """
     try:
-        import fsspec
+        import fsspec.core
 
-        file_system, path = fsspec.url_to_fs(
+        file_system, path = fsspec.core.url_to_fs(
             url, use_listings_cache=False, skip_instance_cache=True
         )
     except ImportError as error:
