@@ -74,6 +74,7 @@ format: $(READY) ## reformat the sources
 bench: $(READY) paddles ## benchmark against PyTorch and Paddle: see bench/README.md
 	$(BIN)/python bench/import_time.py
 	$(BIN)/python bench/launch.py
+	$(BIN)/python bench/checkpoint.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/shared_memory.py
 	$(BIN)/python bench/sparse_table.py

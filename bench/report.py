@@ -87,6 +87,27 @@ def import_table(record: dict[str, Any]) -> str:
     return table(["what", "seconds", "to torch"], rows) + "\n" + origin(record)
 
 
+def checkpoint_table(record: dict[str, Any]) -> str:
+    """Return how long a step waits for each way of saving, and how busy the machine was."""
+    methods = record["methods"]
+    rows = [
+        [
+            name,
+            f"{row['wait']:.3f}",
+            f"{row['first_wait']:.3f}",
+            f"{row['whole']:.3f}",
+            f"{row['wait'] / methods['FleetX, blocking']['wait']:.1%}",
+            f"{row['wait'] / methods['torch.save']['wait']:.1%}",
+        ]
+        for name, row in methods.items()
+    ]
+    waits = ["a step waits, s", "first save, s", "all written, s"]
+    heads = ["method", *waits, "wait to blocking", "wait to torch.save"]
+    before, after = record["load_average"]
+    load = f"Load of the machine before and after: {before:g} and {after:g}.\n"
+    return table(heads, rows) + "\n" + origin(record) + load
+
+
 def times_table(record: dict[str, Any]) -> str:
     """Return a table of times, with goals if there are any."""
     parts = ("median_s", "min_s", "max_s")
@@ -277,6 +298,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "serving": contest_table,
     "data": contest_and_goals_table,
     "import_time": import_table,
+    "checkpoint": checkpoint_table,
     "launch": times_table,
     "local_sgd": local_sgd_table,
     "dgc": compression_table,

@@ -135,3 +135,12 @@ def test_compression_shows_ways_and_goals(report, tmp_path):
     assert "| powersgd | rank 2, from step 100 | 9.88 | 43.2 | 90.12 | 90.00 to 90.25 |" in text
     assert "| torch's hook | rank 2, from step 100 | 9.88 | 43.2 |  |  |" in text
     assert "| points lost | 0.40 | at most 0.3, missed |" in text
+
+
+def test_checkpoints_are_related_to_both_blocking_saves(report, tmp_path):
+    names = {"FleetX, blocking": 4.0, "FleetX, in the background": 0.1, "torch.save": 1.0}
+    methods = {name: {"wait": wait, "first_wait": 2, "whole": 3} for name, wait in names.items()}
+    figures = {**WHERE, "methods": methods, "load_average": [0.5, 2]}
+    text = render(report, tmp_path, "checkpoint", figures)
+    assert "| FleetX, in the background | 0.100 | 2.000 | 3.000 | 2.5% | 10.0% |" in text
+    assert "Load of the machine before and after: 0.5 and 2." in text

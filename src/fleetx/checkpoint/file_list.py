@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from fleetx.checkpoint.atomic import inside
 from fleetx.checkpoint.errors import FormatError, MissingFileError
+from fleetx.checkpoint.folder import Folder
 
 Entry = dict[str, Any]
 
 
 class HashingStream:
-    """A stream for writing that computes the size and checksum of what passes."""
+    """A stream for writing that computes the size and checksum of what passes.
 
-    def __init__(self, stream: BinaryIO) -> None:
+    `copy` is called with the same bytes.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, copy: Callable[[bytes | memoryview], None] | None = None
+    ) -> None:
         self._stream = stream
+        self._copy = copy
         self._hash = hashlib.blake2b(digest_size=16)
         self._size = 0
 
@@ -26,6 +32,8 @@ class HashingStream:
         """Write and hash some bytes."""
         self._hash.update(data)
         self._size += len(data)
+        if self._copy is not None:
+            self._copy(data)
         return self._stream.write(data)
 
     @property
@@ -49,26 +57,22 @@ def describe(path: Path) -> Entry:
     return {"size": size, "blake2b": found.hexdigest()}
 
 
-def check_sizes(folder: Path, entries: Mapping[str, Entry]) -> None:
+def check_sizes(folder: Folder, entries: Mapping[str, Entry]) -> None:
     """Raise if a listed file is missing or has another size."""
     for name, entry in entries.items():
-        path = inside(folder, name)
-        if not path.is_file():
-            raise MissingFileError(f"{path} is missing, and the manifest lists it.")
-        if path.stat().st_size != entry["size"]:
+        size = folder.size(name)
+        if size is None:
+            raise MissingFileError(f"{folder}/{name} is missing, and the manifest lists it.")
+        if size != entry["size"]:
             raise FormatError(
-                str(path),
-                f"has {path.stat().st_size} bytes instead of {entry['size']}: it was cut or "
-                "replaced.",
+                f"{folder}/{name}",
+                f"has {size} bytes instead of {entry['size']}: it was cut or replaced.",
             )
 
 
-def check_contents(folder: Path, entries: Mapping[str, Entry], names: Iterable[str]) -> None:
+def check_entry(source: str, found: Entry, listed: Entry) -> None:
     """Raise if a file does not have its listed checksum."""
-    for name in names:
-        path = inside(folder, name)
-        if describe(path) != entries[name]:
-            raise FormatError(
-                str(path),
-                "does not match its checksum in the manifest: it was damaged or replaced.",
-            )
+    if found != listed:
+        raise FormatError(
+            source, "does not match its checksum in the manifest: it was damaged or replaced."
+        )

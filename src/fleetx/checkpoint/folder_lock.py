@@ -37,4 +37,6 @@ def locked(folder: Path) -> Iterator[None]:
         )
         yield
     finally:
+        # Closing would not release it if a process was forked in the meantime.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)

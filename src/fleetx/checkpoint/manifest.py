@@ -28,7 +28,7 @@ _VERSION = 2
 # Written by FleetX 0.1, without a checksum of the manifest itself.
 _UNSEALED = 1
 
-_TYPE_NAMES = {
+TYPE_NAMES = {
     torch.bool: "BOOL",
     torch.uint8: "U8",
     torch.int8: "I8",
@@ -66,11 +66,11 @@ def write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> 
     header: dict[str, Any] = {}
     offset = 0
     for name, tensor in tensors.items():
-        if tensor.dtype not in _TYPE_NAMES:
+        if tensor.dtype not in TYPE_NAMES:
             raise TypeError(f"Tensor {name!r} has type {tensor.dtype}, which cannot be saved.")
         end = offset + tensor.numel() * tensor.element_size()
         header[name] = {
-            "dtype": _TYPE_NAMES[tensor.dtype],
+            "dtype": TYPE_NAMES[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [offset, end],
         }

@@ -65,6 +65,7 @@ save_persistables = fleet.save_persistables
 save_inference_model = fleet.save_inference_model
 save_checkpoint = fleet.save_checkpoint
 load_checkpoint = fleet.load_checkpoint
+wait_for_checkpoint = fleet.wait_for_checkpoint
 resumable = fleet.resumable
 synchronize_model = fleet.synchronize_model
 
@@ -133,6 +134,7 @@ __all__ = [
     "step",
     "stop_worker",
     "synchronize_model",
+    "wait_for_checkpoint",
     "worker_endpoints",
     "worker_index",
     "worker_num",

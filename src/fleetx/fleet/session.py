@@ -25,6 +25,8 @@ from fleetx.fleet.collective.foreign_wrappers import refuse_other_wrappers
 from fleetx.fleet.collective.observing import observe_session
 from fleetx.fleet.roles.mpi_role_maker import default_role_maker
 from fleetx.fleet.roles.role_maker import RoleMakerBase, UserDefinedRoleMaker
+from fleetx.fleet.saving.background import BackgroundSaving
+from fleetx.fleet.saving.memory_copy import MemoryCopy
 from fleetx.fleet.saving.session_saving import Saving, watch_exit
 from fleetx.fleet.servers.job import ServerJob, is_server_job
 from fleetx.fleet.servers.local_rows import LocalRows, OnePair
@@ -32,6 +34,7 @@ from fleetx.fleet.strategy.agreement_card import how_it_is_trained, what_is_trai
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
 from fleetx.runtime import cpu_isa
+from fleetx.runtime.environment import state_memory
 from fleetx.runtime.worker_environment import detect
 from fleetx.step.technique import Technique
 
@@ -42,6 +45,7 @@ class Fleet(Composition, Saving):
     """One worker's view of the training job."""
 
     def __init__(self) -> None:
+        self._background = BackgroundSaving()
         self._eager = self._new_eager()
         self._begin()
 
@@ -59,6 +63,7 @@ class Fleet(Composition, Saving):
         self._eager.end()
         self._eager = self._new_eager()
         self._applied: list[Technique] = []
+        self._memory = MemoryCopy(state_memory())
 
     # -- joining the job --------------------------------------------------------------
     def init(

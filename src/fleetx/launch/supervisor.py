@@ -27,6 +27,7 @@ from fleetx.launch.errors import LaunchError, StopRequest
 from fleetx.launch.failure import Failure
 from fleetx.launch.group import Group, ProcessSpec, Progress
 from fleetx.launch.guard import STOP_SIGNALS
+from fleetx.launch.kept_memory import KeptMemory
 from fleetx.launch.layout import Cluster
 from fleetx.launch.link import Link, Verdict
 from fleetx.launch.output import Follower
@@ -67,6 +68,7 @@ class Supervisor:
         self._job = job
         self._asked: list[int] = []
         self._link: Link | None = None
+        self._memory = KeptMemory()
 
     def run(self) -> int:
         """Run the job until it ends and return the exit code."""
@@ -112,6 +114,8 @@ class Supervisor:
 
     def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
         specs = self._specs(cluster, attempt)
+        if self._job.options.max_restart:
+            specs = self._memory.lend(specs)
         # Fleet truncates the logs of server jobs at the start.
         if attempt == 0 and (self._job.options.log_overwrite or cluster.servers):
             for spec in specs:

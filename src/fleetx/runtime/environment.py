@@ -10,6 +10,7 @@ import os
 from fleetx.runtime.worker_environment import detect
 
 _PIPE_COMMAND = "FLEETX_PIPE_COMMAND"
+STATE_MEMORY = "FLEETX_STATE_MEMORY"
 
 
 def worker_index() -> int:
@@ -60,6 +61,11 @@ def heartbeat_file() -> str:
 def backend() -> str:
     """Return the collective library that `fleetrun --backend` names, or ''."""
     return _text("PADDLE_DISTRI_BACKEND").lower()
+
+
+def state_memory() -> list[str]:
+    """Return the files in which fleetrun keeps the newest state for a restart, own ones first."""
+    return [path for path in _text(STATE_MEMORY).split(":") if path]
 
 
 def log_dir() -> str:

@@ -11,19 +11,18 @@ file is missing, cut or changed is not loaded. Nothing is unpickled.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from fleetx.checkpoint.atomic import write_bytes
 from fleetx.checkpoint.errors import FormatError
-from fleetx.checkpoint.file_list import Entry, HashingStream, check_contents, check_sizes
-from fleetx.checkpoint.manifest import read_safetensors, write_safetensors
+from fleetx.checkpoint.file_list import Entry, HashingStream, check_entry, check_sizes
+from fleetx.checkpoint.folder import Folder
+from fleetx.checkpoint.manifest import write_safetensors
 from fleetx.checkpoint.sealed_json import digest, seal, unseal
-from fleetx.fleet.saving.state_text import flatten, restore
+from fleetx.checkpoint.tensor_stream import read_tensors
+from fleetx.fleet.saving.memory_copy import MemoryCopy
+from fleetx.fleet.saving.snapshot import Snapshot
+from fleetx.fleet.saving.state_text import restore
 
 MANIFEST = "manifest.json"
 _FORMAT = "fleetx-checkpoint"
@@ -32,37 +31,33 @@ _PART = "part.json"
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
 
 
-def write_part(folder: Path, rank: int, states: Mapping[str, Any]) -> None:
+def write_part(folder: Folder, rank: int, states: Snapshot, memory: MemoryCopy) -> None:
     """Write the states of one worker, and the list of its files for the manifest."""
-    tensors: dict[str, torch.Tensor] = {}
-    text = json.dumps(flatten(dict(states), "", tensors)).encode()
-    own = folder / f"worker.{rank}"
-    own.mkdir()
-    with open(own / _TENSORS, "xb") as stream:
-        hashing = HashingStream(stream)
-        write_safetensors(hashing.as_binary(), tensors)
-        stream.flush()
-        os.fsync(stream.fileno())
-    write_bytes(own / _STATE, text)
+    own = f"worker.{rank}"
+    memory.begin(sum(t.numel() * t.element_size() for t in states.tensors.values()))
+    with folder.create(f"{own}/{_TENSORS}") as stream:
+        hashing = HashingStream(stream, memory.write)
+        write_safetensors(hashing.as_binary(), states.tensors)
+    folder.write(f"{own}/{_STATE}", states.text)
     files = {
-        f"{own.name}/{_TENSORS}": hashing.entry,
-        f"{own.name}/{_STATE}": {"size": len(text), "blake2b": digest(text)},
+        f"{own}/{_TENSORS}": hashing.entry,
+        f"{own}/{_STATE}": _entry(states.text),
     }
-    write_bytes(own / _PART, seal({"files": files}))
+    folder.write(f"{own}/{_PART}", seal({"files": files}))
 
 
-def has_part(folder: Path, rank: int) -> bool:
+def has_part(folder: Folder, rank: int) -> bool:
     """Return whether a worker's part is complete, as this machine sees the folder."""
-    return (folder / f"worker.{rank}" / _PART).is_file()
+    return folder.size(f"worker.{rank}/{_PART}") is not None
 
 
-def write_manifest(folder: Path, *, step: int, workers: int, strategy: list[str]) -> None:
+def write_manifest(folder: Folder, *, step: int, workers: int, strategy: list[str]) -> None:
     """Make the parts of all workers one checkpoint."""
     files: dict[str, Entry] = {}
     for rank in range(workers):
-        part = folder / f"worker.{rank}" / _PART
-        files |= unseal(part.read_bytes(), part)["files"]
-        part.unlink()
+        part = f"worker.{rank}/{_PART}"
+        files |= unseal(folder.read(part), f"{folder}/{part}")["files"]
+        folder.remove(part)
     check_sizes(folder, files)
     manifest = {
         "format": _FORMAT,
@@ -72,32 +67,47 @@ def write_manifest(folder: Path, *, step: int, workers: int, strategy: list[str]
         "strategy": strategy,
         "files": files,
     }
-    write_bytes(folder / MANIFEST, seal(manifest))
+    folder.write(MANIFEST, seal(manifest))
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Folder) -> dict[str, Any]:
     """Return the verified manifest of a checkpoint whose files are all there."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        why = "was written by FleetX 0.1" if (folder / _STATE).is_file() else "is incomplete"
+    path = f"{folder}/{MANIFEST}"
+    if folder.size(MANIFEST) is None:
+        why = "is incomplete" if folder.size(_STATE) is None else "was written by FleetX 0.1"
         raise FormatError(str(folder), f"has no {MANIFEST}: it {why}, and cannot be verified.")
-    manifest = unseal(path.read_bytes(), path)
+    manifest = unseal(folder.read(MANIFEST), path)
     if manifest.get("format") != _FORMAT or manifest.get("version") != _VERSION:
         raise FormatError(
-            str(path),
+            path,
             f"is a {manifest.get('format')!r} of version {manifest.get('version')}; this FleetX "
             f"reads {_FORMAT!r} of version {_VERSION}.",
         )
     if f"checkpoint.{manifest['step']}" != folder.name:
-        raise FormatError(str(path), f"belongs to checkpoint.{manifest['step']}.")
+        raise FormatError(path, f"belongs to checkpoint.{manifest['step']}.")
     check_sizes(folder, manifest["files"])
     return manifest
 
 
-def read_part(folder: Path, manifest: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """Return the verified states of one worker."""
-    names = [f"worker.{rank}/{name}" for name in (_TENSORS, _STATE)]
-    check_contents(folder, manifest["files"], names)
-    tensors = read_safetensors(folder / names[0])
-    states: dict[str, Any] = restore(json.loads((folder / names[1]).read_bytes()), tensors)
-    return states
+def read_part(
+    folder: Folder, manifest: Mapping[str, Any], rank: int, memory: MemoryCopy
+) -> tuple[dict[str, Any], bool]:
+    """Return the verified states of one worker, and whether their tensors came from memory."""
+    tensors_name, state_name = (f"worker.{rank}/{name}" for name in (_TENSORS, _STATE))
+    listed = manifest["files"]
+    source = f"{folder}/{tensors_name}"
+    in_memory = memory.find(listed[tensors_name])
+    if in_memory is not None:
+        tensors = in_memory
+    else:
+        with folder.open(tensors_name) as stream:
+            tensors, found = read_tensors(stream, listed[tensors_name]["size"], source)
+        check_entry(source, found, listed[tensors_name])
+    text = folder.read(state_name)
+    check_entry(f"{folder}/{state_name}", _entry(text), listed[state_name])
+    states: dict[str, Any] = restore(json.loads(text), tensors)
+    return states, in_memory is not None
+
+
+def _entry(data: bytes) -> Entry:
+    return {"size": len(data), "blake2b": digest(data)}

@@ -1,29 +1,23 @@
 """Checkpoints of PyTorch training: numbered folders with model, optimizer and whatever else has a
 state.
 
-A checkpoint is written into a temporary folder of a unique name and published by one rename, with
-the lock of the folder held; the newest ones are kept. Usually worker 0's state is everybody's;
-where workers differ (LocalSGD between two averages, what DGC holds back, random states) each writes
-its own part into the same checkpoint. `load` takes the newest checkpoint that is whole, and says
-which it left out and why.
+Usually worker 0's state is everybody's; where workers differ (LocalSGD between two averages, what
+DGC holds back, random states) each writes its own part into the same checkpoint. `load` takes the
+newest checkpoint that is whole, and says which it left out and why.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import re
 import secrets
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleetx.checkpoint.atomic import sync_folder
 from fleetx.checkpoint.errors import FormatError
-from fleetx.checkpoint.folder_lock import locked
+from fleetx.checkpoint.folder import Folder
 from fleetx.fleet.saving.checkpoint_files import (
     has_part,
     read_manifest,
@@ -31,12 +25,18 @@ from fleetx.fleet.saving.checkpoint_files import (
     write_manifest,
     write_part,
 )
+from fleetx.fleet.saving.local_store import LocalStore
+from fleetx.fleet.saving.memory_copy import MemoryCopy
+from fleetx.fleet.saving.remote_store import RemoteStore
 from fleetx.fleet.saving.resized_checkpoint import combine
+from fleetx.fleet.saving.retention import Retention
+from fleetx.fleet.saving.snapshot import Snapshot, take
 
 logger = logging.getLogger("fleetx.fleet")
 
-_FOLDER = re.compile(r"checkpoint\.(\d+)")
-_TEMPORARY = re.compile(r"checkpoint\..*\.tmp")
+Store = LocalStore | RemoteStore
+
+_DAMAGED = (FormatError, OSError, ValueError, KeyError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -54,112 +54,163 @@ class Others:
 
 
 _ALONE = Others(0, 1, lambda number: [number])
+_NO_MEMORY = MemoryCopy([])
+
+
+def store_at(path: str | Path) -> Store:
+    """Return the checkpoints at a path or at an address such as s3://bucket/folder."""
+    scheme, separator, rest = str(path).partition("://")
+    if not separator:
+        return LocalStore(Path(path))
+    if scheme in ("file", "local"):
+        return LocalStore(Path(rest))
+    return RemoteStore(str(path))
 
 
 def numbered(path: Path) -> dict[int, Path]:
     """Return the checkpoints in a folder, whole or not, by number, oldest first."""
-    found = {}
-    if path.is_dir():
-        for entry in path.iterdir():
-            match = _FOLDER.fullmatch(entry.name)
-            if match and entry.is_dir():
-                found[int(match.group(1))] = entry
-    return dict(sorted(found.items()))
+    return {number: folder.path for number, folder in LocalStore(path).numbered().items()}
 
 
 def save(
     path: str | Path,
-    states: dict[str, Any],
+    states: Mapping[str, Any] | Snapshot | Exception,
     *,
     keep: int = 3,
+    every: int | None = None,
     others: Others | None = None,
     strategy: Sequence[str] = (),
-) -> Path:
-    """Write a new checkpoint and drop all but the newest `keep`; return its folder.
+    memory: MemoryCopy = _NO_MEMORY,
+) -> Path | str:
+    """Write a new checkpoint, and remove old ones; return its folder.
 
-    With `others` all workers must call it together, and each one's states are kept.
+    With `others` all workers must call it together, and each one's states are kept; an error of one
+    is raised on all.
+
+    Args:
+        path: the folder of checkpoints, or the address of a remote one.
+        states: what to save; or why it cannot be saved, to tell the others.
+        keep: how many of the newest whole checkpoints stay.
+        every: those whose number is a multiple of it stay too.
+        others: the other workers, if each writes a part.
+        strategy: the names of the techniques, for the manifest.
+        memory: where this worker's tensors stay for a restart.
     """
-    if keep < 1:
-        raise ValueError(f"keep must be at least 1, not {keep}.")
-    root, others = Path(path), others or _ALONE
+    retention = Retention(keep, every)
+    store, others = store_at(path), others or _ALONE
     with contextlib.ExitStack() as stack:
-        number = 0
+        number, problem = -1, None
         if others.rank == 0:
-            root.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(root))
-            number = max(numbered(root), default=-1) + 1
+            number, problem = _attempt(lambda: store.begin(stack), -1)
         number = others.first(number)
-        token = others.first(secrets.randbits(48))
-        temporary = root / f"checkpoint.{number}.{token:012x}.tmp"
+        folder: Any = store.unfinished(number, others.first(secrets.randbits(48)))
+        if others.rank == 0 and problem is None:
+            _, problem = _attempt(lambda: store.make(folder, stack), None)
+        _require_first(store, others, problem, "begin")
+        stack.callback(memory.discard)  # unless it is published
+        problem = _write_part(folder, others.rank, states, memory)
+        _require_parts(store, folder, others, problem)
+        problem = None
         if others.rank == 0:
-            _remove_unfinished(root)
-            temporary.mkdir()
-            stack.callback(shutil.rmtree, temporary, ignore_errors=True)
-        others.gather(0)  # worker 0 has made the folder
-        problem = _write_part(temporary, others.rank, states)
-        _require_parts(root, temporary, others, problem)
-        if others.rank == 0:
-            write_manifest(temporary, step=number, workers=others.count, strategy=sorted(strategy))
-            _publish(temporary, root / f"checkpoint.{number}", keep)
-        others.gather(0)  # published: a worker that returns can load it
-    return root / f"checkpoint.{number}"
+            names = sorted(strategy)
+            _, problem = _attempt(
+                lambda: _publish(store, folder, number, others.count, names, retention), None
+            )
+        # Once published, a worker that returns can load it.
+        _require_first(store, others, problem, "publish")
+        memory.publish()
+    return store.location(number)
 
 
-def _write_part(temporary: Path, rank: int, states: dict[str, Any]) -> Exception | None:
-    """Write this worker's part if the folder can be reached; return what prevented it."""
-    if temporary.is_dir():
-        try:
-            write_part(temporary, rank, states)
-        except (OSError, TypeError, ValueError) as error:
-            return error
-    return None
+def _attempt(action: Callable[[], Any], otherwise: Any) -> tuple[Any, Exception | None]:
+    """Return the result of an action, or why it failed: the other workers wait to be told."""
+    try:
+        return action(), None
+    except Exception as error:
+        return otherwise, error
 
 
-def _require_parts(root: Path, temporary: Path, others: Others, problem: Exception | None) -> None:
-    """Raise on all workers if one could not write its part where worker 0 sees it."""
-    written = others.gather(int(has_part(temporary, others.rank)))
+def _require_first(store: Store, others: Others, problem: Exception | None, action: str) -> None:
+    """Raise on all workers if worker 0 has a problem."""
+    fine = others.first(int(problem is None))
     if problem is not None:
         raise problem
-    missing = [rank for rank, done in enumerate(written) if not done]
-    seen = others.rank != 0 or all(has_part(temporary, rank) for rank in range(others.count))
-    if missing or not others.first(int(seen)):
+    if not fine:
         raise RuntimeError(
-            f"every worker writes a state of its own, but worker(s) {missing or 'above 0'} could "
-            f"not do so in worker 0's folder {root}: see their messages, and save to a file system "
-            "that all workers share."
+            f"worker 0 could not {action} the checkpoint in {store}: see its message."
         )
 
 
-def _remove_unfinished(root: Path) -> None:
-    """Remove what saves that were killed have left; no other save runs while the lock is held."""
-    for entry in root.iterdir():
-        if _TEMPORARY.fullmatch(entry.name):
-            shutil.rmtree(entry, ignore_errors=True)
+def _write_part(
+    folder: Folder,
+    rank: int,
+    states: Mapping[str, Any] | Snapshot | Exception,
+    memory: MemoryCopy,
+) -> Exception | None:
+    """Write this worker's part if the folder can be reached; return what prevented it."""
+    if isinstance(states, Exception):
+        return states
+    if not folder.can_be_written():
+        return None
+    try:
+        content = states if isinstance(states, Snapshot) else take(states)
+        write_part(folder, rank, content, memory)
+    except Exception as error:
+        return error
+    return None
 
 
-def _publish(temporary: Path, final: Path, keep: int) -> None:
-    sync_folder(temporary)
-    os.rename(temporary, final)
-    sync_folder(final.parent)
-    for old in list(numbered(final.parent).values())[:-keep]:
-        # A reader never sees a checkpoint that is partly removed.
-        shutil.rmtree(old.rename(old.with_name(f"{old.name}.{secrets.token_hex(6)}.tmp")))
+def _require_parts(store: Store, folder: Folder, others: Others, problem: Exception | None) -> None:
+    """Raise on all workers if one could not write its part where worker 0 sees it."""
+    written = others.gather(int(problem is None and has_part(folder, others.rank)))
+    if problem is not None:
+        raise problem
+    missing = [rank for rank, done in enumerate(written) if not done]
+    seen = others.rank != 0 or all(has_part(folder, rank) for rank in range(others.count))
+    if missing or not others.first(int(seen)):
+        raise RuntimeError(
+            f"every worker writes a state of its own, but worker(s) {missing or 'above 0'} could "
+            f"not do so in worker 0's folder {store}: see their messages, and save to a file "
+            "system that all workers share."
+        )
 
 
-def load(path: str | Path, others: Others | None = None) -> dict[str, Any] | None:
+def _publish(
+    store: Store,
+    folder: Any,
+    number: int,
+    workers: int,
+    strategy: list[str],
+    retention: Retention,
+) -> None:
+    write_manifest(folder, step=number, workers=workers, strategy=strategy)
+    store.publish(folder, number)
+    found = store.numbered()
+    for old in retention.outdated(found, lambda each: _is_whole(found[each])):
+        store.remove(old)
+
+
+def _is_whole(folder: Folder) -> bool:
+    """Return whether all files of a checkpoint are there, without reading them."""
+    return _attempt(lambda: read_manifest(folder), None)[1] is None
+
+
+def load(
+    path: str | Path, others: Others | None = None, memory: MemoryCopy = _NO_MEMORY
+) -> dict[str, Any] | None:
     """Return the states of the newest whole checkpoint, verified, or None if there is none.
 
     With `others` all workers must call it together: they must see the same checkpoints, and each
     gets its own states if they were kept; with another number of workers than kept them, the states
     of all combined (`fleetx.fleet.saving.resized_checkpoint`). If checkpoints are there and none is
-    whole, FormatError names all of them.
+    whole, FormatError names all of them. Tensors that `memory` has are not read from the folder.
     """
     others = others or _ALONE
-    found = numbered(Path(path))
+    found = store_at(path).numbered()
     _require_same_newest(path, max(found, default=-1), others)
     left_out: list[str] = []
     for number in sorted(found, reverse=True):
-        states, problem = _try(found[number], others)
+        states, problem = _try(found[number], others, memory)
         # All workers take the same one: it must be whole for each of them.
         whole = others.gather(int(problem is None))
         if all(whole):
@@ -183,21 +234,33 @@ def _require_same_newest(path: str | Path, newest: int, others: Others) -> None:
         )
 
 
-def _try(folder: Path, others: Others) -> tuple[dict[str, Any] | None, str | None]:
+def _try(
+    folder: Folder, others: Others, memory: MemoryCopy
+) -> tuple[dict[str, Any] | None, str | None]:
     """Return the states that a checkpoint has for this worker, or why it is not whole."""
     try:
-        return _states_for(folder, read_manifest(folder), others), None
-    except (FormatError, OSError, ValueError, KeyError, TypeError) as error:
+        return _states_for(folder, read_manifest(folder), others, memory), None
+    except _DAMAGED as error:
         return None, str(error)
 
 
-def _states_for(folder: Path, manifest: dict[str, Any], others: Others) -> dict[str, Any]:
+def _states_for(
+    folder: Folder, manifest: dict[str, Any], others: Others, memory: MemoryCopy
+) -> dict[str, Any]:
     kept = manifest["workers"]
-    if kept == 1:
-        return read_part(folder, manifest, 0)
-    if kept == others.count:
-        return read_part(folder, manifest, others.rank)
-    combined = combine([read_part(folder, manifest, rank) for rank in range(kept)], others.rank)
+    ranks = [0] if kept == 1 else [others.rank] if kept == others.count else range(kept)
+    parts = [read_part(folder, manifest, rank, memory) for rank in ranks]
+    remembered = sum(from_memory for _, from_memory in parts)
+    logger.info(
+        "Loading %s: %d of %d file(s) of tensors from memory of this machine, the rest from %s.",
+        folder,
+        remembered,
+        len(parts),
+        folder.KIND,
+    )
+    if len(parts) == 1:
+        return parts[0][0]
+    combined = combine([states for states, _ in parts], others.rank)
     if others.rank == 0:
         logger.warning(
             "%s was written by %d workers and is loaded by %d: %s.",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import os
 import sys
 import weakref
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fleetx import comm
@@ -14,7 +16,11 @@ from fleetx.comm.attendance import all_attend
 from fleetx.fleet.collective.module_training import EagerTraining
 from fleetx.fleet.roles.identity import Identity
 from fleetx.fleet.saving import checkpoints, random_states
+from fleetx.fleet.saving.background import BackgroundSaving
 from fleetx.fleet.saving.data_position import Resumable
+from fleetx.fleet.saving.memory_copy import MemoryCopy
+from fleetx.fleet.saving.retention import Retention
+from fleetx.fleet.saving.snapshot import Snapshot, take
 from fleetx.fleet.servers.job import ServerJob
 from fleetx.step.technique import Technique
 
@@ -41,6 +47,8 @@ class Saving(Identity):
     _eager: EagerTraining
     _servers: ServerJob | None
     _applied: list[Technique]
+    _background: BackgroundSaving
+    _memory: MemoryCopy
 
     # -- one model on all workers -----------------------------------------------------
     def synchronize_model(self, scope: Any = None) -> None:
@@ -207,20 +215,34 @@ class Saving(Identity):
         return Resumable(data)
 
     def save_checkpoint(
-        self, path: str, *, keep: int = 3, exact: bool | None = None, **parts: Any
+        self,
+        path: str,
+        *,
+        keep: int = 3,
+        every: int | None = None,
+        exact: bool | None = None,
+        blocking: bool = True,
+        **parts: Any,
     ) -> Any:
         """Write a checkpoint of everything given: `save_checkpoint(dir, model=model, optimizer=opt,
-        epoch=3)`.
+        epoch=3)`; return its folder.
 
         Objects with a state_dict are saved by it, other values as they are. With `exact`, the
         random states of every worker are saved too, so that a resumed training continues with the
         same bits; that is the default in a job with one worker. With several, every worker must
         then call it, into a folder that all share, as with a technique that gives workers states of
         their own (localsgd, dgc). Otherwise rank 0 writes, and the others return at once; with
-        `sharding` they must call it too, for each has a part of the state. The newest `keep` stay.
+        `sharding` they must call it too, for each has a part of the state. The newest `keep`
+        checkpoints stay, and those whose number is a multiple of `every`.
+
+        With `blocking=False` everything is copied, and a thread writes the copy while training
+        continues. At most one such save is in flight: the next call waits for it and raises its
+        error, as `wait_for_checkpoint` does. The program ends after it, with its error if any.
         """
+        Retention(keep, every)  # a bad value is an error on every worker
         exact = self.worker_num() == 1 if exact is None else exact
         differ = exact or any(t.differs_by_worker for t in self._applied)
+        self.wait_for_checkpoint()
         others = self._others() if differ else None
         is_written = others is not None or self.is_first_worker()
         gathers = comm.is_connected() and any(t.gathers_state for t in self._applied)
@@ -231,6 +253,12 @@ class Saving(Identity):
                 f"fleet.save_checkpoint was called by worker {self.worker_index()}, but not by all "
                 f"{self.worker_num()} workers within {_PATIENCE:g} s; each has a part of the state "
                 "(sharding): let all workers call it, not the first one alone."
+            )
+        if others is not None and not blocking and not comm.is_connected():
+            raise ValueError(
+                "save_checkpoint(blocking=False) cannot write a state per worker in a job with "
+                "parameter servers: save with blocking=True, or with exact=False by the first "
+                "worker."
             )
         if _RANDOM in parts:
             raise ValueError(f"{_RANDOM!r} cannot be the name of a part of a checkpoint.")
@@ -245,9 +273,48 @@ class Saving(Identity):
             )
         if exact:
             states[_RANDOM] = {"workers": self.worker_num(), **random_states.capture()}
-        return checkpoints.save(
-            path, states, keep=keep, others=others, strategy=[t.name for t in self._applied]
+        strategy = [technique.name for technique in self._applied]
+        settings: dict[str, Any] = {
+            "keep": keep,
+            "every": every,
+            "strategy": strategy,
+            "memory": self._memory,
+        }
+        if blocking:
+            return checkpoints.save(path, states, others=others, **settings)
+        place = path if "://" in str(path) else os.path.abspath(path)
+        self._write_in_background(place, states, others, settings)
+        return None
+
+    def _write_in_background(
+        self,
+        path: str,
+        states: dict[str, Any],
+        others: checkpoints.Others | None,
+        settings: dict[str, Any],
+    ) -> None:
+        background = self._background
+        if others is not None:
+            background.connect()
+            others = replace(others, gather=background.gather)
+        content: Snapshot | Exception
+        try:
+            content = take(states, background.buffer)
+        except Exception as error:
+            if others is None:
+                raise
+            content = error  # raised on all workers by the next call that waits
+        background.start(
+            lambda: checkpoints.save(path, content, others=others, **settings),
         )
+
+    def wait_for_checkpoint(self) -> Any:
+        """Wait until the checkpoint that `save_checkpoint(blocking=False)` began is written.
+
+        Return the folder of the last one that was written so, None if there is none. If it could
+        not be written, raise the error.
+        """
+        return self._background.wait()
 
     def _others(self) -> checkpoints.Others | None:
         is_served = self._servers is not None and self.worker_num() > 1
@@ -270,9 +337,10 @@ class Saving(Identity):
         states are restored if they were saved, unless `exact` is False.
         One that holds a state for each worker can be loaded by another number of workers: floating
         tensors become their mean, which is what a synchronisation would have given; what cannot be
-        averaged is named in a line.
+        averaged is named in a line. A checkpoint that is being written is waited for.
         """
-        states = checkpoints.load(path, self._others())
+        self.wait_for_checkpoint()
+        states = checkpoints.load(path, self._others(), self._memory)
         if states is None:
             return None
         random = states.pop(_RANDOM, None)

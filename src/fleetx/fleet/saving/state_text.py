@@ -10,7 +10,7 @@ import torch
 def flatten(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
     """Return the value as JSON can hold it; tensors go to `tensors` under their path."""
     if isinstance(value, torch.Tensor):
-        tensors[path] = value.detach().cpu().contiguous()
+        tensors[path] = value.detach()
         return {"@tensor": path}
     if isinstance(value, dict):
         return {
