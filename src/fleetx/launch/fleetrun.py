@@ -103,7 +103,7 @@ def _command(options: Options) -> list[str]:
         if not script.endswith(".py") and os.access(script, os.X_OK) and os.path.isfile(script):
             return [os.path.abspath(script), *options.script_args]
     python = [sys.executable, "-u"]
-    if options.hang_timeout is not None:
+    if options.hang_timeout != 0:
         python += [run_script.__file__, "{stacks}", str(SIGNAL)]
     return [*python, *target, *options.script_args]
 

@@ -1,9 +1,9 @@
 """Run a script as `python script.py` does, with its stack readable from outside.
 
-Started as a file, not as a module, by `--hang_timeout`: python run_script.py STACKS SIGNAL
-[-m] script args. On the signal, faulthandler writes the Python stack of every thread to the file
-STACKS, even while the main thread waits inside C code. Uses only the standard library, and leaves
-no trace in the script's `sys.argv`, `sys.path`, `__main__` or tracebacks.
+Started as a file, not as a module, unless `--hang_timeout` is 0: python run_script.py STACKS
+SIGNAL [-m] script args. On the signal, faulthandler writes the Python stack of every thread to the
+file STACKS, even while the main thread waits inside C code. Uses only the standard library, and
+leaves no trace in the script's `sys.argv`, `sys.path`, `__main__` or tracebacks.
 """
 
 from __future__ import annotations

@@ -234,6 +234,7 @@ class LocalModel(LooksLikeItsModule):
         """Run the module."""
         if not self._is_checked:
             self._check_once()
+        heartbeat.show_life()
         return self._inner(*args, **kwargs)
 
 
@@ -265,6 +266,7 @@ class DistributedModel(LooksLikeItsModule):
         if not self._is_checked:
             self._check_once()
         refuse_foreign_ddp(self._inner)
+        heartbeat.show_life()
         return self._averaging(*args, **kwargs)
 
 
