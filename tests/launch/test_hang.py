@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import warm_start
 from fleetx.launch import fault_dump
 from fleetx.runtime import heartbeat
 
@@ -69,22 +68,18 @@ def test_a_process_that_does_not_respond_has_no_stack():
 
 
 FREEZE = """
-import itertools, os, signal, torch
-from fleetx import fleet
-fleet.init(is_collective=True)
-model = torch.nn.Linear(2, 1)
-model = fleet.distributed_model(model)
-optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-for step in itertools.count():
-    optimizer.zero_grad()
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-    if fleet.worker_index() == 1 and step == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
+import os, signal, time
+from fleetx.runtime import heartbeat
+for _ in range(3):
+    heartbeat.beat()
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGSTOP)
+with heartbeat.collective("gradient all-reduce"):
+    time.sleep(1000)
 """
 FLEETRUN = """
 from fleetx.launch import fleetrun, progress
-progress.LEAST = 5
+progress.LEAST = 3
 raise SystemExit(fleetrun.main())
 """
 
@@ -92,14 +87,15 @@ raise SystemExit(fleetrun.main())
 @pytest.mark.slow
 def test_a_frozen_worker_is_named_without_a_flag(fleetrun, script):
     script(FREEZE)
-    run = fleetrun(
-        "--nproc_per_node=2", "train.py", python=("-c", FLEETRUN), env=warm_start.variables()
-    )
+    run = fleetrun("--nproc_per_node=2", "train.py", python=("-c", FLEETRUN))
     assert run.end() == 1
-    assert "No worker made a step or wrote a line for " in run.stderr
     zero, one = re.split(r"^rank 1: ", run.stderr.partition("\nrank 0: ")[2], flags=re.MULTILINE)
-    assert zero.startswith("2 steps done, in the backward pass")
-    assert re.match(r"2 steps done, in .*: frozen, process \d+ was stopped by a signal", one)
+    assert zero.startswith("3 steps done, in gradient all-reduce\n")
+    assert "    time.sleep(1000)" in zero
+    assert re.match(r"3 steps done, in .*: frozen, process \d+ was stopped by a signal", one)
+    last = run.stderr.splitlines()[-1]
+    assert "No worker made a step or wrote a line for " in last
+    assert re.search(r" Frozen by a signal: rank 1 \(process \d+\)\.$", last)
 
 
 @pytest.mark.slow

@@ -211,12 +211,15 @@ class ServerJob:
             role = self._role
             if role.is_first_worker():
                 self._say_if_slower()
-            keys = self._keys()
+            keys, wait = self._keys(), self._support.server_wait
             self._client = Client(
                 role.server_endpoints(),
                 worker=role.worker_index(),
                 workers=role.worker_num(),
-                settings=ClientSettings(keys=None if keys is None else keys.for_workers()),
+                settings=ClientSettings(
+                    keys=None if keys is None else keys.for_workers(),
+                    **({} if wait is None else {"server_wait": wait}),
+                ),
             )
         return self._client
 
