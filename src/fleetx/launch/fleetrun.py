@@ -129,7 +129,8 @@ def _check_module(name: str) -> None:
 def _make_folder(flag: str, folder: str) -> None:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))  # a full disk has room for names
     except OSError as error:
         raise LaunchError(f"{flag} {folder!r} cannot be written to: {error.strerror}.") from error
 

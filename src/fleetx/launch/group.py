@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from fleetx.launch import failure
+from fleetx.launch import failure, fault_dump
 from fleetx.launch.console import log
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.processes import die_with_parent, end_all, reap_orphans
@@ -157,6 +157,7 @@ class Group:
                 worker.spec.log,
                 worker.offset,
                 out_of_memory,
+                fault_dump.exception(worker.spec.stacks),
             )
             for worker in self.workers
             if worker.failed

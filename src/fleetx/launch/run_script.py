@@ -8,10 +8,12 @@ leaves no trace in the script's `sys.argv`, `sys.path`, `__main__` or tracebacks
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import runpy
 import sys
+import traceback
 import types
 from types import TracebackType
 from typing import TextIO
@@ -24,6 +26,11 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)
+    # The disk of the log may be full, and then nothing was printed.
+    with contextlib.suppress(OSError):
+        text = "".join(traceback.format_exception(kind, error, trace))
+        _STACKS[0].write(f"\nUncaught exception:\n{text}")
+        _STACKS[0].flush()
 
 
 def _main() -> None:

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from types import FrameType
 
-from fleetx.launch import console, stacks
+from fleetx.launch import console, full_disk, stacks
 from fleetx.launch.arguments import Options
 from fleetx.launch.banner import endpoints_file, environment_table
 from fleetx.launch.child_environment import TABLE, Extras, worker_environment
@@ -80,6 +80,12 @@ class Supervisor:
             return error.code
         except StopRequest as request:
             return 128 + request.signum
+        except OSError as error:
+            if not full_disk.is_full(error):
+                raise
+            place = f"a file in {self._job.options.log_dir} (--log_dir) or {self._job.scratch}"
+            print(f"fleetrun: {full_disk.of_error(error, place)}", file=sys.stderr)
+            return 1
         finally:
             if self._link is not None:
                 self._link.close()
