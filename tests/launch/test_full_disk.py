@@ -16,7 +16,7 @@ import pytest
 from launching import Launch
 
 from fleetx.checkpoint import atomic
-from fleetx.launch import console, failure, full_disk
+from fleetx.launch import console, failure, fault_dump, full_disk
 from fleetx.launch.output import Follower
 from waiting import LIMIT as LIMIT_OF_TESTS
 
@@ -145,6 +145,17 @@ def test_other_failures_have_no_such_line(tmp_path: Path) -> None:
             lines = ended(tmp_path / "log", text, exception=known)
             assert set(lines[-1]) == {"-"}
             assert sum(trace.strip() in line for line in lines) == 1
+
+
+def test_stacks_are_no_exceptions(tmp_path: Path) -> None:
+    file = tmp_path / "stacks"
+    assert fault_dump.exception(None) == ""
+    assert fault_dump.exception(file) == ""
+    file.write_text('Thread 0x1 (most recent call first):\n  File "train.py", line 1 in main\n')
+    assert fault_dump.exception(file) == ""
+    with file.open("a") as stream:
+        stream.write("\nUncaught exception:\nOSError: [Errno 28] No space left on device\n")
+    assert fault_dump.exception(file) == "OSError: [Errno 28] No space left on device"
 
 
 def test_what_the_launcher_cannot_write(fleetrun: Fleetrun, script: Script, tmp_path: Path) -> None:

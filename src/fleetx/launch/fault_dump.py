@@ -36,7 +36,8 @@ def exception(file: Path | None) -> str:
     """Return the exception that ended a process, from the file of its stacks; "" for none."""
     if file is None or not file.exists():
         return ""
-    return file.read_text(encoding="utf-8", errors="replace").rpartition(UNCAUGHT)[2]
+    _, found, text = file.read_text(encoding="utf-8", errors="replace").rpartition(UNCAUGHT)
+    return text.strip() if found else ""
 
 
 def _parts(dump: str) -> list[tuple[list[Frame], bool]]:

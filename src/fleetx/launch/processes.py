@@ -91,17 +91,23 @@ def waits_for_input(pid: int) -> bool:
 
     If the kernel does not tell, it is assumed of every process that reads from a terminal.
     """
+    machine = os.uname().machine
     try:
         source = os.readlink(f"/proc/{pid}/fd/0")
-        if source == "/dev/null":
-            return False
+    except (FileNotFoundError, ProcessLookupError):  # it has closed its input, or ended
+        return False
+    if source == "/dev/null":
+        return False
+    try:
         with open(f"/proc/{pid}/syscall", "rb") as file:
             call = file.read().split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, PermissionError):  # a container or a kernel without it
+        machine = ""
+    except ProcessLookupError:
         return False
-    except PermissionError:
+    if machine not in _INPUT_CALLS:
         return source.startswith(("/dev/pts/", "/dev/tty"))
-    reading, selecting = _INPUT_CALLS.get(os.uname().machine, (-1, ()))
+    reading, selecting = _INPUT_CALLS[machine]
     if len(call) < 2:  # it is running
         return False
     number, first = int(call[0]), int(call[1], 16)

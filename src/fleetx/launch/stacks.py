@@ -71,7 +71,7 @@ def _describe(worker: Worker, dump: str) -> str:
     head = f"{worker.spec.name}: {steps}, in {where or 'no known collective'}"
     if state(worker.process.pid) == "T":
         pid = worker.process.pid
-        return f"{head}: frozen, process {pid} was stopped by a signal (SIGSTOP or a debugger)"
+        return f"{head}: frozen, process {pid} was stopped by a signal such as SIGSTOP"
     if not found:
         return f"{head}\n  (no Python stack: the process did not respond)"
     lines = [head]

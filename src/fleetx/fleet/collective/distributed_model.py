@@ -234,7 +234,8 @@ class LocalModel(LooksLikeItsModule):
         """Run the module."""
         if not self._is_checked:
             self._check_once()
-        heartbeat.show_life()
+        if not torch.compiler.is_compiling():
+            heartbeat.show_life()
         return self._inner(*args, **kwargs)
 
 
@@ -266,7 +267,8 @@ class DistributedModel(LooksLikeItsModule):
         if not self._is_checked:
             self._check_once()
         refuse_foreign_ddp(self._inner)
-        heartbeat.show_life()
+        if not torch.compiler.is_compiling():
+            heartbeat.show_life()
         return self._averaging(*args, **kwargs)
 
 
