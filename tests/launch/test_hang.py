@@ -1,12 +1,11 @@
-"""--hang_timeout: who hangs where. And that running under it changes nothing for a script."""
+"""Hangs: who hangs where. And that running under the watch changes nothing for a script."""
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from fleetx.launch import fault_dump, group
+from fleetx.launch import fault_dump
 from fleetx.runtime import heartbeat
 
 # Importing torch may take longer than the limit: signs of life come from elsewhere until the main
@@ -68,40 +67,48 @@ def test_a_process_that_does_not_respond_has_no_stack():
     assert fault_dump.current_thread("") == []
 
 
-@pytest.mark.parametrize("sign", ["step", "line"])
-def test_steps_and_output_count_as_life(sign, tmp_path, monkeypatch):
-    """Seen by a clock of its own: a loaded machine may stand still for longer than any limit."""
-    now = 100.0
-    monkeypatch.setattr(group, "time", SimpleNamespace(monotonic=lambda: now))
-    beat, log = tmp_path / "beat", tmp_path / "log"
-    heartbeat.prepare(beat)
-    log.touch()
-    monkeypatch.setenv("FLEETX_HEARTBEAT", str(beat))
-    monkeypatch.setattr(heartbeat, "_writer", None)
-    progress = group.Progress([SimpleNamespace(spec=SimpleNamespace(heartbeat=beat, log=log))])
-    now += 50
-    assert progress.idle() == 50
-    if sign == "step":
-        heartbeat.beat()
-    else:
-        log.write_text("x\n")
-    now += 1
-    assert progress.idle() == 0
-    now += 7
-    assert progress.idle() == 7
+FREEZE = """
+import os, signal, time
+from fleetx.runtime import heartbeat
+for _ in range(3):
+    heartbeat.beat()
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGSTOP)
+with heartbeat.collective("gradient all-reduce"):
+    time.sleep(1000)
+"""
+FLEETRUN = """
+from fleetx.launch import fleetrun, progress
+progress.LEAST = 3
+raise SystemExit(fleetrun.main())
+"""
+
+
+@pytest.mark.slow
+def test_a_frozen_worker_is_named_without_a_flag(fleetrun, script):
+    script(FREEZE)
+    run = fleetrun("--nproc_per_node=2", "train.py", python=("-c", FLEETRUN))
+    assert run.end() == 1
+    zero, one = re.split(r"^rank 1: ", run.stderr.partition("\nrank 0: ")[2], flags=re.MULTILINE)
+    assert zero.startswith("3 steps done, in gradient all-reduce\n")
+    assert "    time.sleep(1000)" in zero
+    assert re.match(r"3 steps done, in .*: frozen, process \d+ was stopped by a signal", one)
+    last = run.stderr.splitlines()[-1]
+    assert "No worker made a step or wrote a line for " in last
+    assert re.search(r" Frozen by a signal: rank 1 \(process \d+\)\.$", last)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["train.py"], ["-m", "train"]])
 def test_tracebacks_look_as_without_it(fleetrun, script, tmp_path, arguments):
     script("def fail():\n    raise ValueError('as usual')\n\n\nfail()\n")
-    for flags in ([], ["--hang_timeout=60"]):
+    for flags in ([], ["--hang_timeout=0"]):
         assert fleetrun(*flags, "--log_dir", f"log{len(flags)}", *arguments).end() == 1
-    plain = (tmp_path / "log0/workerlog.0").read_text()
+    plain = (tmp_path / "log1/workerlog.0").read_text()
     assert "ValueError: as usual" in plain
     if arguments == ["-m", "train"]:  # Python itself shows how it found the module
         plain = re.sub(r'  File "<frozen runpy>".*\n', "", plain)
-    assert (tmp_path / "log1/workerlog.0").read_text() == plain
+    assert (tmp_path / "log0/workerlog.0").read_text() == plain
 
 
 def test_main_module_is_the_script(fleetrun, script, tmp_path):
@@ -115,7 +122,7 @@ def test_main_module_is_the_script(fleetrun, script, tmp_path):
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
         "        print(pool.map(double, [1, 2]), sys.argv)\n"
     )
-    run = fleetrun("--hang_timeout=60", "train.py", "--flag")
+    run = fleetrun("train.py", "--flag")
     assert run.end() == 0, run.stderr + run.stdout
     assert "[2, 4] ['train.py', '--flag']" in run.stdout
 
@@ -135,11 +142,12 @@ class TestHeartbeat:
         file: Path = tmp_path / "beat"
         heartbeat.prepare(file)
         monkeypatch.setenv("FLEETX_HEARTBEAT", str(file))
-        assert heartbeat.read(file) == heartbeat.Pulse(0, "")
+        assert heartbeat.read(file) == heartbeat.Pulse(0, 0, "")
         heartbeat.beat()
         heartbeat.beat()
         with heartbeat.collective("a longer name, " * 40):
             assert heartbeat.read(file).collective.startswith("a longer name, a longer")
         with heartbeat.collective("short"):
-            assert heartbeat.read(file) == heartbeat.Pulse(2, "short")
-        assert heartbeat.read(file) == heartbeat.Pulse(2, "")
+            assert heartbeat.read(file) == heartbeat.Pulse(2, 2, "short")
+        heartbeat.show_life()
+        assert heartbeat.read(file) == heartbeat.Pulse(2, 3, "")

@@ -28,9 +28,19 @@ def _create_temporary(target: Path) -> tuple[BinaryIO, Path]:
     return os.fdopen(descriptor, "w+b"), temporary
 
 
-def _finish(stream: BinaryIO) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
+@contextlib.contextmanager
+def _finished(stream: BinaryIO, target: Path) -> Iterator[None]:
+    """Flush what the block writes to disk; errors name the target."""
+    try:
+        with stream:
+            yield
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        # The system names the file only if it cannot be opened, not if the disk is full.
+        if error.errno is not None and error.filename is None:
+            error.filename = str(target)
+        raise
 
 
 def sync_folder(folder: Path) -> None:
@@ -62,9 +72,8 @@ def atomic_write(path: _PathLike, describe: Describe | None = None) -> Iterator[
     target.parent.mkdir(parents=True, exist_ok=True)
     stream, temporary = _create_temporary(target)
     try:
-        with stream:
+        with _finished(stream, target):
             yield stream
-            _finish(stream)
         if describe is not None:
             write_bytes(*describe(temporary, target))
         os.replace(temporary, target)
@@ -99,9 +108,8 @@ class AtomicFiles:
         target.parent.mkdir(parents=True, exist_ok=True)
         stream, temporary = _create_temporary(target)
         self._prepared.append((temporary, target))
-        with stream:
+        with _finished(stream, target):
             yield stream
-            _finish(stream)
 
     def write(self, name: str, data: bytes | bytearray | memoryview) -> None:
         """Add a file with the given content to the set."""

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from fleetx import comm, torch_private
 from fleetx.comm.device import device_of_messages
 from fleetx.comm.world import reduction
+from fleetx.runtime import heartbeat
 from fleetx.runtime.role_environment import Rendezvous
 
 WORLDS = ("worker", "server", "all")
@@ -87,7 +88,8 @@ class GlooGroup:
 
     def barrier(self) -> None:
         """Wait until all members have reached this point."""
-        self._group.barrier().wait()
+        with heartbeat.collective(heartbeat.BARRIER):
+            self._group.barrier().wait()
 
     def close(self) -> None:
         """Stop the group's threads, even if a reference to this object remains (in a traceback)."""

@@ -315,5 +315,5 @@ def all_gather(tensor: torch.Tensor, ring_id: int = 0) -> list[torch.Tensor]:
 def barrier() -> None:
     """Wait until all workers have reached this point."""
     if is_connected():
-        with heartbeat.collective("barrier"):
+        with heartbeat.collective(heartbeat.BARRIER):
             dist.barrier(group=ring(0))

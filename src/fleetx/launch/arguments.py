@@ -68,6 +68,7 @@ class Options:
     max_restart: int = 0
     rdzv_timeout: float = 300.0
     hang_timeout: float | None = None
+    """Seconds without progress that are a hang; None: by the steps before, 0: none are."""
     backend: str | None = None
     with_gloo: str = "0"
     server_job: ServerOptions | None = None
@@ -131,7 +132,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         use_paddlecloud=given.use_paddlecloud,
         max_restart=_restarts(given.max_restart, given.elastic_level),
         rdzv_timeout=seconds("rdzv_timeout", given.rdzv_timeout) or 300.0,
-        hang_timeout=seconds("hang_timeout", given.hang_timeout),
+        hang_timeout=given.hang_timeout and seconds("hang_timeout", given.hang_timeout),
         backend=given.backend,
         with_gloo=given.with_gloo,
         server_job=server_job,
@@ -195,7 +196,10 @@ def _parser(prog: str) -> _Parser:
     care.add_argument("--elastic_timeout", type=int, default=30, help=argparse.SUPPRESS)
     care.add_argument("--rdzv_timeout", type=float, default=300.0, metavar="S")
     care.add_argument(
-        "--hang_timeout", type=float, metavar="S", help="fail after S seconds without a step"
+        "--hang_timeout",
+        type=float,
+        metavar="S",
+        help="fail after S seconds without a step; 0: never (default: ten times the longest step)",
     )
     server_arguments.add_flags(parser)
     for name in _ELASTIC_FLAGS:

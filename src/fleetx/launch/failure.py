@@ -7,7 +7,6 @@ is not a connection error and whose output stopped first.
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fleetx.launch import fault_dump
+from fleetx.launch import fault_dump, full_disk
 
 _EXCERPT_BYTES = 1 << 16
 _TRACEBACK_LINES = 30
@@ -42,6 +41,8 @@ class Failure:
     log: str = ""
     when: float = 0.0
     """The time of the worker's last output, which determines the first of several failures."""
+    cause: str = ""
+    """The last line on the terminal: what to do about a full disk; "" if there is none."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
@@ -60,6 +61,8 @@ class Failure:
             lines += [title.ljust(72, "-"), self.excerpt, "-" * 72]
         elif self.log:
             lines.append(f"It wrote nothing to its log {self.log}.")
+        if self.cause:
+            lines.append(self.cause)
         return "\n".join(lines)
 
 
@@ -88,19 +91,48 @@ def _reason(lines: list[str]) -> list[str]:
 
 
 def of_worker(
-    name: str, host: str, returncode: int, log: Path, offset: int, out_of_memory: bool
+    name: str,
+    host: str,
+    returncode: int,
+    log: Path,
+    offset: int,
+    out_of_memory: bool,
+    exception: str = "",
 ) -> Failure:
-    """Describe a process that ended with `returncode`; its output starts at `offset` of `log`."""
+    """Describe a process that ended with `returncode`; its output starts at `offset` of `log`.
+
+    `exception` is the one that ended it, which a full disk keeps out of the log.
+    """
     how = manner(returncode, out_of_memory)
+    words = excerpt(log, offset)
+    cause = _cause(returncode, words, log, exception)
+    if cause and exception and _is_missing(exception, words):
+        words = "\n".join([*words.splitlines()[-_PLAIN_LINES:], *exception.splitlines()])
     return Failure(
         kind="exit",
         host=host,
         sentence=f"{name.capitalize()} on {host} failed first: {how}.",
         code=returncode if returncode > 0 else 128 - returncode,
-        excerpt=excerpt(log, offset),
+        excerpt=words,
         log=str(log),
         when=log.stat().st_mtime if log.exists() else 0.0,
+        cause=cause,
     )
+
+
+def _cause(returncode: int, words: str, log: Path, exception: str) -> str:
+    """Return the cause of a failure if it is a full disk, as one line; otherwise ""."""
+    if returncode == -signal.SIGBUS:
+        return full_disk.of_shared_memory(is_certain=False)
+    if exception and _is_missing(exception, words):
+        return full_disk.of_log_error(log, exception)
+    reason = "\n".join(_reason(words.splitlines()))
+    return full_disk.of_text(reason, [log.parent]) or ("" if exception else full_disk.of_log(log))
+
+
+def _is_missing(exception: str, words: str) -> bool:
+    """Return whether an exception is missing in what a log shows."""
+    return _reason(exception.rstrip().splitlines())[0] not in words
 
 
 def manner(returncode: int, out_of_memory: bool) -> str:
@@ -128,7 +160,7 @@ def _meaning(signum: int) -> str:
                 "instruction set that works here)"
             )
         case signal.SIGBUS:
-            return f"usually because shared memory is full ({_shared_memory()})"
+            return f"usually because shared memory is full ({full_disk.usage('/dev/shm')})"
         case signal.SIGSEGV:
             return "a crash in native code (an extension module or a library)"
         case signal.SIGABRT:
@@ -139,16 +171,6 @@ def _meaning(signum: int) -> str:
             return "because its CPU time limit was reached (ulimit -t)"
         case _:
             return ""
-
-
-def _shared_memory(folder: str = "/dev/shm") -> str:
-    """Return the size of shared memory and its current usage."""
-    try:
-        found = os.statvfs(folder)
-    except OSError as error:
-        return f"{folder}: {error.strerror}"
-    size, free = found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize
-    return f"{folder}: {(size - free) / 1e6:.0f} of {size / 1e6:.0f} MB used now"
 
 
 def excerpt(log: Path, offset: int = 0) -> str:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import linecache
 import os
 import re
+from pathlib import Path
 
 FATAL = "Fatal Python error: "
 _THREAD = re.compile(r"^(?P<current>Current thread|Thread) .*$", flags=re.MULTILINE)
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)')
+
+UNCAUGHT = "Uncaught exception:\n"
+"""What run_script.py writes before an uncaught exception."""
 
 Frame = tuple[str, int, str]
 """A file, a line number and the function."""
@@ -26,6 +30,14 @@ def threads(dump: str) -> list[list[Frame]]:
 def current_thread(dump: str) -> list[Frame]:
     """Return the frames of the thread in which a fatal error occurred, outermost first."""
     return next((frames for frames, is_current in _parts(dump) if is_current), [])
+
+
+def exception(file: Path | None) -> str:
+    """Return the exception that ended a process, from the file of its stacks; "" for none."""
+    if file is None or not file.exists():
+        return ""
+    _, found, text = file.read_text(encoding="utf-8", errors="replace").rpartition(UNCAUGHT)
+    return text.strip() if found else ""
 
 
 def _parts(dump: str) -> list[tuple[list[Frame], bool]]:

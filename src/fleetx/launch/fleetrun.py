@@ -103,7 +103,7 @@ def _command(options: Options) -> list[str]:
         if not script.endswith(".py") and os.access(script, os.X_OK) and os.path.isfile(script):
             return [os.path.abspath(script), *options.script_args]
     python = [sys.executable, "-u"]
-    if options.hang_timeout is not None:
+    if options.hang_timeout != 0:
         python += [run_script.__file__, "{stacks}", str(SIGNAL)]
     return [*python, *target, *options.script_args]
 
@@ -129,7 +129,8 @@ def _check_module(name: str) -> None:
 def _make_folder(flag: str, folder: str) -> None:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))  # a full disk has room for names
     except OSError as error:
         raise LaunchError(f"{flag} {folder!r} cannot be written to: {error.strerror}.") from error
 

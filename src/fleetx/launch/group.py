@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from fleetx.launch import failure
+from fleetx.launch import failure, fault_dump
 from fleetx.launch.console import log
 from fleetx.launch.errors import LaunchError
 from fleetx.launch.processes import die_with_parent, end_all, reap_orphans
@@ -22,7 +22,6 @@ from fleetx.runtime import heartbeat
 
 # A failing worker causes others to fail; wait this long to find out which one was first.
 _SETTLE = 0.3
-_LOOK_EVERY = 0.5
 _POLL = 0.05
 
 
@@ -158,6 +157,7 @@ class Group:
                 worker.spec.log,
                 worker.offset,
                 out_of_memory,
+                fault_dump.exception(worker.spec.stacks),
             )
             for worker in self.workers
             if worker.failed
@@ -190,28 +190,3 @@ def _start(spec: ProcessSpec, takes_input: bool) -> Worker:
         except OSError as error:
             raise LaunchError(f"{spec.command[0]} cannot be started: {error.strerror}.") from error
         return Worker(spec, process, offset)
-
-
-class Progress:
-    """Monitor that checks whether any worker completes steps or writes output."""
-
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        self._workers = workers
-        self._seen = self._look()
-        self._since = self._looked = time.monotonic()
-
-    def idle(self) -> float:
-        """Return the seconds since the last sign of progress."""
-        now = time.monotonic()
-        if now - self._looked >= _LOOK_EVERY:
-            self._looked = now
-            seen = self._look()
-            if seen != self._seen:
-                self._seen, self._since = seen, now
-        return now - self._since
-
-    def _look(self) -> list[tuple[int, int]]:
-        return [
-            (heartbeat.read(worker.spec.heartbeat).steps, worker.spec.log.stat().st_size)
-            for worker in self._workers
-        ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fleetx.launch.devices import Devices
 from fleetx.launch.failure import Failure
 from fleetx.launch.layout import Cluster, Site, alone
+from fleetx.launch.progress import Idle, hang_of
 from fleetx.runtime import network
 
 # Interrupts a wait with StopRequest if a stop was requested.
@@ -34,6 +35,7 @@ class Rules:
 
     rdzv_timeout: float = 300.0
     hang_timeout: float | None = None
+    """As in `Options`."""
     max_restart: int = 0
     make_keys: MakeKeys | None = None
     """Creates the keys of a server job."""
@@ -52,16 +54,6 @@ class Rules:
     def allows_restart(self, failure: Failure, attempt: int) -> bool:
         """Return whether the failed attempt number `attempt` is followed by another."""
         return attempt < self.max_restart and failure.kind in ("exit", "hang")
-
-    def hang(self, idle: float, host: str) -> Failure | None:
-        """Return a failure if no worker has made a step for too long."""
-        if self.hang_timeout is None or idle < self.hang_timeout:
-            return None
-        sentence = (
-            f"No worker made a step or wrote a line for {idle:.0f} s (--hang_timeout "
-            f"{self.hang_timeout:g}); the ranks' stacks are printed above."
-        )
-        return Failure(kind="hang", host=host, sentence=sentence, code=1)
 
 
 class Link:
@@ -100,10 +92,10 @@ class Link:
         """Report that all workers of this machine have succeeded."""
         self.finished = True
 
-    def poll(self, idle: float) -> Verdict | None:
-        """Return the verdict if the job must stop; `idle`: seconds since the last step here."""
+    def poll(self, idle: Idle) -> Verdict | None:
+        """Return the verdict if the job must stop; `idle`: how long nothing has happened here."""
         if not self._failures:
-            hang = self.rules.hang(idle, self.site.host or "")
+            hang = hang_of([idle], self.rules.hang_timeout, self.site.host or "")
             if hang is None:
                 return None
             self._failures.append(hang)

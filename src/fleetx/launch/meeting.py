@@ -16,7 +16,7 @@ from fleetx.launch.arguments import Options
 from fleetx.launch.console import log
 from fleetx.launch.layout import Cluster, Node, Site
 
-PROTOCOL = 3
+PROTOCOL = 4
 BEAT_EVERY = 1.0
 LOST_AFTER = 7.0
 

@@ -20,6 +20,7 @@ from fleetx.launch.meeting import (
     cluster_from_json,
     node_to_json,
 )
+from fleetx.launch.progress import Idle
 from fleetx.launch.root import loss_of
 from fleetx.launch.wire import LONGEST_TEXT, Line, Message
 from fleetx.runtime import network
@@ -59,7 +60,7 @@ class Member(Link):
             if cluster is not None:
                 self._cluster = cluster
                 return cluster
-            self._beat(0.0)
+            self._beat(Idle())
 
     def _connect(self, deadline: float, check: Check) -> None:
         """Retry until the first machine answers."""
@@ -130,7 +131,7 @@ class Member(Link):
         """Report that this machine's workers have succeeded."""
         self._send({"type": "done"})
 
-    def poll(self, idle: float) -> Verdict | None:
+    def poll(self, idle: Idle) -> Verdict | None:
         """Process messages from the first machine."""
         assert self._line is not None
         self._line.last_heard += self._pace.pause()
@@ -151,9 +152,9 @@ class Member(Link):
         failure = loss_of(self._line, self._cluster, 0)
         self._verdict = None if failure is None else Verdict(failure)
 
-    def _beat(self, idle: float) -> None:
+    def _beat(self, idle: Idle) -> None:
         if self._pace.due():
-            self._send({"type": "alive", "idle": idle})
+            self._send({"type": "alive", "idle": idle.to_json()})
 
     def _send(self, message: Message) -> None:
         if self._line is not None and not self._line.closed:

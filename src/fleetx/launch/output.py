@@ -11,6 +11,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from fleetx.launch.console import log
+
 _POLL = 0.05
 _CHUNK = 1 << 16
 
@@ -43,6 +45,8 @@ class Follower:
                     return
         except BrokenPipeError:
             self.broken.set()
+        except OSError as error:
+            log.error("The output can no longer be shown: %s; the logs have it.", error.strerror)
         finally:
             for source in self._sources:
                 source.close()

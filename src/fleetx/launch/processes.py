@@ -11,11 +11,13 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL = 0.02
+# The numbers of the system calls read, and select and pselect6, by machine.
+_INPUT_CALLS = {"x86_64": (0, (23, 270)), "aarch64": (63, (72,))}
 
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded here: a forked child must not load libraries
 
@@ -54,15 +56,79 @@ def descendants() -> list[int]:
     return found
 
 
-def _living_parent(pid: int) -> int | None:
-    """Return the parent of a process; None if the process has ended or is a zombie."""
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """Return the processor time that processes, their threads and their children have used."""
+    wanted, ticks = set(pids), 0
+    for pid in descendants():
+        fields = _fields(pid)
+        if fields is None:
+            continue
+        if pid in wanted or int(fields[1]) in wanted:
+            wanted.add(pid)
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def state(pid: int) -> str:
+    """Return the kernel's letter for the state of a process: T if a signal stopped it, t if a
+    debugger did, "" if the process has gone."""
+    fields = _fields(pid)
+    return "" if fields is None else fields[0].decode("ascii")
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Return whether a process has a handler for a signal."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            masks = [line.split()[1] for line in file if line.startswith("SigCgt:")]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return any(int(mask, 16) >> (signum - 1) & 1 for mask in masks)
+
+
+def waits_for_input(pid: int) -> bool:
+    """Return whether the main thread of a process waits for standard input.
+
+    If the kernel does not tell, it is assumed of every process that reads from a terminal.
+    """
+    machine = os.uname().machine
+    try:
+        source = os.readlink(f"/proc/{pid}/fd/0")
+    except (FileNotFoundError, ProcessLookupError):  # it has closed its input, or ended
+        return False
+    if source == "/dev/null":
+        return False
+    try:
+        with open(f"/proc/{pid}/syscall", "rb") as file:
+            call = file.read().split()
+    except (FileNotFoundError, PermissionError):  # a container or a kernel without it
+        machine = ""
+    except ProcessLookupError:
+        return False
+    if machine not in _INPUT_CALLS:
+        return source.startswith(("/dev/pts/", "/dev/tty"))
+    reading, selecting = _INPUT_CALLS[machine]
+    if len(call) < 2:  # it is running
+        return False
+    number, first = int(call[0]), int(call[1], 16)
+    # A select over one descriptor is that of readline.
+    return (number == reading and first == 0) or (number in selecting and first == 1)
+
+
+def _fields(pid: int) -> list[bytes] | None:
+    """Return what the kernel lists for a process, from its state on; None if it has gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name in parentheses may contain anything, so fields are counted after it.
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            return file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if state in (b"Z", b"X") else int(parent)
+
+
+def _living_parent(pid: int) -> int | None:
+    """Return the parent of a process; None if the process has ended or is a zombie."""
+    fields = _fields(pid)
+    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[1])
 
 
 def end_all(

@@ -30,6 +30,7 @@ from fleetx.launch.meeting import (
     node_from_json,
     node_to_json,
 )
+from fleetx.launch.progress import Idle, hang_of
 from fleetx.launch.wire import Line, Message
 from fleetx.runtime import network
 
@@ -49,7 +50,7 @@ class _Member:
     line: Line
     node: Node
     rank: int = -1
-    idle: float = 0.0
+    idle: Idle = Idle()
     done: bool = False
     ready_for: int = 0
     stacks: list[str] = field(default_factory=list)
@@ -213,7 +214,7 @@ class Root(Link):
     def _wait_until_ready(self, attempt: int, deadline: float, check: Check) -> None:
         while any(member.ready_for < attempt for member in self._members):
             check()
-            verdict = self.poll(0.0)
+            verdict = self.poll(Idle())
             if verdict is not None or time.monotonic() >= deadline:
                 reason = verdict.failure.sentence if verdict else "Not every machine rejoined."
                 raise LaunchError(f"The restart failed: {reason}", 1)
@@ -231,7 +232,7 @@ class Root(Link):
         cluster = Cluster(nodes=nodes, this=0, master=master, listed=self.site.listed)
         self._cluster = cluster = replace(cluster, keys=self.rules.keys())
         for member in ordered:
-            member.done, member.idle, member.stacks = False, 0.0, []
+            member.done, member.idle, member.stacks = False, Idle(), []
             member.line.last_heard = time.monotonic()
             member.line.send(
                 {
@@ -271,7 +272,7 @@ class Root(Link):
         """Record that this machine's workers have succeeded."""
         self._done_here = True
 
-    def poll(self, idle: float) -> Verdict | None:
+    def poll(self, idle: Idle) -> Verdict | None:
         """Process messages from all machines and return the verdict, if there is one."""
         pause = self._pace.pause()
         for member in self._members:
@@ -296,7 +297,7 @@ class Root(Link):
             return  # a late message of an earlier attempt
         match message["type"]:
             case "alive":
-                member.idle = message["idle"]
+                member.idle = Idle.from_json(message["idle"])
             case "done":
                 member.done = True
             case "ready":
@@ -319,15 +320,15 @@ class Root(Link):
             for member in self._members:
                 member.line.send({"type": "alive", "missing": missing})
 
-    def _notice_end(self, idle: float) -> None:
+    def _notice_end(self, idle: Idle) -> None:
         working = [member.idle for member in self._members if not member.done]
         if self._done_here and not working:
             self.finished = True
             for member in self._members:
                 member.line.send({"type": "finished"})
         elif not self._failures and not self._told_to_stop:
-            least = min(working if self._done_here else [idle, *working])
-            hang = self.rules.hang(least, self.site.host or "")
+            machines = working if self._done_here else [idle, *working]
+            hang = hang_of(machines, self.rules.hang_timeout, self.site.host or "")
             if hang is not None:
                 self._failures.append(hang)
 

@@ -1,17 +1,19 @@
 """Run a script as `python script.py` does, with its stack readable from outside.
 
-Started as a file, not as a module, by `--hang_timeout`: python run_script.py STACKS SIGNAL
-[-m] script args. On the signal, faulthandler writes the Python stack of every thread to the file
-STACKS, even while the main thread waits inside C code. Uses only the standard library, and leaves
-no trace in the script's `sys.argv`, `sys.path`, `__main__` or tracebacks.
+Started as a file, not as a module, unless `--hang_timeout` is 0: python run_script.py STACKS
+SIGNAL [-m] script args. On the signal, faulthandler writes the Python stack of every thread to the
+file STACKS, even while the main thread waits inside C code. Uses only the standard library, and
+leaves no trace in the script's `sys.argv`, `sys.path`, `__main__` or tracebacks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import runpy
 import sys
+import traceback
 import types
 from types import TracebackType
 from typing import TextIO
@@ -24,6 +26,11 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)
+    # The disk of the log may be full, and then nothing was printed.
+    with contextlib.suppress(OSError):
+        text = "".join(traceback.format_exception(kind, error, trace))
+        _STACKS[0].write(f"\nUncaught exception:\n{text}")
+        _STACKS[0].flush()
 
 
 def _main() -> None:

@@ -39,6 +39,7 @@ class ServerOptions:
     """A key file present on every machine."""
     insecure: bool = False
     worker_wait: float | None = None
+    server_wait: float | None = None
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +73,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--worker_wait", type=float, metavar="S", help="how long servers wait for a lost worker"
+    )
+    group.add_argument(
+        "--server_wait", type=float, metavar="S", help="how long workers wait for a lost server"
     )
     group.add_argument("--http_port", type=int, help=argparse.SUPPRESS)
     for name in _HETER_FLAGS:
@@ -110,6 +114,7 @@ def read_flags(given: argparse.Namespace) -> ServerOptions | None:
         keys=given.server_keys,
         insecure=given.server_insecure,
         worker_wait=seconds("worker_wait", given.worker_wait),
+        server_wait=seconds("server_wait", given.server_wait),
     )
 
 

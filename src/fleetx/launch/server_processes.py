@@ -60,7 +60,7 @@ class ServerProcesses:
                 "worker",
                 local,
                 cluster.endpoints.index(endpoint),
-                {**shared, **self._worker(cluster, local)},
+                {**shared, **self._worker(cluster, local, job)},
                 self.options.max_restart,
             )
             for local, endpoint in enumerate(here.endpoints)
@@ -119,7 +119,7 @@ class ServerProcesses:
             variables[server_support.WORKER_WAIT] = str(job.worker_wait)
         return {**variables, **self._keys(cluster, "server")}
 
-    def _worker(self, cluster: Cluster, local: int) -> dict[str, str]:
+    def _worker(self, cluster: Cluster, local: int, job: ServerOptions) -> dict[str, str]:
         here, endpoints = cluster.here, cluster.endpoints
         rank = endpoints.index(here.endpoints[local])
         host, port = network.split_endpoint(endpoints[0])
@@ -142,6 +142,8 @@ class ServerProcesses:
         if self.devices.visible is not None:
             cards = self.devices.visible.split(",")
             variables["CUDA_VISIBLE_DEVICES"] = cards[local % len(cards)]
+        if job.server_wait is not None:
+            variables[server_support.SERVER_WAIT] = str(job.server_wait)
         return {**variables, **self._keys(cluster, "worker")}
 
     def _keys(self, cluster: Cluster, role: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fleetx.launch.fault_dump import Frame, lines_of, threads
 from fleetx.launch.group import Worker
+from fleetx.launch.processes import catches, state
 from fleetx.runtime import heartbeat
 
 # A real-time signal: SIGUSR1 and SIGUSR2 belong to scripts and batch systems.
@@ -24,27 +25,37 @@ _POLL = 0.05
 
 def collect(workers: Sequence[Worker]) -> str:
     """Request a stack from every living worker and return the combined report."""
-    asked = [w for w in workers if w.process.returncode is None and w.spec.stacks is not None]
-    for worker in asked:
-        os.kill(worker.process.pid, SIGNAL)
-    dumps = _await([worker.spec.stacks for worker in asked if worker.spec.stacks is not None])
+    dumps = request([worker for worker in workers if worker.process.returncode is None])
     parts = []
     for worker in workers:
         if worker.process.returncode is not None:
             parts.append(f"{worker.spec.name}: ended with {worker.process.returncode}")
         else:
-            parts.append(_describe(worker, dumps.get(worker.spec.stacks, "")))
+            parts.append(_describe(worker, dumps.get(worker.process.pid, "")))
     return "\n".join(parts)
 
 
-def _await(files: list[Path]) -> dict[Path | None, str]:
-    """Wait until the files contain stacks and stop growing."""
+def request(workers: Sequence[Worker]) -> dict[int, str]:
+    """Return what faulthandler writes in the workers that can be asked, by their process."""
+    asked: dict[int, tuple[Path, int]] = {}
+    for worker in workers:
+        pid, file = worker.process.pid, worker.spec.stacks
+        # A frozen process does not respond, and one without the handler would be terminated.
+        if file is not None and file.exists() and state(pid) != "T" and catches(pid, SIGNAL):
+            asked[pid] = file, file.stat().st_size
+    for pid in asked:
+        os.kill(pid, SIGNAL)
+    return _await(asked)
+
+
+def _await(asked: dict[int, tuple[Path, int]]) -> dict[int, str]:
+    """Wait until the files contain new stacks and stop growing."""
     deadline = time.monotonic() + _PATIENCE
-    before: dict[Path | None, str] = {}
+    before: dict[int, str] = {}
     while True:
-        now: dict[Path | None, str] = {
-            file: file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-            for file in files
+        now = {
+            pid: file.read_bytes()[start:].decode("utf-8", errors="replace")
+            for pid, (file, start) in asked.items()
         }
         if (now == before and all(now.values())) or time.monotonic() >= deadline:
             return now
@@ -58,6 +69,9 @@ def _describe(worker: Worker, dump: str) -> str:
     where = pulse.collective or (_collective(found[0]) if found else "")
     steps = f"{pulse.steps} steps done" if pulse.steps else "no step counted"
     head = f"{worker.spec.name}: {steps}, in {where or 'no known collective'}"
+    if state(worker.process.pid) == "T":
+        pid = worker.process.pid
+        return f"{head}: frozen, process {pid} was stopped by a signal such as SIGSTOP"
     if not found:
         return f"{head}\n  (no Python stack: the process did not respond)"
     lines = [head]

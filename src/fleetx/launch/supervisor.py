@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from types import FrameType
 
-from fleetx.launch import console, stacks
+from fleetx.launch import console, full_disk, stacks
 from fleetx.launch.arguments import Options
 from fleetx.launch.banner import endpoints_file, environment_table
 from fleetx.launch.child_environment import TABLE, Extras, worker_environment
@@ -25,13 +25,14 @@ from fleetx.launch.console import block, log
 from fleetx.launch.devices import Devices
 from fleetx.launch.errors import LaunchError, StopRequest
 from fleetx.launch.failure import Failure
-from fleetx.launch.group import Group, ProcessSpec, Progress
+from fleetx.launch.group import Group, ProcessSpec
 from fleetx.launch.guard import STOP_SIGNALS
 from fleetx.launch.kept_memory import KeptMemory
 from fleetx.launch.layout import Cluster
 from fleetx.launch.link import Link, Verdict
 from fleetx.launch.output import Follower
 from fleetx.launch.processes import descendants
+from fleetx.launch.progress import Idle, Progress
 from fleetx.launch.server_processes import TABLE as SERVER_TABLE
 from fleetx.launch.server_processes import ServerProcesses
 from fleetx.runtime.server_support import STATE
@@ -81,6 +82,12 @@ class Supervisor:
             return error.code
         except StopRequest as request:
             return 128 + request.signum
+        except OSError as error:
+            if not full_disk.is_full(error):
+                raise
+            place = f"a file in {self._job.options.log_dir} (--log_dir) or {self._job.scratch}"
+            print(f"fleetrun: {full_disk.of_error(error, place)}", file=sys.stderr)
+            return 1
         finally:
             if self._link is not None:
                 self._link.close()
@@ -123,7 +130,7 @@ class Supervisor:
         self._announce(cluster, specs)
         group = Group(specs, cluster.here.host)
         follower = self._follow(group)
-        watch = _Watch(group, link, follower, self._job.options.hang_timeout is not None)
+        watch = _Watch(group, link, follower, self._job.options.hang_timeout)
         try:
             verdict = watch.until_end(self._asked, cluster.here.host)
             if verdict is not None and verdict.failure.kind == "hang":
@@ -246,11 +253,13 @@ def _forget_state(specs: list[ProcessSpec]) -> None:
 class _Watch:
     """Monitor of the workers and the link until the attempt has ended."""
 
-    def __init__(self, group: Group, link: Link, follower: Follower, for_hangs: bool) -> None:
+    def __init__(
+        self, group: Group, link: Link, follower: Follower, hang_timeout: float | None
+    ) -> None:
         self._group = group
         self._link = link
         self._follower = follower
-        self._progress = Progress(group.workers) if for_hangs else None
+        self._progress = None if hang_timeout == 0 else Progress(group.workers, hang_timeout)
         self._reported = False
         self._completed = False
 
@@ -263,7 +272,7 @@ class _Watch:
             if asked:
                 return self._stop_request(asked[0], host)
             self._report_failure()
-            verdict = self._link.poll(self._progress.idle() if self._progress else 0.0)
+            verdict = self._link.poll(self._progress.idle() if self._progress else Idle())
             if verdict is not None:
                 return verdict
             if self._group.completed:

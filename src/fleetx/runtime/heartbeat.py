@@ -1,8 +1,9 @@
-"""The heartbeat of a worker for the launcher: a counter in shared memory.
+"""The heartbeat of a worker for the launcher: counters in shared memory.
 
 The training step calls `beat()` once per step and may name the collective it is about to wait
-in. Without a launcher both do nothing. With `--hang_timeout` the launcher reads the counters.
-The monitor registers a callback with `listen` to measure how long each of these waits takes.
+in; other work calls `show_life()`. Without a launcher they do nothing. The launcher reads the
+counters to find hangs. The monitor registers a callback with `listen` to measure how long each of
+these waits takes.
 """
 
 from __future__ import annotations
@@ -18,17 +19,25 @@ from pathlib import Path
 
 from fleetx.runtime import environment
 
-_COUNT = struct.Struct("<Q")
+BARRIER = "barrier"
+COMPILATION = "compilation"
+MAY_TAKE_LONG = frozenset({BARRIER, COMPILATION})
+"""Names of what may take any time and is never taken for a hang."""
+
+_COUNT = struct.Struct("<QQ")
 _TEXT = 240
 _SIZE = _COUNT.size + _TEXT
 
 
 @dataclass(frozen=True)
 class Pulse:
-    """A worker's last heartbeat: the number of steps, and its collective ('' for none)."""
+    """A worker's last heartbeat."""
 
     steps: int
+    signs: int
+    """The number of all signs of life, steps included."""
     collective: str
+    """The collective that its main thread is in; '' for none."""
 
 
 def prepare(path: str | Path) -> None:
@@ -40,7 +49,8 @@ def read(path: str | Path) -> Pulse:
     """Read a worker's heartbeat file."""
     data = Path(path).read_bytes()
     text = data[_COUNT.size :].split(b"\0")[0]
-    return Pulse(_COUNT.unpack_from(data)[0], text.decode("utf-8", errors="replace"))
+    steps, signs = _COUNT.unpack_from(data)
+    return Pulse(steps, signs, text.decode("utf-8", errors="replace"))
 
 
 class _Writer:
@@ -48,20 +58,36 @@ class _Writer:
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
-        self._steps = 0
+        self._steps = self._signs = 0
+        self._names: list[str] = []
         path = environment.heartbeat_file()
         if path:
             with open(path, "r+b") as file:
                 self._memory = mmap.mmap(file.fileno(), _SIZE)
 
     def beat(self) -> None:
-        if self._memory is not None:
-            self._steps += 1
-            _COUNT.pack_into(self._memory, 0, self._steps)
+        self._steps += 1
+        self.show_life()
 
-    def name(self, text: str) -> None:
+    def show_life(self) -> None:
         if self._memory is not None:
-            data = text.encode()[: _TEXT - 1]
+            self._signs += 1
+            _COUNT.pack_into(self._memory, 0, self._steps, self._signs)
+
+    def enter(self, name: str) -> None:
+        # What other threads wait for says nothing about the progress of the worker.
+        if threading.current_thread() is threading.main_thread():
+            self._names.append(name)
+            self._show(name)
+
+    def leave(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._names.pop()
+            self._show(self._names[-1] if self._names else "")
+
+    def _show(self, name: str) -> None:
+        if self._memory is not None:
+            data = name.encode()[: _TEXT - 1]
             self._memory[_COUNT.size : _COUNT.size + len(data) + 1] = data + b"\0"
 
 
@@ -79,15 +105,16 @@ class _Listened(_Writer):
         self._open: list[str] = []
         self._began = 0.0
 
-    def name(self, text: str) -> None:
-        super().name(text)
-        if threading.get_ident() != self._thread:
-            return
-        if text:
+    def enter(self, name: str) -> None:
+        super().enter(name)
+        if threading.get_ident() == self._thread:
             if not self._open:
                 self._began = time.perf_counter()
-            self._open.append(text)
-        elif self._open:
+            self._open.append(name)
+
+    def leave(self) -> None:
+        super().leave()
+        if threading.get_ident() == self._thread and self._open:
             name = self._open.pop()
             if not self._open:  # outermost only: nested waits are not counted twice
                 self._told(name, self._began, time.perf_counter())
@@ -106,9 +133,9 @@ def _own() -> _Writer:
 def listen(told: Waited | None) -> None:
     """Call `told` for every wait of this thread from now on; None removes the callback."""
     global _writer
-    steps = _own()._steps
+    old = _own()
     _writer = _Writer() if told is None else _Listened(told)
-    _writer._steps = steps
+    _writer._steps, _writer._signs = old._steps, old._signs
 
 
 def beat() -> None:
@@ -116,12 +143,17 @@ def beat() -> None:
     _own().beat()
 
 
+def show_life() -> None:
+    """Count a sign of life that is not a step: a model or a program was run."""
+    _own().show_life()
+
+
 @contextmanager
 def collective(name: str) -> Iterator[None]:
     """Announce the collective that this worker may wait in while the block runs."""
     writer = _own()
-    writer.name(name)
+    writer.enter(name)
     try:
         yield
     finally:
-        writer.name("")
+        writer.leave()

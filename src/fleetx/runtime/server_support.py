@@ -6,6 +6,7 @@
     FLEETX_SERVER_FSYNC             none, interval or always: when its log is flushed to disk
     FLEETX_SERVER_SNAPSHOT_SECONDS  the time between two snapshots
     FLEETX_WORKER_WAIT              how many seconds servers wait for a missing worker
+    FLEETX_SERVER_WAIT              how many seconds workers wait for a lost server
 
 fleetrun sets them from its flags; a cluster that starts the processes itself sets them directly.
 """
@@ -26,6 +27,7 @@ STATE = "FLEETX_SERVER_STATE"
 FSYNC = "FLEETX_SERVER_FSYNC"
 SNAPSHOT_SECONDS = "FLEETX_SERVER_SNAPSHOT_SECONDS"
 WORKER_WAIT = "FLEETX_WORKER_WAIT"
+SERVER_WAIT = "FLEETX_SERVER_WAIT"
 FSYNC_POLICIES = ("none", "interval", "always")
 
 
@@ -43,6 +45,8 @@ class ServerSupport:
     snapshot_seconds: float = 300.0
     worker_wait: float | None = None
     """How long servers wait for a missing worker; None for their default."""
+    server_wait: float | None = None
+    """How long this worker waits for a lost server; None for the default."""
 
 
 def detect_server_support(environ: Mapping[str, str] | None = None) -> ServerSupport:
@@ -58,6 +62,7 @@ def detect_server_support(environ: Mapping[str, str] | None = None) -> ServerSup
         fsync=fsync,
         snapshot_seconds=_seconds(env, SNAPSHOT_SECONDS) or 300.0,
         worker_wait=_seconds(env, WORKER_WAIT),
+        server_wait=_seconds(env, SERVER_WAIT),
     )
 
 

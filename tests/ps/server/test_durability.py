@@ -201,7 +201,7 @@ def test_a_stopped_worker_is_named_and_ends_the_step(tmp_path):
 
 def test_a_stopped_server_is_named():
     with servers(1) as (endpoints, processes):
-        client = Client(endpoints, settings=ClientSettings(lease=1.5))
+        client = Client(endpoints, settings=ClientSettings(lease=1.5, server_wait=1.5))
         client.create(sparse_spec())
         processes[0].signal(signal.SIGSTOP)
         with pytest.raises(PeerLostError, match=f"server 0 at {endpoints[0]} has not answered"):

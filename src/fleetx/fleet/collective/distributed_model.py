@@ -248,6 +248,8 @@ class LocalModel(LooksLikeItsModule):
         """Run the module."""
         if not self._is_checked:
             self._check_once()
+        if not torch.compiler.is_compiling():
+            heartbeat.show_life()
         return self._inner(*args, **kwargs)
 
 
@@ -282,6 +284,8 @@ class DistributedModel(LooksLikeItsModule):
         if not self._is_checked:
             self._check_once()
         refuse_foreign_ddp(self._inner)
+        if not torch.compiler.is_compiling():
+            heartbeat.show_life()
         return self._averaging(*args, **kwargs)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fleetx.comm.role_groups import GlooGroup
 from fleetx.ps.client.client import Client
-from fleetx.runtime import network
+from fleetx.runtime import heartbeat, network
 
 _log = logging.getLogger("fleetx.fleet")
 _PATIENCE = datetime.timedelta(seconds=300)
@@ -52,7 +52,8 @@ class WorkerGroup:
 
     def barrier(self) -> None:
         """Wait until all workers have reached this point."""
-        self._do("barrier", lambda group: group.barrier())
+        with heartbeat.collective(heartbeat.BARRIER):
+            self._do("barrier", lambda group: group.barrier())
 
     def _do(self, name: str, action: Callable[[GlooGroup], Result]) -> Result:
         failed: tuple[list[int], RuntimeError] | None = None

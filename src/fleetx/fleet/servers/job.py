@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -211,12 +211,13 @@ class ServerJob:
             role = self._role
             if role.is_first_worker():
                 self._say_if_slower()
-            keys = self._keys()
+            keys, wait = self._keys(), self._support.server_wait
+            settings = ClientSettings(keys=None if keys is None else keys.for_workers())
             self._client = Client(
                 role.server_endpoints(),
                 worker=role.worker_index(),
                 workers=role.worker_num(),
-                settings=ClientSettings(keys=None if keys is None else keys.for_workers()),
+                settings=settings if wait is None else replace(settings, server_wait=wait),
             )
         return self._client
 

@@ -32,6 +32,7 @@ from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message, Tensors
 from fleetx.ps.wire.messages import NO_STEP, Flag, Header, Kind
 from fleetx.ps.wire.partition import split_ids
+from fleetx.runtime import heartbeat
 
 __all__ = ["Client", "ClientSettings", "Pending", "RefusedError"]
 
@@ -363,7 +364,8 @@ class Client:
 
     def barrier(self) -> None:
         """Wait until all other workers have reached this point."""
-        self.gather({})
+        with heartbeat.collective(heartbeat.BARRIER):
+            self.gather({})
 
     def gather(self, note: dict[str, Any]) -> dict[int, dict[str, Any]]:
         """Wait until all other workers have reached this point; return their notes by worker.

@@ -31,9 +31,9 @@ class ClientSettings:
     resend: float = 1.0
     """A request without a reply is resent after this many seconds, with increasing intervals."""
     lease: float = liveness.LEASE
-    """A connected server that is silent for this many seconds is considered stopped."""
+    """A connected server that is silent for this many seconds is considered lost."""
     server_wait: float = 120.0
-    """A server that cannot be reached has this many seconds to (re)appear."""
+    """A server that is lost or cannot be reached has this many seconds to (re)appear."""
     drop: float = 0.0
     """For tests: the share of incoming messages to drop …"""
     drop_seed: int = 0

@@ -30,6 +30,7 @@ from fleetx.ps.wire.liveness import PeerLostError
 from fleetx.ps.wire.messages import SEQUENCED, Flag, Header, Kind, Problem, WireError
 from fleetx.ps.wire.shared_bodies import SharedBodies
 from fleetx.ps.wire.shared_memory import Arena
+from fleetx.runtime import heartbeat
 
 _log = logging.getLogger("fleetx.ps")
 _SLOWEST_LINK = 50e6
@@ -146,14 +147,17 @@ class ServerConnection:
         if self._connected_since is None:
             self._check_lost(now - self._lost_since)
             return
-        if now - self._heard > self._settings.lease:
-            self.fail(
-                PeerLostError(
-                    f"{self.name} has not answered for {now - self._heard:.1f} s although it is "
-                    "connected: it is stopped, overloaded, or the network is cut."
-                )
+        silent = now - self._heard
+        is_lost = silent > min(self._settings.lease, self._settings.server_wait)
+        if is_lost:
+            self._wait(
+                silent,
+                f"{self.name} has not answered for {silent:.1f} s although it is connected: it is "
+                "stopped (kill -CONT continues it), overloaded, or the network is cut",
             )
-            return
+        elif self._told_lost:
+            self._told_lost = False
+            _log.warning("%s answers again.", self.name)
         if not self._is_welcome:
             if now - self._hello_at > self._settings.resend:
                 self._say_hello()
@@ -161,23 +165,32 @@ class ServerConnection:
         if now - self._heartbeat_at > liveness.HEARTBEAT:
             self._heartbeat_at = now
             self._put(Header(Kind.HEARTBEAT), [])
+        if is_lost:
+            return  # the connection still holds all requests
         for request in [request for request in self._pending.values() if request.due < now]:
             self._send(request)
 
-    def _check_lost(self, seconds: float) -> None:
-        if seconds > self._settings.lease / 2 and not self._told_lost:
+    def _wait(self, seconds: float, problem: str) -> None:
+        """Log once that the server is waited for, and give up after `server_wait`."""
+        wait = self._settings.server_wait
+        # This wait has its own limit: it must not be taken for a hang.
+        heartbeat.show_life()
+        if seconds > wait:
+            self.fail(
+                PeerLostError(f"{problem}. Waited {wait:g} s (--server_wait, FLEETX_SERVER_WAIT).")
+            )
+        elif not self._told_lost:
             self._told_lost = True
-            _log.warning("Waiting for %s, which cannot be reached.", self.name)
+            _log.warning("Waiting up to %g s (--server_wait): %s.", wait, problem)
+
+    def _check_lost(self, seconds: float) -> None:
         if self.is_finishing and seconds > self._settings.lease / 2:
             # It has shut down because the last worker disconnected; only the reply is missing.
             for request in list(self._pending.values()):
                 self._settle(request, Message(Header(Kind.DONE), []))
-        if seconds > self._settings.server_wait:
-            self.fail(
-                PeerLostError(
-                    f"{self.name} could not be reached for {seconds:.0f} s: start it (again), or "
-                    "raise server_wait."
-                )
+        if seconds > min(self._settings.lease / 2, self._settings.server_wait):
+            self._wait(
+                seconds, f"{self.name} could not be reached for {seconds:.0f} s: start it (again)"
             )
 
     @property
@@ -329,8 +342,10 @@ class ServerConnection:
             return
         told = wire.read_json(message.tensors)
         missing = told.get("missing") or ""
-        if missing and not self._told_missing:
-            _log.warning("Waiting: %s.", missing)
+        if missing:
+            heartbeat.show_life()  # the servers limit this wait
+            if not self._told_missing:
+                _log.warning("Waiting: %s.", missing)
         self._told_missing = missing
         if told.get("failed"):
             self.fail(PeerLostError(told["failed"]))

@@ -2,7 +2,8 @@
 
 A process that ends closes its connection; one that is suspended, or cut off from the network, only
 falls silent. Both sides therefore send a heartbeat every second and consider a peer lost after
-`LEASE` seconds of silence, so that a suspended peer is reported within ten seconds.
+`LEASE` seconds of silence, so that a suspended peer is reported within ten seconds. How long a
+needed peer is waited for afterwards is a setting of the job (`worker_wait`, `server_wait`).
 """
 
 from __future__ import annotations

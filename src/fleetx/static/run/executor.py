@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fleetx import torch_private
+from fleetx.runtime import heartbeat
 from fleetx.static.errors import EOFException, ExecutionError, FeedError, NotFiniteError
 from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.operator import Operator
@@ -321,6 +322,7 @@ class _Prepared:
             raise explain(error, step, dict(zip(self.feeds, tensors, strict=True))) from error
         finally:
             torch_private.set_grad_enabled(was_enabled)
+        heartbeat.show_life()
         for name, holder in self._sequences.items():
             holder.lod = lods.get(name) or []
         if return_numpy:
@@ -342,7 +344,8 @@ class _Prepared:
         if found is None:
             from fleetx.static.lowering.compiled_step import compile_step
 
-            found = self._compiled[key] = compile_step(step, tensors)
+            with heartbeat.collective(heartbeat.COMPILATION):
+                found = self._compiled[key] = compile_step(step, tensors)
         return found
 
 
