@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import resource
 import signal
 import socket
 from pathlib import Path
@@ -43,7 +42,10 @@ def add(commands: Any) -> None:
         "--run_seconds", type=_seconds, default=60.0, help="limit of the time of a batch"
     )
     serve.add_argument(
-        "--max_memory_mb", type=_count, help="limit of the server's memory; beyond it requests fail"
+        "--max_memory_mb",
+        type=_count_or_none,
+        help="limit of the server's memory, beyond which requests fail; 0 for none; else what the "
+        "loaded model takes and half of the free memory",
     )
     serve.add_argument("--threads", type=_count, help="threads that compute a batch")
     serve.add_argument("--api_key_file", type=Path, help="file of accepted API keys, one per line")
@@ -61,6 +63,10 @@ def _count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return value
+
+
+def _count_or_none(text: str) -> int:
+    return 0 if text == "0" else _count(text)
 
 
 def _port(text: str) -> int:
@@ -111,6 +117,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         raise ModuleNotFoundError(
             f"fleetx serve needs the package {error.name!r}: pip install 'fleetx[serve]'."
         ) from error
+    from fleetx.serving.memory_limit import limit_memory
     from fleetx.serving.model import load_model
     from fleetx.serving.serve_settings import ServeSettings, read_keys
 
@@ -123,13 +130,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         run_seconds=arguments.run_seconds,
         api_keys=read_keys(arguments.api_key_file) if arguments.api_key_file else (),
     )
-    if arguments.max_memory_mb is not None:
-        resource.setrlimit(
-            resource.RLIMIT_DATA,
-            (arguments.max_memory_mb << 20, resource.getrlimit(resource.RLIMIT_DATA)[1]),
-        )
+    most = None if arguments.max_memory_mb is None else arguments.max_memory_mb << 20
+    if most is not None:
+        limit_memory(most)
     with _listen(arguments.host, arguments.port) as listener:
         model = load_model(arguments.model, version=arguments.version, threads=arguments.threads)
+        if most is None:
+            limit_memory(None)
         config = uvicorn.Config(
             create_app(model, settings),
             loop="uvloop",
