@@ -52,8 +52,10 @@ def test_handles(expected: list[Any], tmp_path: Path) -> None:
     assert config.params_file().endswith("p")
     config.disable_gpu()
     config.switch_use_feed_fetch_ops(False)
-    config.switch_ir_optim(True)
-    config.enable_memory_optim()
+    with pytest.warns(UserWarning, match="switch_ir_optim has no effect"):
+        config.switch_ir_optim(True)
+    with pytest.warns(UserWarning, match="enable_memory_optim has no effect"):
+        config.enable_memory_optim()
     assert not config.use_gpu()
     assert not config.use_feed_fetch_ops_enabled()
     predictor = create_paddle_predictor(config)

@@ -134,9 +134,10 @@ class Liar:
         self.make_ready()
         start = most = resident(pid)
         sent = 0
-        for step in range(_FIRST, steps):
+        last = steps - 1  # it begins when the attack is over, since the server ends after it
+        for step in range(_FIRST, last):
             (folder / f"step{step}").touch()
-            goal = count * (step + 1 - _FIRST) // (steps - _FIRST)
+            goal = count * (step + 1 - _FIRST) // (last - _FIRST)
             strangers = (goal - sent) // 5
             self.bother(strangers)
             self.lie(goal - sent - strangers)
@@ -241,7 +242,7 @@ def job(folder: Path, count: int, seed: int, steps: int) -> tuple[dict[str, torc
             liar.wait_for_step(_FIRST)
             if count:
                 told = liar.attack(count, steps, folder, run[0].process.pid)
-            for step in range(_FIRST, steps):
+            for step in range(_FIRST, steps):  # all without an attack, else the last one
                 (folder / f"step{step}").touch()
             codes = [process.end() for process in (*workers, *run)]
         finally:

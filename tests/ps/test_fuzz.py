@@ -9,7 +9,10 @@ import torch
 from fuzz import Attacker
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training import dense_specs
 
+from fleetx.ps.server.request_handler import RequestHandler
+from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import parts
 from fleetx.ps.wire.messages import Flag, Header, Kind, Problem
 
@@ -88,3 +91,29 @@ def test_counts_that_cannot_be_summed_are_refused_before_they_are_logged(attacke
         request(attacker, Kind.COMMIT, [], worker=worker, step=0, sequence=due)
     assert attacker.handler.state.sync.version == 1
     assert not attacker.out.failed
+
+
+def test_a_load_within_a_step_keeps_what_has_arrived_of_the_step(attacker, tmp_path):
+    # The snapshot that a load takes, refused or not, lacked acknowledged gradients.
+    ones = [(0, torch.ones(12, 3, dtype=torch.float64))]
+    assert request(attacker, Kind.PUSH, ones, flags=Flag.SYNC, step=0, sequence=1).kind == Kind.DONE
+    assert request(attacker, Kind.COMMIT, [], step=0, sequence=2).kind == Kind.DONE
+    path = wire.json_body({"path": str(tmp_path / "none")})
+    assert request(attacker, Kind.LOAD, path, worker=0, sequence=3).kind == Kind.ERROR
+    attacker.finish()
+    restarted = RequestHandler(attacker.settings)
+    restarted.connect(attacker.out)
+    attacker.handler = restarted
+    attacker.send(0, parts(Header(Kind.HELLO, incarnation=6), wire.json_body({"workers": 2})))
+    commit = Header(Kind.COMMIT, incarnation=6, epoch=restarted.epoch, step=0, sequence=4)
+    attacker.send(0, parts(commit, []))
+    assert restarted.state.sync.version == 1
+    expected = torch.full((12, 3), -0.1 / 2, dtype=torch.float64)  # the mean of two workers
+    assert torch.equal(restarted.state.tables[0].pull("w"), expected)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b"])
+def test_names_of_tables_can_be_written(attacker, name):
+    body = wire.json_body(dense_specs(1)[0].to_dict() | {"name": name})
+    reply = request(attacker, Kind.CREATE, body, sequence=1)
+    assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.BAD_REQUEST)

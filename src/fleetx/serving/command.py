@@ -130,13 +130,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         run_seconds=arguments.run_seconds,
         api_keys=read_keys(arguments.api_key_file) if arguments.api_key_file else (),
     )
-    most = None if arguments.max_memory_mb is None else arguments.max_memory_mb << 20
-    if most is not None:
-        limit_memory(most)
+    given = None if arguments.max_memory_mb is None else arguments.max_memory_mb << 20
+    limit = limit_memory(given) if given is not None else None
     with _listen(arguments.host, arguments.port) as listener:
         model = load_model(arguments.model, version=arguments.version, threads=arguments.threads)
-        if most is None:
-            limit_memory(None)
+        if given is None:
+            limit = limit_memory(None)
         config = uvicorn.Config(
             create_app(model, settings),
             loop="uvloop",
@@ -154,7 +153,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         shown = f"[{host}]" if ":" in host else host
         console.print(
             f"serving {model.path}, version {model.version}, on http://{shown}:{port} "
-            f"(GET /docs describes it; SIGTERM or Ctrl-C stops it)",
+            f"(memory limit {f'{limit >> 20} MB' if limit else 'none'}; GET /docs describes it; "
+            "SIGTERM or Ctrl-C stops it)",
             markup=False,
             highlight=False,
             soft_wrap=True,
