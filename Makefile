@@ -50,10 +50,17 @@ quick: $(READY) ## run the fast tests of every package, for the inner loop
 matrix: ## test other versions of Python, PyTorch and NumPy (ARGS=rows)
 	PYTHONPATH=bench $(PYTHON) tests/matrix.py $(ARGS)
 
-chaos: $(READY) ## kill servers and workers, send hostile messages: results stay bit for bit
-	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests $(BIN)/python tests/ps/chaos.py $(ARGS)
-	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests $(BIN)/python tests/fleet/resume_chaos.py 50
-	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests $(BIN)/python tests/ps/fuzz.py 1000000
+# Every part prints what it did and its seed; SEED=n draws other moments, frames and flips, and the
+# counts scale a part, as in `make chaos KILLS=10 FILES=200 LIVE=5000 FRAMES=50000`.
+SEED    ?= 1
+CHAOS   := OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests $(BIN)/python
+
+chaos: $(READY) ## kill servers and workers, damage files, send hostile messages
+	$(CHAOS) tests/ps/chaos.py $(or $(KILLS),100) $(SEED)
+	$(CHAOS) tests/fleet/resume_chaos.py $(or $(KILLS),50) $(SEED)
+	$(CHAOS) tests/ps/chaos_files.py $(or $(FILES),2000) $(SEED)
+	$(CHAOS) tests/ps/fuzz_live.py $(or $(LIVE),100000) $(SEED)
+	$(CHAOS) tests/ps/fuzz.py $(or $(FRAMES),1000000) $(SEED)
 
 grid: $(READY) ## compare servers with one process, modules with programs
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/ps:$(CURDIR)/compat \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,10 @@ def test_handles(expected: list[Any], tmp_path: Path) -> None:
     assert config.params_file().endswith("p")
     config.disable_gpu()
     config.switch_use_feed_fetch_ops(False)
-    config.switch_ir_optim(True)
-    config.enable_memory_optim()
+    with pytest.warns(UserWarning, match="switch_ir_optim has no effect"):
+        config.switch_ir_optim(True)
+    with pytest.warns(UserWarning, match="enable_memory_optim has no effect"):
+        config.enable_memory_optim()
     assert not config.use_gpu()
     assert not config.use_feed_fetch_ops_enabled()
     predictor = create_paddle_predictor(config)
@@ -104,8 +107,25 @@ def test_values() -> None:
         PaddleTensor(np.array([True]))
     config = AnalysisConfig()
     config.enable_use_gpu(100, 1)
-    config.set_cpu_math_library_num_threads(4)
+    with pytest.warns(UserWarning, match="set OMP_NUM_THREADS instead"):
+        config.set_cpu_math_library_num_threads(4)
     assert (config.use_gpu(), config.gpu_device_id()) == (True, 1)
     assert config.cpu_math_library_num_threads() == 4
     with pytest.raises(TypeError, match="config must be an AnalysisConfig, not str"):
         create_paddle_predictor("model")
+
+
+def test_a_setting_without_effect_warns_once() -> None:
+    config = AnalysisConfig()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            config.switch_ir_optim(True)
+            config.enable_tensorrt_engine(max_batch_size=4)
+        config.disable_glog_info()
+    assert [str(each.message) for each in caught] == [
+        "AnalysisConfig.switch_ir_optim has no effect: it is a setting of Paddle's own engines.",
+        "AnalysisConfig.enable_tensorrt_engine has no effect: it is a setting of Paddle's own "
+        "engines.",
+    ]
+    assert caught[0].filename == __file__

@@ -80,7 +80,8 @@ def compare(folder: Path, technique: str, *, steps: int, kills: int, seed: int) 
 
 def main(kills: int, seed: int) -> None:
     """Kill so many times, with each technique, and report."""
-    with tempfile.TemporaryDirectory() as name:
+    print(f"resume: {kills} kills with each technique, seed {seed}", flush=True)
+    with warm_start.servers(), tempfile.TemporaryDirectory() as name:
         for technique in ("none", "dgc", "amp"):
             begun = time.monotonic()
             compare(Path(name), technique, steps=3 * kills, kills=kills, seed=seed)

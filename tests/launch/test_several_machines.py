@@ -87,6 +87,9 @@ def test_places_of_four_workers(pair, script, tmp_path):
     script(REPORT)
     runs = pair("train.py")
     assert [run.end() for run in runs] == [0, 0], [run.stderr for run in runs]
+    told_once = [run.stderr.count("can join it. In a network that is not private") for run in runs]
+    assert told_once == [1, 0], runs[0].stderr
+    assert "--job_secret FILE on all machines" in runs[0].stderr
     port = pair.port
     endpoints = ",".join(f"{host}:{port + i}" for host in HOSTS for i in range(2))
     for rank in range(4):
@@ -425,6 +428,7 @@ def test_only_machines_with_the_secret_of_the_job_join(pair, script, tmp_path):
     own, other = (("--gpus=0", f"--job_secret={name}") for name in "ab")
     runs = pair("train.py", flags=own)
     assert [run.end() for run in runs] == [0, 0], runs[0].stderr
+    assert "has no secret" not in runs[0].stderr + runs[1].stderr
     (tmp_path / "told.0").unlink()
     (first,) = pair("train.py", flags=own, only=0)
     wait_until(lambda: "Waiting at" in first.stderr, "the first machine")

@@ -100,6 +100,7 @@ def asynchronous(folder: Path, kills: int, seed: int) -> None:
 
 def main(kills: int, seed: int) -> None:
     """Run both tests and print the results."""
+    print(f"chaos: {kills} kills, seed {seed}", flush=True)
     steps = STEPS_PER_KILL * kills + 10
     with tempfile.TemporaryDirectory() as name:
         undisturbed = synchronous(Path(name, "quiet"), steps, 0, seed)

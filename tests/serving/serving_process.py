@@ -33,8 +33,8 @@ class Answer:
 class Server:
     """A running server."""
 
-    def __init__(self, process, port):
-        self.process, self.port = process, port
+    def __init__(self, process, port, said=""):
+        self.process, self.port, self.said = process, port, said
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
@@ -109,7 +109,7 @@ def serving(*arguments):
         line = process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
         assert found, f"the server said {line!r}"
-        server = Server(process, int(found[1]))
+        server = Server(process, int(found[1]), line)
         server.wait_for("fleetx_ready", 1.0)
         yield server
     finally:

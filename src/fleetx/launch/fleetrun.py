@@ -196,5 +196,12 @@ def _open_link(
     if site.node_rank == 0 or (site.node_rank == -1 and network.is_local(site.meeting[0])):
         root = open_root(site, devices, rules, facts)
         if root is not None:
+            if not rules.secret:
+                console.log.warning(
+                    "The rendezvous of this job has no secret: whoever reaches port %d of %s and "
+                    "knows the job's settings can join it. In a network that is not private, pass "
+                    "--job_secret FILE on all machines (`openssl rand -hex 32 > job.secret`).",
+                    *reversed(site.meeting),
+                )
             return root
     return Member(site, devices, rules, facts)

@@ -10,12 +10,15 @@ from fleetx.checkpoint.hadoop_file_system import HadoopFSOf18
 from fleetx.runtime import environment
 
 _PAUSE_SECONDS = 1.0
+# Missing workers that an error lists.
+_SHOWN = 10
 
 
 def check_all_trainers_ready(ready_path: str, epoch: int) -> None:
     """Put a file for this worker into a folder, and wait until those of all workers are there.
 
-    HADOOP_HOME, FS_NAME and FS_UGI say where HDFS is. The folder is for this purpose alone.
+    HADOOP_HOME, FS_NAME and FS_UGI say where HDFS is. The folder is for this purpose alone. Raises
+    TimeoutError after FLEETX_BARRIER_SECONDS, six hours by default.
     """
     home, name, account = environment.hadoop_settings()
     if not home:
@@ -31,11 +34,24 @@ def check_all_trainers_ready(ready_path: str, epoch: int) -> None:
         mark = Path(folder, f"ready.{epoch}.{environment.worker_index()}.done")
         mark.touch()
         client.upload(f"{ready_path.rstrip('/')}/{mark.name}", str(mark), overwrite=True)
-    # Marks of this epoch only: a fast worker may have left those of the next one.
-    while _ready(client, ready_path, epoch) < workers:
-        time.sleep(_PAUSE_SECONDS)
+    seconds = environment.barrier_seconds()
+    deadline = time.monotonic() + seconds
+    while missing := _missing(client, ready_path, epoch, workers):
+        if time.monotonic() >= deadline:
+            raise TimeoutError(
+                f"{len(missing)} of {workers} workers ({_listed(missing)}) left no mark for epoch "
+                f"{epoch} in {ready_path!r} within {seconds} s; if they only need longer, set "
+                "FLEETX_BARRIER_SECONDS."
+            )
+        time.sleep(min(_PAUSE_SECONDS, seconds))
 
 
-def _ready(client: HadoopFSOf18, path: str, epoch: int) -> int:
-    names = (entry.rsplit("/", 1)[-1] for entry in client.ls(path))
-    return sum(name.startswith(f"ready.{epoch}.") for name in names)
+def _missing(client: HadoopFSOf18, path: str, epoch: int, workers: int) -> list[int]:
+    """Return the workers without a mark of this epoch; fast ones may have that of the next."""
+    names = {entry.rsplit("/", 1)[-1] for entry in client.ls(path)}
+    return [index for index in range(workers) if f"ready.{epoch}.{index}.done" not in names]
+
+
+def _listed(workers: list[int]) -> str:
+    shown = ", ".join(map(str, workers[:_SHOWN]))
+    return shown if len(workers) <= _SHOWN else f"{shown}, …"

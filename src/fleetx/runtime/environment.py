@@ -147,3 +147,8 @@ def hadoop_settings() -> tuple[str, str, str]:
     """Return the folder of Hadoop, the address of its file system and the account, '' if unset."""
     home, name, account = (os.environ.get(n, "") for n in ("HADOOP_HOME", "FS_NAME", "FS_UGI"))
     return home, name, account
+
+
+def barrier_seconds() -> int:
+    """Return how long a worker waits at a barrier through files (FLEETX_BARRIER_SECONDS; 6 h)."""
+    return _count("FLEETX_BARRIER_SECONDS", default=6 * 3600, least=1)

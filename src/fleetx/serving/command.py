@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import resource
 import signal
 import socket
 from pathlib import Path
@@ -43,7 +42,10 @@ def add(commands: Any) -> None:
         "--run_seconds", type=_seconds, default=60.0, help="limit of the time of a batch"
     )
     serve.add_argument(
-        "--max_memory_mb", type=_count, help="limit of the server's memory; beyond it requests fail"
+        "--max_memory_mb",
+        type=_count_or_none,
+        help="limit of the server's memory, beyond which requests fail; 0 for none; else what the "
+        "loaded model takes and half of the free memory",
     )
     serve.add_argument("--threads", type=_count, help="threads that compute a batch")
     serve.add_argument("--api_key_file", type=Path, help="file of accepted API keys, one per line")
@@ -61,6 +63,10 @@ def _count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return value
+
+
+def _count_or_none(text: str) -> int:
+    return 0 if text == "0" else _count(text)
 
 
 def _port(text: str) -> int:
@@ -111,6 +117,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         raise ModuleNotFoundError(
             f"fleetx serve needs the package {error.name!r}: pip install 'fleetx[serve]'."
         ) from error
+    from fleetx.serving.memory_limit import limit_memory
     from fleetx.serving.model import load_model
     from fleetx.serving.serve_settings import ServeSettings, read_keys
 
@@ -123,13 +130,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         run_seconds=arguments.run_seconds,
         api_keys=read_keys(arguments.api_key_file) if arguments.api_key_file else (),
     )
-    if arguments.max_memory_mb is not None:
-        resource.setrlimit(
-            resource.RLIMIT_DATA,
-            (arguments.max_memory_mb << 20, resource.getrlimit(resource.RLIMIT_DATA)[1]),
-        )
+    given = None if arguments.max_memory_mb is None else arguments.max_memory_mb << 20
+    limit = limit_memory(given) if given is not None else None
     with _listen(arguments.host, arguments.port) as listener:
         model = load_model(arguments.model, version=arguments.version, threads=arguments.threads)
+        if given is None:
+            limit = limit_memory(None)
         config = uvicorn.Config(
             create_app(model, settings),
             loop="uvloop",
@@ -147,7 +153,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         shown = f"[{host}]" if ":" in host else host
         console.print(
             f"serving {model.path}, version {model.version}, on http://{shown}:{port} "
-            f"(GET /docs describes it; SIGTERM or Ctrl-C stops it)",
+            f"(memory limit {f'{limit >> 20} MB' if limit else 'none'}; GET /docs describes it; "
+            "SIGTERM or Ctrl-C stops it)",
             markup=False,
             highlight=False,
             soft_wrap=True,

@@ -1,5 +1,6 @@
 """Nothing that a peer sends ends a server or fails in a way that nobody expected."""
 
+import random
 import tempfile
 from pathlib import Path
 
@@ -8,24 +9,25 @@ import torch
 from fuzz import Attacker
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training import dense_specs
 
+from fleetx.ps.server.request_handler import RequestHandler
+from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import parts
 from fleetx.ps.wire.messages import Flag, Header, Kind, Problem
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
-@given(st.randoms(use_true_random=False), st.integers(1, 40))
-def test_hostile_messages_are_answered_and_the_log_replays(draw, count):
+@given(st.integers(0, 2**32), st.integers(1, 40))
+def test_hostile_messages_are_answered_and_the_log_replays(seed, count):
     with tempfile.TemporaryDirectory() as folder:
-        attacker = Attacker(draw, Path(folder))
+        attacker = Attacker(random.Random(seed), Path(folder))
         attacker.attack(count)
         attacker.finish()
 
 
 @pytest.fixture
 def attacker(tmp_path):
-    import random
-
     made = Attacker(random.Random(3), tmp_path)
     yield made
     made.handler.close()
@@ -73,4 +75,45 @@ def test_waiting_requests_of_a_worker_are_bounded(attacker):
 
 def test_barriers_far_ahead_are_refused(attacker):
     reply = request(attacker, Kind.ARRIVE, [], step=2**40, sequence=1)
+    assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.BAD_REQUEST)
+
+
+@pytest.mark.parametrize("flags", [Flag.NONE, Flag.SYNC])
+@pytest.mark.parametrize("counts", [[0, 1], [-5, 1], [2**62, 2**62]])
+def test_counts_that_cannot_be_summed_are_refused_before_they_are_logged(attacker, flags, counts):
+    # Accepted, they failed in the middle of a step, which then never ended.
+    rows = [(0, torch.tensor([1, 1])), (1, torch.ones(2, 4, dtype=torch.float64))]
+    rows.append((2, torch.tensor(counts)))
+    reply = request(attacker, Kind.PUSH, rows, flags=flags, table=1, step=0, sequence=1)
+    assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.BAD_REQUEST)
+    for worker in range(2):
+        due = attacker.handler.state.applied[worker] + 1
+        request(attacker, Kind.COMMIT, [], worker=worker, step=0, sequence=due)
+    assert attacker.handler.state.sync.version == 1
+    assert not attacker.out.failed
+
+
+def test_a_load_within_a_step_keeps_what_has_arrived_of_the_step(attacker, tmp_path):
+    # The snapshot that a load takes, refused or not, lacked acknowledged gradients.
+    ones = [(0, torch.ones(12, 3, dtype=torch.float64))]
+    assert request(attacker, Kind.PUSH, ones, flags=Flag.SYNC, step=0, sequence=1).kind == Kind.DONE
+    assert request(attacker, Kind.COMMIT, [], step=0, sequence=2).kind == Kind.DONE
+    path = wire.json_body({"path": str(tmp_path / "none")})
+    assert request(attacker, Kind.LOAD, path, worker=0, sequence=3).kind == Kind.ERROR
+    attacker.finish()
+    restarted = RequestHandler(attacker.settings)
+    restarted.connect(attacker.out)
+    attacker.handler = restarted
+    attacker.send(0, parts(Header(Kind.HELLO, incarnation=6), wire.json_body({"workers": 2})))
+    commit = Header(Kind.COMMIT, incarnation=6, epoch=restarted.epoch, step=0, sequence=4)
+    attacker.send(0, parts(commit, []))
+    assert restarted.state.sync.version == 1
+    expected = torch.full((12, 3), -0.1 / 2, dtype=torch.float64)  # the mean of two workers
+    assert torch.equal(restarted.state.tables[0].pull("w"), expected)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b"])
+def test_names_of_tables_can_be_written(attacker, name):
+    body = wire.json_body(dense_specs(1)[0].to_dict() | {"name": name})
+    reply = request(attacker, Kind.CREATE, body, sequence=1)
     assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.BAD_REQUEST)

@@ -295,12 +295,15 @@ class ServerState:
             for name, tensor in table.state_dict().items()
         }
         tensors |= {f"changes.{key}": ids for key, ids in self._changes.state_dict().items()}
+        step, step_meta = self.sync.state_dict()
+        tensors |= {f"step.{key}": tensor for key, tensor in step.items()}
         meta = {
             "workers": self.workers,
             "tables": [table.spec.to_dict() for table in self.tables],
             "applied": {str(worker): last for worker, last in self.applied.items()},
             "version": self.sync.version,
             "last_squares": self.sync.last_squares,
+            "step": step_meta,
             "finished": sorted(self.finished),
             "has_values": sorted(self.has_values),
             "barriers_passed": self.barriers_passed,
@@ -322,6 +325,9 @@ class ServerState:
         self.sync.version = meta["version"]
         self.sync.last_squares = meta["last_squares"]
         self.finished = set(meta["finished"])
+        if "step" in meta:  # earlier versions kept only states between two steps
+            self.sync.load_state_dict(_under(tensors, "step."), meta["step"])
+            self._advance()
         self.has_values = set(meta["has_values"])
         self.barriers_passed = meta["barriers_passed"]
         self._arrived = {int(number): set(who) for number, who in meta["arrived"].items()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,6 +105,40 @@ class SyncSteps:
         self.version += 1
         return True
 
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return a copy of what has arrived of the current step: (tensors, JSON-serializable rest).
+
+        Means and squares are not part of it: `advance` computes them again.
+        """
+        tensors: dict[str, Tensor] = {}
+        rates: dict[str, dict[str, float | None]] = {}
+        for worker, kept in self._gradients.items():
+            rates[str(worker)] = {str(table): rate for table, rate in kept.rates.items()}
+            for table, blocks in kept.dense.items():
+                for key, tensor in blocks.items():
+                    tensors[f"dense.{worker}.{table}.{key}"] = tensor.clone()
+            for table, parts in kept.sparse.items():
+                for key, (_, tensor) in enumerate(parts):
+                    tensors[f"sparse.{worker}.{table}.{key}"] = tensor.clone()
+        return tensors, {"rates": rates, "committed": sorted(self._committed), "norm": self._norm}
+
+    def load_state_dict(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._gradients.clear()
+        for worker, rates in meta["rates"].items():
+            self._gradients[int(worker)] = _Gradients(
+                rates={int(table): rate for table, rate in rates.items()}
+            )
+        for name in sorted(tensors, key=_place):
+            kind, worker, table, key = _place(name)
+            kept = self._gradients[worker]
+            if kind == "dense":
+                kept.dense.setdefault(table, {})[key] = tensors[name]
+            else:
+                kept.sparse.setdefault(table, []).append((key, tensors[name]))
+        self._committed = set(meta["committed"])
+        self._norm = meta["norm"]
+
     def _sum_of_squares(self, tables: Sequence[Table]) -> float | None:
         assert self._means is not None
         if not any(table_requests.clips_by_global_norm(table.spec) for table in tables):
@@ -147,6 +182,12 @@ class SyncSteps:
             (key, _mean([blocks[key] for blocks in dense if key in blocks], len(workers)))
             for key in keys
         ]
+
+
+def _place(name: str) -> tuple[str, int, int, int]:
+    kind, *numbers = name.split(".")
+    worker, table, key = map(int, numbers)
+    return kind, worker, table, key
 
 
 def _mean(gradients: list[Tensor], workers: int) -> Tensor:

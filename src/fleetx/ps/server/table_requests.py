@@ -23,6 +23,9 @@ Shapes = list[tuple[int, torch.dtype, tuple[int, ...]]]
 Place = Callable[[Shapes], Tensors]
 Rows = tuple[Tensor, Tensor, Tensor | None]
 
+MOST_OCCURRENCES = 1 << 32
+"""The count of an id in one push; sums over a whole message and all workers stay below 2**63."""
+
 
 def known(value: float) -> float | None:
     """Return a number of a header; None if it is not set."""
@@ -69,9 +72,7 @@ def sparse_rows(table: SparseTable, tensors: Tensors) -> Rows:
     if len(tensors) not in (2, 3):
         raise WireError(Problem.MALFORMED, f"{len(tensors)} tensors instead of ids and rows")
     ids, rows = _ids(table, tensors[0][1]), tensors[1][1]
-    counts = _ids(table, tensors[2][1]) if len(tensors) == 3 else None
-    if counts is not None and len(counts) != len(ids):
-        raise WireError(Problem.WRONG_SHAPE, f"{len(counts)} counts for {len(ids)} ids")
+    counts = _counts(table, tensors[2][1], len(ids)) if len(tensors) == 3 else None
     _require_type(table, rows)
     if tuple(rows.shape) != (len(ids), table.spec.dim):
         raise WireError(
@@ -90,6 +91,19 @@ def _ids(table: SparseTable, ids: Tensor) -> Tensor:
             f"shape {tuple(ids.shape)}",
         )
     return ids
+
+
+def _counts(table: SparseTable, counts: Tensor, ids: int) -> Tensor:
+    _ids(table, counts)
+    if len(counts) != ids:
+        raise WireError(Problem.WRONG_SHAPE, f"{len(counts)} counts for {ids} ids")
+    if ids and not 1 <= int(counts.min()) <= int(counts.max()) <= MOST_OCCURRENCES:
+        raise WireError(
+            Problem.BAD_REQUEST,
+            f"counts for table {table.spec.name!r} are from 1 to {MOST_OCCURRENCES}, not from "
+            f"{int(counts.min())} to {int(counts.max())}",
+        )
+    return counts
 
 
 def _require_type(table: Table, tensor: Tensor) -> None:

@@ -245,8 +245,14 @@ def name_seed(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
+def _is_text(name: str) -> bool:
+    """Return whether a name can be part of a path and a log: JSON may hold half a character."""
+    return "\0" not in name and not any("\ud800" <= character <= "\udfff" for character in name)
+
+
 def _check_table(name: Any, dtype: Any) -> None:
     _require(isinstance(name, str) and bool(name), f"a table's name must be a word, not {name!r}.")
+    _require(_is_text(name), f"a table's name must be Unicode text, not {name!r}.")
     _require(dtype in DTYPES, f"table {name!r} has type {dtype!r}: use {' or '.join(DTYPES)}.")
 
 

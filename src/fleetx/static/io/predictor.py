@@ -8,6 +8,7 @@ A predictor has the model's variables in a scope of its own. Values come and go 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
@@ -95,17 +96,18 @@ def _dtype_of(values: Array) -> PaddleDType:
 
 def _accepted(name: str) -> Any:
     def method(self: AnalysisConfig, *args: Any, **kwargs: Any) -> None:
-        pass
+        self.warn_ignored(name, "it is a setting of Paddle's own engines")
 
     method.__name__ = name
-    method.__doc__ = "Accept a setting of Paddle's own engines; it has no effect."
+    method.__doc__ = "Accept a setting of Paddle's own engines; it has no effect and warns once."
     return method
 
 
 class AnalysisConfig:
     """Where a saved model is, and where it runs.
 
-    Settings of Paddle's own engines (TensorRT, MKL-DNN, graph passes, memory) have no effect.
+    Settings of Paddle's own engines (TensorRT, MKL-DNN, graph passes, memory) have no effect; each
+    warns once.
     """
 
     def __init__(self, model: str = "", params: str | None = None) -> None:
@@ -115,7 +117,14 @@ class AnalysisConfig:
         self._feed_fetch_ops = True
         self._names_inputs = False
         self._threads = 1
+        self._ignored: set[str] = set()
         self.set_model(model, params)
+
+    def warn_ignored(self, name: str, why: str) -> None:
+        """Warn, the first time, that a setting has no effect."""
+        if name not in self._ignored:
+            self._ignored.add(name)
+            warnings.warn(f"AnalysisConfig.{name} has no effect: {why}.", stacklevel=3)
 
     def set_model(self, model: str, params: str | None = None) -> None:
         """Name a folder, or the files of the program and of the variables."""
@@ -178,11 +187,15 @@ class AnalysisConfig:
 
     def set_cpu_math_library_num_threads(self, count: int) -> None:
         """Store the number of threads; OMP_NUM_THREADS sets it."""
+        self.warn_ignored("set_cpu_math_library_num_threads", "set OMP_NUM_THREADS instead")
         self._threads = count
 
     def cpu_math_library_num_threads(self) -> int:
         """Return what `set_cpu_math_library_num_threads` has set."""
         return self._threads
+
+    def disable_glog_info(self) -> None:
+        """Log nothing, as always."""
 
     @property
     def place(self) -> CPUPlace | CUDAPlace:
@@ -200,7 +213,6 @@ for _name in [
     "set_mkldnn_cache_capacity",
     "set_mkldnn_op",
     "enable_quantizer",
-    "disable_glog_info",
     "enable_ngraph",
     "enable_cudnn",
     "delete_pass",

@@ -1,0 +1,57 @@
+"""A memory limit for the process of a server, so that no request can exhaust the machine.
+
+The limit is set after the model has been loaded: batches are computed one at a time, so what is
+left below it is what one batch may allocate. An allocation beyond it fails, and with it the
+request; the server goes on. It covers memory of the CPU (RLIMIT_DATA), not of a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+LEAST_ROOM = 256 << 20
+"""The room for a batch on a machine with little free memory."""
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def limit_memory(limit: int | None) -> int | None:
+    """Limit the memory of this process and return the limit in bytes; None if there is none.
+
+    `limit` is the limit of the whole process in bytes, 0 for none. None takes what the process has
+    now plus half of what the machine, or the control group, has left.
+    """
+    if limit == 0:
+        return None
+    if limit is None:
+        limit = _used() + max(free_memory() // 2, LEAST_ROOM)
+    highest = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if highest != resource.RLIM_INFINITY:
+        limit = min(limit, highest)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, highest))
+    return limit
+
+
+def free_memory() -> int:
+    """Return the bytes that processes can still allocate, on the machine or in the control group.
+
+    Caches of files do not count as used.
+    """
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(fields["MemAvailable"].split()[0]) << 10
+        most = int((_CGROUP / "memory.max").read_text())
+        free = min(free, most - int((_CGROUP / "memory.current").read_text()))
+    except (OSError, KeyError, ValueError):
+        pass  # no control group, or one without a limit
+    return max(free, 0)
+
+
+def _used() -> int:
+    """Return the bytes that count towards RLIMIT_DATA."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) << 10
+    return 0
