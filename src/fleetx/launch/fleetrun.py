@@ -154,7 +154,7 @@ def _limit_cpu(environment: dict[str, str], verdict: cpu_isa.Verdict) -> None:
 
 def _secret(options: Options, keys: Mapping[str, str] | None) -> bytes:
     """Return the secret of the job: from --job_secret, or from --server_keys."""
-    from fleetx.launch.wire import secret_of
+    from fleetx.runtime.wire import secret_of
 
     given = b""
     if options.job_secret is not None:
@@ -178,8 +178,8 @@ def _open_link(
     rules = Rules(
         options.rdzv_timeout,
         options.hang_timeout,
-        # Processes of a server job are restarted individually, in place.
-        options.max_restart if options.server_job is None else 0,
+        # Processes of a server job or an elastic one are restarted individually, in place.
+        options.max_restart if options.server_job is None and not options.elastic else 0,
         partial(new_keys, options.server_job) if options.server_job else None,
         keys,
         _secret(options, keys),

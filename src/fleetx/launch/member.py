@@ -21,8 +21,8 @@ from fleetx.launch.meeting import (
     node_to_json,
 )
 from fleetx.launch.root import loss_of
-from fleetx.launch.wire import LONGEST_TEXT, Line, Message
 from fleetx.runtime import network
+from fleetx.runtime.wire import LONGEST_TEXT, Line, Message
 
 _TRY = 2.0
 

@@ -47,6 +47,13 @@ class Guard(Protocol):
         """Stop all workers if one has found something; all must call it."""
 
 
+class Transaction(Protocol):
+    """Decides together with the other workers whether a step counts."""
+
+    def run(self, exchange: Callable[[], bool], apply: Callable[[bool], None]) -> None:
+        """Run a step: `exchange` with the other workers, then `apply` what it returned."""
+
+
 class _Stateless:
     """A stage without state of its own."""
 
