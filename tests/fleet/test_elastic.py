@@ -57,10 +57,12 @@ class Job:
 
 
 def require_each_sample_once(job: Job, epochs: int) -> None:
+    """Check the epochs that were finished, and that nothing is used twice in the last one."""
     used = job.used_samples()
-    assert sorted(used) == list(range(epochs))
-    for counts in used.values():
-        assert counts == Counter(range(SAMPLES))
+    assert set(range(epochs)) <= set(used) <= set(range(epochs + 1))
+    for epoch in range(epochs):
+        assert used[epoch] == Counter(range(SAMPLES))
+    assert used.get(epochs, Counter()) <= Counter(range(SAMPLES))
 
 
 def train_alone(sizes: list[int], plan: EpochPlan, lr: float, momentum: float) -> list[Any]:
@@ -111,6 +113,38 @@ def test_killed_worker_costs_one_step_and_rejoins(tmp_path: Path) -> None:
             atol=1e-11,
         )
     require_each_sample_once(job, results[0]["epochs"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "techniques",
+    [
+        {"localsgd": {"k_steps": 2, "begin_step": 1}},
+        {"gradient_merge": {"k_steps": 2}, "dgc": {"sparsity": [0.9]}},
+    ],
+)
+def test_techniques_survive_a_kill(tmp_path: Path, techniques: dict[str, dict[str, Any]]) -> None:
+    strategy: dict[str, Any] = dict.fromkeys(techniques, True)
+    strategy |= {f"{name}_configs": settings for name, settings in techniques.items()}
+    width = 128 if "dgc" in techniques else 3
+    rate = {"lr": 0.01, "momentum": 0.9}
+    job = Job(
+        tmp_path,
+        *("--max_restart=5",),
+        event="kill",
+        worker=2,
+        batch=5,
+        until=[3, 2, 3],
+        strategy=strategy,
+        width=width,
+        rate=rate,
+        ends="step",
+    )
+    results = job.results()
+    assert len({json.dumps(r["parameters"]) for r in results}) == 1
+    assert len({json.dumps(r["sizes"]) for r in results}) == 1
+    if "localsgd" not in techniques:  # there a worker without samples trains on another's
+        require_each_sample_once(job, results[0]["epochs"])
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The process group of a generation of an elastic job: formed, aborted and replaced in milliseconds.
+"""The process group of a generation of an elastic job: formed, aborted, replaced in milliseconds.
 
 It is torch's default group, so every collective of FleetX runs over the workers that are there. An
 exchange that waits for a lost worker is aborted by shutting down the group's connections: Gloo

@@ -103,7 +103,7 @@ class CoordinatorLink:
         """
         self._send({"type": "ready", "card": card})
         found = self._await("form")
-        formation = Formation(
+        return Formation(
             int(found["generation"]),
             int(found["rank"]),
             int(found["size"]),
@@ -112,7 +112,6 @@ class CoordinatorLink:
             tuple(map(int, found["fresh"])),
             int(found["steps"]),
         )
-        return formation
 
     def vote(self, *, error: str = "", position: Any = None) -> Verdict:
         """Tell whether this worker has done its part of the step; return whether all have."""

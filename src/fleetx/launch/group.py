@@ -152,14 +152,6 @@ class Group:
             self.poll()
             time.sleep(_POLL)
 
-    def failure(self) -> failure.Failure | None:
-        """Return the first failure, once it is certain which one that was."""
-        if self._failed_since is None or time.monotonic() < self._failed_since + _SETTLE:
-            return None
-        return failure.first(
-            self._failure_of(worker) for worker in self.workers if self._is_failure(worker)
-        )
-
     def _failure_of(self, worker: Worker) -> failure.Failure:
         return failure.of_worker(
             worker.spec.name,
@@ -168,6 +160,14 @@ class Group:
             worker.spec.log,
             worker.offset,
             self._memory.happened(),
+        )
+
+    def failure(self) -> failure.Failure | None:
+        """Return the first failure, once it is certain which one that was."""
+        if self._failed_since is None or time.monotonic() < self._failed_since + _SETTLE:
+            return None
+        return failure.first(
+            self._failure_of(worker) for worker in self.workers if self._is_failure(worker)
         )
 
     def stop(self, signum: int, grace: float, hurry: Callable[[], bool]) -> None:

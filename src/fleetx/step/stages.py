@@ -140,6 +140,9 @@ class GradientSync(_Stateless):
     def forget(self) -> None:
         """Discard gradients that are kept beside those of the parameters: the step is skipped."""
 
+    def begin_as_newcomer(self) -> None:
+        """Discard what belongs to the worker whose state was loaded, and not to this one."""
+
 
 class LocalGradients(GradientSync):
     """Every worker uses its own gradients."""

@@ -31,9 +31,26 @@ class Numbers(Dataset[tuple[int, torch.Tensor, torch.Tensor]]):
         return index, x, x.sum().reshape(1)
 
 
-def make_model() -> nn.Module:
-    """Return a small network."""
-    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+def make_model(width: int = 3) -> nn.Module:
+    """Return a small network, or in float32 one with a layer of so many squared weights."""
+    if width == 3:
+        return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    wide = nn.Sequential(nn.Linear(4, width), nn.Linear(width, width), nn.Linear(width, 1))
+    return nn.Sequential(Cast(), wide, Cast64())
+
+
+class Cast(nn.Module):
+    """Converts to float32."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float()
+
+
+class Cast64(nn.Module):
+    """Converts to float64."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.double()
 
 
 class History:
@@ -68,14 +85,14 @@ def main() -> None:
         setattr(strategy, name, value)
     fleet.init(is_collective=True, strategy=strategy)
     torch.manual_seed(number)  # newcomers and all but worker 0 get other values from a peer
-    model = fleet.distributed_model(make_model())
+    model = fleet.distributed_model(make_model(settings.get("width", 3)))
     rate = settings.get("rate", {"lr": 0.1, "momentum": 0.9})
     optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), **rate))
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.9)
     history = History()
     fleet.share_state(history=history, scheduler=scheduler)
     loader = fleet.elastic_loader(Numbers(), **settings.get("loader", {"batch_size": 2}))
-    batches = 0
+    batches, wanted = 0, settings["until"]
     records = open(folder / f"ids.{number}.{os.getpid()}", "a", buffering=1)  # noqa: SIM115
     for _ in loader.epochs(10_000):
         for ids, x, y in loader:
@@ -91,11 +108,14 @@ def main() -> None:
             scheduler.step()
             if loader.counted:
                 history.ids += ids.tolist()
-            if loader.state_dict() != position:  # the step was finished
+            is_finished = loader.state_dict() != position
+            if is_finished:
                 history.sizes.append(fleet.worker_num())
                 records.write(json.dumps([loader.epoch, history.ids]) + "\n")
                 history.ids = []
-        if history.has_seen(settings["until"]):
+            if is_finished and settings.get("ends") == "step" and history.has_seen(wanted):
+                break
+        if history.has_seen(wanted):
             break
     result = {
         "sizes": history.sizes,

@@ -13,6 +13,7 @@ from fleetx.techniques.gradient_merge import MergedGradients
 
 SUPPORTED = (
     "amp",
+    "dgc",
     "fp16_allreduce",
     "gradient_clip",
     "gradient_merge",

@@ -83,6 +83,7 @@ class TrainingState:
             )
         for name, item in self._shared.items():
             item.load_state_dict(state["shared"][name])
+        self._optimizer.train_step.grad_sync.begin_as_newcomer()
 
     # ---- discarded steps
 

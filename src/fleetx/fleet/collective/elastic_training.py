@@ -35,6 +35,7 @@ from fleetx.fleet.collective.elastic_state import Stateful, TrainingState
 from fleetx.fleet.roles.role_maker import RoleMakerBase
 from fleetx.runtime import heartbeat, network
 from fleetx.runtime.elastic_environment import ElasticPlace
+from fleetx.step.gradient_sync import is_all_reduce
 from fleetx.step.train_step import TrainStep
 
 logger = logging.getLogger("fleetx.fleet")
@@ -118,8 +119,8 @@ class ElasticTraining:
             )
         self._state, self._step = state(self._shared), step
         self._card = hashlib.sha256(json.dumps(card).encode()).hexdigest()
-        # Workers that train alone change parameters before all of them have agreed.
-        self._keeps_everything = step.param_sync.trains_alone
+        # Others change parameters or residuals before all workers have agreed.
+        self._keeps_everything = not is_all_reduce(step.grad_sync)
         step.decide_by(self)
 
     # ---- before a step
