@@ -46,23 +46,29 @@ class Job:
         assert self.process.wait(LIMIT) == 0, self.text()
         return [json.loads((self.folder / f"result.{n}").read_text()) for n in range(3)]
 
-    def used_samples(self) -> dict[int, Counter[int]]:
-        """Return how often each sample was used in a finished step, by epoch."""
-        used: dict[int, Counter[int]] = {}
-        for path in self.folder.glob("ids.*"):
-            for line in path.read_text().splitlines():
-                epoch, ids = json.loads(line)
-                used.setdefault(epoch, Counter()).update(ids)
-        return used
+
+def used_samples(folder: Path) -> dict[int, Counter[int]]:
+    """Return how often each sample was used in a finished step, by epoch."""
+    used: dict[int, Counter[int]] = {}
+    for path in folder.glob("ids.*"):
+        for line in path.read_text().splitlines():
+            epoch, ids = json.loads(line)
+            used.setdefault(epoch, Counter()).update(ids)
+    return used
 
 
-def require_each_sample_once(job: Job, epochs: int) -> None:
+def require_each_sample_once(used: dict[int, Counter[int]], epochs: int) -> None:
     """Check the epochs that were finished, and that nothing is used twice in the last one."""
-    used = job.used_samples()
     assert set(range(epochs)) <= set(used) <= set(range(epochs + 1))
     for epoch in range(epochs):
         assert used[epoch] == Counter(range(SAMPLES))
     assert used.get(epochs, Counter()) <= Counter(range(SAMPLES))
+
+
+def require_close(found: list[Any], wanted: list[Any]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        pair = (torch.tensor(values, dtype=torch.float64) for values in (one, other))
+        torch.testing.assert_close(*pair, rtol=1e-9, atol=1e-11)
 
 
 def train_alone(sizes: list[int], plan: EpochPlan, lr: float, momentum: float) -> list[Any]:
@@ -105,14 +111,8 @@ def test_killed_worker_costs_one_step_and_rejoins(tmp_path: Path) -> None:
     assert sizes[:4] == [3, 3, 3, 2]  # the fourth step is the first one without worker 1
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
     expected = train_alone(sizes, plan_of(), 0.1, 0.9)
-    for found, wanted in zip(results[0]["parameters"], expected, strict=True):
-        torch.testing.assert_close(
-            torch.tensor(found, dtype=torch.float64),
-            torch.tensor(wanted, dtype=torch.float64),
-            rtol=1e-9,
-            atol=1e-11,
-        )
-    require_each_sample_once(job, results[0]["epochs"])
+    require_close(results[0]["parameters"], expected)
+    require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_techniques_survive_a_kill(tmp_path: Path, techniques: dict[str, dict[st
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
     assert len({json.dumps(r["sizes"]) for r in results}) == 1
     if "localsgd" not in techniques:  # there a worker without samples trains on another's
-        require_each_sample_once(job, results[0]["epochs"])
+        require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
 
 
 @pytest.mark.slow
@@ -166,11 +166,5 @@ def test_frozen_worker_is_excluded_and_rejoins_when_it_wakes(tmp_path: Path) -> 
     assert "excluded from the job" in job.text()
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
     expected = train_alone(results[0]["sizes"], plan_of(global_batch_size=6), 0.1, 0.9)
-    for found, wanted in zip(results[0]["parameters"], expected, strict=True):
-        torch.testing.assert_close(
-            torch.tensor(found, dtype=torch.float64),
-            torch.tensor(wanted, dtype=torch.float64),
-            rtol=1e-9,
-            atol=1e-11,
-        )
-    require_each_sample_once(job, results[0]["epochs"])
+    require_close(results[0]["parameters"], expected)
+    require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])

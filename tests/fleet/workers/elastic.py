@@ -1,7 +1,8 @@
 """A worker of an elastic job that may kill or freeze itself, and records what it has trained.
 
 Arguments: a folder, and settings as JSON: `event` (kill or stop), `worker` and `batch` at which it
-happens, `strategy`, `until` (group sizes to be seen before the end), and those of the loader.
+happens, `strategy`, `until` (group sizes to be seen before the end), `last` (a file with the
+number of epochs after which to end), and those of the loader.
 """
 
 import json
@@ -75,6 +76,14 @@ class History:
         return all(size in seen for size in wanted)
 
 
+def _is_last(folder: Path, settings: dict[str, Any], epoch: int) -> bool:
+    """Return whether a file says that this many epochs are enough."""
+    if "last" not in settings:
+        return False
+    path = folder / settings["last"]
+    return path.exists() and epoch >= int(path.read_text())
+
+
 def main() -> None:
     folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
     number = int(os.environ["PADDLE_TRAINER_ID"])
@@ -113,9 +122,15 @@ def main() -> None:
                 history.sizes.append(fleet.worker_num())
                 records.write(json.dumps([loader.epoch, history.ids]) + "\n")
                 history.ids = []
+                if "last" in settings:
+                    (folder / f"status.{number}").write_text(
+                        f"{loader.epoch} {len(history.sizes)} {fleet.worker_num()}"
+                    )
             if is_finished and settings.get("ends") == "step" and history.has_seen(wanted):
                 break
-        if history.has_seen(wanted):
+        if _is_last(folder, settings, loader.epoch):
+            break
+        if wanted and history.has_seen(wanted):
             break
     result = {
         "sizes": history.sizes,
