@@ -303,17 +303,22 @@ def _refuse_what_is_missing(given: argparse.Namespace) -> None:
             "support: use --elastic."
         )
     if given.elastic and given.nnodes != "1":
-        raise LaunchError(
-            f"--elastic is for one machine, but --nnodes is {given.nnodes}: use --max_restart for "
-            "restarts on several machines."
-        )
+        refuse_elastic(f"--nnodes is {given.nnodes}")
+
+
+def refuse_elastic(because: str) -> NoReturn:
+    """Raise LaunchError for an elastic job that is not one of collective workers on one machine."""
+    raise LaunchError(
+        f"--elastic is for collective training on one machine, but {because}: leave --elastic out, "
+        "and use --max_restart for restarts."
+    )
 
 
 def _node_count(text: str) -> int:
     if not str(text).isdecimal() or int(text) < 1:
         raise LaunchError(
-            f"--nnodes must be a single number of at least 1, not {text!r} (elastic jobs "
-            "are not supported)."
+            f"--nnodes must be a single number of at least 1, not {text!r} (ranges are not "
+            "supported)."
         )
     return int(text)
 

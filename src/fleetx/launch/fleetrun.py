@@ -16,7 +16,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from fleetx.launch import console, run_script
-from fleetx.launch.arguments import Options, parse
+from fleetx.launch.arguments import Options, parse, refuse_elastic
 from fleetx.launch.banner import configuration
 from fleetx.launch.devices import Devices, choose
 from fleetx.launch.errors import LaunchError
@@ -46,6 +46,10 @@ def main(
         console.set_up(options.log_level)
         command = _command(options)
         site, devices = _find_site(options, environment)
+        if options.elastic and options.server_job is not None:
+            refuse_elastic("the flags ask for parameter servers")
+        if options.elastic and site.node_count > 1:
+            refuse_elastic(f"the job has {site.node_count} machines")
         keys = keys_from_file(options.server_job)
         _make_folder("--log_dir", options.log_dir)
         if options.server_job is not None and options.server_job.state is not None:
