@@ -11,6 +11,7 @@ import datetime
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import torch
@@ -19,6 +20,8 @@ import torch.distributed as dist
 from fleetx.comm import world
 from fleetx.comm.elastic_link import Formation
 
+_TRY = datetime.timedelta(seconds=1)
+"""How long torch itself tries to reach a store, without asking whether the worker is lost."""
 _CHUNK = 32 << 20
 """Bytes of state that are sent in one message."""
 
@@ -42,11 +45,7 @@ class ElasticGroup:
         self.leave()
         with self._cutting:
             self._before = {name for _, name in _sockets()}
-        if is_broken():  # `cut` may have come too early
-            raise RuntimeError("a worker was lost before the group was formed")
-        store = dist.TCPStore(
-            *formation.store, is_master=False, timeout=self._timeout, wait_for_workers=False
-        )
+        store = self._connect(formation.store, is_broken)
         dist.init_process_group(
             "gloo",
             store=dist.PrefixStore(f"elastic/{formation.generation}", store),
@@ -56,6 +55,23 @@ class ElasticGroup:
         )
         # A worker that is lost right now is noticed here, while all are still connecting.
         dist.barrier()
+
+    def _connect(self, address: tuple[str, int], is_broken: Callable[[], bool]) -> dist.TCPStore:
+        """Connect to the store of a generation, unless the worker that keeps it was lost."""
+        deadline = time.monotonic() + self._timeout.total_seconds()
+        while True:
+            if is_broken():  # `cut` may have come too early
+                raise RuntimeError("a worker was lost before the group was formed")
+            try:
+                store = dist.TCPStore(
+                    *address, is_master=False, timeout=_TRY, wait_for_workers=False
+                )
+            except (dist.DistNetworkError, dist.DistStoreError, TimeoutError):
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                store.set_timeout(self._timeout)
+                return store
 
     def cut(self) -> None:
         """Abort all exchanges of the group; called by the thread that learns of a loss."""

@@ -48,7 +48,12 @@ class Elastic:
         return [
             replace(
                 spec,
-                environment={**spec.environment, **self._place.variables()},
+                # Torch's warnings about connections of lost workers are long, and no news.
+                environment={
+                    "TORCH_CPP_LOG_LEVEL": "ERROR",
+                    **spec.environment,
+                    **self._place.variables(),
+                },
                 restarts=self._restarts,
             )
             for spec in specs
