@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from fleetx.launch.wire import LONGEST, Line, secret_of
+from fleetx.runtime.wire import LONGEST, Line, secret_of
 from waiting import wait_until
 
 

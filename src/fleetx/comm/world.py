@@ -202,12 +202,19 @@ def disconnect() -> None:
     _pending = None
     for user in list(_users):
         user.leave()
-    _rings.clear()
-    if dist.is_initialized():
-        backends = torch_private.backends()  # they end after their groups
-        dist.destroy_process_group()
-        backends.clear()
+    if leave_group():
         gc.collect()
+
+
+def leave_group() -> bool:
+    """Release the group of all workers, as before forming another; return whether there was one."""
+    _rings.clear()
+    if not dist.is_initialized():
+        return False
+    backends = torch_private.backends()  # they end after their groups
+    dist.destroy_process_group()
+    backends.clear()
+    return True
 
 
 class User(Protocol):

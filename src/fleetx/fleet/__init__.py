@@ -48,6 +48,8 @@ stop_worker = fleet.stop_worker
 distributed_model = fleet.distributed_model
 distributed_optimizer = fleet.distributed_optimizer
 join = fleet.join
+elastic_loader = fleet.elastic_loader
+share_state = fleet.share_state
 explain = fleet.explain
 _final_strategy = fleet._final_strategy
 _get_applied_meta_list = fleet._get_applied_meta_list
@@ -99,6 +101,7 @@ __all__ = [
     "clear_grad",
     "distributed_model",
     "distributed_optimizer",
+    "elastic_loader",
     "explain",
     "fleet",
     "get_lr",
@@ -129,6 +132,7 @@ __all__ = [
     "server_num",
     "set_lr",
     "set_state_dict",
+    "share_state",
     "split_files",
     "state_dict",
     "step",

@@ -19,8 +19,12 @@ from torch import nn
 
 from fleetx import comm
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
+from fleetx.data.elastic_batches import EpochPlan
 from fleetx.fleet.collective import uneven_batches as uneven
 from fleetx.fleet.collective.composition import Composition
+from fleetx.fleet.collective.elastic_loader import ElasticLoader
+from fleetx.fleet.collective.elastic_rules import refuse
+from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.foreign_wrappers import refuse_other_wrappers
 from fleetx.fleet.collective.observing import observe_session
 from fleetx.fleet.roles.mpi_role_maker import default_role_maker
@@ -34,6 +38,7 @@ from fleetx.fleet.strategy.agreement_card import how_it_is_trained, what_is_trai
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
 from fleetx.runtime import cpu_isa
+from fleetx.runtime.elastic_environment import find_place
 from fleetx.runtime.environment import state_memory
 from fleetx.runtime.worker_environment import detect
 from fleetx.step.technique import Technique
@@ -59,6 +64,7 @@ class Fleet(Composition, Saving):
         self._is_collective = False
         self._servers: ServerJob | None = None  # in a job with parameter servers
         self._rows: LocalRows | OnePair = LocalRows()  # of embeddings
+        self._elastic: ElasticTraining | None = None  # in an elastic job
         self._util: UtilBase | None = None
         self._eager.end()
         self._eager = self._new_eager()
@@ -94,6 +100,8 @@ class Fleet(Composition, Saving):
             raise ValueError(
                 f"`role_maker` should be subclass of RoleMakerBase, but got {type(role_maker)}"
             )
+        if self._elastic is not None:
+            raise RuntimeError("a worker of an elastic job calls fleet.init once.")
         self._begin()
         comm.cancel_meeting()
         cpu_isa.prepare_process()
@@ -106,7 +114,11 @@ class Fleet(Composition, Saving):
         if is_server_job(role):
             self._servers = ServerJob(role)
             self._rows = self._servers.rows
-        if self._is_collective:
+        place = find_place() if self._is_collective else None
+        if place is not None:
+            self._elastic = ElasticTraining(place, role, timeout_seconds)
+            self._eager.join(self._elastic)
+        elif self._is_collective:
             role.connect(
                 timeout_seconds=timeout_seconds,
                 asked=what_was_asked("fleet.init", self._strategy),
@@ -118,7 +130,7 @@ class Fleet(Composition, Saving):
                 "they train together: call fleet.init(is_collective=True)."
             )
         watch_exit(self)
-        observe_session(role, has_group=self._is_collective)
+        observe_session(role, has_group=self._is_collective and place is None)
         return self
 
     def _take_strategy(self, strategy: Any) -> None:
@@ -138,7 +150,7 @@ class Fleet(Composition, Saving):
         if self._servers is not None:
             self._servers.barrier()
         else:
-            comm.barrier()
+            self._role.barrier_worker()
 
     def all_reduce_worker(self, input: Any, output: Any) -> None:
         """Sum a 1-D array over all workers into `output`, in place."""
@@ -224,6 +236,10 @@ class Fleet(Composition, Saving):
             self._distributed_optimizer = self._eager.optimizer(optimizer)
             self._check_rows()
             return self._distributed_optimizer
+        if self._elastic is not None:
+            refuse(
+                "minimize of a program", "train a torch module, or start fleetrun without --elastic"
+            )
         from fleetx.fleet.collective.program_optimizer import StaticDistributedOptimizer
         from fleetx.static.optimizer import Optimizer
 
@@ -250,7 +266,69 @@ class Fleet(Composition, Saving):
         one that trained to the end.
         """
         self._role  # noqa: B018 - raises if init was not called
+        if self._elastic is not None:
+            refuse("fleet.join", "iterate over fleet.elastic_loader, which divides the data evenly")
         return uneven.join(model, self._distributed_optimizer)
+
+    def elastic_loader(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        *,
+        global_batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        **options: Any,
+    ) -> ElasticLoader:
+        """Return a loader that hands out every sample of an epoch once, to changing workers.
+
+        Loop with `for epoch in loader.epochs(n):` around `for batch in loader:`. A step takes one
+        batch per worker; with gradient_merge or localsgd, several.
+
+        Args:
+            dataset: a data set with `__len__` and `__getitem__`.
+            batch_size: samples per worker: the global batch is scaled with the workers.
+            global_batch_size: samples of all workers together: the global batch is kept, and each
+                worker gets more samples if there are fewer workers.
+            shuffle: use another order in each epoch, the same on all workers.
+            seed: the seed of these orders.
+            options: further options of `torch.utils.data.DataLoader`, such as num_workers.
+        """
+        role = self._role
+        if (batch_size is None) == (global_batch_size is None):
+            raise ValueError(
+                "fleet.elastic_loader takes either batch_size (per worker) or global_batch_size "
+                f"(of all workers), but batch_size is {batch_size!r} and global_batch_size is "
+                f"{global_batch_size!r}."
+            )
+        size = batch_size if global_batch_size is None else global_batch_size
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"a batch size must be a whole number of at least 1, not {size!r}.")
+        for name in ("sampler", "batch_sampler", "drop_last"):
+            if name in options:
+                raise ValueError(
+                    f"fleet.elastic_loader decides itself which samples a worker gets: leave "
+                    f"{name} out."
+                )
+        plan = EpochPlan(
+            length=len(dataset),
+            batch_size=size,
+            keeps_global=global_batch_size is not None,
+            shuffle=shuffle,
+            seed=seed,
+        )
+        place = role.worker_index(), role.worker_num()
+        return ElasticLoader(dataset, plan, self._elastic, place, options)
+
+    def share_state(self, **objects: Any) -> None:
+        """Name objects with a state that belongs to the training, such as schedulers.
+
+        In an elastic job newcomers get their states, and they are put back if a step is discarded.
+        Otherwise nothing is done.
+        """
+        self._role  # noqa: B018 - raises if init was not called
+        if self._elastic is not None:
+            self._elastic.share(objects)
 
     def _required_optimizer(self) -> Any:
         if self._distributed_optimizer is None:

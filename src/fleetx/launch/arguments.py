@@ -66,6 +66,10 @@ class Options:
     log_level: int = logging.INFO
     use_paddlecloud: bool = False
     max_restart: int = 0
+    elastic: bool = False
+    """Whether training goes on with the workers that are left when one is lost."""
+    elastic_timeout: float = 30.0
+    """Seconds without a sign of life after which a worker of an elastic job counts as lost."""
     rdzv_timeout: float = 300.0
     hang_timeout: float | None = None
     """Seconds without progress that are a hang; None: by the steps before, 0: none are."""
@@ -130,7 +134,9 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         log_overwrite=given.log_overwrite,
         log_level=_level(given.log_level),
         use_paddlecloud=given.use_paddlecloud,
-        max_restart=_restarts(given.max_restart, given.elastic_level),
+        max_restart=_restarts(given.max_restart, given.elastic_level > 0 or given.elastic),
+        elastic=given.elastic,
+        elastic_timeout=seconds("elastic_timeout", given.elastic_timeout) or 30.0,
         rdzv_timeout=seconds("rdzv_timeout", given.rdzv_timeout) or 300.0,
         hang_timeout=given.hang_timeout and seconds("hang_timeout", given.hang_timeout),
         backend=given.backend,
@@ -192,8 +198,19 @@ def _parser(prog: str) -> _Parser:
     care.add_argument(
         "--max_restart", "--max_restarts", type=int, metavar="N", help="restarts after a failure"
     )
+    care.add_argument(
+        "--elastic",
+        action="store_true",
+        help="a lost worker costs one step: the others go on, and it is started again to rejoin",
+    )
     care.add_argument("--elastic_level", type=int, default=-1, help=argparse.SUPPRESS)
-    care.add_argument("--elastic_timeout", type=int, default=30, help=argparse.SUPPRESS)
+    care.add_argument(
+        "--elastic_timeout",
+        type=float,
+        default=30,
+        metavar="S",
+        help="with --elastic: exclude a worker after S seconds without a sign of life (30)",
+    )
     care.add_argument("--rdzv_timeout", type=float, default=300.0, metavar="S")
     care.add_argument(
         "--hang_timeout",
@@ -286,24 +303,34 @@ def _refuse_what_is_missing(given: argparse.Namespace) -> None:
     elastic = [name for name in _ELASTIC_FLAGS if getattr(given, name)]
     if elastic:
         raise LaunchError(
-            f"--{elastic[0]} requests an elastic job, which fleetrun does not support: "
-            "use --nnodes N with --max_restart for restarts after failures."
+            f"--{elastic[0]} requests an elastic job by way of etcd, which fleetrun does not "
+            "support: use --elastic."
         )
+    if given.elastic and given.nnodes != "1":
+        refuse_elastic(f"--nnodes is {given.nnodes}")
+
+
+def refuse_elastic(because: str) -> NoReturn:
+    """Raise LaunchError for an elastic job that is not one of collective workers on one machine."""
+    raise LaunchError(
+        f"--elastic is for collective training on one machine, but {because}: leave --elastic out, "
+        "and use --max_restart for restarts."
+    )
 
 
 def _node_count(text: str) -> int:
     if not str(text).isdecimal() or int(text) < 1:
         raise LaunchError(
-            f"--nnodes must be a single number of at least 1, not {text!r} (elastic jobs "
-            "are not supported)."
+            f"--nnodes must be a single number of at least 1, not {text!r} (ranges are not "
+            "supported)."
         )
     return int(text)
 
 
-def _restarts(asked: int | None, elastic_level: int) -> int:
+def _restarts(asked: int | None, elastic: bool) -> int:
     """Return the number of restarts; Paddle's default of 3 applies only in its elastic mode."""
     if asked is None:
-        return 3 if elastic_level > 0 else 0
+        return 3 if elastic else 0
     checked("max_restart", asked, 0)
     return asked
 

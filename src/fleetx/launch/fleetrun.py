@@ -16,7 +16,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from fleetx.launch import console, run_script
-from fleetx.launch.arguments import Options, parse
+from fleetx.launch.arguments import Options, parse, refuse_elastic
 from fleetx.launch.banner import configuration
 from fleetx.launch.devices import Devices, choose
 from fleetx.launch.errors import LaunchError
@@ -46,6 +46,10 @@ def main(
         console.set_up(options.log_level)
         command = _command(options)
         site, devices = _find_site(options, environment)
+        if options.elastic and options.server_job is not None:
+            refuse_elastic("the flags ask for parameter servers")
+        if options.elastic and site.node_count > 1:
+            refuse_elastic(f"the job has {site.node_count} machines")
         keys = keys_from_file(options.server_job)
         _make_folder("--log_dir", options.log_dir)
         if options.server_job is not None and options.server_job.state is not None:
@@ -155,7 +159,7 @@ def _limit_cpu(environment: dict[str, str], verdict: cpu_isa.Verdict) -> None:
 
 def _secret(options: Options, keys: Mapping[str, str] | None) -> bytes:
     """Return the secret of the job: from --job_secret, or from --server_keys."""
-    from fleetx.launch.wire import secret_of
+    from fleetx.runtime.wire import secret_of
 
     given = b""
     if options.job_secret is not None:
@@ -179,8 +183,8 @@ def _open_link(
     rules = Rules(
         options.rdzv_timeout,
         options.hang_timeout,
-        # Processes of a server job are restarted individually, in place.
-        options.max_restart if options.server_job is None else 0,
+        # Processes of a server job or an elastic one are restarted individually, in place.
+        options.max_restart if options.server_job is None and not options.elastic else 0,
         partial(new_keys, options.server_job) if options.server_job else None,
         keys,
         _secret(options, keys),

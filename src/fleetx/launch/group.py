@@ -101,10 +101,17 @@ class Group:
         if self._stopping:
             return
         for index, worker in enumerate(self.workers):
-            if worker.comes_back:
+            if self._comes_back(worker):
                 self.workers[index] = self._again(worker)
-        if self._failed_since is None and any(worker.failed for worker in self.workers):
+        if self._failed_since is None and any(map(self._is_failure, self.workers)):
             self._failed_since = time.monotonic()
+
+    def _comes_back(self, worker: Worker) -> bool:
+        return worker.comes_back
+
+    def _is_failure(self, worker: Worker) -> bool:
+        """Return whether the end of a process is the end of the job."""
+        return worker.failed
 
     def _again(self, worker: Worker) -> Worker:
         manner = failure.manner(worker.process.returncode, self._memory.happened())
@@ -144,23 +151,23 @@ class Group:
             self.poll()
             time.sleep(_POLL)
 
+    def _failure_of(self, worker: Worker) -> failure.Failure:
+        return failure.of_worker(
+            worker.spec.name,
+            self._host,
+            worker.process.returncode,
+            worker.spec.log,
+            worker.offset,
+            self._memory.happened(),
+            fault_dump.exception(worker.spec.stacks),
+        )
+
     def failure(self) -> failure.Failure | None:
         """Return the first failure, once it is certain which one that was."""
         if self._failed_since is None or time.monotonic() < self._failed_since + _SETTLE:
             return None
-        out_of_memory = self._memory.happened()
         return failure.first(
-            failure.of_worker(
-                worker.spec.name,
-                self._host,
-                worker.process.returncode,
-                worker.spec.log,
-                worker.offset,
-                out_of_memory,
-                fault_dump.exception(worker.spec.stacks),
-            )
-            for worker in self.workers
-            if worker.failed
+            self._failure_of(worker) for worker in self.workers if self._is_failure(worker)
         )
 
     def stop(self, signum: int, grace: float, hurry: Callable[[], bool]) -> None:

@@ -22,8 +22,8 @@ from fleetx.launch.meeting import (
 )
 from fleetx.launch.progress import Idle
 from fleetx.launch.root import loss_of
-from fleetx.launch.wire import LONGEST_TEXT, Line, Message
 from fleetx.runtime import network
+from fleetx.runtime.wire import LONGEST_TEXT, Line, Message
 
 _TRY = 2.0
 

@@ -31,8 +31,8 @@ from fleetx.launch.meeting import (
     node_to_json,
 )
 from fleetx.launch.progress import Idle, hang_of
-from fleetx.launch.wire import Line, Message
 from fleetx.runtime import network
+from fleetx.runtime.wire import Line, Message
 
 # Failures of other machines arrive a moment after the first; collect all before deciding.
 _HEARING = 0.5

@@ -23,6 +23,7 @@ from fleetx.launch.banner import endpoints_file, environment_table
 from fleetx.launch.child_environment import TABLE, Extras, worker_environment
 from fleetx.launch.console import block, log
 from fleetx.launch.devices import Devices
+from fleetx.launch.elastic import ElasticGroup, open_elastic
 from fleetx.launch.errors import LaunchError, StopRequest
 from fleetx.launch.failure import Failure
 from fleetx.launch.group import Group, ProcessSpec
@@ -120,15 +121,22 @@ class Supervisor:
         raise AssertionError("count() has no end")
 
     def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
+        elastic = open_elastic(self._job.options, cluster)
         specs = self._specs(cluster, attempt)
         if self._job.options.max_restart:
             specs = self._memory.lend(specs)
+        if elastic is not None:
+            specs = elastic.change(specs)
         # Fleet truncates the logs of server jobs at the start.
         if attempt == 0 and (self._job.options.log_overwrite or cluster.servers):
             for spec in specs:
                 spec.log.write_bytes(b"")
         self._announce(cluster, specs)
-        group = Group(specs, cluster.here.host)
+        group = (
+            Group(specs, cluster.here.host)
+            if elastic is None
+            else ElasticGroup(specs, cluster.here.host, elastic)
+        )
         follower = self._follow(group)
         watch = _Watch(group, link, follower, self._job.options.hang_timeout)
         try:
@@ -138,6 +146,8 @@ class Supervisor:
         finally:
             self._stop(group)
             follower.finish()
+            if elastic is not None:
+                elastic.close()
         if verdict is not None:
             log.error(verdict.failure.text())
         else:

@@ -28,6 +28,8 @@ class AfterBackward(GradientSync):
         """`scale` returns what gradients are multiplied by in messages of half precision."""
         self._exchange = exchange
         self._scale = scale
+        self.divisor: Callable[[], float] = world.world_size
+        """Returns what this worker divides its gradients by, so that their sum is the mean."""
 
     @property
     def all_reduce(self) -> GradientAllReduce:
@@ -43,11 +45,12 @@ class AfterBackward(GradientSync):
             tensors, limit_mb=self._exchange.limit_mb, last_mb=self._exchange.last_mb
         )
         self._exchange.announce(len(tensors), len(buckets))
+        divisor = self.divisor()
         scale = 1.0 if self.all_reduce.settings.dtype is None else self._scale()
         under_way: list[tuple[Handle, torch.Tensor, list[torch.Tensor]]] = []
         for bucket in buckets:
             members = [tensors[i] for i in bucket.members]
-            flat = _flatten(members, bucket.dtype).div_(world.world_size() / scale)
+            flat = _flatten(members, bucket.dtype).div_(divisor / scale)
             under_way.append((self.all_reduce.start(flat), flat, members))
         for handle, flat, members in under_way:
             with heartbeat.collective("gradient all-reduce"):

@@ -47,6 +47,13 @@ class Guard(Protocol):
         """Stop all workers if one has found something; all must call it."""
 
 
+class Transaction(Protocol):
+    """Decides together with the other workers whether a step counts."""
+
+    def run(self, exchange: Callable[[], bool], apply: Callable[[bool], None]) -> None:
+        """Run a step: `exchange` with the other workers, then `apply` what it returned."""
+
+
 class _Stateless:
     """A stage without state of its own."""
 
@@ -141,6 +148,9 @@ class GradientSync(_Stateless):
 
     def forget(self) -> None:
         """Discard gradients that are kept beside those of the parameters: the step is skipped."""
+
+    def begin_as_newcomer(self) -> None:
+        """Discard what belongs to the worker whose state was loaded, and not to this one."""
 
 
 class LocalGradients(GradientSync):

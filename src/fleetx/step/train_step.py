@@ -27,6 +27,7 @@ from fleetx.step.stages import (
     Parameters,
     ParameterSync,
     Precision,
+    Transaction,
     Update,
 )
 
@@ -55,6 +56,7 @@ class TrainStep(FixedSlots):
         self._model: nn.Module | None = None
         self._optimizer: Optimizer | None = None
         self._tensors: dict[str, torch.Tensor] = {}
+        self._transaction: Transaction | None = None
         self._fix_slots()
 
     @property
@@ -119,6 +121,10 @@ class TrainStep(FixedSlots):
         for tell in self.when_named:
             tell(found)
 
+    def decide_by(self, transaction: Transaction) -> None:
+        """Let a transaction decide which steps count, in an elastic job."""
+        self._transaction = transaction
+
     def run(self, loss: torch.Tensor | None = None) -> None:
         """Do everything that follows backward."""
         self._check_loss(loss)
@@ -147,6 +153,13 @@ class TrainStep(FixedSlots):
 
     def _finish(self, loss: torch.Tensor | None) -> None:
         """Exchange what was collected and update."""
+        if self._transaction is None:
+            self._apply(self._exchange(), loss)
+        else:
+            self._transaction.run(self._exchange, lambda usable: self._apply(usable, loss))
+
+    def _exchange(self) -> bool:
+        """Make the gradients those to update with; return whether they can be used."""
         if self.guard is not None:
             if self.precision.expects_overflow():
                 self.guard.forget()
@@ -158,9 +171,16 @@ class TrainStep(FixedSlots):
         if is_first:
             self.grad_sync.exchange(self.parameters)
         agreed = averages or self.grad_sync.during_backward
-        if self.precision.usable(self.parameters, agreed=agreed, others=self.grad_sync.others()):
-            if not is_first:
-                self.grad_sync.exchange(self.parameters)
+        usable = self.precision.usable(
+            self.parameters, agreed=agreed, others=self.grad_sync.others()
+        )
+        if usable and not is_first:
+            self.grad_sync.exchange(self.parameters)
+        return usable
+
+    def _apply(self, usable: bool, loss: torch.Tensor | None) -> None:
+        """Update by the gradients, unless they cannot be used, and exchange parameters."""
+        if usable:
             if self.clip is not None:
                 self.clip(self.parameters)
             self.updater.apply(self.update)

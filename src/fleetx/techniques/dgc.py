@@ -167,6 +167,15 @@ class DgcExchange(GradientSync):
             for p, mean in zip(members, all_reduce_mean(grads), strict=True):
                 p.grad = mean
 
+    @torch.no_grad()
+    def begin_as_newcomer(self) -> None:
+        """Hold nothing back: what another worker holds back it sends itself."""
+        assert self.optimizer is not None
+        for state in self.optimizer.state.values():
+            if "held_back" in state:  # its velocity is of that worker's gradients too
+                state["held_back"].zero_()
+                state["momentum_buffer"].zero_()
+
     def state_dict(self) -> dict[str, Any]:
         """Return how far the schedule has come; velocities are the optimizer's."""
         assert self.optimizer is not None

@@ -165,6 +165,10 @@ class MergedGradients(GradientSync, MergedRuns):
         """Discard what the inner exchange keeps."""
         self.inner.forget()
 
+    def begin_as_newcomer(self) -> None:
+        """Discard what belongs to the worker whose state was loaded."""
+        self.inner.begin_as_newcomer()
+
     def state_dict(self) -> dict[str, Any]:
         """Return what has been collected so far."""
         merged = {name: whole(grad).clone() for name, grad in self._merged.items()}

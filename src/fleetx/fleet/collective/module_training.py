@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import nn
@@ -16,10 +17,18 @@ from fleetx.comm import world
 from fleetx.fleet.collective.auto_model import AutoModel, Batch, ModelSearch
 from fleetx.fleet.collective.distributed_model import LooksLikeItsModule, wrap
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
+from fleetx.fleet.collective.elastic_rules import prepare_step
+from fleetx.fleet.collective.elastic_state import TrainingState
+from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.explain import Explanation, announce, explain, module_sizes
 from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.fleet.collective.observing import observe_step
 from fleetx.fleet.collective.update_watch import UpdateWatch
+from fleetx.fleet.strategy.agreement_card import (
+    how_it_is_trained,
+    what_is_trained,
+    what_was_asked,
+)
 from fleetx.step.compose import compose_step, compose_update
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Technique
@@ -74,8 +83,13 @@ class EagerTraining:
     ) -> None:
         self._choose = choose
         self._search = search
+        self._elastic: ElasticTraining | None = None
         self.pairs: list[Pair] = []
         self._updates = UpdateWatch(self.pairs)
+
+    def join(self, elastic: ElasticTraining) -> None:
+        """Train as a worker of an elastic job."""
+        self._elastic = elastic
 
     def end(self) -> None:
         """Stop watching the models."""
@@ -89,6 +103,8 @@ class EagerTraining:
                 return pair
         job, techniques = self._choose()
         pair = Pair(job, techniques, compose_step(techniques), ids)
+        if self._elastic is not None:
+            prepare_step(pair.step, job, techniques, self._elastic.divisor)
         self.pairs.append(pair)
         if pair.acting:
             self._updates.start()
@@ -102,6 +118,8 @@ class EagerTraining:
             return pair.model
         pair.model = wrap(model, pair.job, pair.step, find_unused_parameters)
         pair.parameters.update(map(id, pair.model.parameters()))  # they may be new ones
+        if self._elastic is not None:
+            pair.model.forward = self._elastic.before(pair.model.forward)  # type: ignore[method-assign]
         self._announce(pair)
         return pair.model
 
@@ -153,6 +171,16 @@ class EagerTraining:
             observe_step(pair.step, pair.model, explanation)
             if pair.model is not None:
                 announce(explanation, pair.job.rank)
+                self._train_elastically(pair, pair.model, pair.optimizer)
+
+    def _train_elastically(
+        self, pair: Pair, model: LooksLikeItsModule, optimizer: DistributedOptimizer
+    ) -> None:
+        if self._elastic is not None:
+            card = [what_is_trained(model.module), how_it_is_trained(pair.step.update)]
+            card.append(what_was_asked("fleet.init", pair.job.strategy))
+            state = partial(TrainingState, model.module, optimizer)
+            self._elastic.train(state, pair.step, card)
 
     def explanation(self) -> Explanation:
         """Return the composed step of the last model and optimizer."""

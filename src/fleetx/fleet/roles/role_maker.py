@@ -20,6 +20,7 @@ from fleetx.comm.device import device_of_worker
 from fleetx.comm.role_groups import WORLDS, TrainingGroup, meet
 from fleetx.fleet.roles import array_exchange
 from fleetx.runtime import role_environment, worker_environment
+from fleetx.runtime.elastic_environment import find_place
 from fleetx.runtime.role_environment import Rendezvous, ServerJob
 from fleetx.runtime.server_support import ServerSupport, detect_server_support
 from fleetx.runtime.worker_environment import WorkerEnvironment
@@ -96,6 +97,10 @@ class RoleMakerBase:
         """Return the rank of this worker."""
         self._require_role()
         return self._current_id
+
+    def take_place(self, rank: int, size: int) -> None:
+        """Take another place among the workers, as in the next generation of an elastic job."""
+        self._current_id, self._trainers_num = rank, size
 
     def server_index(self) -> int:
         """Return the index of this server."""
@@ -228,6 +233,12 @@ class RoleMakerBase:
         self._require_role()
         if self.is_collective and comm_world == "server":
             raise ValueError("a collective job has no servers: use comm_world='worker'.")
+        if self.is_collective and find_place() is not None:
+            raise RuntimeError(
+                "barriers and reductions need all workers at one point of the script, but those of "
+                "an elastic job come and go: leave the call out, or start fleetrun without "
+                "--elastic."
+            )
         if self.is_collective or self._non_distributed:
             self.connect()
             return TrainingGroup()

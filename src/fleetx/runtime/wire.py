@@ -1,4 +1,4 @@
-"""Messages between the launchers of several machines: framed, bounded and authenticated, over TCP.
+"""Messages of launchers to each other and to workers: framed, bounded and authenticated, over TCP.
 
 Both sides first send a random number; the key of the connection is made of both and of the job's
 secret. A frame is a length, a MAC of its number, direction and content, and the content, a JSON
@@ -34,7 +34,7 @@ Message = dict[str, Any]
 
 
 class Line:
-    """A connection to another launcher; `is_root` on the side that accepted it."""
+    """A connection to a launcher; `is_root` on the side that accepted it."""
 
     def __init__(self, sock: socket.socket, secret: bytes = b"", *, is_root: bool) -> None:
         sock.setblocking(False)

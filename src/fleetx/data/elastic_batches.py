@@ -1,0 +1,61 @@
+"""How the samples of an epoch are divided among workers whose number changes.
+
+The samples of an epoch have one order, and finished steps have used a prefix of it. The next step
+takes the samples that follow, divided evenly among the workers that are there. So every sample is
+used once, whatever comes and goes, and the position is two numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Share:
+    """A worker's part of a step."""
+
+    samples: list[int]
+    """The indices of its samples; one that counts nothing if there are fewer than workers."""
+    count: int
+    """Samples that count."""
+    total: int
+    """Samples of all workers in the step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochPlan:
+    """How to divide epochs of `length` samples into steps."""
+
+    length: int
+    batch_size: int
+    keeps_global: bool
+    """`batch_size` is that of all workers together, whatever their number."""
+    shuffle: bool
+    seed: int
+
+    def order(self, epoch: int) -> list[int]:
+        """Return the order of the samples in an epoch, the same on all workers."""
+        if not self.shuffle:
+            return list(range(self.length))
+        generator = torch.Generator().manual_seed(self.seed + epoch)
+        return torch.randperm(self.length, generator=generator).tolist()
+
+    def total(self, used: int, size: int) -> int:
+        """Return the number of samples in the step after `used` ones, with `size` workers."""
+        wanted = self.batch_size if self.keeps_global else self.batch_size * size
+        return min(wanted, self.length - used)
+
+    def shares(self, epoch: int, used: int, rank: int, size: int) -> Iterator[Share]:
+        """Yield a worker's parts of the steps that are left of an epoch."""
+        order = self.order(epoch)
+        while used < self.length:
+            total = self.total(used, size)
+            count, rest = divmod(total, size)
+            start = used + rank * count + min(rank, rest)
+            count += rank < rest
+            samples = order[start : start + count] if count else [order[used]]
+            yield Share(samples, count, total)
+            used += total

@@ -1,0 +1,145 @@
+"""Batches for workers that come and go: every sample of an epoch is used exactly once.
+
+The position moves with finished steps. Batches of a discarded step are handed out again, to the
+workers that are there then, and what a `DataLoader` has prefetched for another group is dropped.
+In a job that is not elastic the loader divides the data among the fixed workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from fleetx.data.elastic_batches import EpochPlan, Share
+from fleetx.fleet.collective.elastic_training import ElasticTraining
+
+
+class ElasticLoader:
+    """Iterates over the batches of a data set; see `fleet.elastic_loader`."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        plan: EpochPlan,
+        training: ElasticTraining | None,
+        place: tuple[int, int],
+        options: dict[str, Any],
+    ) -> None:
+        """Take the data set, how to divide it, and the job's elastic training, if it is elastic.
+
+        `place` is this worker's rank and the number of workers, `options` are those of DataLoader.
+        """
+        self.dataset = dataset
+        self._plan = plan
+        self._training = training
+        self._rank, self._size = place
+        self._options = options
+        self._epoch = 0
+        self._used = 0
+        self._counted = 0
+        self._handed_out: list[Share] = []
+        self._batches: Iterator[tuple[Share, Any]] | None = None
+        self._is_in_epochs = False
+        if training is not None:
+            training.follow(self)
+
+    @property
+    def epoch(self) -> int:
+        """The present epoch, counted from 0."""
+        return self._epoch
+
+    @property
+    def counted(self) -> int:
+        """The samples of the last batch that count: 0 if there were fewer than workers, and this
+        worker got one of another's, with weight 0."""
+        return self._counted
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Yield the numbers of the epochs that are left until `count` are done.
+
+        A newcomer begins in the epoch of the others.
+        """
+        self._is_in_epochs = True
+        try:
+            self._begin()
+            while self._epoch < count:
+                yield self._epoch
+                self._begin()
+        finally:
+            self._is_in_epochs = False
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches that are left of the present epoch."""
+        if self._training is not None and not self._is_in_epochs:
+            raise RuntimeError(
+                "a worker that joins an elastic job begins in the epoch of the others, so loop by "
+                "`for epoch in loader.epochs(n):` around `for batch in loader:`."
+            )
+        current = self._epoch
+        while self._epoch <= current:  # a discarded step may have begun in the epoch before
+            self._begin()
+            if self._reached() >= self._plan.length:
+                self._begin_epoch(self._epoch + 1)
+                continue
+            if self._batches is None:
+                self._batches = self._load()
+            share, batch = next(self._batches)
+            self._counted = share.count
+            self._handed_out.append(share)
+            yield batch
+
+    def _reached(self) -> int:
+        return self._used + sum(share.total for share in self._handed_out)
+
+    def _begin(self) -> None:
+        if self._training is not None:
+            self._training.begin()
+        else:
+            self.finish_step()
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self._epoch, self._used = epoch, 0
+        self._handed_out.clear()
+        self._batches = None
+
+    def _load(self) -> Iterator[tuple[Share, Any]]:
+        shares = list(self._plan.shares(self._epoch, self._reached(), self._rank, self._size))
+        loader = DataLoader(
+            self.dataset, batch_sampler=[share.samples for share in shares], **self._options
+        )
+        return zip(shares, loader, strict=True)
+
+    # ---- the position, as the training moves it
+
+    def take_place(self, rank: int, size: int) -> None:
+        """Take part in a group; batches that were prepared for another are dropped."""
+        self._rank, self._size = rank, size
+        self._batches = None
+
+    def finish_step(self) -> None:
+        """Count what was handed out since the last step."""
+        self._used = self._reached()
+        self._handed_out.clear()
+
+    def reached(self) -> list[int]:
+        """Return the position after the present step."""
+        return [self._epoch, self._reached()]
+
+    def divisor(self, size: int) -> float:
+        """Return what this worker divides its gradient by: samples of all over its own."""
+        total = sum(share.total for share in self._handed_out)
+        count = sum(share.count for share in self._handed_out)
+        if not total:  # the script takes its batches from elsewhere
+            return size
+        return total / count if count else float("inf")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last finished step."""
+        return {"epoch": self._epoch, "used": self._used}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a position."""
+        self._begin_epoch(int(state["epoch"]))
+        self._used = int(state["used"])

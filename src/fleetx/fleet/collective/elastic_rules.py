@@ -1,0 +1,69 @@
+"""What an elastic job can train, and how its step differs from that of a fixed group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from fleetx.step.gradient_sync import AfterBackward
+from fleetx.step.stages import GradientSync
+from fleetx.step.technique import Job, Technique
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.gradient_merge import MergedGradients
+
+SUPPORTED = (
+    "amp",
+    "dgc",
+    "fp16_allreduce",
+    "gradient_clip",
+    "gradient_merge",
+    "lamb",
+    "lars",
+    "localsgd",
+    "recompute",
+)
+_SWITCHES = ("auto", "sync_batch_norm", "use_hierarchical_allreduce")
+
+
+def prepare_step(
+    step: TrainStep, job: Job, techniques: Sequence[Technique[Any]], divisor: Callable[[], float]
+) -> None:
+    """Let a step exchange gradients after backward, where an exchange can fail and be repeated.
+
+    `divisor` returns what this worker divides its gradients by. Raises ValueError for what an
+    elastic job cannot do.
+    """
+    _check(job, techniques)
+    sync = step.grad_sync
+    if type(sync.innermost()) is GradientSync:
+        average = AfterBackward(job.exchange(), step.precision.message_scale)
+        if isinstance(sync, MergedGradients):
+            sync.inner = average
+        else:
+            step.grad_sync = average
+    inner = step.grad_sync.innermost()
+    if isinstance(inner, AfterBackward):
+        inner.divisor = divisor
+
+
+def _check(job: Job, techniques: Sequence[Technique[Any]]) -> None:
+    for technique in techniques:
+        if technique.name not in SUPPORTED:
+            raise ValueError(
+                f"strategy.{technique.name} cannot be used in an elastic job: switch it off, or "
+                f"start fleetrun without --elastic (supported: {', '.join(SUPPORTED)})."
+            )
+    for switch in _SWITCHES:
+        if getattr(job.strategy, switch, False):
+            raise ValueError(
+                f"strategy.{switch} cannot be used in an elastic job, whose workers come and go: "
+                "switch it off, or start fleetrun without --elastic."
+            )
+
+
+def refuse(call: str, instead: str) -> NoReturn:
+    """Raise RuntimeError for a call that an elastic job cannot make."""
+    raise RuntimeError(
+        f"{call} needs all workers at one point of the script, but those of an elastic job come "
+        f"and go: {instead}."
+    )

@@ -1,0 +1,297 @@
+"""Training in an elastic job: workers come and go, and a step counts for all of them or for none.
+
+    begin    before a forward pass: join the next generation if there is one, receive the state
+    run      after backward: exchange, vote, and update if all workers have finished the exchange
+
+If a worker is lost, the others discard the step that nobody finished, form a new group and go on
+with the same batches of data. The script's loop does not change.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import logging
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import Any, NoReturn, Protocol
+
+import torch
+
+from fleetx.comm.elastic_group import ElasticGroup
+from fleetx.comm.elastic_link import (
+    CoordinatorLink,
+    ExcludedError,
+    Formation,
+    JobFailedError,
+    JobFinishedError,
+)
+from fleetx.fleet.collective.elastic_state import Stateful, TrainingState
+from fleetx.fleet.roles.role_maker import RoleMakerBase
+from fleetx.runtime import heartbeat, network
+from fleetx.runtime.elastic_environment import ElasticPlace
+from fleetx.step.gradient_sync import is_all_reduce
+from fleetx.step.train_step import TrainStep
+
+logger = logging.getLogger("fleetx.fleet")
+
+
+class Position(Stateful, Protocol):
+    """The position in the data, which moves with finished steps only."""
+
+    def take_place(self, rank: int, size: int) -> None:
+        """Take part in a group; batches that were prepared for another are dropped."""
+
+    def finish_step(self) -> None:
+        """Count what was handed out since the last step."""
+
+    def reached(self) -> Any:
+        """Return the position after the present step, the same on all workers of the step."""
+
+    def divisor(self, size: int) -> float:
+        """Return what this worker divides its gradient by, so that the sum is the mean."""
+
+
+class ElasticTraining:
+    """This worker's part in an elastic job."""
+
+    def __init__(self, place: ElasticPlace, role: RoleMakerBase, timeout_seconds: float) -> None:
+        host = place.coordinator[0]
+        own = network.address_towards(host) or network.resolve(host) or "127.0.0.1"
+        self._role = role
+        self._group = ElasticGroup(own, timeout_seconds)
+        self._link = CoordinatorLink(place, role.worker_index(), self._group.store, self._group.cut)
+        self._state: TrainingState | None = None
+        self._step: TrainStep | None = None
+        self._shared: dict[str, Stateful] = {}
+        self._position: Position | None = None
+        self._card = ""
+        self._keeps_everything = False
+        self._needs_group = True
+        self._is_open = False  # a step has begun and is neither finished nor discarded
+        self._is_discarded = False  # the last step, whose changes are to be taken back
+        self._formation: Formation | None = None
+        self._has_failed = False
+        self.steps = 0
+        """The steps that the job has finished."""
+        _close_in_children(self)
+        self._watch_failures()
+        atexit.register(self.end)
+
+    @property
+    def size(self) -> int:
+        """The number of workers that train together at present."""
+        return 1 if self._formation is None else self._formation.size
+
+    def share(self, objects: dict[str, Stateful]) -> None:
+        """Send these objects' states to newcomers too, and put them back with discarded steps."""
+        for name, item in objects.items():
+            if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
+                raise TypeError(
+                    f"fleet.share_state({name}=…) takes objects with state_dict and "
+                    f"load_state_dict, not a {type(item).__name__}."
+                )
+        self._shared.update(objects)
+
+    def follow(self, position: Position) -> None:
+        """Let a position in the data move with the steps."""
+        if self._position is not None:
+            raise RuntimeError(
+                "an elastic job has one fleet.elastic_loader: iterate over the training data with "
+                "it, and over other data with a DataLoader."
+            )
+        self._position = position
+        self.share({"the position in the data": position})
+
+    def train(
+        self, state: Callable[[dict[str, Stateful]], TrainingState], step: TrainStep, card: Any
+    ) -> None:
+        """Train this step from now on; `card` is what must be equal on all workers."""
+        if self._state is not None:
+            raise RuntimeError(
+                "an elastic job trains one model with one optimizer: join them in one nn.Module "
+                "and one optimizer, or start fleetrun without --elastic."
+            )
+        self._state, self._step = state(self._shared), step
+        self._card = hashlib.sha256(json.dumps(card).encode()).hexdigest()
+        # Others change parameters or residuals before all workers have agreed.
+        self._keeps_everything = not is_all_reduce(step.grad_sync)
+        step.decide_by(self)
+
+    # ---- before a step
+
+    def before(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the forward function of the model as it begins a step."""
+
+        @wraps(forward)
+        def begin_and_run(*args: Any, **kwargs: Any) -> Any:
+            if torch.is_grad_enabled():
+                self.begin()
+            return forward(*args, **kwargs)
+
+        return begin_and_run
+
+    def begin(self) -> None:
+        """Begin a step, unless one has begun: form a group first if that is due."""
+        if self._state is None:
+            raise RuntimeError(
+                "the training begins before model and optimizer are known: call "
+                "fleet.distributed_model and fleet.distributed_optimizer first."
+            )
+        if self._is_open and not self._link.is_broken:
+            return
+        if self._is_open:
+            self._discard()
+        if self._is_discarded:
+            # Only now: the script may have called its scheduler after the discarded step.
+            self._is_discarded = False
+            self._state.put_back()
+        while self._needs_group or self._link.is_broken:
+            self._form(self._state)
+        self._state.remember(everything=self._keeps_everything)
+        self._is_open = True
+
+    def _form(self, state: TrainingState) -> None:
+        """Join the next generation, and get or give the state."""
+        try:
+            with heartbeat.collective("join of the next generation"):
+                formation = self._link.join(self._card)
+        except (ExcludedError, JobFinishedError, JobFailedError) as error:
+            self._stop(error)
+        try:
+            self._group.form(formation, lambda: self._link.is_broken)
+            if formation.fresh:
+                self._transfer(state, formation)
+        except RuntimeError as error:
+            self._needs_group = True
+            self._vote(str(error))
+            return
+        before, self._formation = self._formation, formation
+        self._needs_group = False
+        self.steps = formation.steps
+        self._role.take_place(formation.rank, formation.size)
+        if self._position is not None:
+            self._position.take_place(formation.rank, formation.size)
+        self._announce(before, formation)
+
+    def _transfer(self, state: TrainingState, formation: Formation) -> None:
+        with heartbeat.collective("transfer of the state"):
+            if formation.rank == formation.source:
+                state.send(formation.source)
+            else:
+                needed = formation.rank in formation.fresh
+                state.receive(formation.source, is_needed=needed)
+
+    def _announce(self, before: Formation | None, now: Formation) -> None:
+        if now.rank == 0 and now.generation > 1:
+            was = "" if before is None else f" (before: {before.size})"
+            logger.warning(
+                "Training goes on with %d workers%s after step %d.", now.size, was, now.steps
+            )
+
+    # ---- after backward
+
+    def divisor(self) -> float:
+        """Return what this worker divides its gradients by."""
+        return self.size if self._position is None else self._position.divisor(self.size)
+
+    def run(self, exchange: Callable[[], bool], apply: Callable[[bool], None]) -> None:
+        """Run a step, and keep its result only if all workers have finished it."""
+        if not self._is_open:
+            raise RuntimeError(
+                "optimizer.step() without a forward pass of the model that fleet.distributed_model "
+                "returned: an elastic job needs one per step."
+            )
+        error = ""
+        usable = False
+        assert self._step is not None
+        try:
+            usable = exchange()
+            if self._keeps_everything:
+                apply(usable)
+                if self._step.param_sync.behind:
+                    return  # workers train alone until the next average
+        except RuntimeError as failure:
+            error = str(failure) or type(failure).__name__
+        if self._vote(error):
+            if not self._keeps_everything:
+                apply(usable)
+            self.steps += 1
+            self._is_open = False
+            if self._position is not None:
+                self._position.finish_step()
+        else:
+            self._discard()
+
+    def _vote(self, error: str) -> bool:
+        position = None if self._position is None else self._position.reached()
+        try:
+            with heartbeat.collective("vote on a step"):
+                verdict = self._link.vote(error=error, position=position)
+        except (ExcludedError, JobFinishedError, JobFailedError) as reason:
+            self._stop(reason)
+        self._needs_group = self._needs_group or verdict.regroup
+        return verdict.finished
+
+    def _discard(self) -> None:
+        self._is_open = False
+        self._needs_group = self._is_discarded = True
+
+    # ---- the end
+
+    def _stop(self, reason: Exception) -> NoReturn:
+        self.end()
+        if isinstance(reason, JobFailedError):
+            raise RuntimeError(str(reason)) from None
+        if isinstance(reason, JobFinishedError):
+            logger.warning("The job has finished; this worker came too late to take part.")
+            raise SystemExit(0) from None
+        raise SystemExit(
+            "This worker was excluded from the job: it was silent for longer than "
+            "--elastic_timeout, or fleetrun on the first machine has ended."
+        )
+
+    def _watch_failures(self) -> None:
+        """Note uncaught errors: a worker that ends with one has not finished."""
+        show_before = sys.excepthook
+        own = weakref.ref(self)
+
+        def show(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
+            training = own()
+            if training is not None:
+                training._has_failed = True
+            show_before(kind, error, trace)
+
+        sys.excepthook = show
+
+    def end(self) -> None:
+        """Leave the job."""
+        atexit.unregister(self.end)
+        if self._has_failed:
+            self._link.close()
+        else:
+            self._link.leave()
+        self._group.leave()
+
+    def close_in_child(self) -> None:
+        """Close the connections in a forked process."""
+        self._link.forget_in_child()
+        self._group.forget_in_child()
+
+
+def _close_in_children(training: ElasticTraining) -> None:
+    own = weakref.ref(training)
+
+    def close() -> None:
+        found = own()
+        if found is not None:
+            found.close_in_child()
+
+    os.register_at_fork(after_in_child=close)

@@ -1,0 +1,170 @@
+"""Elastic jobs: real workers are killed and frozen, and training goes on as if they had left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import warm_start
+from fleetx.data.elastic_batches import EpochPlan
+from waiting import LIMIT, wait_until
+
+sys.path.insert(0, str(Path(__file__).parent / "workers"))
+from elastic import SAMPLES, Numbers, make_model
+
+WORKER = Path(__file__).parent / "workers" / "elastic.py"
+
+
+class Job:
+    """An elastic job with three workers."""
+
+    def __init__(self, folder: Path, *flags: str, **settings: Any) -> None:
+        self.folder = folder
+        command = [sys.executable, "-m", "fleetx.launch", "--elastic", "--nproc_per_node=3"]
+        command += [f"--log_dir={folder / 'log'}", *flags, str(WORKER), str(folder)]
+        with open(folder / "output", "wb") as output:
+            self.process = subprocess.Popen(
+                [*command, json.dumps(settings)],
+                env=warm_start.environment(OMP_NUM_THREADS="1"),
+                cwd=folder,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def text(self) -> str:
+        logs = sorted((self.folder / "log").glob("workerlog.*"))
+        return "\n".join(path.read_text() for path in [self.folder / "output", *logs])
+
+    def results(self) -> list[dict[str, Any]]:
+        assert self.process.wait(LIMIT) == 0, self.text()
+        return [json.loads((self.folder / f"result.{n}").read_text()) for n in range(3)]
+
+
+def used_samples(folder: Path) -> dict[int, Counter[int]]:
+    """Return how often each sample was used in a finished step, by epoch."""
+    used: dict[int, Counter[int]] = {}
+    for path in folder.glob("ids.*"):
+        for line in path.read_text().splitlines():
+            epoch, ids = json.loads(line)
+            used.setdefault(epoch, Counter()).update(ids)
+    return used
+
+
+def require_each_sample_once(used: dict[int, Counter[int]], epochs: int) -> None:
+    """Check the epochs that were finished, and that nothing is used twice in the last one."""
+    assert set(range(epochs)) <= set(used) <= set(range(epochs + 1))
+    for epoch in range(epochs):
+        assert used[epoch] == Counter(range(SAMPLES))
+    assert used.get(epochs, Counter()) <= Counter(range(SAMPLES))
+
+
+def require_close(found: list[Any], wanted: list[Any]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        pair = (torch.tensor(values, dtype=torch.float64) for values in (one, other))
+        torch.testing.assert_close(*pair, rtol=1e-9, atol=1e-11)
+
+
+def train_alone(sizes: list[int], plan: EpochPlan, lr: float, momentum: float) -> list[Any]:
+    """Train in one process with steps as groups of these sizes take them, worker 0's start."""
+    torch.manual_seed(0)
+    model, data = make_model(), Numbers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.9)
+    epoch = used = 0
+    for size in sizes:
+        total = plan.total(used, size)
+        samples = [data[index] for index in plan.order(epoch)[used : used + total]]
+        x, y = (torch.stack([sample[i] for sample in samples]) for i in (1, 2))  # type: ignore[misc]
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+        scheduler.step()
+        used += total
+        if used == SAMPLES:
+            epoch, used = epoch + 1, 0
+    return [p.tolist() for p in model.parameters()]
+
+
+def plan_of(batch_size: int = 2, global_batch_size: int | None = None) -> EpochPlan:
+    return EpochPlan(
+        length=SAMPLES,
+        batch_size=global_batch_size or batch_size,
+        keeps_global=global_batch_size is not None,
+        shuffle=True,
+        seed=0,
+    )
+
+
+@pytest.mark.slow
+def test_killed_worker_costs_one_step_and_rejoins(tmp_path: Path) -> None:
+    loader = {"batch_size": 2, "num_workers": 1}
+    job = Job(tmp_path, event="kill", worker=1, batch=4, until=[3, 2, 3], loader=loader)
+    results = job.results()
+    sizes = results[0]["sizes"]
+    assert sizes[:4] == [3, 3, 3, 2]  # the fourth step is the first one without worker 1
+    assert len({json.dumps(r["parameters"]) for r in results}) == 1
+    expected = train_alone(sizes, plan_of(), 0.1, 0.9)
+    require_close(results[0]["parameters"], expected)
+    require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "techniques",
+    [
+        {"localsgd": {"k_steps": 2, "begin_step": 1}},
+        {"gradient_merge": {"k_steps": 2}, "dgc": {"sparsity": [0.9]}},
+    ],
+)
+def test_techniques_survive_a_kill(tmp_path: Path, techniques: dict[str, dict[str, Any]]) -> None:
+    strategy: dict[str, Any] = dict.fromkeys(techniques, True)
+    strategy |= {f"{name}_configs": settings for name, settings in techniques.items()}
+    width = 128 if "dgc" in techniques else 3
+    rate = {"lr": 0.01, "momentum": 0.9}
+    job = Job(
+        tmp_path,
+        *("--max_restart=5",),
+        event="kill",
+        worker=2,
+        batch=5,
+        until=[3, 2, 3],
+        strategy=strategy,
+        width=width,
+        rate=rate,
+        ends="step",
+    )
+    results = job.results()
+    assert len({json.dumps(r["parameters"]) for r in results}) == 1
+    assert len({json.dumps(r["sizes"]) for r in results}) == 1
+    if "localsgd" not in techniques:  # there a worker without samples trains on another's
+        require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
+
+
+@pytest.mark.slow
+def test_frozen_worker_is_excluded_and_rejoins_when_it_wakes(tmp_path: Path) -> None:
+    loader = {"global_batch_size": 6}
+    job = Job(
+        tmp_path,
+        "--elastic_timeout=2",
+        *("--max_restart=20",),
+        event="stop",
+        worker=0,
+        batch=4,
+        until=[3, 2, 3],
+        loader=loader,
+    )
+    wait_until(lambda: "goes on with 2" in job.text() or job.process.poll() is not None, "loss")
+    os.kill(int((tmp_path / "pid.0").read_text()), signal.SIGCONT)
+    results = job.results()
+    assert "excluded from the job" in job.text()
+    assert len({json.dumps(r["parameters"]) for r in results}) == 1
+    expected = train_alone(results[0]["sizes"], plan_of(global_batch_size=6), 0.1, 0.9)
+    require_close(results[0]["parameters"], expected)
+    require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])

@@ -1,0 +1,145 @@
+"""A worker of an elastic job that may kill or freeze itself, and records what it has trained.
+
+Arguments: a folder, and settings as JSON: `event` (kill or stop), `worker` and `batch` at which it
+happens, `strategy`, `until` (group sizes to be seen before the end), `last` (a file with the
+number of epochs after which to end), and those of the loader.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from fleetx import fleet
+
+SAMPLES = 23
+
+
+class Numbers(Dataset[tuple[int, torch.Tensor, torch.Tensor]]):
+    """A linear problem, with the index of each sample."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+        x = torch.randn(4, generator=torch.Generator().manual_seed(index), dtype=torch.float64)
+        return index, x, x.sum().reshape(1)
+
+
+def make_model(width: int = 3) -> nn.Module:
+    """Return a small network, or in float32 one with a layer of so many squared weights."""
+    if width == 3:
+        return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    wide = nn.Sequential(nn.Linear(4, width), nn.Linear(width, width), nn.Linear(width, 1))
+    return nn.Sequential(Cast(), wide, Cast64())
+
+
+class Cast(nn.Module):
+    """Converts to float32."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float()
+
+
+class Cast64(nn.Module):
+    """Converts to float64."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.double()
+
+
+class History:
+    """The group size of every finished step, as part of the shared state.
+
+    `ids` are this worker's samples since then; a discarded step puts the state back.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.ids: list[int] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sizes": list(self.sizes)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sizes, self.ids = list(state["sizes"]), []
+
+    def has_seen(self, wanted: list[int]) -> bool:
+        """Return whether these sizes came one after another."""
+        seen = iter(self.sizes)
+        return all(size in seen for size in wanted)
+
+
+def _is_last(folder: Path, settings: dict[str, Any], epoch: int) -> bool:
+    """Return whether a file says that this many epochs are enough."""
+    if "last" not in settings:
+        return False
+    path = folder / settings["last"]
+    return path.exists() and epoch >= int(path.read_text())
+
+
+def main() -> None:
+    folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
+    number = int(os.environ["PADDLE_TRAINER_ID"])
+    acts = number == settings.get("worker") and "FLEETX_RESTART_COUNT" not in os.environ
+    (folder / f"pid.{number}").write_text(str(os.getpid()))
+    strategy = fleet.DistributedStrategy()
+    for name, value in settings.get("strategy", {}).items():
+        setattr(strategy, name, value)
+    fleet.init(is_collective=True, strategy=strategy)
+    torch.manual_seed(number)  # newcomers and all but worker 0 get other values from a peer
+    model = fleet.distributed_model(make_model(settings.get("width", 3)))
+    rate = settings.get("rate", {"lr": 0.1, "momentum": 0.9})
+    optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), **rate))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.9)
+    history = History()
+    fleet.share_state(history=history, scheduler=scheduler)
+    loader = fleet.elastic_loader(Numbers(), **settings.get("loader", {"batch_size": 2}))
+    batches, wanted = 0, settings["until"]
+    records = open(folder / f"ids.{number}.{os.getpid()}", "a", buffering=1)  # noqa: SIM115
+    for _ in loader.epochs(10_000):
+        for ids, x, y in loader:
+            optimizer.zero_grad()
+            position = loader.state_dict()
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            batches += 1
+            if acts and batches == settings["batch"]:
+                kind = signal.SIGKILL if settings["event"] == "kill" else signal.SIGSTOP
+                os.kill(os.getpid(), kind)
+            optimizer.step()
+            scheduler.step()
+            if loader.counted:
+                history.ids += ids.tolist()
+            is_finished = loader.state_dict() != position
+            if is_finished:
+                history.sizes.append(fleet.worker_num())
+                records.write(json.dumps([loader.epoch, history.ids]) + "\n")
+                history.ids = []
+                if "last" in settings:
+                    (folder / f"status.{number}").write_text(
+                        f"{loader.epoch} {len(history.sizes)} {fleet.worker_num()}"
+                    )
+            if is_finished and settings.get("ends") == "step" and history.has_seen(wanted):
+                break
+        if _is_last(folder, settings, loader.epoch):
+            break
+        if wanted and history.has_seen(wanted):
+            break
+    result = {
+        "sizes": history.sizes,
+        "parameters": [p.tolist() for p in model.parameters()],
+        "epochs": loader.epoch,
+        "rank": fleet.worker_index(),
+    }
+    (folder / f"result.{number}").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
