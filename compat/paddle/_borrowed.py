@@ -50,11 +50,20 @@ _MODULES = {
     "fluid": _FLUID,
     **{
         name: f"{_FLUID}.{name}"
-        for name in "compiler core executor framework initializer io layers unique_name".split()
+        for name in [
+            "compiler",
+            "core",
+            "executor",
+            "framework",
+            "initializer",
+            "io",
+            "layers",
+            "unique_name",
+        ]
     },
     **{
         name: f"{_FLUID}.layers.{name}"
-        for name in "control_flow detection nn ops sequence_lod tensor".split()
+        for name in ["control_flow", "detection", "nn", "ops", "sequence_lod", "tensor"]
     },
 }
 

@@ -11,8 +11,10 @@ from paddle.fluid import framework
 
 
 def test_a_name_from_a_module_that_only_imports_it() -> None:
-    from paddle.fluid.initializer import core, framework as by_name
-    from paddle.fluid.layers.tensor import LayerHelper, Variable, core as same, unique_name
+    from paddle.fluid.initializer import core
+    from paddle.fluid.initializer import framework as by_name
+    from paddle.fluid.layers.tensor import LayerHelper, Variable, unique_name
+    from paddle.fluid.layers.tensor import core as same
 
     assert Variable is framework.Variable
     assert by_name is framework
