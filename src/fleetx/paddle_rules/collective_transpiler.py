@@ -114,9 +114,7 @@ class LocalSGD(Collective):
             _append(startup.global_block(), "assign", {"X": param.name}, kept, OpRole.Forward)
             difference = {"X": kept, "Y": param.name}
             _append(block, "elementwise_sub", difference, param.name)
-            _append(
-                block, "c_allreduce_sum", {"X": param.name}, param.name, ring_id=i % self.nrings
-            )
+            _append(block, "c_allreduce_sum", {"X": param.name}, param.name, ring_id=ring)
             _append(block, "scale", {"X": param.name}, param.name, scale=1.0 / self.nranks)
             _append(block, "elementwise_sub", difference, param.name)
             _append(block, "assign", {"X": param.name}, kept)
