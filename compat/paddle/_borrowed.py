@@ -70,7 +70,7 @@ _MODULES = {
 
 def borrowed(module: str, name: str) -> Any:
     """Return what a module of Paddle has under a name of another one's; None if it has nothing."""
-    if not module.startswith(_FLUID + "."):
+    if not module.startswith(_FLUID + ".") or module == f"{_FLUID}.core":  # core is C++
         return None
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
