@@ -15,6 +15,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+from paddle._borrowed import borrowed
+
 LIST = "docs/paddle-compatibility.md"
 # What modules of this package import in order to describe themselves.
 _TOOLS = frozenset({"exported", "missing", "narrow"})
@@ -154,12 +156,9 @@ OPEN = {
         "fluid.incubate.fleet.utils.utils.check_saved_vars_try_dump",
     ),
     **_because(
-        "programs are not cut into stages on several workers yet",
+        "programs are not cut into stages on several workers yet; models that need more memory "
+        "train with strategy.recompute and strategy.gradient_merge",
         "fluid.optimizer.PipelineOptimizer distributed.fleet.meta_optimizers.pipeline_optimizer",
-    ),
-    **_because(
-        "not made by hand yet: fleet.init(is_collective=True) writes the same ops into programs",
-        "fluid.transpiler.collective",
     ),
     **_because(
         "layers whose parameters are split over workers are not written yet",
@@ -208,7 +207,8 @@ class NotCoveredError(ModuleNotFoundError):
 def missing(module: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module for names that it does not have.
 
-    It imports a module of that name, as Paddle has imported all of its own, or else refuses.
+    It imports a module of that name, as Paddle has imported all of its own, or returns what
+    Paddle's module imports from another one, or else refuses.
     """
 
     def __getattr__(name: str) -> Any:
@@ -218,6 +218,9 @@ def missing(module: str) -> Callable[[str], Any]:
         if hasattr(obj, "__path__"):
             with contextlib.suppress(NotCoveredError):
                 return importlib.import_module(f"{module}.{name}")
+        found = borrowed(module, name)
+        if found is not None:
+            return found
         raise AttributeError(sentence(f"{module}.{name}"), name=name, obj=obj)
 
     return __getattr__

@@ -35,6 +35,7 @@ class PaddlePolicy(Policy):
 
     def with_server_mode(self, strategy: Any, optimizer: Any, program: Any) -> Any:
         """Return a strategy that says how to train, if it left that to `auto`."""
+        server_auto.check_geo(strategy, optimizer)
         if not self.lets_auto_act(strategy):
             return strategy
         return server_auto.with_mode(strategy, optimizer, program)

@@ -23,6 +23,21 @@ _COPIES = 5
 _log = logging.getLogger("fleetx.fleet")
 
 
+def check_geo(strategy: Any, optimizer: Any) -> None:
+    """Refuse geo training by `k_steps` with an optimizer that Paddle does not take for it."""
+    steps = strategy.a_sync_configs["k_steps"]
+    if strategy.a_sync and steps > 0 and not _is_sgd(optimizer):
+        raise ValueError(
+            f"a_sync_configs['k_steps'] is {steps} with {type(optimizer).__name__}, but geo "
+            "training adds what workers have changed, which is right for SGD only: use SGD, or "
+            "k_steps=0."
+        )
+
+
+def _is_sgd(optimizer: Any) -> bool:
+    return type(optimizer).__name__.removesuffix("Optimizer") == "SGD"
+
+
 def with_mode(strategy: Any, optimizer: Any, program: Program) -> Any:
     """Return a strategy with `auto` on that says how to train; itself if it does already."""
     if strategy.a_sync_configs["k_steps"] >= 0:
@@ -36,7 +51,7 @@ def with_mode(strategy: Any, optimizer: Any, program: Program) -> Any:
 
 
 def _trains_alone(optimizer: Any, program: Program) -> bool:
-    if type(optimizer).__name__.removesuffix("Optimizer") != "SGD":
+    if not _is_sgd(optimizer):
         return False
     variables = program.global_block().vars.values()
     kept = sum(_bytes(var) for var in variables if var.persistable)

@@ -244,7 +244,7 @@ def test_a_mode_has_to_be_chosen(session):
 def test_what_servers_cannot_do_is_refused(session):
     loss, _ = network("growing")
     with pytest.raises(ValueError, match="'table' is on parameter servers, but rows are updated"):
-        fleet.distributed_optimizer(optimizer("momentum"), strategy()).minimize(loss)
+        fleet.distributed_optimizer(optimizer("lamb"), strategy()).minimize(loss)
     with pytest.raises(RuntimeError, match="is for servers"):
         fleet.run_server()
     fresh()

@@ -269,6 +269,16 @@ def lookups_of(program: Program, name: str) -> list[Operator]:
     return found
 
 
+# Updates, with their settings, that leave a row without a gradient as it is. Others (momentum, ...)
+# move every row of an ordinary parameter in every step; only distributed tables take them by rows.
+_BY_ROWS = {
+    "sgd": (),
+    "adagrad": ("epsilon", "initial_accumulator_value"),
+    "adam": ("beta1", "beta2", "epsilon"),
+    "ftrl": ("l1", "l2", "lr_power"),
+}
+
+
 def _why_no_rows(
     lookups: Sequence[Operator],
     optimizer: OptimizerSpec,
@@ -276,7 +286,10 @@ def _why_no_rows(
     mode: ServerMode,
     servers: int,
 ) -> str:
+    distributed = any(op.attr("is_distributed") for op in lookups)
     kinds = ("sgd",) if mode.updates_on_worker else SPARSE_OPTIMIZERS
+    if not distributed:
+        kinds = tuple(kind for kind in kinds if kind in _BY_ROWS)
     if optimizer.kind not in kinds:
         return f"rows are updated by {', '.join(kinds)} in mode {mode.kind!r}, not by " + (
             repr(optimizer.kind)
@@ -295,13 +308,9 @@ def _why_no_rows(
 
 def _row_settings(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of an update op as those of rows."""
-    known = {
-        "sgd": (),
-        "adagrad": ("epsilon", "initial_accumulator_value"),
-        "adam": ("beta1", "beta2", "epsilon"),
-        "ftrl": ("l1", "l2", "lr_power"),
-    }[kind]
-    found = {name: settings[name] for name in known if name in settings}
+    if kind not in _BY_ROWS:
+        return dict(settings)
+    found = {name: settings[name] for name in _BY_ROWS[kind] if name in settings}
     if kind == "adam" and settings.get("use_global_beta_pow") is not None:
         found["scale_epsilon"] = True
     return found

@@ -1,14 +1,15 @@
-"""Optimizers of sparse tables: SGD, Adagrad, Adam and FTRL on the rows of a push.
+"""Optimizers of sparse tables: SGD, Adagrad, Adam, FTRL, Momentum, ... on the rows of a push.
 
 The formulas are those of programs (`fleetx.kernels`); plain SGD is an addition that the table does
-in place. Settings: adagrad has `epsilon` (1e-6) and `initial_accumulator_value` (0); ftrl `l1`,
-`l2` (0) and `lr_power` (-0.5); adam `beta1` (0.9), `beta2` (0.999), `epsilon` (1e-8),
-`scale_epsilon` (False; True multiplies epsilon by the bias correction, as Paddle 2.x and
-torch.optim.Adam do) and `shared_steps`. Adam counts the updates of every row separately, so that a
-row's values do not depend on the number of servers; with `shared_steps` every push to the table is
-a step of all its rows, as in torch.optim.SparseAdam and Paddle's lazy_mode, and workers have to
-push to all servers in every step, even without rows. Tables of float32 have betas in single
-precision, as in Paddle.
+in place. Only the rows of a push change: velocities and averages of other rows wait for their next
+gradient. Settings are those of the rule of that name; adagrad has `epsilon` (1e-6) and
+`initial_accumulator_value` (0); ftrl `l1`, `l2` (0) and `lr_power` (-0.5); adam `beta1` (0.9),
+`beta2` (0.999), `epsilon` (1e-8), `scale_epsilon` (False; True multiplies epsilon by the bias
+correction, as Paddle 2.x and torch.optim.Adam do) and `shared_steps`. Adam counts the updates of
+every row separately, so that a row's values do not depend on the number of servers; with
+`shared_steps` every push to the table is a step of all its rows, as in torch.optim.SparseAdam and
+Paddle's lazy_mode, and workers have to push to all servers in every step, even without rows. Tables
+of float32 have betas in single precision, as in Paddle.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ from typing import Any
 from fleetx.kernels.row_initializer import full_settings
 
 DTYPES = ("float32", "float64")
-SPARSE_OPTIMIZERS = ("sgd", "adagrad", "adam", "ftrl")
+SPARSE_OPTIMIZERS = (
+    "sgd", "momentum", "adam", "adamax", "adagrad", "decayed_adagrad", "adadelta", "rmsprop",
+    "ftrl", "proximal_gd", "proximal_adagrad",
+)  # fmt: skip
 # Optimizers that need the norm of a whole parameter.
 WHOLE_OPTIMIZERS = ("lars_momentum", "lamb", "dpsgd")
-DENSE_OPTIMIZERS = (
-    "sgd", "momentum", "adam", "adamw", "adamax", "adagrad", "decayed_adagrad", "adadelta",
-    "rmsprop", "ftrl", "proximal_gd", "proximal_adagrad", *WHOLE_OPTIMIZERS,
-)  # fmt: skip
+DENSE_OPTIMIZERS = (*SPARSE_OPTIMIZERS, "adamw", *WHOLE_OPTIMIZERS)
 TORCH_OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
 CLIPS = ("value", "norm", "global_norm")
 ENTRIES = ("count", "probability")

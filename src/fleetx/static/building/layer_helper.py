@@ -230,12 +230,14 @@ class LayerHelper:
         kwargs.setdefault("stop_gradient", True)
         return self.main_program.global_block().create_var(*args, persistable=persistable, **kwargs)
 
-    def create_or_get_global_variable(self, name: str, *args: Any, **kwargs: Any) -> Variable:
-        """Return the variable of this name in block 0, created if needed."""
+    def create_or_get_global_variable(
+        self, name: str, *args: Any, **kwargs: Any
+    ) -> tuple[Variable, bool]:
+        """Return the variable of this name in block 0, and whether it had to be created."""
         root = self.main_program.global_block()
         if root.has_var(name):
-            return root.var(name)
-        return self.create_global_variable(*args, name=name, **kwargs)
+            return root.var(name), False
+        return self.create_global_variable(*args, name=name, **kwargs), True
 
     def set_variable_initializer(self, var: Variable, initializer: Any) -> Variable:
         """Give a persistable variable its first value in the startup program."""

@@ -36,14 +36,12 @@ def autoincreased_step_counter(
     """
     helper = LayerHelper("global_step_counter")
     name = "@STEP_COUNTER@" if counter_name is None else counter_name
-    root = helper.main_program.global_block()
-    is_new = not root.has_var(name)
-    counter = helper.create_or_get_global_variable(
+    counter, is_new = helper.create_or_get_global_variable(
         name=name, dtype="int64", shape=[1], persistable=True, belong_to_optimizer=True
     )
     if is_new:
         helper.set_variable_initializer(counter, Constant(value=begin - 1, force_cpu=True))
-        root.prepend_op(
+        helper.main_program.global_block().prepend_op(
             type="increment",
             inputs={"X": [counter]},
             outputs={"Out": [counter]},

@@ -87,7 +87,7 @@ def topk(input: Variable, k: Any, name: str | None = None) -> tuple[Variable, Va
     inputs, attrs = {"X": [input]}, {}
     if isinstance(k, Variable):
         inputs["K"] = [k]
-    else:
+    elif k is not None:  # None, as a script's setting may be, is the op's default: 1
         attrs["k"] = int(k)
     values, indices = LayerHelper("top_k", name=name).outputs_of(
         "top_k", inputs, attrs, Out=input.dtype, Indices="int64", no_grad="Out Indices"
