@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import op_report  # noqa: E402
 from engines import Engine, real  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -84,7 +85,11 @@ def compare(paddle: Engine, request: pytest.FixtureRequest) -> Comparison:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table."""
+    """Print the table, and what the proof of single ops reports."""
+    for title, rows in op_report.lines():
+        terminalreporter.section(title)
+        for row in rows:
+            terminalreporter.write_line(row)
     if not _figures:
         return
     terminalreporter.section("largest differences")

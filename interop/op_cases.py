@@ -6,6 +6,7 @@ negative, element types float32 and float64; sequence ops get lengths of sequenc
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,17 @@ import numpy as np
 
 
 @dataclass
+class Rows:
+    """Rows of a sparse gradient (`SelectedRows`): their numbers, of how many, and their values."""
+
+    rows: list[int]
+    height: int
+    values: np.ndarray
+
+
+@dataclass
 class OpCase:
-    """One op with values: arrays (or pairs of array and lengths, or lists of those) by slot."""
+    """One op with values by slot: arrays, pairs of array and lengths, `Rows`, or lists of those."""
 
     type: str
     inputs: dict[str, Any]
@@ -26,6 +36,13 @@ class OpCase:
     counts: dict[str, int] = field(default_factory=dict)
     hidden: str = ""  # output slots that this setting leaves undefined
     in_place: dict[str, str] = field(default_factory=dict)  # output slot: the input it is
+    sparse: str = ""  # output slots that hold rows
+    differs: str = ""  # why Paddle's result is another one; the case is run all the same
+    random: bool = False  # outputs have the same distribution, not the same numbers
+
+    def __post_init__(self) -> None:
+        """Copy the inputs, which a family may go on to change."""
+        self.inputs = dict(self.inputs)
 
 
 class Draw:
@@ -66,13 +83,26 @@ class Draw:
         return (np.concatenate([low, high], -1) * scale).astype(self.dtype)
 
 
+def settings(**choices: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield every combination of the attributes' values."""
+    for values in itertools.product(*choices.values()):
+        yield dict(zip(choices, values, strict=True))
+
+
 Family = Callable[[Draw], Iterator[OpCase]]
 FAMILIES: dict[str, Family] = {}
+LATER: dict[str, Family] = {}  # of ops that only Paddle 2.x has
 
 
 def family(function: Family) -> Family:
     """Register a family under the name of its function."""
     FAMILIES[function.__name__] = function
+    return function
+
+
+def later_family(function: Family) -> Family:
+    """Register a family of ops that only Paddle 2.x has."""
+    LATER[function.__name__] = function
     return function
 
 
@@ -391,8 +421,9 @@ def detection(draw: Draw) -> Iterator[OpCase]:
     yield OpCase("roi_align", inputs, {**attrs, "sampling_ratio": 2}, "Out", "X")
 
 
-def cases(seed: int) -> list[OpCase]:
+def cases(seed: int, families: dict[str, Family] | None = None) -> list[OpCase]:
     """Return all cases for a seed; its parity decides the element type."""
     draw = Draw(seed)
     draw.dtype = "float64" if seed % 2 else "float32"
-    return [case for function in FAMILIES.values() for case in function(draw)]
+    chosen = FAMILIES if families is None else families
+    return [case for function in chosen.values() for case in function(draw)]

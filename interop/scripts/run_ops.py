@@ -1,4 +1,4 @@
-"""Run programs of one op each, forward and backward: run_ops.py fluid CASES.json DATA.npz FOUND.
+"""Run programs of one op each, forward and backward: run_ops.py API CASES.json DATA.npz FOUND.
 
 A case names the op, the arrays of its input slots (with lengths of sequences where there are some),
 its attributes and the number of variables per output slot. The loss of the backward pass is the
@@ -12,7 +12,15 @@ import sys
 
 import numpy as np
 
-from paddle import fluid
+if sys.argv[1] == "fluid":
+    from paddle import fluid as engine
+    from paddle.fluid import CPUPlace, gradients
+else:
+    from paddle import CPUPlace, enable_static
+    from paddle import static as engine
+    from paddle.static import gradients
+
+    enable_static()
 
 
 def weights(shape):
@@ -27,8 +35,8 @@ class Case:
     def __init__(self, case, data, dtypes):
         self.case, self.feed = case, {}
         self.inputs, self.outputs = {}, {}
-        self.main = fluid.Program()
-        with fluid.program_guard(self.main, fluid.Program()):
+        self.main = engine.Program()
+        with engine.program_guard(self.main, engine.Program()):
             block = self.main.global_block()
             for slot, entries in case["inputs"].items():
                 self.inputs[slot] = [self._input(block, data, *entry) for entry in entries]
@@ -63,14 +71,14 @@ class Case:
         )
         tensor = array
         if lengths:
-            tensor = fluid.create_lod_tensor(array, lengths, fluid.CPUPlace())
+            tensor = engine.create_lod_tensor(array, lengths, CPUPlace())
         self.feed[name] = tensor
         return var
 
     def run(self, fetch):
         """Return arrays and lengths of the fetched variables."""
-        exe = fluid.Executor(fluid.CPUPlace())
-        with fluid.scope_guard(fluid.Scope()):
+        exe = engine.Executor(CPUPlace())
+        with engine.scope_guard(engine.Scope()):
             values = exe.run(self.main, feed=self.feed, fetch_list=fetch, return_numpy=False)
         return [(np.array(v), v.recursive_sequence_lengths()) for v in values]
 
@@ -80,7 +88,7 @@ class Case:
             v for slot in self.case["grads"] for v in self.inputs[slot] if not v.stop_gradient
         ]
         targets, given = [], []
-        with fluid.program_guard(self.main, fluid.Program()):
+        with engine.program_guard(self.main, engine.Program()):
             block = self.main.global_block()
             for slot in self.case["losses"]:
                 for var in self.outputs[slot]:
@@ -95,19 +103,69 @@ class Case:
                         stop_gradient=True,
                     )
                     self.feed[weight.name] = weights(value.shape).astype(value.dtype)
+                    lengths = found[var.name][1]
+                    if lengths:
+                        self.feed[weight.name] = engine.create_lod_tensor(
+                            self.feed[weight.name], lengths, CPUPlace()
+                        )
                     targets.append(var)
                     given.append(weight)
-            grads = fluid.backward.gradients(targets, sought, given)
+            grads = gradients(targets, sought, given)
         # zip has no `strict` in the Python of Paddle 1.8.5
         pairs = [(v.name, g) for v, g in zip(sought, grads) if g is not None]  # noqa: B905
         values = self.run([g for _, g in pairs])
         return dict(zip([name for name, _ in pairs], values))  # noqa: B905
 
 
+def run_on_rows(case, data):
+    """Run an op with rows of sparse gradients, which no program is fed with, on a scope."""
+    from paddle.fluid.op import Operator
+
+    scope, slots = engine.Scope(), {}
+    for slot, entries in case["inputs"].items():
+        slots[slot] = [name for name, _, _ in entries]
+        for name, key, rows in entries:
+            holder = scope.var(name)
+            if isinstance(rows, dict):
+                holder = holder.get_selected_rows()
+                holder.set_rows(rows["rows"])
+                holder.set_height(rows["height"])
+            holder.get_tensor().set(data[key], CPUPlace())
+    for slot, count in case["outputs"].items():
+        slots[slot] = ["%s_out_%d" % (slot, i) for i in range(count)]
+        if slot in case["in_place"]:
+            slots[slot] = slots[case["in_place"][slot]]
+        for name in slots[slot]:
+            if slot in case["sparse"]:
+                scope.var(name).get_selected_rows()
+            else:
+                scope.var(name).get_tensor()
+    Operator(case["type"], **dict(slots, **case["attrs"])).run(scope, CPUPlace())
+    found = {}
+    for slot in case["compared"]:
+        for name in slots[slot]:
+            if slot in case["sparse"]:
+                rows = scope.find_var(name).get_selected_rows()
+                value = np.array(rows.get_tensor())
+                whole = np.zeros((rows.height(),) + value.shape[1:], value.dtype)
+                np.add.at(whole, list(rows.rows()), value)
+                once = case["type"] == "merge_selected_rows"
+                found[name] = (whole, [list(rows.rows())] if once else [])
+            else:
+                found[name] = (np.array(scope.find_var(name).get_tensor()), [])
+    return found
+
+
 def run_case(case, data):
     """Return arrays by name, and lengths and failures."""
     arrays, note = {}, {"lod": {}}
     try:
+        if any(isinstance(e[2], dict) for entries in case["inputs"].values() for e in entries):
+            found = run_on_rows(case, data)
+            for name, (value, lod) in found.items():
+                arrays["out " + name] = value
+                note["lod"][name] = lod
+            return arrays, note
         program = Case(case, data, {})
         names = [
             v for slot in case["compared"] for v in program.outputs.get(slot, ())

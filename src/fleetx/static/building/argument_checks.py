@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Any, get_args
 
+from fleetx.static.errors import UnknownTypeError
 from fleetx.static.graph.dtypes import dtype_name
 from fleetx.static.graph.variable import Variable
 
@@ -21,16 +22,19 @@ _DATA_TYPES = (
 )
 
 
+def _unknown_dtype(dtype: Any) -> UnknownTypeError:
+    names = ", ".join(_DATA_TYPES)
+    return UnknownTypeError(f"dtype must be one of {names}, but received {dtype!r}.")
+
+
 def convert_dtype(dtype: Any) -> str:
     """Return the name ('float32', ...) of an element type given in any of its spellings."""
     try:
         name = dtype_name(dtype)
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"dtype must be one of {', '.join(_DATA_TYPES)}, but received {dtype!r}."
-        ) from error
+        raise _unknown_dtype(dtype) from error
     if name not in _DATA_TYPES:
-        raise TypeError(f"dtype must be one of {', '.join(_DATA_TYPES)}, but received {dtype!r}.")
+        raise _unknown_dtype(dtype)
     return name
 
 

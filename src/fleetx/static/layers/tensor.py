@@ -44,6 +44,8 @@ def assign(input: Any, output: Variable | None = None) -> Variable:
         check_dtype(input.dtype, "input", ("bool", "float32", "int32", "int64"), "assign")
         return array_constant(input, output)
     check_dtype(input.dtype, "input", _CASTABLE, "assign")
+    if output is not None:
+        check_type(output, "output", Variable, "assign")
     helper = LayerHelper("assign")
     if output is None:
         output = helper.create_variable_for_type_inference(dtype=input.dtype)

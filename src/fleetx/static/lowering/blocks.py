@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from fleetx.static.graph.block import Block
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
 from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering.fusion import group_updates
 from fleetx.static.lowering.needed_ops import MARKERS
-from fleetx.static.lowering.row_ops import call_on_rows, makes_rows
+from fleetx.static.lowering.row_ops import ROW_OPS, call_on_rows, makes_rows
 from fleetx.static.run.scope import Scope
 from fleetx.static.run.server_link import Servers
 
@@ -60,6 +61,11 @@ class _BoundOp:
         self.op = op
         self.op_def = get_op(op.type)
         self.call = bind_op(op, ctx)
+        self.rows = _inputs_of_rows(op)
+        self.on_rows: Callable[..., Any] | None = None
+        row_op = ROW_OPS.get(op.type)
+        if self.rows and row_op is not None and row_op.accepts(op, self.rows, op.block):
+            self.on_rows = bind_op(op, ctx, on_rows=True)
         self.inputs = [(s.many, op.input(s.name)) for s in self.op_def.inputs]
         self.outputs = [(s.many, op.output(s.name)) for s in self.op_def.outputs]
         self.skip = next(iter(op.input(SKIP_UPDATE)), None)
@@ -75,7 +81,10 @@ class _BoundOp:
     def run(self, known: dict[str, Any], written: dict[str, Any], ctx: OpContext) -> None:
         if self.is_left_out(known, ctx):
             return
-        result = call_with_lod(self.op, self.op_def, self.call, self.arguments(known, ctx), ctx)
+        call = self.call
+        if self.on_rows is not None and all(self._is_rows(name, known, ctx) for name in self.rows):
+            call = self.on_rows
+        result = call_with_lod(self.op, self.op_def, call, self.arguments(known, ctx), ctx)
         self.keep(result, known, written, ctx)
 
     def is_left_out(self, known: dict[str, Any], ctx: OpContext) -> bool:
@@ -105,6 +114,14 @@ class _BoundOp:
                     ctx.scope.var(name).value = keep
 
     def _value(self, name: str, known: dict[str, Any], ctx: OpContext) -> Any:
+        value = self._found(name, known, ctx)
+        return value.to_dense() if name in self.rows and self.on_rows is None else value
+
+    def _is_rows(self, name: str, known: dict[str, Any], ctx: OpContext) -> bool:
+        value = self._found(name, known, ctx)
+        return isinstance(value, torch.Tensor) and value.is_sparse
+
+    def _found(self, name: str, known: dict[str, Any], ctx: OpContext) -> Any:
         if name in known:
             return known[name]
         holder = ctx.scope.find_var(name)
@@ -123,6 +140,12 @@ class _BoundOp:
                 f"op {self.op.type!r} in an inner block reads {name!r}, which has no value yet."
             )
         return holder.value
+
+
+def _inputs_of_rows(op: Operator) -> set[str]:
+    """Return the inputs that are declared to hold rows; a value may be whole all the same."""
+    found = ((name, op.block.find_var(name)) for name in op.input_arg_names)
+    return {n for n, var in found if var is not None and var.type == VarType.SELECTED_ROWS}
 
 
 class _BoundGroup:

@@ -137,6 +137,8 @@ ROW_OPS: dict[str, RowOp] = {
     "scale": RowOp(_values_of, accepts=lambda op, rows, block: not op.attr("bias")),
     "cast": RowOp(_values_of),
     "square": RowOp(_merged_values_of),
+    "merge_selected_rows": RowOp(_itself),
+    "get_tensor_from_selected_rows": RowOp(_itself, keeps=False),
     "clip": RowOp(_merged_values_of),
     "clip_by_norm": RowOp(_merged_values_of),
     "reduce_sum": RowOp(

@@ -7,11 +7,13 @@ repeats the four variances for each box.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.infer_rules import checked
 
 _VARIANCES = [0.1, 0.1, 0.2, 0.2]
 _GRID = {"step_w": 0.0, "step_h": 0.0, "offset": 0.5}
@@ -62,8 +64,18 @@ def _image_scale(image: Tensor, like: Tensor) -> Tensor:
     return torch.tensor([width, height, width, height], dtype=like.dtype, device=like.device)
 
 
+def _pairs_of_sizes(op: Any, block: Any) -> str | None:
+    small, large = op.attrs["min_sizes"], op.attrs["max_sizes"]
+    if large and len(large) != len(small):
+        return f"max_sizes {list(large)} must have as many numbers as min_sizes {list(small)}."
+    if any(b <= a for a, b in zip(small, large, strict=bool(large))):
+        return f"max_sizes {list(large)} must be greater than min_sizes {list(small)}."
+    return None
+
+
 @op(
     "prior_box",
+    infer=checked(_pairs_of_sizes),
     inputs="Input Image",
     outputs="Boxes Variances",
     attrs={

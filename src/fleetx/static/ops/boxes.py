@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.infer_rules import checked
 from fleetx.static.shapes.lod import lengths_of, lod_of
 
 
@@ -56,8 +57,23 @@ def decode_boxes(deltas: Tensor, priors: Tensor, extra: float, limit: float | No
     return torch.cat([new_center - new_size / 2, new_center + new_size / 2 - extra], -1)
 
 
+_CODES = ("encode_center_size", "decode_center_size")
+
+
+def _known_code(op: Any, block: Any) -> str | None:
+    code, variance = op.attrs["code_type"], op.attrs["variance"]
+    if code not in _CODES:
+        return f"code_type is {code!r}, but must be {' or '.join(map(repr, _CODES))}."
+    if len(variance) not in (0, 4):
+        return f"variance has {len(variance)} numbers, but must have 4."
+    if len(variance) and op.input("PriorBoxVar"):
+        return "only one of PriorBoxVar and variance may be given."
+    return None
+
+
 @op(
     "box_coder",
+    infer=checked(_known_code),
     inputs="PriorBox PriorBoxVar? TargetBox",
     outputs="OutputBox",
     attrs={

@@ -9,7 +9,14 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import to_torch
 from fleetx.static.graph.op_registry import Attr, op
-from fleetx.static.shapes.infer_rules import input_var, same_as, set_output, shape_from_attr
+from fleetx.static.shapes.infer_rules import (
+    checked,
+    input_var,
+    needs_rank,
+    same_as,
+    set_output,
+    shape_from_attr,
+)
 
 _SHAPE_SLOTS = "ShapeTensor? ShapeTensorList*?"
 
@@ -270,7 +277,7 @@ def linspace(start: Tensor, stop: Tensor, num: Tensor, *, dtype: int) -> Tensor:
     return torch.linspace(start.item(), stop.item(), steps, dtype=kind, device=start.device)
 
 
-@op("diag", inputs="Diagonal", grad=None)
+@op("diag", inputs="Diagonal", grad=None, infer=checked(needs_rank(1, "Diagonal")))
 def diag(diagonal: Tensor) -> Tensor:
     """The matrix with this diagonal."""
     return torch.diag(diagonal)

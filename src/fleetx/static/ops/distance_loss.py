@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.infer_rules import checked, input_var
+
+
+def _one_shape(op: Any, block: Any) -> str | None:
+    x, y = input_var(op, block, "X"), input_var(op, block, "Y")
+    if x is None or y is None:
+        return None
+    same = len(x.shape) == len(y.shape) and all(
+        a == b or -1 in (a, b) for a, b in zip(x.shape, y.shape, strict=True)
+    )
+    return None if same else "X and Y must have one shape."
 
 
 @op(
     "smooth_l1_loss",
+    infer=checked(_one_shape),
     inputs="X Y InsideWeight? OutsideWeight?",
     outputs="Diff Out",
     attrs={"sigma": 1.0},

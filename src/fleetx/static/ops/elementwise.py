@@ -5,6 +5,7 @@ Y's dimensions are laid on X's beginning at `axis`; -1 means the last ones, as N
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from fleetx.static.shapes.infer_rules import (
     Rule,
     broadcast,
     broadcast_shape,
+    checked,
     input_var,
     refuse,
     same_as,
@@ -122,7 +124,13 @@ def scale(
     return x * by + bias if bias_after_scale else (x + bias) * by
 
 
-@op("increment", attrs={"step": 1.0}, infer=same_as(), grad=None)
+def _one_element(op: Any, block: Any) -> str | None:
+    x = input_var(op, block, "X")
+    known = x is not None and -1 not in x.shape
+    return "X must have one element." if known and math.prod(x.shape) != 1 else None
+
+
+@op("increment", attrs={"step": 1.0}, infer=checked(_one_element, same_as()), grad=None)
 def increment(x: Tensor, *, step: float) -> Tensor:
     """X + step, in X's type."""
     return x + (step if x.is_floating_point() else int(step))
@@ -168,8 +176,19 @@ _LARGEST = {
 }
 
 
+def _ordered_limits(op: Any, block: Any) -> str | None:
+    low, high = op.attrs["min"], op.attrs["max"]
+    given = op.input("Min") or op.input("Max")
+    wrong = low > high and not given
+    return f"max is {high}, but must not be less than min, which is {low}." if wrong else None
+
+
 @op(
-    "clip", inputs="X Min? Max?", attrs={"min": 0.0, "max": 0.0}, no_grad="Min Max", infer=same_as()
+    "clip",
+    inputs="X Min? Max?",
+    attrs={"min": 0.0, "max": 0.0},
+    no_grad="Min Max",
+    infer=checked(_ordered_limits, same_as()),
 )
 def clip(x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max: float) -> Tensor:
     """X limited to min..max; at the limits themselves no gradient passes."""
@@ -184,7 +203,13 @@ def clip(x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max:
     return torch_private.hardtanh(x, -top if min < -top else min, top if max > top else max)
 
 
-op("clip_by_norm", attrs={"max_norm": 1.0}, infer=same_as())(clip_by_norm)
+def _positive_norm(op: Any, block: Any) -> str | None:
+    norm = op.attrs["max_norm"]
+    return f"max_norm is {norm}, but must be positive." if norm <= 0 else None
+
+
+_NORM_RULE = checked(_positive_norm, same_as())
+op("clip_by_norm", attrs={"max_norm": 1.0}, infer=_NORM_RULE)(clip_by_norm)
 
 
 @op("clip_factor", inputs="X*", attrs={"max_norm": 1.0}, grad=None)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
-from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
+from fleetx.static.shapes.infer_rules import checked, input_var, needs_rank, refuse, set_output
 from fleetx.static.shapes.lod import LoD
 
 
@@ -152,7 +152,17 @@ def partial_sum(xs: list[Tensor], *, start_index: int, length: int) -> Tensor:
 
 
 # -- padding -------------------------------------------------------------------------------------
-@op("pad", attrs={"paddings": Attr("INTS", []), "pad_value": 0.0})
+def _two_paddings_each(op: Any, block: Any) -> str | None:
+    x, paddings = input_var(op, block, "X"), op.attrs["paddings"]
+    wrong = x is not None and len(paddings) != 2 * len(x.shape)
+    return f"paddings {list(paddings)} must have two numbers per dimension." if wrong else None
+
+
+@op(
+    "pad",
+    attrs={"paddings": Attr("INTS", []), "pad_value": 0.0},
+    infer=checked(_two_paddings_each),
+)
 def pad(x: Tensor, *, paddings: list[int], pad_value: float) -> Tensor:
     """X with `paddings` elements before and after each dimension, first dimension first."""
     pairs = [paddings[i : i + 2] for i in range(0, len(paddings), 2)]
@@ -202,7 +212,7 @@ def _pad_rule(op: Any, block: Any) -> None:
         "data_format": "NCHW",
     },
     no_grad="Paddings",
-    infer=_pad_rule,
+    infer=checked(needs_rank(4), _pad_rule),
 )
 def pad2d(
     x: Tensor,

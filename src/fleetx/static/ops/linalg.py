@@ -271,10 +271,11 @@ def determinant(x: Tensor) -> Tensor:
 
 
 @op("einsum", inputs="Operands*", outputs="Out InnerCache*? XShape*?", attrs={"equation": ""})
-def einsum(operands: list[Tensor], *, equation: str) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """A sum of products in Einstein's notation."""
+def einsum(operands: list[Tensor], *, equation: str) -> tuple[Tensor, list[None], list[None]]:
+    """A sum of products in Einstein's notation; Paddle's caches of it are not filled."""
     out = torch.einsum(equation, *operands)
-    return (out if out.dim() else out.reshape(1)), [], []
+    unused = [None] * len(operands)
+    return (out if out.dim() else out.reshape(1)), unused, unused
 
 
 @op("bilinear_tensor_product", inputs="X Y Weight Bias?")

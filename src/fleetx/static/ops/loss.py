@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.infer_rules import checked, input_var
 
 
 @op(
@@ -33,8 +36,20 @@ def _pick(x: torch.Tensor, label: torch.Tensor, ignore_index: int) -> torch.Tens
     return picked.squeeze(-1) if flat else picked
 
 
+def _one_label_each(op: Any, block: Any) -> str | None:
+    x, label = input_var(op, block, "X"), input_var(op, block, "Label")
+    if x is None or label is None or len(x.shape) != len(label.shape):
+        return None
+    classes, last = x.shape[-1], label.shape[-1]
+    if op.attrs.get("soft_label"):
+        wrong = classes > 0 and last > 0 and classes != last
+        return "soft labels must have one share per class." if wrong else None
+    return "the last dimension of Label must be 1." if last > 1 else None
+
+
 @op(
     "cross_entropy2",
+    infer=checked(_one_label_each),
     inputs="X Label",
     outputs="Y XShape? MatchX?",
     attrs={"ignore_index": -100},
@@ -50,6 +65,7 @@ def _cross_entropy2(
 
 @op(
     "cross_entropy",
+    infer=checked(_one_label_each),
     inputs="X Label",
     outputs="Y",
     attrs={"soft_label": False, "ignore_index": -100},

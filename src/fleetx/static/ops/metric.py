@@ -76,9 +76,9 @@ def _auc(
         pos = stat_pos.view(-1)[:buckets].add_(pos)
         neg = stat_neg.view(-1)[:buckets].add_(neg)
         return _area(pos, neg), stat_pos, stat_neg
-    step = 0 if stat_pos.is_meta else int(stat_pos[-1]) % slide_steps
+    step = 0 if stat_pos.is_meta else int(stat_pos.view(-1)[-1]) % slide_steps
     sums = []
-    for stat, counts in ((stat_pos, pos), (stat_neg, neg)):
+    for stat, counts in ((stat_pos.view(-1), pos), (stat_neg.view(-1), neg)):
         window = stat[: slide_steps * buckets].view(slide_steps, buckets)
         total = stat[slide_steps * buckets : (slide_steps + 1) * buckets]
         total.add_(counts - window[step])
@@ -161,7 +161,8 @@ def precision_recall(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Count true and false positives and negatives by class, in this batch and so far."""
     found, wanted = indices.reshape(-1).long(), labels.reshape(-1).long()
-    weight = torch.ones_like(found, dtype=torch.float32) if weights is None else weights.reshape(-1)
+    ones = torch.ones_like(found, dtype=probabilities.dtype)
+    weight = ones if weights is None else weights.reshape(-1)
     is_found = F.one_hot(found, class_number).bool()
     is_wanted = F.one_hot(wanted, class_number).bool()
     kinds = (

@@ -11,6 +11,7 @@ from fleetx import comm, torch_private
 from fleetx.comm.sync_batch_norm import sync_batch_norm
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
+from fleetx.static.shapes.infer_rules import checked
 from fleetx.static.shapes.infer_shape import ShapeError, describe_inputs
 
 _BATCH_NORM_ATTRS: dict[str, Any] = {
@@ -144,11 +145,18 @@ def _inplace_abn(
     return y, *rest
 
 
+def _small_epsilon(op: Any, block: Any) -> str | None:
+    epsilon = op.attrs["epsilon"]
+    wrong = not 0 <= epsilon <= 0.001 + 1e-9  # a program stores single precision
+    return f"epsilon is {epsilon}, but must be between 0 and 0.001." if wrong else None
+
+
 @op(
     "layer_norm",
     inputs="X Scale? Bias?",
     outputs="Y Mean? Variance?",
     attrs={"epsilon": 1e-5, "begin_norm_axis": 1},
+    infer=checked(_small_epsilon),
 )
 def _layer_norm(
     x: torch.Tensor,
@@ -253,6 +261,7 @@ class _DataNorm(torch.autograd.Function):
         "data_layout": "NCHW",
         "sync_stats": False,
     },
+    infer=checked(_small_epsilon),
 )
 def _data_norm(
     x: torch.Tensor,
@@ -298,9 +307,15 @@ def _spectral_norm(
     return weight / u.dot(matrix.mv(v))
 
 
+def _odd_window(op: Any, block: Any) -> str | None:
+    count = op.attrs["n"]
+    return f"n is {count}, but must be odd." if count % 2 == 0 else None
+
+
 @op(
     "lrn",
     outputs="Out MidOut",
+    infer=checked(_odd_window),
     attrs={
         "n": 5,
         "k": 2.0,

@@ -75,9 +75,7 @@ def generate_proposals(
         large = ((size / info[image, 2] + 1) >= max(min_size, 1.0)).all(1)
         keep = large & (center[:, 0] <= info[image, 1]) & (center[:, 1] <= info[image, 0])
         box, score = box[keep], score[keep]
-        if not len(box):
-            box, score = box.new_zeros(1, 4), score.new_zeros(1)
-        elif nms_thresh > 0:
+        if len(box) and nms_thresh > 0:
             kept = suppress(box_overlap(box, box, 1.0), nms_thresh, eta, post_nms_topN)
             box, score = box[kept], score[kept]
         boxes.append(box)

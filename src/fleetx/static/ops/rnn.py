@@ -56,9 +56,17 @@ class _Steps:
         """Return the rows of each time step."""
         return x[self.order].split(self.sizes)
 
-    def join(self, parts: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-        """Return the results of all steps in the order of the batch."""
-        return torch.cat(parts)[self.back] if parts else like
+    def columns(
+        self, results: list[tuple[torch.Tensor, ...]], like: torch.Tensor, count: int
+    ) -> list[torch.Tensor]:
+        """Return what all steps computed, step after step, as Paddle's `Batch...` outputs are."""
+        if not results:
+            return [like] * count
+        return [torch.cat(column) for column in zip(*results, strict=True)]
+
+    def back_in_order(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows of all steps in the order of the batch."""
+        return rows[self.back]
 
     def first(self, given: Any, width: int, like: torch.Tensor) -> torch.Tensor:
         """Return the first state: the given one in the order of ranks, or zeros."""
@@ -87,17 +95,19 @@ def _lstm_step(
     peepholes: tuple[torch.Tensor, ...] | None,
     act: dict[str, Callable[[torch.Tensor], torch.Tensor]],
     clip: float = 0.0,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return hidden state and cell; the gates are candidate, input, forget, output."""
+) -> tuple[torch.Tensor, ...]:
+    """Return hidden state, cell, activated cell; candidate, input, forget and output gate."""
     new, take, keep, show = gates.chunk(4, dim=1)
     if peepholes is not None:
         take, keep = take + peepholes[0] * cell, keep + peepholes[1] * cell
-    cell = act["candidate"](new) * act["gate"](take) + act["gate"](keep) * cell
+    new, take, keep = act["candidate"](new), act["gate"](take), act["gate"](keep)
+    cell = new * take + keep * cell
     if clip > 0:
         cell = cell.clamp(-clip, clip)
     if peepholes is not None:
         show = show + peepholes[2] * cell
-    return act["gate"](show) * act["cell"](cell), cell
+    show, shown = act["gate"](show), act["cell"](cell)
+    return show * shown, cell, shown, new, take, keep, show
 
 
 def _split_bias(
@@ -139,14 +149,13 @@ def lstm(
     }
     shift, peepholes = _split_bias(bias, width, use_peepholes)
     hidden, cell = steps.first(h0, width, x), steps.first(c0, width, x)
-    hiddens, cells = [], []
+    results = []
     for part in steps.cut(x + shift):
         gates = torch.addmm(part, hidden[: len(part)], weight)
-        hidden, cell = _lstm_step(gates, cell[: len(part)], peepholes, act)
-        hiddens.append(hidden)
-        cells.append(cell)
-    empty = x[:, :width]
-    return steps.join(hiddens, empty), steps.join(cells, empty), None, None
+        results.append(_lstm_step(gates, cell[: len(part)], peepholes, act))
+        hidden, cell = results[-1][:2]
+    hiddens, cells, shown, *gates = steps.columns(results, x[:, :width], 7)
+    return steps.back_in_order(hiddens), steps.back_in_order(cells), torch.cat(gates, 1), shown
 
 
 def _infer_lstmp(op: Any, block: Any) -> None:
@@ -192,17 +201,19 @@ def lstmp(
     act_projection = activation_named(proj_activation)
     shift, peepholes = _split_bias(bias, width, use_peepholes)
     state, cell = steps.first(h0, projected, x), steps.first(c0, width, x)
-    states, cells = [], []
+    states, results = [], []
     for part in steps.cut(x + shift):
         gates = torch.addmm(part, state[: len(part)], weight)
-        hidden, cell = _lstm_step(gates, cell[: len(part)], peepholes, act, cell_clip)
+        results.append(_lstm_step(gates, cell[: len(part)], peepholes, act, cell_clip))
+        hidden, cell = results[-1][:2]
         state = act_projection(hidden @ proj_weight)
         if proj_clip > 0:
             state = state.clamp(-proj_clip, proj_clip)
-        states.append(state)
-        cells.append(cell)
-    empty = x[:, :projected], x[:, :width]
-    return steps.join(states, empty[0]), steps.join(cells, empty[1]), None, None, None
+        states.append((state,))
+    (projections,) = steps.columns(states, x[:, :projected], 1)
+    hiddens, cells, shown, *gates = steps.columns(results, x[:, :width], 7)
+    projections, cells = steps.back_in_order(projections), steps.back_in_order(cells)
+    return projections, cells, torch.cat(gates, 1), shown, hiddens
 
 
 def _gru_weights(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -266,11 +277,13 @@ def gru(
     weights = _gru_weights(weight)
     act, act_gate = activation_named(activation), activation_named(gate_activation)
     hidden = steps.first(h0, width, x)
-    hiddens = []
+    results = []
     for part in steps.cut(x if bias is None else x + bias):
-        _, _, hidden = _gru_step(part, hidden[: len(part)], weights, act, act_gate, origin_mode)
-        hiddens.append(hidden)
-    return None, None, None, steps.join(hiddens, x[:, :width])
+        step = _gru_step(part, hidden[: len(part)], weights, act, act_gate, origin_mode)
+        results.append(step)
+        hidden = step[-1]
+    gates, kept, hiddens = steps.columns(results, x[:, :width], 3)
+    return gates, kept, hiddens, steps.back_in_order(hiddens)
 
 
 @op(

@@ -51,6 +51,8 @@ def _top_k_rule(op: Any, block: Any) -> None:
         return
     axis = op.attrs.get("axis", -1)
     shape, k = list(x.shape), -1 if op.input("K") else op.attrs["k"]
+    if not op.input("K") and k < 1:
+        raise refuse(op, block, f"k is {k}, but must be 1 or more.")
     if 0 <= shape[axis] < k:
         raise refuse(op, block, f"k is {k}, but there are only {shape[axis]} elements.")
     shape[axis] = k
@@ -227,6 +229,8 @@ def _one_hot_rule(op: Any, block: Any) -> None:
     if x is None:
         return
     depth = -1 if op.input("depth_tensor") else op.attrs["depth"]
+    if depth < 1 and not op.input("depth_tensor"):
+        raise refuse(op, block, f"depth is {depth}, but must be 1 or more.")
     head = x.shape[:-1] if op.type == "one_hot" else x.shape
     if op.type == "one_hot" and x.shape[-1:] != (1,):
         raise refuse(op, block, "the last dimension must be 1.")

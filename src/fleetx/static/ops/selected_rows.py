@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from fleetx.kernels.row_gradients import rows_of
 from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import same_as
 
 
 @op("merge_selected_rows", grad=None, infer=same_as())
 def merge_selected_rows(x: Tensor) -> Tensor:
-    """Add up the values of rows that occur more than once."""
-    return x.coalesce() if x.is_sparse else x
+    """Add up the values of rows that occur more than once, and sort the rows if some do."""
+    if not x.is_sparse:
+        return x
+    ids = rows_of(x)[0]
+    return x if len(ids.unique()) == len(ids) else x.coalesce()  # rows that differ keep their order
 
 
 @op("get_tensor_from_selected_rows", grad=None, infer=same_as(), lod="none")
 def get_tensor_from_selected_rows(x: Tensor) -> Tensor:
     """Return the values of the rows, one after the other."""
-    return x.coalesce().values() if x.is_sparse else x
+    return rows_of(x)[1] if x.is_sparse else x

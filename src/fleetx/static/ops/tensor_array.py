@@ -99,7 +99,7 @@ def lod_array_length(array: Array | None) -> Any:
 def tensor_array_to_tensor(array: Array, *, axis: int, use_stack: bool) -> Any:
     """Join the elements along an axis, or stack them along a new one; also return their sizes."""
     values = [_tensor(v) for v in array]
-    sizes = [1 if use_stack else v.shape[axis] for v in values]
+    sizes = [v.shape[axis] if axis < v.ndim else 1 for v in values]
     joined = torch.stack(values, axis) if use_stack else torch.cat(values, axis)
     return joined, torch.tensor(sizes, dtype=torch.int32, device=joined.device)
 

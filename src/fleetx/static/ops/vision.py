@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
+from fleetx.static.shapes.infer_rules import checked
 from fleetx.static.shapes.lod import lod_of, positions
 
 
@@ -58,7 +59,17 @@ def _channel_shuffle(x: torch.Tensor, *, groups: int, data_format: str) -> torch
     return _shuffle_channel(x, group=groups)
 
 
-@op("temporal_shift", attrs={"seg_num": Attr("INT", 1), "shift_ratio": 0.25, "data_format": "NCHW"})
+def _less_than_half(op: Any, block: Any) -> str | None:
+    ratio = op.attrs["shift_ratio"]
+    wrong = not 0 < ratio < 0.5
+    return f"shift_ratio is {ratio}, but must be between 0 and 0.5." if wrong else None
+
+
+@op(
+    "temporal_shift",
+    attrs={"seg_num": Attr("INT", 1), "shift_ratio": 0.25, "data_format": "NCHW"},
+    infer=checked(_less_than_half),
+)
 def _temporal_shift(
     x: torch.Tensor, *, seg_num: int, shift_ratio: float, data_format: str
 ) -> torch.Tensor:

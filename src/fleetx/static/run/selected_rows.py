@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fleetx.kernels.row_gradients import rows_of
 from fleetx.static.run.scope_tensor import ScopeTensor
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ class SelectedRows:
         self._values = _Values(self)
         value = self._shown = variable.value
         if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
-            whole = value.coalesce()
-            self._rows = whole.indices()[0].tolist()
+            ids, values = rows_of(value)
+            self._rows = ids.tolist()
             self._height = int(value.shape[0])
-            self._values.hold(whole.values())
+            self._values.hold(values)
         elif value is not None:
             raise TypeError(f"variable {variable.name!r} holds no selected rows.")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fleetx.static.graph.dtypes import convert_dtype
+from fleetx.static.graph.dtypes import VarType, convert_dtype
 from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import Program
@@ -88,7 +88,7 @@ class SingleOp:
         context.scope = scope
         context.lods = {name: found.lod for name, found in inputs.items() if found.lod}
         values = {
-            name: found.value.clone() if name in copied else self._readable(found.value)
+            name: found.value.clone() if name in copied else found.value
             for name, found in inputs.items()
             if found.value is not None
         }
@@ -104,11 +104,6 @@ class SingleOp:
                 shared = any(value is each for n, each in values.items() if n != name)
                 variable.value = value.clone() if shared else keep_value(value)
                 variable.lod = context.lods.get(name) or []
-
-    def _readable(self, value: Any) -> Any:
-        """Return a value as the op takes it: an update reads the gradient 0 for missing rows."""
-        is_rows = isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo
-        return value.to_dense() if is_rows and get_op(self.type()).inplace else value
 
     def _build(self, scope: Scope) -> Operator:
         """Return the op in a program of its own, for variables as they are in a scope."""
@@ -146,14 +141,18 @@ def _copied(op: Operator) -> set[str]:
 def _signature(found: ScopeVariable) -> Any:
     """Return what `_looks` depends on."""
     value = found.value
-    return (value.shape, value.dtype, len(found.lod)) if isinstance(value, torch.Tensor) else None
+    if not isinstance(value, torch.Tensor):
+        return None
+    return value.shape, value.dtype, value.layout, len(found.lod)
 
 
 def _looks(found: ScopeVariable) -> dict[str, Any]:
     value = found.value
     if not isinstance(value, torch.Tensor):
         return {}
+    rows = value.layout is torch.sparse_coo
     return {
+        "type": VarType.SELECTED_ROWS if rows else VarType.LOD_TENSOR,
         "shape": list(value.shape),
         "dtype": convert_dtype(value.dtype),
         "lod_level": len(found.lod),

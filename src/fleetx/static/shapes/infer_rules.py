@@ -39,6 +39,32 @@ def refuse(op: Any, block: Any, reason: str) -> ShapeError:
     return ShapeError(f"op {op.type!r} does not accept {describe_inputs(op, block)}: {reason}")
 
 
+def checked(problem: Callable[[Any, Any], str | None], then: Rule | None = None) -> Rule:
+    """Rule: refuse the op if `problem` names one, given the op and the block; else apply another.
+
+    Without another rule the op is run on meta tensors.
+    """
+
+    def rule(op: Any, block: Any) -> None:
+        found = problem(op, block)
+        if found:
+            raise refuse(op, block, found)
+        (then or infer_by_running)(op, block)
+
+    return rule
+
+
+def needs_rank(rank: int, slot: str = "X") -> Callable[[Any, Any], str | None]:
+    """Return a check for `checked`: the input must have this number of dimensions."""
+
+    def problem(op: Any, block: Any) -> str | None:
+        var = input_var(op, block, slot)
+        wrong = var is not None and len(var.shape) != rank
+        return f"{slot} must have {rank} dimension{'s' * (rank > 1)}." if wrong else None
+
+    return problem
+
+
 def same_as(slot: str = "X", out: str = "Out", dtype: VarType | None = None) -> Rule:
     """Rule: the output looks like the input; `dtype` fixes another type."""
 

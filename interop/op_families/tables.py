@@ -119,7 +119,7 @@ def table_of_pairs(draw: Draw) -> Iterator[OpCase]:
 
 
 # Update ops: their state besides Param, Grad and LearningRate, and attributes.
-_UPDATES: dict[str, tuple[str, dict[str, Any]]] = {
+UPDATES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("", {}),
     "momentum": ("Velocity", {"mu": 0.9, "use_nesterov": True}),
     "lars_momentum": ("Velocity", {"mu": 0.9, "lars_coeff": 0.01, "lars_weight_decay": 0.02}),
@@ -135,12 +135,12 @@ _UPDATES: dict[str, tuple[str, dict[str, Any]]] = {
     "adamax": ("Moment InfNorm Beta1Pow", {"beta1": 0.9, "beta2": 0.99}),
     "adam": ("Moment1 Moment2 Beta1Pow Beta2Pow", {"beta1": 0.9, "beta2": 0.99}),
 }
-_NEW_NAMES = {"SquaredAccumulator": "SquaredAccumOut", "LinearAccumulator": "LinearAccumOut"}
+NEW_NAMES = {"SquaredAccumulator": "SquaredAccumOut", "LinearAccumulator": "LinearAccumOut"}
 
 
 @family
 def updates_in_place(draw: Draw) -> Iterator[OpCase]:
-    for name, (state, attrs) in _UPDATES.items():
+    for name, (state, attrs) in UPDATES.items():
         inputs = {"Param": draw.floats(3, 5), "Grad": draw.floats(3, 5)}
         inputs["LearningRate"] = draw.floats(1, low=0.01, high=0.1)
         for slot in state.split():
@@ -149,7 +149,7 @@ def updates_in_place(draw: Draw) -> Iterator[OpCase]:
         changed = ["Param", *state.split()]
         if name == "adamax":
             changed.remove("Beta1Pow")
-        outputs = {_NEW_NAMES.get(slot, f"{slot}Out"): slot for slot in changed}
+        outputs = {NEW_NAMES.get(slot, f"{slot}Out"): slot for slot in changed}
         yield OpCase(name, inputs, attrs, " ".join(outputs), in_place=outputs)
 
 
