@@ -1,7 +1,7 @@
 """Sharding against FSDP2 and DistributedDataParallel by hand: a small GPT, Adam, 2 and 4 workers
 with one thread each, Gloo.
 
-    python bench/hybrid.py [--rounds 9]
+    python bench/hybrid.py [--rounds 9] [--workers 2,4]
 
 Memory is what worker 0 holds of parameters, gradients and optimizer state when backward has ended.
 FSDP2 that keeps parameters after forward is the peer of stage 2. Figures go to
@@ -60,8 +60,10 @@ def main() -> None:
     """Measure, print the table and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=9, help="turns of each contestant")
+    parser.add_argument("--workers", default="2,4", help="numbers of workers, joined by commas")
     options = parser.parse_args()
-    lines = [line for workers in (2, 4) for line in rows(workers, options.rounds)]
+    numbers = [int(number) for number in options.workers.split(",")]
+    lines = [line for workers in numbers for line in rows(workers, options.rounds)]
     show(lines, "sharding")
     write_record("hybrid", rows=lines)
 
