@@ -66,7 +66,10 @@ def read_tensors(stream: BinaryIO, size: int, source: str) -> tuple[dict[str, to
         raise FormatError(source, f"has no valid safetensors header ({error}).") from error
     tensors = {}
     for name, dtype, shape in entries:
-        tensors[name] = torch.empty(shape, dtype=dtype)
+        try:
+            tensors[name] = torch.empty(shape, dtype=dtype)
+        except (RuntimeError, TypeError) as error:  # a shape beyond all bounds, with a 0 in it
+            raise FormatError(source, f"has a tensor that cannot exist ({error}).") from error
         if tensors[name].numel():
             reader.fill(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return tensors, reader.entry
