@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from launching import Launch
@@ -131,10 +132,17 @@ def ended(log: Path, text: str, code: int = 1, exception: str = "") -> list[str]
     return found.text().splitlines()
 
 
-def test_a_bus_error_ends_with_its_cause(tmp_path: Path) -> None:
+@pytest.mark.parametrize("free", [0, 10_000])
+def test_a_bus_error_with_full_shared_memory(
+    free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(f_blocks=20_000, f_frsize=4096, f_bfree=free, f_bavail=free)
+    monkeypatch.setattr(os, "statvfs", lambda folder: found)
     lines = ended(tmp_path / "log", "step 1\n", -signal.SIGBUS)
-    assert lines[-1].startswith("Shared memory is probably full (/dev/shm: ")
-    assert "--shm-size" in lines[-1]
+    if free:
+        assert set(lines[-1]) == {"-"}
+    else:
+        assert lines[-1].startswith("Shared memory is full (/dev/shm: 82 of 82 MB used now): ")
 
 
 def test_other_failures_have_no_such_line(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def of_worker(
 def _cause(returncode: int, words: str, log: Path, exception: str) -> str:
     """Return the cause of a failure if it is a full disk, as one line; otherwise ""."""
     if returncode == -signal.SIGBUS:
-        return full_disk.of_shared_memory(is_certain=False)
+        return full_disk.of_bus_error()
     if exception and _is_missing(exception, words):
         return full_disk.of_log_error(log, exception)
     reason = "\n".join(_reason(words.splitlines()))

@@ -77,11 +77,15 @@ def of_log_error(log: Path, reason: str) -> str:
     return of_log(log) if found is None else _sentence(found.group(), str(log), "--log_dir")
 
 
-def of_shared_memory(*, is_certain: bool = True) -> str:
+def of_bus_error() -> str:
+    """Return the cause of a process that SIGBUS ended, if shared memory is still full."""
+    return of_shared_memory() if _is_short(_SHARED_MEMORY) else ""
+
+
+def of_shared_memory() -> str:
     """Return the cause of a process that found no room in shared memory."""
-    state = "is" if is_certain else "is probably"
     return (
-        f"Shared memory {state} full ({usage(_SHARED_MEMORY)}): give the container more "
+        f"Shared memory is full ({usage(_SHARED_MEMORY)}): give the container more "
         "(docker run --shm-size=8g or --ipc=host), or use fewer DataLoader workers."
     )
 
