@@ -163,8 +163,10 @@ class Liar:
             reply = self._ask(Kind.STATUS, [])
             if reply.kind != Kind.DONE:  # a lie has taken the session
                 self._me.incarnation = time.time_ns()
-                self._ask(Kind.HELLO, wire.json_body({"workers": WORKERS}))
-                assert self._ask(Kind.STATUS, []).kind == Kind.DONE
+                hello = self._ask(Kind.HELLO, wire.json_body({"workers": WORKERS}))
+                again = self._ask(Kind.STATUS, [])
+                problems = [Problem(each.problem).name for each in (reply, hello, again)]
+                assert again.kind == Kind.DONE, f"the server answered {problems}"
 
     def _message(self) -> list[Frames]:
         recipe, damaged = self._grammar.recipe(), None
@@ -245,6 +247,8 @@ def job(folder: Path, count: int, seed: int, steps: int) -> tuple[dict[str, torc
             for step in range(_FIRST, steps):  # all without an attack, else the last one
                 (folder / f"step{step}").touch()
             codes = [process.end() for process in (*workers, *run)]
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the log: {Path(log).read_text()[-3000:]}") from error
         finally:
             liar.close()
             for worker in workers:

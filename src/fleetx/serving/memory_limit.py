@@ -20,12 +20,14 @@ def limit_memory(limit: int | None) -> int | None:
     """Limit the memory of this process and return the limit in bytes; None if there is none.
 
     `limit` is the limit of the whole process in bytes, 0 for none. None takes what the process has
-    now plus half of what the machine, or the control group, has left.
+    now plus half of what the machine, or the control group, has left; there is no limit on systems
+    without /proc.
     """
+    if limit is None:
+        used = _used()
+        limit = 0 if used is None else used + max(free_memory() // 2, LEAST_ROOM)
     if limit == 0:
         return None
-    if limit is None:
-        limit = _used() + max(free_memory() // 2, LEAST_ROOM)
     highest = resource.getrlimit(resource.RLIMIT_DATA)[1]
     if highest != resource.RLIM_INFINITY:
         limit = min(limit, highest)
@@ -49,9 +51,10 @@ def free_memory() -> int:
     return max(free, 0)
 
 
-def _used() -> int:
-    """Return the bytes that count towards RLIMIT_DATA."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+def _used() -> int | None:
+    """Return the bytes that count towards RLIMIT_DATA; None on systems that do not tell."""
+    status = Path("/proc/self/status")
+    for line in status.read_text().splitlines() if status.exists() else ():
         if line.startswith("VmData:"):
             return int(line.split()[1]) << 10
-    return 0
+    return None

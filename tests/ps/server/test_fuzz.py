@@ -117,3 +117,11 @@ def test_names_of_tables_can_be_written(attacker, name):
     body = wire.json_body(dense_specs(1)[0].to_dict() | {"name": name})
     reply = request(attacker, Kind.CREATE, body, sequence=1)
     assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.BAD_REQUEST)
+
+
+def test_a_table_larger_than_the_machine_is_refused_before_it_is_logged(attacker):
+    values = dense_specs(1)[0].to_dict() | {"name": "huge"}
+    values["blocks"][0]["shape"] = [2**40]
+    reply = request(attacker, Kind.CREATE, wire.json_body(values), sequence=1)
+    assert (reply.kind, reply.problem) == (Kind.ERROR, Problem.TOO_LARGE)
+    assert not attacker.out.failed

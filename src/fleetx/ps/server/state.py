@@ -8,6 +8,7 @@ sequence number of a worker, in order, after the request has been logged.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,7 +23,7 @@ from fleetx.ps.tables.dense_table import DenseTable
 from fleetx.ps.tables.first_values import FirstValues
 from fleetx.ps.tables.make_table import Table, create_table
 from fleetx.ps.tables.sparse_table import SparseTable
-from fleetx.ps.tables.table_spec import SpecError, TableSpec, spec_from_dict
+from fleetx.ps.tables.table_spec import DenseTableSpec, SpecError, TableSpec, spec_from_dict
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message, Tensors
 from fleetx.ps.wire.messages import Flag, Kind, Problem, WireError
@@ -30,6 +31,8 @@ from fleetx.ps.wire.messages import Flag, Kind, Problem, WireError
 MAX_TABLES = 4096
 # A worker waits at every barrier, so that it can be at the next one at most.
 _BARRIERS_AHEAD = 2
+# The bytes of an entry while its first value is made.
+_ENTRY = 8
 
 _log = logging.getLogger("fleetx.ps")
 
@@ -126,7 +129,7 @@ class ServerState:
         """Reject a request that cannot be applied."""
         header = message.header
         if header.kind == Kind.CREATE:
-            self._spec(message)
+            _require_memory(self._spec(message))
         elif header.kind in (Kind.SET, Kind.PUSH, Kind.ADD):
             table_requests.check(self.table(header.table), message)
         if header.kind == Kind.COMMIT or header.flags & Flag.SYNC:
@@ -335,6 +338,18 @@ class ServerState:
             int(number): {int(worker): note for worker, note in notes.items()}
             for number, notes in meta["notes"].items()
         }
+
+
+def _require_memory(spec: TableSpec) -> None:
+    """Reject a table that this machine cannot hold: an allocation must not fail behind the log."""
+    if isinstance(spec, DenseTableSpec):
+        size = _ENTRY * sum(block.size for block in spec.blocks)
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if size > memory:
+            raise WireError(
+                Problem.TOO_LARGE,
+                f"table {spec.name!r} needs {size} bytes here and this machine has {memory}",
+            )
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -96,7 +96,7 @@ def _dtype_of(values: Array) -> PaddleDType:
 
 def _accepted(name: str) -> Any:
     def method(self: AnalysisConfig, *args: Any, **kwargs: Any) -> None:
-        self.warn_ignored(name, "it is a setting of Paddle's own engines")
+        self._warn_ignored(name, "it is a setting of Paddle's own engines")
 
     method.__name__ = name
     method.__doc__ = "Accept a setting of Paddle's own engines; it has no effect and warns once."
@@ -120,7 +120,7 @@ class AnalysisConfig:
         self._ignored: set[str] = set()
         self.set_model(model, params)
 
-    def warn_ignored(self, name: str, why: str) -> None:
+    def _warn_ignored(self, name: str, why: str) -> None:
         """Warn, the first time, that a setting has no effect."""
         if name not in self._ignored:
             self._ignored.add(name)
@@ -187,7 +187,7 @@ class AnalysisConfig:
 
     def set_cpu_math_library_num_threads(self, count: int) -> None:
         """Store the number of threads; OMP_NUM_THREADS sets it."""
-        self.warn_ignored("set_cpu_math_library_num_threads", "set OMP_NUM_THREADS instead")
+        self._warn_ignored("set_cpu_math_library_num_threads", "set OMP_NUM_THREADS instead")
         self._threads = count
 
     def cpu_math_library_num_threads(self) -> int:
