@@ -15,6 +15,7 @@ from fleetx.kernels.gradients import CLIP_EPSILON
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.program import Program, default_main_program, name_scope
 from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.static.protobuf.sparse_gradients import selected_rows
 
 __all__ = [
     "ErrorClipByValue",
@@ -196,8 +197,12 @@ class GradientClipByGlobalNorm(GradientClipBase):
         from fleetx.static import layers
 
         squares = []
+        rows = selected_rows(pairs[0][0].block)
         for param, grad in pairs:
             with param.block.program.optimized_guard([param, grad]):
+                if grad.name in rows:
+                    merged = layers.merge_selected_rows(grad)
+                    grad = layers.get_tensor_from_selected_rows(merged)
                 squares.append(layers.reduce_sum(input=layers.square(grad)))
         norm = layers.sqrt(x=layers.sums(squares))
         limit = layers.fill_constant(shape=[1], dtype=norm.dtype, value=self.clip_norm)
