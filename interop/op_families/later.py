@@ -214,7 +214,7 @@ def later_updates(draw: Draw) -> Iterator[OpCase]:
         inputs = {"Param": draw.floats(3, 5), "Grad": draw.floats(3, 5)}
         inputs |= {"Moment1": draw.floats(3, 5), "Moment2": draw.floats(3, 5, low=0.1)}
         inputs |= {s: draw.floats(1, low=0.5, high=0.9) for s in ("Beta1Pow", "Beta2Pow")}
-        inputs["LearningRate"] = draw.floats(1, low=0.01).astype("float32")
+        inputs["LearningRate"] = draw.floats(1, low=0.01)
         outputs = {f"{s}Out": s for s in ("Param", "Moment1", "Moment2", "Beta1Pow", "Beta2Pow")}
         attrs |= {"beta1": 0.9, "beta2": 0.99, "epsilon": 1e-6}
         why = "lr_ratio is ignored on CPUs" if attrs["lr_ratio"] != 1 else ""

@@ -281,7 +281,8 @@ def run(build):
     with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
         with fluid.unique_name.guard():
             feed, fetch = build()
-        types = sorted({op.type for block in main.blocks for op in block.ops})
+        blocks = [block for each in (main, startup) for block in each.blocks]
+        types = sorted({op.type for block in blocks for op in block.ops})
         exe = fluid.Executor(CPU)
         exe.run(startup)
         while BEFORE:

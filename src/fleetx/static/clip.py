@@ -17,6 +17,7 @@ from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.static.protobuf.sparse_gradients import selected_rows
 
 __all__ = [
     "ErrorClipByValue",
@@ -198,8 +199,12 @@ class GradientClipByGlobalNorm(GradientClipBase):
         from fleetx.static import layers
 
         squares = []
+        rows = selected_rows(pairs[0][0].block)
         for param, grad in pairs:
             with param.block.program.optimized_guard([param, grad]):
+                if grad.name in rows:
+                    merged = layers.merge_selected_rows(grad)
+                    grad = layers.get_tensor_from_selected_rows(merged)
                 squares.append(layers.reduce_sum(input=layers.square(grad)))
         norm = layers.sqrt(x=layers.sums(squares))
         limit = layers.fill_constant(shape=[1], dtype=norm.dtype, value=self.clip_norm)

@@ -11,6 +11,7 @@ from typing import Any
 
 from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.static.protobuf.sparse_gradients import selected_rows
 
 __all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer"]
 
@@ -96,12 +97,24 @@ def append_regularization_ops(
         for param, grad in parameters_and_grads:
             regularizer = param.regularizer or regularization
             if grad is not None and regularizer is not None:
-                program = param.block.program
-                block = program.current_block()  # of the update, which may be conditional
-                with program.optimized_guard([param, grad]):
-                    decay = regularizer(param, grad, block)
-                    block.append_op(
-                        type="sum", inputs={"X": [grad, decay]}, outputs={"Out": [grad]}
-                    )
+                grad = _decayed(param, grad, regularizer)
             result.append((param, grad))
     return result
+
+
+def _decayed(param: Any, grad: Any, regularizer: Any) -> Any:
+    """Append the ops that add the penalty's gradient; return the sum.
+
+    It takes the place of the gradient, except of one that has rows: the sum has all rows, and a
+    name of its own, as in Paddle.
+    """
+    program = param.block.program
+    block = program.current_block()  # of the update, which may be conditional
+    with program.optimized_guard([param, grad]):
+        decay = regularizer(param, grad, block)
+        total = grad
+        if grad.name in selected_rows(grad.block):
+            name = f"{grad.name}@NEWGRAD@"
+            total = block.create_var(name=name, dtype=param.dtype, shape=param.shape)
+        block.append_op(type="sum", inputs={"X": [grad, decay]}, outputs={"Out": [total]})
+    return total

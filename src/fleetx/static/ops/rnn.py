@@ -6,7 +6,7 @@ the first rows of the state; the only loop is the one over time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ class _Steps:
         return x[self.order].split(self.sizes)
 
     def columns(
-        self, results: list[tuple[torch.Tensor, ...]], like: torch.Tensor, count: int
+        self, results: Sequence[tuple[torch.Tensor, ...]], like: torch.Tensor, count: int
     ) -> list[torch.Tensor]:
         """Return what all steps computed, step after step, as Paddle's `Batch...` outputs are."""
         if not results:
@@ -154,8 +154,8 @@ def lstm(
         gates = torch.addmm(part, hidden[: len(part)], weight)
         results.append(_lstm_step(gates, cell[: len(part)], peepholes, act))
         hidden, cell = results[-1][:2]
-    hiddens, cells, shown, *gates = steps.columns(results, x[:, :width], 7)
-    return steps.back_in_order(hiddens), steps.back_in_order(cells), torch.cat(gates, 1), shown
+    hiddens, cells, shown, *parts = steps.columns(results, x[:, :width], 7)
+    return steps.back_in_order(hiddens), steps.back_in_order(cells), torch.cat(parts, 1), shown
 
 
 def _infer_lstmp(op: Any, block: Any) -> None:
@@ -211,9 +211,9 @@ def lstmp(
             state = state.clamp(-proj_clip, proj_clip)
         states.append((state,))
     (projections,) = steps.columns(states, x[:, :projected], 1)
-    hiddens, cells, shown, *gates = steps.columns(results, x[:, :width], 7)
+    hiddens, cells, shown, *parts = steps.columns(results, x[:, :width], 7)
     projections, cells = steps.back_in_order(projections), steps.back_in_order(cells)
-    return projections, cells, torch.cat(gates, 1), shown, hiddens
+    return projections, cells, torch.cat(parts, 1), shown, hiddens
 
 
 def _gru_weights(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
