@@ -72,7 +72,11 @@ TORCHRUN = f"""
 {MODEL}
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("gloo")
+# A file per attempt: in torchrun's own store, addresses of the last attempt may be found again.
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+dist.init_process_group(
+    "gloo", f"file://{{folder}}/rendezvous.{{attempt}}", rank=int(number), world_size=4
+)
 model = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 saved, step = f"{{folder}}/checkpoint", 0

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
+from fleetx import torch_private
 from fleetx.comm import world
 from fleetx.comm.elastic_link import Formation
 
@@ -46,6 +47,7 @@ class ElasticGroup:
         with self._cutting:
             self._before = {name for _, name in _sockets()}
         store = self._connect(formation.store, is_broken)
+        torch_private.number_groups_anew()
         dist.init_process_group(
             "gloo",
             store=dist.PrefixStore(f"elastic/{formation.generation}", store),
