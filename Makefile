@@ -74,6 +74,7 @@ format: $(READY) ## reformat the sources
 bench: $(READY) paddles ## benchmark against PyTorch and Paddle: see bench/README.md
 	$(BIN)/python bench/import_time.py
 	$(BIN)/python bench/launch.py
+	$(BIN)/python bench/elastic.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
 	$(BIN)/python bench/sparse_table.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/parameter_server.py

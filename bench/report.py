@@ -278,6 +278,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "data": contest_and_goals_table,
     "import_time": import_table,
     "launch": times_table,
+    "elastic": times_table,
     "local_sgd": local_sgd_table,
     "dgc": compression_table,
     "switched_off": goals_table,
