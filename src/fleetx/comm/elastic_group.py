@@ -89,7 +89,7 @@ class ElasticGroup:
         must close when the process that uses them ends."""
         if self._before is not None:
             for descriptor, name in list(_sockets()):
-                if name not in self._before:
+                if name not in self._before and _is_tcp(descriptor):
                     os.close(descriptor)
 
     def leave(self) -> None:
@@ -108,6 +108,12 @@ def _sockets() -> Iterator[tuple[int, str]]:
             continue
         if name.startswith("socket:"):
             yield int(entry), name
+
+
+def _is_tcp(descriptor: int) -> bool:
+    """Return whether a socket is one of the network; others connect processes of this machine."""
+    with socket.socket(fileno=os.dup(descriptor)) as copy:
+        return copy.family in (socket.AF_INET, socket.AF_INET6)
 
 
 def _shut_down(descriptor: int, own_store: int) -> None:
