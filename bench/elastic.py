@@ -72,7 +72,11 @@ TORCHRUN = f"""
 {MODEL}
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("gloo")
+# A file per attempt: in torchrun's own store, addresses of the last attempt may be found again.
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+dist.init_process_group(
+    "gloo", f"file://{{folder}}/rendezvous.{{attempt}}", rank=int(number), world_size=4
+)
 model = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 saved, step = f"{{folder}}/checkpoint", 0
@@ -270,14 +274,25 @@ def main() -> None:
     figures = {}
     for name, measure in contestants.items():
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(Path(folder), rounds)
-        figures[name] = {"seconds": found, "median": statistics.median(found)}
+            try:
+                found = measure(Path(folder), rounds)
+            except TimeoutError as error:
+                if measure is measure_fleetx:
+                    raise
+                table.add_row(name, "none", str(error))
+                continue
+        figures[name] = {
+            "median_s": statistics.median(found),
+            "min_s": min(found),
+            "max_s": max(found),
+        }
         table.add_row(name, f"{statistics.median(found):.3f} s", f"{max(found):.3f} s")
     Console().print(table)
-    write_record("elastic", workers=WORKERS, recovery=figures, limit=LIMIT)
-    others = [f["median"] for name, f in figures.items() if name != "fleetrun --elastic"]
     own = figures["fleetrun --elastic"]
-    if max(own["seconds"]) > LIMIT or own["median"] > min(others):
+    others = [row["median_s"] for row in figures.values() if row is not own]
+    own["goal_s"] = LIMIT
+    write_record("elastic", workers=WORKERS, rounds=rounds, times=figures)
+    if own["max_s"] > LIMIT or own["median_s"] > min(others):
         sys.exit("The goal is missed.")
 
 

@@ -300,6 +300,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "import_time": import_table,
     "checkpoint": checkpoint_table,
     "launch": times_table,
+    "elastic": times_table,
     "local_sgd": local_sgd_table,
     "dgc": compression_table,
     "switched_off": goals_table,

@@ -144,6 +144,15 @@ def work_of_future(future: Any) -> dist.Work:
     return torch._C._distributed_c10d._create_work_from_future(future)  # type: ignore[attr-defined]
 
 
+def number_groups_anew() -> None:
+    """Give the next process group the first number, as if this process had never formed one.
+
+    The number is in the group's keys in the store, so that all workers must have the same one; a
+    group that could not be formed has used one up.
+    """
+    dist.distributed_c10d._world.group_count = 0
+
+
 def gloo_options(device: Any, timeout: timedelta) -> Any:
     """Return options for `dist.ProcessGroupGloo`: which device it uses, how long it waits."""
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import warm_start
 from waiting import LIMIT, is_running, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_elastic import plan_of, require_close, require_each_sample_once, train_alone, used_samples
+from test_elastic import SAMPLES, plan_of, require_close, train_alone, used_samples
 
 WORKER = Path(__file__).parent / "workers" / "elastic.py"
 WORKERS = 4
@@ -119,7 +120,12 @@ def run(folder: Path, events: int, seed: int) -> str:
     require_close(
         results[0]["parameters"], train_alone(sizes, plan_of(global_batch_size=BATCH), 0.1, 0.9)
     )
-    require_each_sample_once(used_samples(folder), results[0]["epochs"])
+    # A worker may be killed after a finished step and before it has recorded its samples; that they
+    # were used is in the parameters. Nothing may be used twice.
+    used = used_samples(folder)
+    assert all(counts <= Counter(range(SAMPLES)) for counts in used.values())
+    missing = sum(SAMPLES - used[epoch].total() for epoch in range(results[0]["epochs"]))
+    assert missing <= done * BATCH
     groups = 1 + sum(a != b for a, b in zip(sizes, sizes[1:], strict=False))
     return f"{done} events, {len(sizes)} steps, {groups} changes of the group"
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
+from fleetx import torch_private
 from fleetx.comm import world
 from fleetx.comm.elastic_link import Formation
 
@@ -38,7 +39,9 @@ class ElasticGroup:
         """The address of this worker's store."""
         self._cutting = threading.Lock()
         self._before: set[str] | None = None
-        """The sockets that are none of the group's; None while there is no group."""
+        """The sockets that were there before the group; None while there is no group."""
+        self._own: set[str] | None = None
+        """The sockets of the group, once it is formed."""
 
     def form(self, formation: Formation, is_broken: Callable[[], bool]) -> None:
         """Connect to the workers of a generation; raise RuntimeError if one of them is lost."""
@@ -46,6 +49,7 @@ class ElasticGroup:
         with self._cutting:
             self._before = {name for _, name in _sockets()}
         store = self._connect(formation.store, is_broken)
+        torch_private.number_groups_anew()
         dist.init_process_group(
             "gloo",
             store=dist.PrefixStore(f"elastic/{formation.generation}", store),
@@ -55,6 +59,8 @@ class ElasticGroup:
         )
         # A worker that is lost right now is noticed here, while all are still connecting.
         dist.barrier()
+        with self._cutting:
+            self._own = {name for _, name in _sockets() if self._owns(name)}
 
     def _connect(self, address: tuple[str, int], is_broken: Callable[[], bool]) -> dist.TCPStore:
         """Connect to the store of a generation, unless the worker that keeps it was lost."""
@@ -79,21 +85,27 @@ class ElasticGroup:
             if self._before is None:
                 return
             for descriptor, name in _sockets():
-                if name not in self._before:
+                if self._owns(name):
                     _shut_down(descriptor, self.store[1])
+
+    def _owns(self, name: str) -> bool:
+        """Return whether a socket belongs to the group; while it forms, every new one does."""
+        if self._own is not None:
+            return name in self._own
+        return self._before is not None and name not in self._before
 
     def forget_in_child(self) -> None:
         """Close the group's connections in a forked process, such as one that loads data: they
         must close when the process that uses them ends."""
         if self._before is not None:
             for descriptor, name in list(_sockets()):
-                if name not in self._before:
+                if self._owns(name) and _is_tcp(descriptor):
                     os.close(descriptor)
 
     def leave(self) -> None:
         """Release the group."""
         with self._cutting:
-            self._before = None
+            self._before = self._own = None
         world.leave_group()
 
 
@@ -106,6 +118,12 @@ def _sockets() -> Iterator[tuple[int, str]]:
             continue
         if name.startswith("socket:"):
             yield int(entry), name
+
+
+def _is_tcp(descriptor: int) -> bool:
+    """Return whether a socket is one of the network; others connect processes of this machine."""
+    with socket.socket(fileno=os.dup(descriptor)) as copy:
+        return copy.family in (socket.AF_INET, socket.AF_INET6)
 
 
 def _shut_down(descriptor: int, own_store: int) -> None:

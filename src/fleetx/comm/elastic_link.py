@@ -6,12 +6,12 @@ computation and learns of a lost peer while it waits for it in an exchange.
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from fleetx.runtime.wire import Line, Message
 
 _CONNECT_WITHIN = 60.0
 _CUT_AGAIN = 0.05
+_FORM_WITHIN = 10.0
 
 
 class ExcludedError(Exception):
@@ -75,6 +76,7 @@ class CoordinatorLink:
         self._answers: list[Message] = []
         self._generation = 0
         self._is_broken = False
+        self._deadline: float | None = None
         self._is_closing = False
         connection = socket.create_connection(place.coordinator, _CONNECT_WITHIN)
         self._line = Line(connection, place.secret, is_root=False)
@@ -94,6 +96,17 @@ class CoordinatorLink:
         """Whether a worker of the present generation was lost, or its exchange failed."""
         with self._changed:
             return self._is_broken
+
+    @contextmanager
+    def bounded(self) -> Iterator[None]:
+        """Break the generation if the block, in which it forms, takes too long."""
+        with self._changed:
+            self._deadline = time.monotonic() + max(self._timeout, _FORM_WITHIN)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._deadline = None
 
     def join(self, card: str) -> Formation:
         """Wait for the next generation with this worker in it.
@@ -167,23 +180,23 @@ class CoordinatorLink:
     def _listen(self) -> None:
         pause = self._timeout / 5
         beaten = 0.0
-        while not self._is_closing and not self._line.closed:
+        while not self._is_closing:
+            messages: list[Message] = []
             # What connects just now is cut as soon as it is there.
             limit = _CUT_AGAIN if self._is_broken else pause
-            with contextlib.suppress(ValueError):  # the socket was closed meanwhile
-                select.select([self._line.socket, self._wake], [], [], limit)
+            watched = [self._wake] if self._line.closed else [self._wake, self._line.socket]
+            with suppress(ValueError):  # the socket was closed meanwhile
+                select.select(watched, [], [], limit)
             with self._sending:
-                messages = self._line.pump()
-                now = time.monotonic()
-                if now - beaten >= pause:
-                    beaten = now
-                    self._line.send({"type": "alive"})
-                if now - self._line.last_heard > self._timeout and not self._line.closed:
-                    self._line.close()
+                if not self._line.closed:
+                    messages = self._line.pump()
+                    now = time.monotonic()
+                    if now - beaten >= pause and not self._line.closed:
+                        beaten = now
+                        self._line.send({"type": "alive"})
+                    if now - self._line.last_heard > self._timeout and not self._line.closed:
+                        self._line.close()
             self._take(messages)
-        self._take([])
-        if not self._is_closing:
-            self._on_broken()  # nobody waits for this worker any more
 
     def _take(self, messages: list[Message]) -> None:
         with self._changed:
@@ -195,9 +208,12 @@ class CoordinatorLink:
                     self._is_broken = message["generation"] == self._generation
                 elif message["type"] != "alive":
                     self._answers.append(message)
-            self._changed.notify_all()
+            # Nobody waits for a worker that is excluded, or for a group that does not form.
+            is_late = self._deadline is not None and time.monotonic() > self._deadline
+            self._is_broken = self._is_broken or is_late or self._line.closed
             is_broken = self._is_broken
-        if is_broken:
+            self._changed.notify_all()
+        if is_broken and not self._is_closing:
             self._on_broken()
 
 

@@ -149,8 +149,10 @@ class Fleet(Composition, Saving):
         """Wait until all workers have reached this point."""
         if self._servers is not None:
             self._servers.barrier()
+        elif self._elastic is not None:
+            refuse("a barrier", "leave it out, or start fleetrun without --elastic")
         else:
-            self._role.barrier_worker()
+            comm.barrier()
 
     def all_reduce_worker(self, input: Any, output: Any) -> None:
         """Sum a 1-D array over all workers into `output`, in place."""

@@ -5,6 +5,7 @@ happens, `strategy`, `until` (group sizes to be seen before the end), `last` (a 
 number of epochs after which to end), and those of the loader.
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -85,6 +86,7 @@ def _is_last(folder: Path, settings: dict[str, Any], epoch: int) -> bool:
 
 
 def main() -> None:
+    faulthandler.register(signal.SIGUSR2)
     folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
     number = int(os.environ["PADDLE_TRAINER_ID"])
     acts = number == settings.get("worker") and "FLEETX_RESTART_COUNT" not in os.environ

@@ -164,7 +164,8 @@ class ElasticTraining:
         except (ExcludedError, JobFinishedError, JobFailedError) as error:
             self._stop(error)
         try:
-            self._group.form(formation, lambda: self._link.is_broken)
+            with self._link.bounded():
+                self._group.form(formation, lambda: self._link.is_broken)
             if formation.fresh:
                 self._transfer(state, formation)
         except RuntimeError as error:
