@@ -53,12 +53,12 @@ matrix: ## test other versions of Python, PyTorch and NumPy (ARGS=rows)
 # Every part prints what it did and its seed; SEED=n draws other moments, frames and flips, and the
 # counts scale a part, as in `make chaos KILLS=10 FILES=200 LIVE=5000 FRAMES=50000`.
 SEED    ?= 1
-CHAOS   := OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests $(BIN)/python
+CHAOS   := OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/fleet/collective:$(CURDIR)/tests/fleet/workers $(BIN)/python
 
 chaos: $(READY) ## kill servers and workers, damage files, send hostile messages
 	$(CHAOS) tests/ps/chaos.py $(or $(KILLS),100) $(SEED)
 	$(CHAOS) tests/fleet/resume_chaos.py $(or $(KILLS),50) $(SEED)
-	$(CHAOS) tests/fleet/elastic_chaos.py $(or $(ELASTIC),300) $(SEED)
+	$(CHAOS) tests/fleet/elastic_chaos.py $(or $(ELASTIC),20) $(SEED)
 	$(CHAOS) tests/ps/chaos_files.py $(or $(FILES),2000) $(SEED)
 	$(CHAOS) tests/ps/fuzz_live.py $(or $(LIVE),100000) $(SEED)
 	$(CHAOS) tests/ps/fuzz.py $(or $(FRAMES),1000000) $(SEED)

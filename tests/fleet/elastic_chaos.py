@@ -1,6 +1,6 @@
 """Kills and freezes workers of an elastic job at random moments; it ends as if nobody had left.
 
-PYTHONPATH=tests python tests/fleet/elastic_chaos.py 100 [seed]
+make chaos, or with its PYTHONPATH: python tests/fleet/elastic_chaos.py 100 [seed]
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from test_elastic import SAMPLES, WORKER, plan_of, require_close, train_alone, used_samples
+
 import warm_start
 from waiting import LIMIT, is_running, wait_until
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_elastic import SAMPLES, plan_of, require_close, train_alone, used_samples
-
-WORKER = Path(__file__).parent / "workers" / "elastic.py"
 WORKERS = 4
 BATCH = 8
 

@@ -9,17 +9,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import elastic_worker
 import pytest
 import torch
+from elastic_worker import SAMPLES, Numbers, make_model
 
 import warm_start
 from fleetx.data.elastic_batches import EpochPlan
 from waiting import LIMIT, wait_until
 
-sys.path.insert(0, str(Path(__file__).parent / "workers"))
-from elastic import SAMPLES, Numbers, make_model
-
-WORKER = Path(__file__).parent / "workers" / "elastic.py"
+WORKER = Path(elastic_worker.__file__)
 
 
 class Job:
