@@ -40,7 +40,7 @@ execution_engine: Any = torch.autograd.Variable._execution_engine  # type: ignor
 
 # -- kernels ---------------------------------------------------------------------------------------
 # A convolution by matrix products instead of oneDNN, without dilation and groups.
-plain_conv2d = torch._C._nn.thnn_conv2d
+plain_conv2d: Callable[..., torch.Tensor] = torch._C._nn.thnn_conv2d  # type: ignore[attr-defined]
 
 # -- parts of objects ------------------------------------------------------------------------------
 base_of = attrgetter("_base")  # the tensor that a view is one of; None if it has memory of its own
