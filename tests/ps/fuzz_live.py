@@ -255,7 +255,8 @@ def job(folder: Path, count: int, seed: int, steps: int) -> tuple[dict[str, torc
                 worker.kill()
     text = Path(log).read_text()
     if codes != [0] * 3 or "Traceback" in text:
-        raise RuntimeError(f"exit codes {codes}; see {log}:\n{text[-3000:]}")
+        shown = text[max(0, text.find("Traceback") - 300) :][:3000] if "Traceback" in text else text
+        raise RuntimeError(f"exit codes {codes}; the log: {shown[-3000:]}")
     found = result(folder, 0)
     assert all(torch.equal(value, result(folder, 1)[name]) for name, value in found.items())
     return found, told
