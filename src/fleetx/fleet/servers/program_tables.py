@@ -287,7 +287,7 @@ def _why_no_rows(
     servers: int,
 ) -> str:
     distributed = any(op.attr("is_distributed") for op in lookups)
-    kinds = ("sgd",) if mode.updates_on_worker else SPARSE_OPTIMIZERS
+    kinds: tuple[str, ...] = ("sgd",) if mode.updates_on_worker else tuple(SPARSE_OPTIMIZERS)
     if not distributed:
         kinds = tuple(kind for kind in kinds if kind in _BY_ROWS)
     if optimizer.kind not in kinds:
