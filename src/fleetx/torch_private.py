@@ -38,10 +38,6 @@ current_graph_task_id = torch._C._current_graph_task_id
 # Its `queue_callback` calls a function when the running backward pass ends.
 execution_engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
 
-# -- kernels ---------------------------------------------------------------------------------------
-# A convolution by matrix products instead of oneDNN, without dilation and groups.
-plain_conv2d: Callable[..., torch.Tensor] = torch._C._nn.thnn_conv2d  # type: ignore[attr-defined]
-
 # -- parts of objects ------------------------------------------------------------------------------
 base_of = attrgetter("_base")  # the tensor that a view is one of; None if it has memory of its own
 sparse_values = torch.Tensor._values  # also of a sparse tensor that is not coalesced

@@ -11,6 +11,9 @@ from fleetx.serving import memory_limit
 from fleetx.serving.memory_limit import LEAST_ROOM, free_memory, limit_memory
 from fleetx.static import io, layers
 
+ROW = 1 << 20
+"""Sizes are 32-bit numbers in a program, and too small for the memory of large machines."""
+
 
 @pytest.fixture
 def limits(monkeypatch):
@@ -38,12 +41,12 @@ def test_a_program_that_allocates_too_much_fails_and_the_server_goes_on(tmp_path
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup):
         size = static.data("size", [1], "int64")
-        made = layers.reduce_sum(layers.fill_constant(size, "float32", 1.0))
+        made = layers.reduce_sum(layers.fill_constant([size, ROW], "float32", 1.0))
     executor = static.Executor()
     io.save_inference_model(tmp_path / "m", [size], [made], executor, program=main)
     with serving(tmp_path / "m.pdmodel") as server:
         limit = int(re.search(r"memory limit (\d+) MB", server.said)[1]) << 20
-        answer = server.predict({"size": [limit // 4 + 1]})  # float32
+        answer = server.predict({"size": [limit // (4 * ROW) + 1]})  # float32
         assert (answer.status, "allocate" in answer.json()["error"]) == (500, True), answer.body
         answer = server.predict({"size": [3]})
-        assert answer.json()["outputs"].popitem()[1] in (3.0, [3.0]), answer.body
+        assert answer.json()["outputs"].popitem()[1] in (3.0 * ROW, [3.0 * ROW]), answer.body

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx import torch_private
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.windows import pad, resolve, to_channels_first, to_channels_last
 
@@ -64,36 +63,6 @@ def _general_conv(
     return to_channels_last(out) if last else out
 
 
-# Up to so many multiplications, oneDNN takes longer to prepare a convolution than to compute it.
-_FEW = 1 << 18
-
-
-def _small_conv(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    strides: list[int],
-    paddings: list[int],
-    dilations: list[int],
-    groups: int,
-) -> torch.Tensor:
-    """Convolve; a small convolution on the CPU is computed without oneDNN, ten times as fast."""
-    if (
-        groups == 1
-        and x.is_cpu
-        and x.dtype is torch.float32 is weight.dtype
-        and x.dim() == 4
-        and weight.dim() == 4
-        and x.shape[1] == weight.shape[1]
-        and 0 < x.numel() // max(x.shape[1], 1) * weight.numel() <= _FEW
-        and dilations[0] == dilations[1] == 1
-        and not torch.compiler.is_compiling()
-    ):
-        kernel = weight.shape[2:]
-        return torch_private.plain_conv2d(x, weight, kernel, bias, strides, paddings)
-    return torch.conv2d(x, weight, bias, strides, paddings, dilations, groups)
-
-
 def _conv2d(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -108,10 +77,10 @@ def _conv2d(
     data_format: str,
 ) -> torch.Tensor:
     if padding_algorithm == "EXPLICIT" and len(paddings) == 2 and data_format != "NHWC":
-        out = _small_conv(x, weight, bias, strides, paddings, dilations, groups)
+        out = torch.conv2d(x, weight, bias, strides, paddings, dilations, groups)
     else:
         out = _general_conv(
-            _small_conv, x, weight, bias, strides, paddings, dilations, groups,
+            torch.conv2d, x, weight, bias, strides, paddings, dilations, groups,
             padding_algorithm, data_format,
         )  # fmt: skip
     return out if residual is None else out + residual
