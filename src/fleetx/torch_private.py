@@ -149,6 +149,11 @@ def number_groups_anew() -> None:
     dist.distributed_c10d._world.group_count = 0
 
 
+def set_group_timeout(timeout: timedelta) -> None:
+    """Change how long exchanges of the default process group may take."""
+    dist.distributed_c10d._set_pg_timeout(timeout)
+
+
 def gloo_options(device: Any, timeout: timedelta) -> Any:
     """Return options for `dist.ProcessGroupGloo`: which device it uses, how long it waits."""
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]

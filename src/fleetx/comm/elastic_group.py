@@ -2,7 +2,7 @@
 
 It is torch's default group, so every collective of FleetX runs over the workers that are there. An
 exchange that waits for a lost worker is aborted by shutting down the group's connections: Gloo
-fails it at once, on all workers, instead of waiting for its timeout.
+usually fails it at once, on all workers, and otherwise it is abandoned (`abortable_group.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from fleetx import torch_private
-from fleetx.comm import world
+from fleetx.comm import abortable_group, world
 from fleetx.comm.elastic_link import Formation
 
 _TRY = datetime.timedelta(seconds=1)
@@ -43,22 +43,30 @@ class ElasticGroup:
         self._own: set[str] | None = None
         """The sockets of the group, once it is formed."""
 
-    def form(self, formation: Formation, is_broken: Callable[[], bool]) -> None:
-        """Connect to the workers of a generation; raise RuntimeError if one of them is lost."""
+    def form(
+        self, formation: Formation, is_broken: Callable[[], bool], within_seconds: float
+    ) -> None:
+        """Connect to the workers of a generation; raise RuntimeError if one of them is lost.
+
+        Gloo waits for the connection of a frozen worker, which cannot be shut down before it is
+        there: the time to connect is limited apart from that of exchanges.
+        """
         self.leave()
         with self._cutting:
             self._before = {name for _, name in _sockets()}
         store = self._connect(formation.store, is_broken)
         torch_private.number_groups_anew()
+        abortable_group.register(is_broken)
         dist.init_process_group(
-            "gloo",
+            abortable_group.NAME,
             store=dist.PrefixStore(f"elastic/{formation.generation}", store),
             rank=formation.rank,
             world_size=formation.size,
-            timeout=self._timeout,
+            timeout=datetime.timedelta(seconds=within_seconds),
         )
         # A worker that is lost right now is noticed here, while all are still connecting.
         dist.barrier()
+        torch_private.set_group_timeout(self._timeout)
         with self._cutting:
             self._own = {name for _, name in _sockets() if self._owns(name)}
 

@@ -97,11 +97,16 @@ class CoordinatorLink:
         with self._changed:
             return self._is_broken
 
+    @property
+    def form_within(self) -> float:
+        """The seconds in which a generation has to form."""
+        return max(self._timeout, _FORM_WITHIN)
+
     @contextmanager
     def bounded(self) -> Iterator[None]:
         """Break the generation if the block, in which it forms, takes too long."""
         with self._changed:
-            self._deadline = time.monotonic() + max(self._timeout, _FORM_WITHIN)
+            self._deadline = time.monotonic() + self.form_within
         try:
             yield
         finally:

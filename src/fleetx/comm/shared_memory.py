@@ -149,7 +149,9 @@ class SharedMemoryGroup(dist.ProcessGroup):
     def __init__(self, segment: Segment, gloo: Any) -> None:
         super().__init__(segment.rank, segment.size)  # type: ignore[call-arg]
         self._segment = segment
-        # What this class does not define, or passes on to its base class, is done by Gloo.
+        # A method of the base class would call the one of this class again.
+        self._gloo = gloo
+        # What this class does not define is done by Gloo.
         torch_private.use_backend(self, torch.device("cpu"), gloo)
 
     def getBackendName(self) -> str:  # noqa: N802
@@ -161,7 +163,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         tensor = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
         reduction = _reduction(opts, tensor.dtype)
         if reduction is None or not _is_plain(tensor):
-            return super().allreduce([tensor], *_given(opts))
+            return self._gloo.allreduce([tensor], *_given(opts))
         self._segment.all_reduce(tensor, reduction)
         return _done([tensor])
 
@@ -175,14 +177,14 @@ class SharedMemoryGroup(dist.ProcessGroup):
         """Send a tensor of one worker to all."""
         tensor = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
         if not _is_plain(tensor):
-            return super().broadcast([tensor], *_given(opts))
+            return self._gloo.broadcast([tensor], *_given(opts))
         self._segment.broadcast(tensor, 0 if opts is None else opts.rootRank)
         return _done([tensor])
 
     def all_gather_single(self, output: Any, tensor: Any, opts: Any = None) -> dist.Work:
         """Collect the tensors of all workers in one."""
         if not _is_plain(output, tensor):
-            return torch_private.all_gather_single(super(), output, tensor, opts)
+            return torch_private.all_gather_single(self._gloo, output, tensor, opts)
         self._segment.all_gather(output, tensor)
         return _done(output)
 
@@ -194,7 +196,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         parts, tensor = outputs[0], tensors[0]
         same = all(part.shape == tensor.shape and part.dtype == tensor.dtype for part in parts)
         if not same or not _is_dense(tensor, *parts):
-            return super().allgather(outputs, tensors, *_given(opts))
+            return self._gloo.allgather(outputs, tensors, *_given(opts))
         whole = tensor.new_empty((self._segment.size, *tensor.shape))
         self._segment.all_gather(whole, tensor.contiguous())
         for part, row in zip(parts, whole, strict=True):
@@ -205,7 +207,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         """Reduce tensors; each worker gets the part of its rank."""
         reduction = _reduction(opts, tensor.dtype)
         if reduction is None or output.dtype != tensor.dtype or not _is_plain(output, tensor):
-            return torch_private.reduce_scatter_single(super(), output, tensor, opts)
+            return torch_private.reduce_scatter_single(self._gloo, output, tensor, opts)
         self._segment.reduce_scatter(output, tensor, reduction)
         return _done(output)
 
@@ -217,7 +219,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         same = all(part.shape == output.shape and part.dtype == output.dtype for part in parts)
         reduction = _reduction(opts, output.dtype)
         if reduction is None or not same or not _is_dense(output, *parts):
-            return super().reduce_scatter(outputs, inputs, *_given(opts))
+            return self._gloo.reduce_scatter(outputs, inputs, *_given(opts))
         target = torch.empty_like(output, memory_format=torch.contiguous_format)
         self._segment.reduce_scatter(target, torch.stack(list(parts)), reduction)
         output.copy_(target)

@@ -25,6 +25,9 @@ def train(file: Path) -> None:
     # What memory does not carry is done by Gloo.
     part = torch.ones(2)
     dist.reduce(part, 0)
+    bits = torch.tensor([1 + 2 * fleet.worker_index()])
+    dist.all_reduce(bits, dist.ReduceOp.BAND)
+    assert bits.tolist() == [1]
     names = [None, None]
     dist.all_gather_object(names, f"worker {fleet.worker_index()}")
     assert names == ["worker 0", "worker 1"]

@@ -165,7 +165,7 @@ class ElasticTraining:
             self._stop(error)
         try:
             with self._link.bounded():
-                self._group.form(formation, lambda: self._link.is_broken)
+                self._group.form(formation, lambda: self._link.is_broken, self._link.form_within)
             if formation.fresh:
                 self._transfer(state, formation)
         except RuntimeError as error:
