@@ -217,7 +217,13 @@ class BlockSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        _require(bool(self.name) and isinstance(self.name, str), "a block must have a name.")
+        for name in (self.name, self.parameter):
+            is_word = isinstance(name, str) and bool(name) and _is_text(name)
+            _require(is_word, f"a block and its parameter must have a name, not {name!r}.")
+        _require(
+            isinstance(self.clipped, bool),
+            f"block {self.name!r} cannot have clipped={self.clipped!r}.",
+        )
         _require(
             all(isinstance(size, int) and size >= 0 for size in self.shape),
             f"block {self.name!r} cannot have shape {self.shape!r}.",
@@ -352,12 +358,13 @@ def _build(kind: Any, values: Any) -> Any:
     _require(
         set(values) <= known, f"{kind.__name__} has no {', '.join(map(str, set(values) - known))}."
     )
+    optional = {f.name for f in fields(kind) if f.default is None}
     made = {}
     for name, value in values.items():
         if name == "blocks":
             _require(isinstance(value, list | tuple), f"blocks must be a list, not {value!r}.")
             value = tuple(_build(BlockSpec, each) for each in value)
-        elif name in _PARTS and value is not None:
+        elif name in _PARTS and (value is not None or name not in optional):
             value = _build(_PARTS[name], value)
         elif name == "settings":
             _require(isinstance(value, Mapping), f"settings must be a mapping, not {value!r}.")
