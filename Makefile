@@ -51,7 +51,7 @@ matrix: ## test other versions of Python, PyTorch and NumPy (ARGS=rows)
 	PYTHONPATH=bench $(PYTHON) tests/matrix.py $(ARGS)
 
 # Every part prints what it did and its seed; SEED=n draws other moments, frames and flips, and the
-# counts scale a part, as in `make chaos KILLS=10 FILES=200 LIVE=5000 FRAMES=50000`.
+# counts scale a part, as in `make chaos KILLS=10 ELASTIC=5 FILES=200 LIVE=5000 FRAMES=50000`.
 SEED    ?= 1
 CHAOS   := OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/fleet/collective:$(CURDIR)/tests/fleet/workers $(BIN)/python
 
