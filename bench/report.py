@@ -291,6 +291,8 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "sparse_programs": contest_table,
     "one_op": contest_table,
     "collective": contest_table,
+    "shared_memory": contest_table,
+    "hybrid": contest_table,
     "recompute": contest_table,
     "large_batch_optimizers": contest_table,
     "sparse_table": contest_table,
