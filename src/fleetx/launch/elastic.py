@@ -120,7 +120,8 @@ class ElasticGroup(Group):
         if found is None and not self._elastic.problem:
             return None
         if self._earlier and self._elastic.problem:
-            return failure.first(self._earlier[-len(self.workers) :])
+            earlier = failure.first(self._earlier[-len(self.workers) :])
+            return replace(earlier, sentence=f"{earlier.sentence} {self._elastic.problem}")
         return found or failure.Failure(
             kind="lost", host=self._host, sentence=self._elastic.problem, code=1
         )

@@ -101,17 +101,30 @@ def plan_of(batch_size: int = 2, global_batch_size: int | None = None) -> EpochP
     )
 
 
+def require_undisturbed(results: list[dict[str, Any]], folder: Path) -> None:
+    """Check that the job trained as one process does with steps of the same sizes."""
+    assert len({json.dumps(r["parameters"]) for r in results}) == 1
+    expected = train_alone(results[0]["sizes"], plan_of(), 0.1, 0.9)
+    require_close(results[0]["parameters"], expected)
+    require_each_sample_once(used_samples(folder), results[0]["epochs"])
+
+
 @pytest.mark.slow
 def test_killed_worker_costs_one_step_and_rejoins(tmp_path: Path) -> None:
     loader = {"batch_size": 2, "num_workers": 1}
     job = Job(tmp_path, event="kill", worker=1, batch=4, until=[3, 2, 3], loader=loader)
     results = job.results()
-    sizes = results[0]["sizes"]
-    assert sizes[:4] == [3, 3, 3, 2]  # the fourth step is the first one without worker 1
-    assert len({json.dumps(r["parameters"]) for r in results}) == 1
-    expected = train_alone(sizes, plan_of(), 0.1, 0.9)
-    require_close(results[0]["parameters"], expected)
-    require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
+    assert results[0]["sizes"][:4] == [3, 3, 3, 2]  # the fourth step is without worker 1
+    require_undisturbed(results, tmp_path)
+
+
+@pytest.mark.slow
+def test_worker_that_has_its_batch_discards_the_step_of_a_lost_one(tmp_path: Path) -> None:
+    """Worker 0 learns of the loss when it has its batch and has not run the model yet."""
+    job = Job(tmp_path, event="kill", worker=1, batch=4, holds=0, until=[3] * 8)
+    results = job.results()
+    assert "It is started again" in job.text()
+    require_undisturbed(results, tmp_path)
 
 
 @pytest.mark.slow

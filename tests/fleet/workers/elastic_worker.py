@@ -1,8 +1,9 @@
 """A worker of an elastic job that may kill or freeze itself, and records what it has trained.
 
 Arguments: a folder, and settings as JSON: `event` (kill or stop), `worker` and `batch` at which it
-happens, `strategy`, `until` (group sizes to be seen before the end), `last` (a file with the
-number of epochs after which to end), and those of the loader.
+happens, `holds` (a worker that keeps its batch of that number until the event is over), `strategy`,
+`until` (group sizes to be seen before the end), `last` (a file with the number of epochs after
+which to end), and those of the loader.
 """
 
 import faulthandler
@@ -10,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,12 @@ def _is_last(folder: Path, settings: dict[str, Any], epoch: int) -> bool:
     return path.exists() and epoch >= int(path.read_text())
 
 
+def _wait_for_successor(folder: Path, worker: int, pid: str) -> None:
+    """Wait until a worker that was killed has been started again; the job's test has a limit."""
+    while (folder / f"pid.{worker}").read_text() in ("", pid):
+        time.sleep(0.01)
+
+
 def main() -> None:
     faulthandler.register(signal.SIGUSR2)
     folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -104,9 +112,14 @@ def main() -> None:
     fleet.share_state(history=history, scheduler=scheduler)
     loader = fleet.elastic_loader(Numbers(), **settings.get("loader", {"batch_size": 2}))
     batches, wanted = 0, settings["until"]
+    victim = ""
     records = open(folder / f"ids.{number}.{os.getpid()}", "a", buffering=1)  # noqa: SIM115
     for _ in loader.epochs(10_000):
         for ids, x, y in loader:
+            if number == settings.get("holds"):
+                victim = victim or (folder / f"pid.{settings['worker']}").read_text()
+                if batches + 1 == settings["batch"]:
+                    _wait_for_successor(folder, settings["worker"], victim)
             optimizer.zero_grad()
             position = loader.state_dict()
             loss = (model(x) - y).square().mean()

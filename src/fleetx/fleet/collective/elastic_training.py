@@ -130,7 +130,9 @@ class ElasticTraining:
 
         @wraps(forward)
         def begin_and_run(*args: Any, **kwargs: Any) -> Any:
-            if torch.is_grad_enabled():
+            # A step that the loader has begun ends as one, even if a worker was lost meanwhile:
+            # its batch belongs to the group that was there.
+            if torch.is_grad_enabled() and not self._is_open:
                 self.begin()
             return forward(*args, **kwargs)
 
@@ -212,6 +214,8 @@ class ElasticTraining:
         usable = False
         assert self._step is not None
         try:
+            if self._link.is_broken:
+                raise RuntimeError("a worker was lost before the exchange")
             usable = exchange()
             if self._keeps_everything:
                 apply(usable)
