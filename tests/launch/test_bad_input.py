@@ -59,6 +59,10 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         (["--servers", "127.0.0.1:8000", "train.py"], "give --worker_num or --workers too"),
         (["--run_mode", "ps", "train.py"], "give --server_num or --servers too"),
         (
+            ["--elastic", "--backend", "shm", "train.py"],
+            "--backend shm keeps one group of workers",
+        ),
+        (
             ["--elastic_server", "127.0.0.1:2379", "train.py"],
             "--elastic_server requests an elastic job",
         ),

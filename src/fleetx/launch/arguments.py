@@ -308,6 +308,11 @@ def _refuse_what_is_missing(given: argparse.Namespace) -> None:
         )
     if given.elastic and given.nnodes != "1":
         refuse_elastic(f"--nnodes is {given.nnodes}")
+    if given.elastic and given.backend == "shm":
+        raise LaunchError(
+            "--backend shm keeps one group of workers, but those of --elastic come and go: leave "
+            "one of both flags out."
+        )
 
 
 def refuse_elastic(because: str) -> NoReturn:

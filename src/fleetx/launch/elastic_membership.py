@@ -148,7 +148,7 @@ class Membership:
         if len(positions) > 1:
             self._give_up(
                 "Workers of one step are at different positions of the data: iterate over one "
-                "fleet.ElasticLoader with the same arguments on all workers."
+                "fleet.elastic_loader with the same arguments on all workers."
             )
             return
         self.steps += 1
