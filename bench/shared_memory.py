@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,12 +19,10 @@ from typing import Any
 import torch
 from collective import NAMES, group
 from contest import contest
+from contestants.small_data import SHAPES
 from groups import GroupContestant
 from record import write_record
 from static_graph import figures, row, show
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "contestants"))
-from small_data import SHAPES  # noqa: E402
 
 LARGE = 100_000_000
 
