@@ -23,8 +23,8 @@ done
 for ((run = 0; run < runs; run++, seed++)); do
     began=$SECONDS
     result=0
-    OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 3 --dist worksteal -q \
-        -p no:cacheprovider --randomly-seed="$seed" "$@" >"$logs/$seed.log" 2>&1 || result=$?
+    make --silent test ARGS="-q -p no:cacheprovider --randomly-seed=$seed $*" \
+        >"$logs/$seed.log" 2>&1 || result=$?
     echo "seed $seed: $((SECONDS - began)) s: $(tail -n 1 "$logs/$seed.log")"
     if ((result)); then
         echo "failed (exit code $result), see $logs/$seed.log; to reproduce: make test ARGS=--randomly-seed=$seed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import threading
 import traceback
@@ -10,15 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from starter import starter
 
 from fleetx import fleet
 from fleetx.fleet.session import Fleet
 from ports import free_endpoints
 from waiting import LIMIT
-
-_starter = multiprocessing.get_context("forkserver")
-# torch's optimizers import the compiler when the first one is made: once here, not per process.
-_starter.set_forkserver_preload(["torch._dynamo", "fleetx.fleet", "fleetx.static"])
 
 
 def _run(target: Callable[..., Any], env: dict[str, str], arguments: Any, out: Any) -> None:
@@ -52,8 +48,8 @@ def run_job(
     running = []
     try:
         for place in places:
-            ours, theirs = _starter.Pipe()
-            process = _starter.Process(
+            ours, theirs = starter.Pipe()
+            process = starter.Process(
                 target=_run, args=(target, {**common, **place}, arguments, theirs), daemon=True
             )
             process.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import multiprocessing
 import os
 import signal
 import sys
@@ -12,16 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from starter import starter
 
 from fleetx.ps.server.server import ServerSettings, run_server
 from ports import free_endpoints
 from waiting import LIMIT
-
-_starter = multiprocessing.get_context("forkserver")
-# Imported once instead of in every process; pytest since it is what these were started from. Before
-# Python 3.13 the process that imports them knows only this variable, not the parent's path.
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-_starter.set_forkserver_preload(["pytest", "fleetx.ps.server.server", "training"])
 
 
 def _begin(log: str | None, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -41,7 +35,7 @@ class Process:
         self.start()
 
     def start(self) -> None:
-        self.process = _starter.Process(target=_begin, args=self._call, daemon=True)
+        self.process = starter.Process(target=_begin, args=self._call, daemon=True)
         self.process.start()
 
     def signal(self, number: int) -> None:
