@@ -82,7 +82,8 @@ def main() -> int:
         check_loaded(sources, environment)
         for path, chosen in TESTS.items():
             done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+                # Not captured: a report that ends the process would be lost with what is captured.
+                [sys.executable, "-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider"]
                 + ["-o", "timeout=600", "-k", chosen, path],
                 cwd=sources,
                 env=environment,

@@ -707,8 +707,10 @@ static PyObject *run(PyObject *module, PyObject *arguments) {
     call.count = count;
     int code = g->failed;
     if (code == OK) {
-        char *target = (char *)(uintptr_t)to;
-        const char *source = (const char *)(uintptr_t)from;
+        /* Empty tensors have no address, and memcpy takes none that is null, even for no bytes. */
+        static char nothing;
+        char *target = to ? (char *)(uintptr_t)to : &nothing;
+        const char *source = from ? (const char *)(uintptr_t)from : &nothing;
         Py_BEGIN_ALLOW_THREADS
         int64_t deadline = now() + (int64_t)(seconds * 1e9);
         switch (call.kind) {
