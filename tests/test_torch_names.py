@@ -11,8 +11,16 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+# Names that are imported only if the version is at least this one.
+LATER = {
+    "torch.distributed.fsdp.MixedPrecisionPolicy": (2, 7),
+    "torch.distributed.fsdp.fully_shard": (2, 7),
+    "torch.distributed.tensor.distribute_tensor": (2, 7),
+}
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "compat").rglob("*.py")])
 
 
@@ -30,6 +38,8 @@ def modules_of_torch(tree: ast.AST) -> dict[str, ModuleType]:
             source = importlib.import_module(node.module)
             for name in node.names:
                 value = getattr(source, name.name, None)
+                if LATER.get(f"{node.module}.{name.name}", VERSION) > VERSION:
+                    continue
                 if value is None:
                     value = importlib.import_module(f"{node.module}.{name.name}")
                 if isinstance(value, ModuleType):

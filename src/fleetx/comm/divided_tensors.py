@@ -27,10 +27,11 @@ def whole(value: Any) -> Any:
 
 def divided_like(value: Tensor, other: Any) -> Tensor:
     """Return a whole tensor, which all workers have, divided as another one is."""
-    from torch.distributed.tensor import distribute_tensor
-
     if is_divided(value) or not is_divided(other):
         return value
+    # Older versions of PyTorch, in which nothing is divided, do not have it.
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(
         value.to(other.device), other.device_mesh, other.placements, src_data_rank=None
     )
