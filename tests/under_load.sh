@@ -23,7 +23,7 @@ done
 for ((run = 0; run < runs; run++, seed++)); do
     began=$SECONDS
     result=0
-    make --silent test ARGS="-q -p no:cacheprovider --randomly-seed=$seed $*" \
+    make --silent test ARGS="-q -p no:cacheprovider --randomly-seed=$seed ${*@Q}" \
         >"$logs/$seed.log" 2>&1 || result=$?
     echo "seed $seed: $((SECONDS - began)) s: $(tail -n 1 "$logs/$seed.log")"
     if ((result)); then

@@ -29,7 +29,7 @@ def divided_like(value: Tensor, other: Any) -> Tensor:
     """Return a whole tensor, which all workers have, divided as another one is."""
     if is_divided(value) or not is_divided(other):
         return value
-    # Older versions of PyTorch, in which nothing is divided, do not have it.
+    # Not at the top: PyTorch 2.4 does not have it, and divides nothing.
     from torch.distributed.tensor import distribute_tensor
 
     return distribute_tensor(

@@ -311,7 +311,7 @@ def _refuse_what_is_missing(given: argparse.Namespace) -> None:
     if given.elastic and given.backend == "shm":
         raise LaunchError(
             "--backend shm keeps one group of workers, but those of --elastic come and go: leave "
-            "one of both flags out."
+            "out one of the two flags."
         )
 
 
