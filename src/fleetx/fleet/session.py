@@ -19,19 +19,19 @@ from torch import nn
 
 from fleetx import comm
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
-from fleetx.data.elastic_batches import EpochPlan
 from fleetx.fleet.collective import uneven_batches as uneven
 from fleetx.fleet.collective.composition import Composition
-from fleetx.fleet.collective.elastic_loader import ElasticLoader
+from fleetx.fleet.collective.elastic_loader import ElasticLoader, plan_epochs
 from fleetx.fleet.collective.elastic_rules import refuse
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.foreign_wrappers import refuse_other_wrappers
 from fleetx.fleet.collective.observing import observe_session
 from fleetx.fleet.roles.mpi_role_maker import default_role_maker
 from fleetx.fleet.roles.role_maker import RoleMakerBase, UserDefinedRoleMaker
+from fleetx.fleet.saving.averaging import watch_exit
 from fleetx.fleet.saving.background import BackgroundSaving
 from fleetx.fleet.saving.memory_copy import MemoryCopy
-from fleetx.fleet.saving.session_saving import Saving, watch_exit
+from fleetx.fleet.saving.session_saving import Saving
 from fleetx.fleet.servers.job import ServerJob, is_server_job
 from fleetx.fleet.servers.local_rows import LocalRows, OnePair
 from fleetx.fleet.strategy.agreement_card import how_it_is_trained, what_is_trained, what_was_asked
@@ -296,30 +296,10 @@ class Fleet(Composition, Saving):
             seed: the seed of these orders.
             options: further options of `torch.utils.data.DataLoader`, such as num_workers.
         """
-        role = self._role
-        if (batch_size is None) == (global_batch_size is None):
-            raise ValueError(
-                "fleet.elastic_loader takes either batch_size (per worker) or global_batch_size "
-                f"(of all workers), but batch_size is {batch_size!r} and global_batch_size is "
-                f"{global_batch_size!r}."
-            )
-        size = batch_size if global_batch_size is None else global_batch_size
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"a batch size must be a whole number of at least 1, not {size!r}.")
-        for name in ("sampler", "batch_sampler", "drop_last"):
-            if name in options:
-                raise ValueError(
-                    f"fleet.elastic_loader decides itself which samples a worker gets: leave "
-                    f"{name} out."
-                )
-        plan = EpochPlan(
-            length=len(dataset),
-            batch_size=size,
-            keeps_global=global_batch_size is not None,
-            shuffle=shuffle,
-            seed=seed,
+        place = self.worker_index(), self.worker_num()
+        plan = plan_epochs(
+            dataset, batch_size, global_batch_size, shuffle=shuffle, seed=seed, options=options
         )
-        place = role.worker_index(), role.worker_num()
         return ElasticLoader(dataset, plan, self._elastic, place, options)
 
     def share_state(self, **objects: Any) -> None:

@@ -143,3 +143,37 @@ class ElasticLoader:
         """Go on from a position."""
         self._begin_epoch(int(state["epoch"]))
         self._used = int(state["used"])
+
+
+def plan_epochs(
+    dataset: Any,
+    batch_size: int | None,
+    global_batch_size: int | None,
+    *,
+    shuffle: bool,
+    seed: int,
+    options: dict[str, Any],
+) -> EpochPlan:
+    """Return how to divide a data set, from the arguments of `fleet.elastic_loader`."""
+    if (batch_size is None) == (global_batch_size is None):
+        raise ValueError(
+            "fleet.elastic_loader takes either batch_size (per worker) or global_batch_size "
+            f"(of all workers), but batch_size is {batch_size!r} and global_batch_size is "
+            f"{global_batch_size!r}."
+        )
+    size = batch_size if global_batch_size is None else global_batch_size
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ValueError(f"a batch size must be a whole number of at least 1, not {size!r}.")
+    for name in ("sampler", "batch_sampler", "drop_last"):
+        if name in options:
+            raise ValueError(
+                f"fleet.elastic_loader decides itself which samples a worker gets: leave "
+                f"{name} out."
+            )
+    return EpochPlan(
+        length=len(dataset),
+        batch_size=size,
+        keeps_global=global_batch_size is not None,
+        shuffle=shuffle,
+        seed=seed,
+    )
