@@ -2,18 +2,19 @@
 
 An op is registered by decorating the function::
 
-    @op("mul", inputs="X Y", outputs="Out", attrs={"x_num_col_dims": 1, "y_num_col_dims": 1})
-    def mul(x, y, *, x_num_col_dims, y_num_col_dims):
+    @op("mul", inputs="X Y", outputs="Out")
+    def mul(x: Tensor, y: Tensor, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Tensor:
         ...
 
 Slots are written in the order of the function's arguments. `X*` takes a list of variables, `X?` may
 be absent (the function gets None, or an empty list for `X*?`). The function returns one value per
 output slot (a tuple if there are several; a list for a `*` slot; None for an output that it does
-not compute). Attributes are passed as keywords, but only those in its signature (all of them if it
-takes `**settings`); others, such as `use_cudnn`, are only kept in the program. Two more keywords
-are possible: `ctx`, the `OpContext` of the run, and `lod`, the offsets of variable-length inputs by
-slot. Shapes are inferred by running the function on meta tensors, and gradients are computed by
-torch's autograd, unless `infer` or `grad` is given.
+not compute). The keywords of its signature are attributes, with their defaults; `attrs` has those
+that the function does not take, such as `use_cudnn`, which are only kept in the program (one that
+takes `**settings` gets them too). Two more keywords are possible: `ctx`, the `OpContext` of the
+run, and `lod`, the offsets of variable-length inputs by slot. Shapes are inferred by running the
+function on meta tensors, and gradients are computed by torch's autograd, unless `infer` or `grad`
+is given.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+# The annotation of an attribute that files store with 64 bits: `index: Long`, `shape: list[Long]`.
+Long = int
 GRAD_SUFFIX = "@GRAD"
 EMPTY_NAME = "@EMPTY@"
 # An input slot that any op may have: a boolean variable; where it is true the op is left out.
@@ -133,6 +136,26 @@ def attr_kind(value: Any) -> str:
     return "BLOCK" if hasattr(value, "idx") else "INT"
 
 
+_KINDS = {"Long": "LONG", "list[Long]": "LONGS", "list[float]": "FLOATS", "list[str]": "STRINGS"}
+
+
+def _attributes(
+    parameters: list[inspect.Parameter], more: dict[str, Any] | None
+) -> dict[str, Attr]:
+    """Return the attributes that keywords declare by their defaults, and `more` ones.
+
+    A default of None declares nothing: an op may have that attribute or lack it.
+    """
+    declared = {
+        p.name: Attr(_KINDS.get(p.annotation) or attr_kind(p.default), p.default)
+        for p in parameters
+        if p.kind == p.KEYWORD_ONLY and p.default not in (p.empty, None)
+    }
+    for name, value in (more or {}).items():
+        declared[name] = value if isinstance(value, Attr) else Attr(attr_kind(value), value)
+    return declared
+
+
 def op(
     type: str,
     *,
@@ -140,16 +163,17 @@ def op(
     outputs: str = "Out",
     attrs: dict[str, Any] | None = None,
     no_grad: str = "",
+    attrs_only: bool = False,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function as the op `type`; see the module's docstring."""
+    """Register the decorated function as the op `type`; see the module's docstring.
+
+    With `attrs_only`, keywords that are not in `attrs` are no attributes.
+    """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        parsed = {
-            name: value if isinstance(value, Attr) else Attr(attr_kind(value), value)
-            for name, value in (attrs or {}).items()
-        }
         parameters = list(inspect.signature(fn).parameters.values()) if callable(fn) else []
+        parsed = _attributes([] if attrs_only else parameters, attrs)
         keywords = frozenset(p.name for p in parameters if p.kind == p.KEYWORD_ONLY)
         if any(p.kind == p.VAR_KEYWORD for p in parameters):
             keywords |= parsed.keys()

@@ -150,21 +150,16 @@ def softshrink(x: Tensor, **attrs: float) -> Tensor:
     return F.softshrink(x, attrs["lambda"])
 
 
-@op("pow", inputs="X FactorTensor?", attrs={"factor": 1.0}, no_grad="FactorTensor", infer=same_as())
-def pow_(x: Tensor, factor_tensor: Tensor | None, *, factor: float) -> Tensor:
+@op("pow", inputs="X FactorTensor?", no_grad="FactorTensor", infer=same_as())
+def pow_(x: Tensor, factor_tensor: Tensor | None, *, factor: float = 1.0) -> Tensor:
     """X to the power of `factor`."""
     if factor_tensor is not None:
         return torch.pow(x, factor_tensor.to(x.dtype))
     return torch.pow(x, factor if x.is_floating_point() else int(factor))
 
 
-@op(
-    "prelu",
-    inputs="X Alpha",
-    attrs={"mode": "all", "data_format": "NCHW"},
-    infer=same_as(),
-)
-def prelu(x: Tensor, alpha: Tensor, *, mode: str, data_format: str) -> Tensor:
+@op("prelu", inputs="X Alpha", infer=same_as())
+def prelu(x: Tensor, alpha: Tensor, *, mode: str = "all", data_format: str = "NCHW") -> Tensor:
     """X where positive, Alpha * X elsewhere; one Alpha for all, per channel or per element."""
     if mode == "all":
         slope = alpha.reshape((1,) * x.dim())
@@ -177,7 +172,7 @@ def prelu(x: Tensor, alpha: Tensor, *, mode: str, data_format: str) -> Tensor:
     return torch.where(x > 0, x, slope * x)
 
 
-@op("maxout", attrs={"groups": 1, "axis": 1})
-def maxout(x: Tensor, *, groups: int, axis: int) -> Tensor:
+@op("maxout")
+def maxout(x: Tensor, *, groups: int = 1, axis: int = 1) -> Tensor:
     """The largest of each `groups` neighbouring channels."""
     return x.unflatten(axis, (-1, groups)).amax(axis % x.dim() + 1)

@@ -53,13 +53,6 @@ def check_finite_and_unscale(grads: list[Tensor], scale: Tensor) -> tuple[list[T
     "update_loss_scaling",
     inputs="X* FoundInfinite PrevLossScaling InGoodSteps InBadSteps",
     outputs="Out* LossScaling OutGoodSteps OutBadSteps",
-    attrs={
-        "incr_every_n_steps": 1000,
-        "decr_every_n_nan_or_inf": 2,
-        "incr_ratio": 2.0,
-        "decr_ratio": 0.8,
-        "stop_update": False,
-    },
     grad=None,
     infer=infer_inplace,
     inplace={
@@ -76,11 +69,11 @@ def update_loss_scaling(
     good_steps: Tensor,
     bad_steps: Tensor,
     *,
-    incr_every_n_steps: int,
-    decr_every_n_nan_or_inf: int,
-    incr_ratio: float,
-    decr_ratio: float,
-    stop_update: bool,
+    incr_every_n_steps: int = 1000,
+    decr_every_n_nan_or_inf: int = 2,
+    incr_ratio: float = 2.0,
+    decr_ratio: float = 0.8,
+    stop_update: bool = False,
 ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
     """Zero the gradients of a bad step; adapt the scale to the run of bad or good steps."""
     overflow = bool(found_infinite.item())

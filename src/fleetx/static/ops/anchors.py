@@ -78,16 +78,7 @@ def _pairs_of_sizes(op: Any, block: Any) -> str | None:
     infer=checked(_pairs_of_sizes),
     inputs="Input Image",
     outputs="Boxes Variances",
-    attrs={
-        "min_sizes": Attr("FLOATS", []),
-        "max_sizes": Attr("FLOATS", []),
-        "aspect_ratios": Attr("FLOATS", []),
-        "variances": Attr("FLOATS", _VARIANCES),
-        "flip": True,
-        "clip": True,
-        **_GRID,
-        "min_max_aspect_ratios_order": False,
-    },
+    attrs={"variances": Attr("FLOATS", _VARIANCES), **_GRID},
     grad=None,
     lod="none",
 )
@@ -95,16 +86,16 @@ def prior_box(
     x: Tensor,
     image: Tensor,
     *,
-    min_sizes: list[float],
-    max_sizes: list[float],
-    aspect_ratios: list[float],
+    min_sizes: list[float] = [],
+    max_sizes: list[float] = [],
+    aspect_ratios: list[float] = [],
     variances: list[float],
-    flip: bool,
-    clip: bool,
+    flip: bool = True,
+    clip: bool = True,
     step_w: float,
     step_h: float,
     offset: float,
-    min_max_aspect_ratios_order: bool,
+    min_max_aspect_ratios_order: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return boxes of each size and ratio, as shares of the image."""
     relative = []
@@ -127,15 +118,7 @@ def prior_box(
     "density_prior_box",
     inputs="Input Image",
     outputs="Boxes Variances",
-    attrs={
-        "variances": Attr("FLOATS", _VARIANCES),
-        "clip": True,
-        "flatten_to_2d": False,
-        **_GRID,
-        "fixed_sizes": Attr("FLOATS", []),
-        "fixed_ratios": Attr("FLOATS", []),
-        "densities": Attr("INTS", []),
-    },
+    attrs={"variances": Attr("FLOATS", _VARIANCES), **_GRID},
     grad=None,
     lod="none",
 )
@@ -144,14 +127,14 @@ def density_prior_box(
     image: Tensor,
     *,
     variances: list[float],
-    clip: bool,
-    flatten_to_2d: bool,
+    clip: bool = True,
+    flatten_to_2d: bool = False,
     step_w: float,
     step_h: float,
     offset: float,
-    fixed_sizes: list[float],
-    fixed_ratios: list[float],
-    densities: list[int],
+    fixed_sizes: list[float] = [],
+    fixed_ratios: list[float] = [],
+    densities: list[int] = [],
 ) -> tuple[Tensor, Tensor]:
     """Return boxes like `prior_box`, each several times within the cell of its place."""
     steps = _steps(x, image, step_w, step_h)
@@ -181,24 +164,18 @@ def density_prior_box(
     "anchor_generator",
     inputs="Input",
     outputs="Anchors Variances",
-    attrs={
-        "anchor_sizes": Attr("FLOATS", []),
-        "aspect_ratios": Attr("FLOATS", []),
-        "variances": Attr("FLOATS", _VARIANCES),
-        "stride": Attr("FLOATS", [16.0, 16.0]),
-        "offset": 0.5,
-    },
+    attrs={"variances": Attr("FLOATS", _VARIANCES)},
     grad=None,
     lod="none",
 )
 def anchor_generator(
     x: Tensor,
     *,
-    anchor_sizes: list[float],
-    aspect_ratios: list[float],
+    anchor_sizes: list[float] = [],
+    aspect_ratios: list[float] = [],
     variances: list[float],
-    stride: list[float],
-    offset: float,
+    stride: list[float] = [16.0, 16.0],
+    offset: float = 0.5,
 ) -> tuple[Tensor, Tensor]:
     """Return boxes of each ratio and size, in pixels."""
     relative = []

@@ -63,11 +63,6 @@ def _weights(
     inputs="X C0 H0? AttentionWeight AttentionBias? AttentionScalar? AttentionScalarBias? "
     "LSTMWeight LSTMBias",
     outputs="Hidden Cell AttentionedX AttentionFCOut LSTMX LSTMOUT",
-    attrs={
-        "gate_activation": "sigmoid",
-        "cell_activation": "tanh",
-        "candidate_activation": "tanh",
-    },
     grad=None,
     infer=_infer,
 )
@@ -82,9 +77,9 @@ def attention_lstm(
     weight: Tensor,
     bias: Tensor,
     *,
-    gate_activation: str,
-    cell_activation: str,
-    candidate_activation: str,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
     lod: Lods,
 ) -> tuple[Any, ...]:
     """Return states of all steps, the inputs' part of the scores, and values of the last step."""

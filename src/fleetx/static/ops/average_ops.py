@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.ops.optimizer_ops import infer_inplace
 
 _STATE = {
@@ -20,11 +20,7 @@ _MAX_ACCUMULATES = 16384
     "average_accumulates",
     inputs=" ".join(["param", *_STATE.values()]),
     outputs=" ".join(_STATE),
-    attrs={
-        "average_window": 0.0,
-        "max_average_window": Attr("LONG", 2**63 - 1),
-        "min_average_window": Attr("LONG", 10000),
-    },
+    attrs={"max_average_window": Attr("LONG", 2**63 - 1)},
     grad=None,
     infer=infer_inplace,
     inplace=_STATE,
@@ -38,9 +34,9 @@ def average_accumulates(
     old_accumulates: Tensor,
     updates: Tensor,
     *,
-    average_window: float,
+    average_window: float = 0.0,
     max_average_window: int,
-    min_average_window: int,
+    min_average_window: Long = 10000,
 ) -> tuple[Tensor, ...]:
     """Add a parameter to the running sums; close the window when it is long enough."""
     updates.add_(1)

@@ -29,7 +29,6 @@ def _infer_step(op: Any, block: Any) -> None:
     "beam_search",
     inputs="pre_ids pre_scores ids? scores",
     outputs="selected_ids selected_scores parent_idx?",
-    attrs={"level": 0, "beam_size": 0, "end_id": 0, "is_accumulated": True},
     grad=None,
     infer=_infer_step,
     lod="none",
@@ -40,10 +39,10 @@ def beam_search(
     ids: torch.Tensor | None,
     scores: torch.Tensor,
     *,
-    level: int,
-    beam_size: int,
-    end_id: int,
-    is_accumulated: bool,
+    level: int = 0,
+    beam_size: int = 0,
+    end_id: int = 0,
+    is_accumulated: bool = True,
     lod: Lods,
 ) -> Any:
     """Choose, for each source, the best words to go on with, among those of all its beams."""
@@ -98,12 +97,12 @@ def _infer_decoded(op: Any, block: Any) -> None:
     "beam_search_decode",
     inputs="Ids Scores",
     outputs="SentenceIds SentenceScores",
-    attrs={"beam_size": 0, "end_id": 0},
+    attrs={"beam_size": 0},
     grad=None,
     infer=_infer_decoded,
     lod="none",
 )
-def beam_search_decode(ids: list[Any], scores: list[Any], *, end_id: int) -> Any:
+def beam_search_decode(ids: list[Any], scores: list[Any], *, end_id: int = 0) -> Any:
     """Return the sequences of each source, best first, read back from the last step on."""
     steps = []
     for words, totals in zip(ids, scores, strict=True):

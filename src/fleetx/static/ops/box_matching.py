@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of, optional_lod
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
@@ -49,13 +49,12 @@ def _match(distance: Tensor, per_prediction: bool, threshold: float) -> tuple[Te
     "bipartite_match",
     inputs="DistMat",
     outputs="ColToRowMatchIndices ColToRowMatchDist",
-    attrs={"match_type": "bipartite", "dist_threshold": 0.5},
     grad=None,
     infer=_infer_match,
     lod="none",
 )
 def bipartite_match(
-    distance: Tensor, *, match_type: str, dist_threshold: float, lod: Lods
+    distance: Tensor, *, match_type: str = "bipartite", dist_threshold: float = 0.5, lod: Lods
 ) -> tuple[Tensor, Tensor]:
     """Return for each column its row, or -1, and their overlap; a matrix per sequence."""
     offsets = optional_lod(lod, "DistMat")
@@ -76,13 +75,12 @@ def _infer_assign(op: Any, block: Any) -> None:
     "target_assign",
     inputs="X MatchIndices NegIndices?",
     outputs="Out OutWeight",
-    attrs={"mismatch_value": Attr("INT", 0)},
     grad=None,
     infer=_infer_assign,
     lod="none",
 )
 def target_assign(
-    x: Tensor, match: Tensor, negatives: Tensor | None, *, mismatch_value: int, lod: Lods
+    x: Tensor, match: Tensor, negatives: Tensor | None, *, mismatch_value: int = 0, lod: Lods
 ) -> tuple[Tensor, Tensor]:
     """Give each prior the row of its match with weight 1, others a constant with weight 0 or 1."""
     starts = torch.tensor(lod_of(lod, "X", "target_assign")[-1][:-1], device=x.device)
@@ -113,12 +111,6 @@ def _infer_mining(op: Any, block: Any) -> None:
     "mine_hard_examples",
     inputs="ClsLoss LocLoss? MatchIndices MatchDist",
     outputs="NegIndices UpdatedMatchIndices",
-    attrs={
-        "neg_pos_ratio": 1.0,
-        "neg_dist_threshold": 0.5,
-        "sample_size": 0,
-        "mining_type": "max_negative",
-    },
     grad=None,
     infer=_infer_mining,
     lod="none",
@@ -129,10 +121,10 @@ def mine_hard_examples(
     match: Tensor,
     distance: Tensor,
     *,
-    neg_pos_ratio: float,
-    neg_dist_threshold: float,
-    sample_size: int,
-    mining_type: str,
+    neg_pos_ratio: float = 1.0,
+    neg_dist_threshold: float = 0.5,
+    sample_size: int = 0,
+    mining_type: str = "max_negative",
     lod: Lods,
 ) -> tuple[WithLod, Tensor]:
     """Choose the unmatched priors with the greatest loss.

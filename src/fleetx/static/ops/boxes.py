@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import checked
 from fleetx.static.shapes.lod import lengths_of, lod_of
 
@@ -32,8 +32,8 @@ def box_overlap(x: Tensor, y: Tensor, extra: float = 0.0) -> Tensor:
     return torch.where(apart, 0.0, common / union)
 
 
-@op("iou_similarity", inputs="X Y", attrs={"box_normalized": True}, grad=None)
-def iou_similarity(x: Tensor, y: Tensor, *, box_normalized: bool) -> Tensor:
+@op("iou_similarity", inputs="X Y", grad=None)
+def iou_similarity(x: Tensor, y: Tensor, *, box_normalized: bool = True) -> Tensor:
     """Return intersection over union of all pairs."""
     extra = 0.0 if box_normalized else 1.0
     low = torch.maximum(x[:, None, :2], y[None, :, :2])
@@ -76,12 +76,6 @@ def _known_code(op: Any, block: Any) -> str | None:
     infer=checked(_known_code),
     inputs="PriorBox PriorBoxVar? TargetBox",
     outputs="OutputBox",
-    attrs={
-        "code_type": "encode_center_size",
-        "box_normalized": True,
-        "axis": 0,
-        "variance": Attr("FLOATS", []),
-    },
     grad=None,
 )
 def box_coder(
@@ -89,10 +83,10 @@ def box_coder(
     prior_var: Tensor | None,
     target: Tensor,
     *,
-    code_type: str,
-    box_normalized: bool,
-    axis: int,
-    variance: list[float],
+    code_type: str = "encode_center_size",
+    box_normalized: bool = True,
+    axis: int = 0,
+    variance: list[float] = [],
 ) -> Tensor:
     """Write target boxes relative to priors, or read such codes back."""
     extra = 0.0 if box_normalized else 1.0
@@ -155,11 +149,10 @@ def polygon_box_transform(x: Tensor) -> Tensor:
     "box_decoder_and_assign",
     inputs="PriorBox PriorBoxVar TargetBox BoxScore",
     outputs="DecodeBox OutputAssignBox",
-    attrs={"box_clip": 4.135},
     grad=None,
 )
 def box_decoder_and_assign(
-    prior: Tensor, prior_var: Tensor, target: Tensor, score: Tensor, *, box_clip: float
+    prior: Tensor, prior_var: Tensor, target: Tensor, score: Tensor, *, box_clip: float = 4.135
 ) -> tuple[Tensor, Tensor]:
     """Decode a box per class, and choose that of the best class other than the background."""
     count, classes = score.shape

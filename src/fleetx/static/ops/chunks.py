@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.lod import lod_of
 
 # For each scheme, the tags (in order) that begin, continue, end and make up a whole chunk.
@@ -67,11 +67,6 @@ def _infer(op: Any, block: Any) -> None:
     "chunk_eval",
     inputs="Inference Label SeqLength?",
     outputs="Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
-    attrs={
-        "num_chunk_types": Attr("INT", 1),
-        "chunk_scheme": "IOB",
-        "excluded_chunk_types": Attr("INTS", []),
-    },
     grad=None,
     infer=_infer,
     lod="none",
@@ -81,9 +76,9 @@ def _chunk_eval(
     label: torch.Tensor,
     seq_length: torch.Tensor | None,
     *,
-    num_chunk_types: int,
-    chunk_scheme: str,
-    excluded_chunk_types: list[int],
+    num_chunk_types: int = 1,
+    chunk_scheme: str = "IOB",
+    excluded_chunk_types: list[int] = [],
     lod: dict[str, list[Any]],
 ) -> tuple[torch.Tensor, ...]:
     if chunk_scheme not in _TAGS:

@@ -99,26 +99,18 @@ for _mode in ("max", "min", "prod"):
     _register_all_reduce(_mode)
 
 
-@effect_op(
-    "allreduce",
-    attrs={"reduce_type": 0, "sync_mode": False, "ring_id": 0},
-    infer=_same,
-)
-def _all_reduce(x: torch.Tensor, *, reduce_type: int, ring_id: int) -> torch.Tensor:
+@effect_op("allreduce", attrs={"sync_mode": False}, infer=_same)
+def _all_reduce(x: torch.Tensor, *, reduce_type: int = 0, ring_id: int = 0) -> torch.Tensor:
     return comm.all_reduce(x, ("sum", "prod", "max", "min")[reduce_type], ring_id)
 
 
-@effect_op("c_broadcast", attrs={**_COMMON, "root": 0}, infer=_same)
-def _c_broadcast(x: torch.Tensor, *, ring_id: int, root: int) -> torch.Tensor:
+@effect_op("c_broadcast", attrs={**_COMMON}, infer=_same)
+def _c_broadcast(x: torch.Tensor, *, ring_id: int, root: int = 0) -> torch.Tensor:
     return comm.broadcast(x, root, ring_id)
 
 
-@effect_op(
-    "broadcast",
-    attrs={"sync_mode": False, "root": 0, "ring_id": 0},
-    infer=_same,
-)
-def _broadcast(x: torch.Tensor, *, root: int, ring_id: int) -> torch.Tensor:
+@effect_op("broadcast", attrs={"sync_mode": False}, infer=_same)
+def _broadcast(x: torch.Tensor, *, root: int = 0, ring_id: int = 0) -> torch.Tensor:
     return comm.broadcast(x, root, ring_id)
 
 
@@ -196,23 +188,13 @@ def _c_gen_nccl_id() -> None:
     return
 
 
-@effect_op(
-    "c_comm_init",
-    inputs="X?",
-    outputs="",
-    attrs={"nranks": 1, "rank": 0, "device_id": -1, "ring_id": 0},
-)
-def _c_comm_init(x: Any, *, ring_id: int) -> tuple[()]:
+@effect_op("c_comm_init", inputs="X?", outputs="", attrs={"nranks": 1, "rank": 0, "device_id": -1})
+def _c_comm_init(x: Any, *, ring_id: int = 0) -> tuple[()]:
     comm.ring(ring_id)
     return ()
 
 
-@effect_op(
-    "c_comm_init_all",
-    inputs="",
-    outputs="",
-    attrs={"devices": Attr("INTS", []), "ring_id": 0},
-)
-def _c_comm_init_all(*, ring_id: int) -> tuple[()]:
+@effect_op("c_comm_init_all", inputs="", outputs="", attrs={"devices": Attr("INTS", [])})
+def _c_comm_init_all(*, ring_id: int = 0) -> tuple[()]:
     comm.ring(ring_id)
     return ()

@@ -24,14 +24,8 @@ def _like_out(op: Any, block: Any) -> None:
 
 
 def _register_reduce(mode: str) -> None:
-    @op(
-        f"c_reduce_{mode}",
-        attrs={**_COMMON, "root_id": 0},
-        infer=_like_out,
-        grad=None,
-        side_effect=True,
-    )
-    def reduce(x: torch.Tensor, *, ring_id: int, root_id: int) -> torch.Tensor:
+    @op(f"c_reduce_{mode}", attrs={**_COMMON}, infer=_like_out, grad=None, side_effect=True)
+    def reduce(x: torch.Tensor, *, ring_id: int, root_id: int = 0) -> torch.Tensor:
         total = comm.all_reduce(x, mode, ring_id)
         return total if comm.rank() == root_id else x
 
@@ -40,12 +34,8 @@ for _mode in ("sum", "max", "min", "prod"):
     _register_reduce(_mode)
 
 
-@effect_op(
-    "c_scatter",
-    attrs={**_COMMON, "root": 0, "nranks": 1},
-    infer=_like_out,
-)
-def _c_scatter(x: torch.Tensor, *, ring_id: int, root: int, nranks: int) -> torch.Tensor:
+@effect_op("c_scatter", attrs={**_COMMON}, infer=_like_out)
+def _c_scatter(x: torch.Tensor, *, ring_id: int, root: int = 0, nranks: int = 1) -> torch.Tensor:
     size = comm.world_size()
     if x.shape[0] % size:
         raise ValueError(

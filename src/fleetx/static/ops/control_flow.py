@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.dtypes import VarType, dtype_name
-from fleetx.static.graph.op_registry import Attr, effect_op, no_infer, op
+from fleetx.static.graph.op_registry import Attr, Long, effect_op, no_infer, op
 from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, optional_lod, runs
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
@@ -102,10 +102,7 @@ def conditional_block(
     outputs="outputs* step_scopes?",
     attrs={
         "has_states": False,
-        "ex_states": Attr("STRINGS", []),
-        "states": Attr("STRINGS", []),
         "sub_block": Attr("BLOCK", None),
-        "reverse": False,
         "is_train": True,
         "skip_eager_deletion_vars": Attr("STRINGS", []),
     },
@@ -118,9 +115,9 @@ def recurrent(
     parameters: list[Any],
     *,
     sub_block: Any,
-    ex_states: list[str],
-    states: list[str],
-    reverse: bool,
+    ex_states: list[str] = [],
+    states: list[str] = [],
+    reverse: bool = False,
     ctx: Any,
     names: Names,
 ) -> Any:
@@ -244,13 +241,8 @@ def is_empty(x: Any) -> Any:
     return torch.tensor([x.numel() == 0], device=x.device)
 
 
-@effect_op(
-    "assert",
-    inputs="Cond Data*?",
-    outputs="",
-    attrs={"summarize": Attr("LONG", -1)},
-)
-def assert_op(cond: Any, data: list[Any], *, summarize: int, names: Names) -> Any:
+@effect_op("assert", inputs="Cond Data*?", outputs="")
+def assert_op(cond: Any, data: list[Any], *, summarize: Long = -1, names: Names) -> Any:
     """Stop the run, showing the data, unless the condition is true."""
     if not bool(cond.all()):
         shown = [
@@ -277,31 +269,21 @@ def _infer_print(op: Any, block: Any) -> None:
     "print",
     inputs="In",
     outputs="Out",
-    attrs={
-        "first_n": Attr("INT", -1),
-        "message": "",
-        "summarize": Attr("INT", 20),
-        "print_tensor_name": True,
-        "print_tensor_type": True,
-        "print_tensor_shape": True,
-        "print_tensor_lod": True,
-        "print_phase": "BOTH",
-        "is_forward": True,
-    },
+    attrs={"is_forward": True},
     side_effect=True,
     infer=_infer_print,
 )
 def print_op(
     x: Any,
     *,
-    first_n: int,
-    message: str,
-    summarize: int,
-    print_tensor_name: bool,
-    print_tensor_type: bool,
-    print_tensor_shape: bool,
-    print_tensor_lod: bool,
-    print_phase: str,
+    first_n: int = -1,
+    message: str = "",
+    summarize: int = 20,
+    print_tensor_name: bool = True,
+    print_tensor_type: bool = True,
+    print_tensor_shape: bool = True,
+    print_tensor_lod: bool = True,
+    print_phase: str = "BOTH",
     lod: Lods,
     names: Names,
 ) -> Any:

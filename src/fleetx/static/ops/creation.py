@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import to_torch
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.shapes.infer_rules import (
     checked,
     input_var,
@@ -44,13 +44,7 @@ def number(value: float, str_value: str, dtype: torch.dtype) -> Any:
 @op(
     "fill_constant",
     inputs=f"ValueTensor? {_SHAPE_SLOTS}",
-    attrs={
-        "dtype": 5,
-        "shape": Attr("LONGS", []),
-        "value": 0.0,
-        "str_value": "",
-        "force_cpu": False,
-    },
+    attrs={"force_cpu": False},
     grad=None,
     infer=shape_from_attr(),
 )
@@ -59,10 +53,10 @@ def fill_constant(
     shape_tensor: Tensor | None,
     shape_list: list[Tensor],
     *,
-    dtype: int,
-    shape: list[int],
-    value: float,
-    str_value: str,
+    dtype: int = 5,
+    shape: list[Long] = [],
+    value: float = 0.0,
+    str_value: str = "",
     ctx: Any,
 ) -> Tensor:
     """A tensor of one value."""
@@ -107,7 +101,7 @@ BATCH_ATTRS: dict[str, Any] = {
 @op(
     "fill_constant_batch_size_like",
     inputs="Input",
-    attrs={**BATCH_ATTRS, "value": 0.0, "str_value": "", "force_cpu": False},
+    attrs={**BATCH_ATTRS, "force_cpu": False},
     grad=None,
     lod="none",
     infer=batch_rule,
@@ -119,8 +113,8 @@ def fill_constant_batch_size_like(
     input_dim_idx: int,
     output_dim_idx: int,
     dtype: int,
-    value: float,
-    str_value: str,
+    value: float = 0.0,
+    str_value: str = "",
     lod: Any,
 ) -> Tensor:
     """A tensor of one value with the batch size of another."""
@@ -136,8 +130,8 @@ def _like_rule(op: Any, block: Any) -> None:
         set_output(op, block, "Out", ref.shape, ref.dtype if dtype in (-1, None) else dtype)
 
 
-@op("fill_any_like", attrs={"value": 0.0, "dtype": -1}, grad=None, infer=_like_rule)
-def fill_any_like(x: Tensor, *, value: float, dtype: int) -> Tensor:
+@op("fill_any_like", grad=None, infer=_like_rule)
+def fill_any_like(x: Tensor, *, value: float = 0.0, dtype: int = -1) -> Tensor:
     """One value in the shape of X."""
     kind = x.dtype if dtype in (-1, None) else to_torch(dtype)
     return torch.full_like(x, number(value, "", kind), dtype=kind)
@@ -149,20 +143,14 @@ def fill_zeros_like(x: Tensor) -> Tensor:
     return torch.zeros_like(x)
 
 
-@op("fill_zeros_like2", attrs={"dtype": 5}, grad=None, infer=_like_rule)
-def fill_zeros_like2(x: Tensor, *, dtype: int) -> Tensor:
+@op("fill_zeros_like2", grad=None, infer=_like_rule)
+def fill_zeros_like2(x: Tensor, *, dtype: int = 5) -> Tensor:
     """Zeros in the shape of X, of another type."""
     return torch.zeros_like(x, dtype=to_torch(dtype))
 
 
-@op(
-    "fill",
-    inputs="",
-    attrs={"value": Attr("FLOATS", []), "shape": Attr("INTS", []), "dtype": 5, "force_cpu": False},
-    grad=None,
-    infer=shape_from_attr(),
-)
-def fill(*, value: list[float], shape: list[int], dtype: int, ctx: Any) -> Tensor:
+@op("fill", inputs="", attrs={"force_cpu": False}, grad=None, infer=shape_from_attr())
+def fill(*, value: list[float] = [], shape: list[int] = [], dtype: int = 5, ctx: Any) -> Tensor:
     """The given values in the given shape."""
     return torch.tensor(value, dtype=to_torch(dtype), device=ctx.device).reshape(shape)
 
@@ -170,26 +158,18 @@ def fill(*, value: list[float], shape: list[int], dtype: int, ctx: Any) -> Tenso
 @op(
     "assign_value",
     inputs="",
-    attrs={
-        "shape": Attr("INTS", []),
-        "dtype": 5,
-        "bool_values": Attr("INTS", []),
-        "fp32_values": Attr("FLOATS", []),
-        "int32_values": Attr("INTS", []),
-        "int64_values": Attr("LONGS", []),
-        "fp64_values": Attr("FLOAT64S", []),
-    },
+    attrs={"fp64_values": Attr("FLOAT64S", [])},
     grad=None,
     infer=shape_from_attr(),
 )
 def assign_value(
     *,
-    shape: list[int],
-    dtype: int,
-    bool_values: list[int],
-    fp32_values: list[float],
-    int32_values: list[int],
-    int64_values: list[int],
+    shape: list[int] = [],
+    dtype: int = 5,
+    bool_values: list[int] = [],
+    fp32_values: list[float] = [],
+    int32_values: list[int] = [],
+    int64_values: list[Long] = [],
     fp64_values: list[float],
     values: Any = None,
     ctx: Any,
@@ -230,13 +210,8 @@ def size(x: Tensor) -> Tensor:
     return torch.tensor([x.numel()], dtype=torch.int64, device=x.device)
 
 
-@op(
-    "eye",
-    inputs="",
-    attrs={"dtype": 5, "num_rows": Attr("LONG", 0), "num_columns": Attr("LONG", -1)},
-    grad=None,
-)
-def eye(*, dtype: int, num_rows: int, num_columns: int, ctx: Any) -> Tensor:
+@op("eye", inputs="", grad=None)
+def eye(*, dtype: int = 5, num_rows: Long = 0, num_columns: Long = -1, ctx: Any) -> Tensor:
     """The identity matrix."""
     columns = num_rows if num_columns < 0 else num_columns
     return torch.eye(num_rows, columns, dtype=to_torch(dtype), device=ctx.device)
@@ -262,15 +237,8 @@ def range_(start: Tensor, end: Tensor, step: Tensor) -> Tensor:
     return torch.arange(*values, dtype=start.dtype, device=start.device)
 
 
-@op(
-    "linspace",
-    inputs="Start Stop Num",
-    attrs={"dtype": -1},
-    grad=None,
-    lod="none",
-    infer=_unknown_length("Start"),
-)
-def linspace(start: Tensor, stop: Tensor, num: Tensor, *, dtype: int) -> Tensor:
+@op("linspace", inputs="Start Stop Num", grad=None, lod="none", infer=_unknown_length("Start"))
+def linspace(start: Tensor, stop: Tensor, num: Tensor, *, dtype: int = -1) -> Tensor:
     """Num evenly spaced values from start to stop."""
     kind = start.dtype if dtype in (-1, None) else to_torch(dtype)
     steps = int(num.item())
@@ -283,8 +251,8 @@ def diag(diagonal: Tensor) -> Tensor:
     return torch.diag(diagonal)
 
 
-@op("diag_v2", attrs={"offset": 0, "padding_value": 0.0})
-def diag_v2(x: Tensor, *, offset: int, padding_value: float) -> Tensor:
+@op("diag_v2")
+def diag_v2(x: Tensor, *, offset: int = 0, padding_value: float = 0.0) -> Tensor:
     """The matrix with diagonal X, or the diagonal of matrix X."""
     out = torch.diag(x, offset)
     if x.dim() == 1 and padding_value:
@@ -293,27 +261,26 @@ def diag_v2(x: Tensor, *, offset: int, padding_value: float) -> Tensor:
     return out
 
 
-@op("diag_embed", inputs="Input", attrs={"offset": 0, "dim1": -2, "dim2": -1})
-def diag_embed(x: Tensor, *, offset: int, dim1: int, dim2: int) -> Tensor:
+@op("diag_embed", inputs="Input")
+def diag_embed(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices whose diagonals are the last dimension of X."""
     return torch.diag_embed(x, offset, dim1, dim2)
 
 
-@op("tril_triu", attrs={"diagonal": 0, "lower": True})
-def tril_triu(x: Tensor, *, diagonal: int, lower: bool) -> Tensor:
+@op("tril_triu")
+def tril_triu(x: Tensor, *, diagonal: int = 0, lower: bool = True) -> Tensor:
     """The lower or upper triangle of X."""
     return torch.tril(x, diagonal) if lower else torch.triu(x, diagonal)
 
 
-@op(
-    "empty",
-    inputs=_SHAPE_SLOTS,
-    attrs={"shape": Attr("LONGS", []), "dtype": 5},
-    grad=None,
-    infer=shape_from_attr(),
-)
+@op("empty", inputs=_SHAPE_SLOTS, grad=None, infer=shape_from_attr())
 def empty(
-    shape_tensor: Tensor | None, shape_list: list[Tensor], *, shape: list[int], dtype: int, ctx: Any
+    shape_tensor: Tensor | None,
+    shape_list: list[Tensor],
+    *,
+    shape: list[Long] = [],
+    dtype: int = 5,
+    ctx: Any,
 ) -> Tensor:
     """A tensor of any values; here zeros, so that runs can be repeated."""
     size = resolve_shape(shape, shape_tensor, shape_list)

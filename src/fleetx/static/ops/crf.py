@@ -147,13 +147,12 @@ def _infer_distance(op: Any, block: Any) -> None:
     "edit_distance",
     inputs="Hyps Refs HypsLength? RefsLength?",
     outputs="SequenceNum Out",
-    attrs={"normalized": False},
     grad=None,
     infer=_infer_distance,
     lod="none",
 )
 def edit_distance(
-    hyps: Any, refs: Any, hyps_length: Any, refs_length: Any, *, normalized: bool, lod: Lods
+    hyps: Any, refs: Any, hyps_length: Any, refs_length: Any, *, normalized: bool = False, lod: Lods
 ) -> Any:
     """Return how many insertions, deletions and replacements lead from each Refs to its Hyps."""
     ours = _sequences(hyps, hyps_length, lod, "Hyps")

@@ -27,7 +27,6 @@ def _infer_loss(op: Any, block: Any) -> None:
     "warpctc",
     inputs="Logits Label LogitsLength? LabelLength?",
     outputs="WarpCTCGrad? Loss",
-    attrs={"blank": 0, "norm_by_times": False},
     no_grad="Label LogitsLength LabelLength",
     infer=_infer_loss,
     lod="none",
@@ -38,8 +37,8 @@ def _warpctc(
     logits_length: torch.Tensor | None,
     label_length: torch.Tensor | None,
     *,
-    blank: int,
-    norm_by_times: bool,
+    blank: int = 0,
+    norm_by_times: bool = False,
     lod: Lods,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return minus the log probability of each label sequence, and its gradient by the logits.
@@ -83,7 +82,6 @@ def _infer_align(op: Any, block: Any) -> None:
     "ctc_align",
     inputs="Input InputLength?",
     outputs="Output OutputLength?",
-    attrs={"blank": 0, "merge_repeated": True, "padding_value": 0},
     grad=None,
     infer=_infer_align,
 )
@@ -91,9 +89,9 @@ def _ctc_align(
     x: torch.Tensor,
     lengths: torch.Tensor | None,
     *,
-    blank: int,
-    merge_repeated: bool,
-    padding_value: int,
+    blank: int = 0,
+    merge_repeated: bool = True,
+    padding_value: int = 0,
     lod: Lods,
 ) -> tuple[Any, Any]:
     """Drop repeated tokens, then blanks, of each sequence."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.roi import images_of_boxes
 from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
 
@@ -57,17 +57,6 @@ def _read(x: Tensor, channel: Tensor, image: Tensor, at_y: Tensor, at_x: Tensor)
     "deformable_psroi_pooling",
     inputs="Input ROIs Trans",
     outputs="TopCount Output",
-    attrs={
-        "no_trans": False,
-        "spatial_scale": 1.0,
-        "output_dim": Attr("INT", 1),
-        "group_size": [1, 1],
-        "pooled_height": 1,
-        "pooled_width": 1,
-        "part_size": Attr("INTS", [1, 1]),
-        "sample_per_part": 1,
-        "trans_std": 0.1,
-    },
     no_grad="ROIs",
     infer=_infer,
     lod="none",
@@ -77,15 +66,15 @@ def deformable_psroi_pooling(
     rois: Tensor,
     trans: Tensor,
     *,
-    no_trans: bool,
-    spatial_scale: float,
-    output_dim: int,
-    group_size: list[int],
-    pooled_height: int,
-    pooled_width: int,
-    part_size: list[int],
-    sample_per_part: int,
-    trans_std: float,
+    no_trans: bool = False,
+    spatial_scale: float = 1.0,
+    output_dim: int = 1,
+    group_size: list[int] = [1, 1],
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    part_size: list[int] = [1, 1],
+    sample_per_part: int = 1,
+    trans_std: float = 0.1,
     lod: dict[str, list[Any]],
 ) -> tuple[Tensor, Tensor]:
     """Average samples of each bin in channels of the bin's own; also return their number.

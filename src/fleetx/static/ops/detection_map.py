@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.boxes import box_overlap
 from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
@@ -95,13 +95,6 @@ def _average_precision(
     "detection_map",
     inputs="DetectRes Label HasState? PosCount? TruePos? FalsePos?",
     outputs="AccumPosCount AccumTruePos AccumFalsePos MAP",
-    attrs={
-        "class_num": Attr("INT", 0),
-        "background_label": 0,
-        "overlap_threshold": 0.5,
-        "evaluate_difficult": True,
-        "ap_type": "integral",
-    },
     grad=None,
     infer=_infer,
     lod="none",
@@ -114,11 +107,11 @@ def detection_map(
     true_pos: Tensor | None,
     false_pos: Tensor | None,
     *,
-    class_num: int,
-    background_label: int,
-    overlap_threshold: float,
-    evaluate_difficult: bool,
-    ap_type: str,
+    class_num: int = 0,
+    background_label: int = 0,
+    overlap_threshold: float = 0.5,
+    evaluate_difficult: bool = True,
+    ap_type: str = "integral",
     lod: Lods,
 ) -> tuple[Tensor, WithLod, WithLod, Tensor]:
     """Return counts and verdicts by class so far, and the mean average precision."""

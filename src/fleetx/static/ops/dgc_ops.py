@@ -15,7 +15,7 @@ from fleetx.comm.world import all_reduce_mean
 from fleetx.kernels.compression import SparsitySchedule, add_entries, compress, entries
 from fleetx.kernels.descent import momentum
 from fleetx.kernels.gradients import clip_locally, decay
-from fleetx.static.graph.op_registry import Attr, effect_op, op
+from fleetx.static.graph.op_registry import effect_op, op
 from fleetx.static.ops.optimizer_ops import infer_inplace, infer_update
 
 
@@ -23,17 +23,6 @@ from fleetx.static.ops.optimizer_ops import infer_inplace, infer_update
     "dgc",
     inputs="U*? V*? Param*? Grad*? Dense*? current_step LearningRate*?",
     outputs="U_out*? V_out*? Grad_out*? Dense_out*?",
-    attrs={
-        "m": 0.9,
-        "use_nesterov": True,
-        "sparsity": [0.999],
-        "rampup_begin_step": 0.0,
-        "rampup_step": 1.0,
-        "regular_coeff": Attr("FLOATS", []),
-        "regular_type": Attr("INTS", []),
-        "local_clip_norm": 0.0,
-        "keep_rate": False,  # LearningRate has one for each of Grad, and is in Grad_out
-    },
     infer=infer_inplace,
     inplace={"U_out": "U", "V_out": "V"},
 )
@@ -46,15 +35,15 @@ def dgc(
     current_step: Tensor,
     rates: list[Tensor],
     *,
-    m: float,
-    use_nesterov: bool,
-    sparsity: list[float],
-    rampup_begin_step: float,
-    rampup_step: float,
-    regular_coeff: list[float],
-    regular_type: list[int],
-    local_clip_norm: float,
-    keep_rate: bool,
+    m: float = 0.9,
+    use_nesterov: bool = True,
+    sparsity: list[float] = [0.999],
+    rampup_begin_step: float = 0.0,
+    rampup_step: float = 1.0,
+    regular_coeff: list[float] = [],
+    regular_type: list[int] = [],
+    local_clip_norm: float = 0.0,
+    keep_rate: bool = False,  # LearningRate has one for each of Grad, and is in Grad_out
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
     """Exchange the gradients of a program: large ones by their largest entries, `Dense` whole."""
     schedule = SparsitySchedule(
@@ -86,14 +75,6 @@ def dgc(
     "dgc_momentum",
     inputs="Param Grad Velocity LearningRate current_step nranks?",
     outputs="ParamOut VelocityOut Grad_out?",
-    attrs={
-        "mu": 0.0,
-        "use_nesterov": False,
-        "rampup_begin_step": -1.0,
-        "sparsity": [0.999],
-        "rampup_step": 1.0,
-        "keep_rate": False,
-    },
     grad=None,
     infer=infer_update,
     inplace={"ParamOut": "Param", "VelocityOut": "Velocity", "Grad_out": "Grad"},
@@ -106,12 +87,12 @@ def dgc_momentum(
     current_step: Tensor,
     nranks: Tensor | None,
     *,
-    mu: float,
-    use_nesterov: bool,
-    rampup_begin_step: float,
-    sparsity: list[float],
-    rampup_step: float,
-    keep_rate: bool,
+    mu: float = 0.0,
+    use_nesterov: bool = False,
+    rampup_begin_step: float = -1.0,
+    sparsity: list[float] = [0.999],
+    rampup_step: float = 1.0,
+    keep_rate: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Update by the exchanged gradient: p -= lr * g, for the momentum is in it already, and with
     `keep_rate` the learning rate too.

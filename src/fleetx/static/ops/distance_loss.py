@@ -26,7 +26,6 @@ def _one_shape(op: Any, block: Any) -> str | None:
     infer=checked(_one_shape),
     inputs="X Y InsideWeight? OutsideWeight?",
     outputs="Diff Out",
-    attrs={"sigma": 1.0},
     no_grad="InsideWeight OutsideWeight",
 )
 def _smooth_l1_loss(
@@ -35,7 +34,7 @@ def _smooth_l1_loss(
     inside: torch.Tensor | None,
     outside: torch.Tensor | None,
     *,
-    sigma: float,
+    sigma: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     difference = x - y
     if inside is not None:
@@ -48,9 +47,9 @@ def _smooth_l1_loss(
     return difference, errors.flatten(1).sum(1, keepdim=True)
 
 
-@op("huber_loss", inputs="X Y", outputs="Residual Out", attrs={"delta": 1.0})
+@op("huber_loss", inputs="X Y", outputs="Residual Out")
 def _huber_loss(
-    x: torch.Tensor, y: torch.Tensor, *, delta: float
+    x: torch.Tensor, y: torch.Tensor, *, delta: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     residual = y - x
     return residual, F.huber_loss(x, y, reduction="none", delta=delta)
@@ -82,15 +81,9 @@ def _rank_loss(label: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> 
     return F.softplus(difference) - label * difference
 
 
-@op(
-    "margin_rank_loss",
-    inputs="X1 X2 Label",
-    outputs="Activated Out",
-    attrs={"margin": 0.0},
-    no_grad="Label",
-)
+@op("margin_rank_loss", inputs="X1 X2 Label", outputs="Activated Out", no_grad="Label")
 def _margin_rank_loss(
-    x1: torch.Tensor, x2: torch.Tensor, label: torch.Tensor, *, margin: float
+    x1: torch.Tensor, x2: torch.Tensor, label: torch.Tensor, *, margin: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out = (margin - label * (x1 - x2)).clamp_min(0.0)
     return (out.detach() > 0).to(out.dtype), out
@@ -100,7 +93,7 @@ def _margin_rank_loss(
     "center_loss",
     inputs="X Label Centers CenterUpdateRate",
     outputs="CentersOut SampleCenterDiff Loss",
-    attrs={"cluster_num": Attr("INT", 0), "need_update": Attr("BOOLEAN", True)},
+    attrs={"cluster_num": Attr("INT", 0)},
     no_grad="Label Centers CenterUpdateRate",
     inplace={"CentersOut": "Centers"},
 )
@@ -110,7 +103,7 @@ def _center_loss(
     centers: torch.Tensor,
     rate: torch.Tensor,
     *,
-    need_update: bool,
+    need_update: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return half the squared distance to each row's centre; move the centres towards the rows."""
     rows = label.reshape(-1)

@@ -66,7 +66,7 @@ def _dropout(
     "dropout_nd",
     inputs="X Seed?",
     outputs="Out Mask?",
-    attrs={**_ATTRS, "axis": [0]},
+    attrs={**_ATTRS},
     no_grad="Seed",
     random=True,
 )
@@ -79,7 +79,7 @@ def _dropout_nd(
     fix_seed: bool,
     seed: int,
     dropout_implementation: str,
-    axis: list[int],
+    axis: list[int] = [0],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Dropout with one decision per index of the given axes, shared along the others."""
     upscale = dropout_implementation == "upscale_in_train"

@@ -104,15 +104,14 @@ def minus(x: Tensor, y: Tensor) -> Tensor:
     return x - y
 
 
-@op(
-    "scale",
-    inputs="X ScaleTensor?",
-    attrs={"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
-    no_grad="ScaleTensor",
-    infer=same_as(),
-)
+@op("scale", inputs="X ScaleTensor?", no_grad="ScaleTensor", infer=same_as())
 def scale(
-    x: Tensor, factor: Tensor | None, *, scale: float, bias: float, bias_after_scale: bool
+    x: Tensor,
+    factor: Tensor | None,
+    *,
+    scale: float = 1.0,
+    bias: float = 0.0,
+    bias_after_scale: bool = True,
 ) -> Tensor:
     """X * scale + bias, or (X + bias) * scale; whole numbers stay whole."""
     by: Any = scale if factor is None else factor.to(x.dtype)
@@ -130,14 +129,14 @@ def _one_element(op: Any, block: Any) -> str | None:
     return "X must have one element." if known and math.prod(x.shape) != 1 else None
 
 
-@op("increment", attrs={"step": 1.0}, infer=checked(_one_element, same_as()), grad=None)
-def increment(x: Tensor, *, step: float) -> Tensor:
+@op("increment", infer=checked(_one_element, same_as()), grad=None)
+def increment(x: Tensor, *, step: float = 1.0) -> Tensor:
     """X + step, in X's type."""
     return x + (step if x.is_floating_point() else int(step))
 
 
-@op("cast", attrs={"out_dtype": 5, "in_dtype": 5}, infer=None)
-def cast(x: Tensor, *, out_dtype: int) -> Tensor:
+@op("cast", attrs={"in_dtype": 5}, infer=None)
+def cast(x: Tensor, *, out_dtype: int = 5) -> Tensor:
     """X with another element type."""
     return x.to(to_torch(out_dtype))
 
@@ -183,14 +182,10 @@ def _ordered_limits(op: Any, block: Any) -> str | None:
     return f"max is {high}, but must not be less than min, which is {low}." if wrong else None
 
 
-@op(
-    "clip",
-    inputs="X Min? Max?",
-    attrs={"min": 0.0, "max": 0.0},
-    no_grad="Min Max",
-    infer=checked(_ordered_limits, same_as()),
-)
-def clip(x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float, max: float) -> Tensor:
+@op("clip", inputs="X Min? Max?", no_grad="Min Max", infer=checked(_ordered_limits, same_as()))
+def clip(
+    x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float = 0.0, max: float = 0.0
+) -> Tensor:
     """X limited to min..max; at the limits themselves no gradient passes."""
     if low is not None:
         min = low.item()
@@ -212,8 +207,8 @@ _NORM_RULE = checked(_positive_norm, same_as())
 op("clip_by_norm", attrs={"max_norm": 1.0}, infer=_NORM_RULE)(clip_by_norm)
 
 
-@op("clip_factor", inputs="X*", attrs={"max_norm": 1.0}, grad=None)
-def _clip_factor(grads: list[Tensor], *, max_norm: float) -> Tensor:
+@op("clip_factor", inputs="X*", grad=None)
+def _clip_factor(grads: list[Tensor], *, max_norm: float = 1.0) -> Tensor:
     """Return the factor that brings the norm of all gradients together down to `max_norm`."""
     return clip_factor(grads, max_norm)[0].reshape(1)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
@@ -19,18 +19,18 @@ def _infer(op: Any, block: Any) -> None:
 @op(
     "fused_embedding_seq_pool",
     inputs="W Ids",
-    attrs={
-        "combiner": "sum",
-        "padding_idx": Attr("LONG", -1),
-        "grad_inplace": False,
-        "is_sparse": False,
-    },
+    attrs={"grad_inplace": False, "is_sparse": False},
     no_grad="Ids",
     infer=_infer,
     lod="none",
 )
 def fused_embedding_seq_pool(
-    weight: Any, ids: Any, *, combiner: str, padding_idx: int, lod: dict[str, list[LoD | None]]
+    weight: Any,
+    ids: Any,
+    *,
+    combiner: str = "sum",
+    padding_idx: Long = -1,
+    lod: dict[str, list[LoD | None]],
 ) -> Any:
     """Return for every sequence of ids the sum of their rows; `padding_idx` counts as zeros."""
     if combiner != "sum":

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import input_var, refuse, same_as, set_output
 
 _BITS = {"bit_length": 8}
@@ -118,27 +118,15 @@ _define_moving("fake_quantize_moving_average_abs_max", back=False)
 _define_moving("fake_quantize_dequantize_moving_average_abs_max", back=True)
 
 
-@op(
-    "fake_dequantize_max_abs",
-    inputs="X Scale",
-    attrs={"max_range": Attr("FLOAT", 127.0)},
-    grad=None,
-    infer=same_as(),
-)
-def fake_dequantize_max_abs(x: Tensor, scale: Tensor, *, max_range: float) -> Tensor:
+@op("fake_dequantize_max_abs", inputs="X Scale", grad=None, infer=same_as())
+def fake_dequantize_max_abs(x: Tensor, scale: Tensor, *, max_range: float = 127.0) -> Tensor:
     """Return the values of steps: x * scale / max_range."""
     return x * scale / max_range
 
 
-@op(
-    "fake_channel_wise_dequantize_max_abs",
-    inputs="X Scales*",
-    attrs={"quant_bits": Attr("INTS", [8])},
-    grad=None,
-    infer=same_as(),
-)
+@op("fake_channel_wise_dequantize_max_abs", inputs="X Scales*", grad=None, infer=same_as())
 def fake_channel_wise_dequantize_max_abs(
-    x: Tensor, scales: list[Tensor], *, quant_bits: list[int]
+    x: Tensor, scales: list[Tensor], *, quant_bits: list[int] = [8]
 ) -> Tensor:
     """Return the values of steps per channel: of weights, or of the output of a layer.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.shapes.infer_rules import input_var, refuse
 from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of, offsets_of, runs
 from fleetx.static.shapes.lod_infer import set_output
@@ -32,7 +32,6 @@ def _infer(op: Any, block: Any) -> None:
     "filter_by_instag",
     inputs="Ins Ins_tag Filter_tag",
     outputs="Out LossWeight IndexMap",
-    attrs={"is_lod": True, "out_val_if_empty": Attr("LONG", 0)},
     no_grad="Ins_tag Filter_tag",
     infer=_infer,
     lod="none",
@@ -42,8 +41,8 @@ def filter_by_instag(
     tags: Tensor,
     wanted: Tensor,
     *,
-    is_lod: bool,
-    out_val_if_empty: int,
+    is_lod: bool = True,
+    out_val_if_empty: Long = 0,
     lod: Lods,
 ) -> tuple[WithLod, WithLod, WithLod]:
     """Return the rows of instances with a wanted tag, a weight of 1 each, and where they were.

@@ -9,14 +9,9 @@ from torch import Tensor
 from fleetx.static.graph.op_registry import op
 
 
-@op(
-    "sigmoid_focal_loss",
-    inputs="X Label FgNum",
-    attrs={"gamma": 2.0, "alpha": 0.25},
-    no_grad="Label FgNum",
-)
+@op("sigmoid_focal_loss", inputs="X Label FgNum", no_grad="Label FgNum")
 def sigmoid_focal_loss(
-    x: Tensor, label: Tensor, count: Tensor, *, gamma: float, alpha: float
+    x: Tensor, label: Tensor, count: Tensor, *, gamma: float = 2.0, alpha: float = 0.25
 ) -> Tensor:
     """Return the loss of each class, divided by the number of examples that have one.
 

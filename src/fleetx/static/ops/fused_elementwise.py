@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.elementwise import align
 from fleetx.static.shapes.infer_rules import broadcast, input_var, refuse, set_output
 
@@ -48,16 +48,11 @@ def _infer(op: Any, block: Any) -> None:
     "fused_elemwise_activation",
     inputs="X Y",
     outputs="Out IntermediateOut?",
-    attrs={
-        "axis": -1,
-        "scale": 0.0,
-        "save_intermediate_out": False,
-        "functor_list": Attr("STRINGS", []),
-    },
+    attrs={"save_intermediate_out": False},
     infer=_infer,
 )
 def fused_elemwise_activation(
-    x: Tensor, y: Tensor, *, axis: int, scale: float, functor_list: list[str]
+    x: Tensor, y: Tensor, *, axis: int = -1, scale: float = 0.0, functor_list: list[str] = []
 ) -> tuple[Tensor, Tensor]:
     """Return unary(binary(x, y)) or binary(x, unary(y)), and the inner result.
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
 
 
@@ -90,13 +90,8 @@ def _infer(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (*x.shape[:-1], op.attr("num_hash"), 1), x.dtype)
 
 
-@op(
-    "hash",
-    attrs={"num_hash": 1, "mod_by": Attr("LONG", 100000)},
-    grad=None,
-    infer=_infer,
-)
-def hash_ids(x: Tensor, *, num_hash: int, mod_by: int) -> Tensor:
+@op("hash", grad=None, infer=_infer)
+def hash_ids(x: Tensor, *, num_hash: int = 1, mod_by: Long = 100000) -> Tensor:
     """Return `num_hash` numbers below `mod_by` for the ids of each row: the seeds are 0, 1, ..."""
     rows = x.reshape(-1, x.shape[-1])
     found = xxh64(rows, torch.arange(num_hash, device=x.device))

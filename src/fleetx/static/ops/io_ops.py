@@ -62,17 +62,8 @@ def read(reader: Any) -> Any:
     return reader
 
 
-@effect_op(
-    "load",
-    inputs="",
-    attrs={
-        "file_path": "",
-        "load_as_fp16": False,
-        "seek": Attr("LONG", -1),
-        "shape": Attr("LONGS", [0]),
-    },
-)
-def load(*, file_path: str, load_as_fp16: bool, ctx: Any) -> torch.Tensor:
+@effect_op("load", inputs="", attrs={"seek": Attr("LONG", -1), "shape": Attr("LONGS", [0])})
+def load(*, file_path: str = "", load_as_fp16: bool = False, ctx: Any) -> torch.Tensor:
     """Read a tensor from a file of its own."""
     with open(file_path, "rb") as stream:
         tensor = torch.from_numpy(read_tensor(stream, source=file_path).array).to(ctx.device)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.random import generator
 from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
 
-_DTYPE = Attr("INT", int(VarType.INT32))
+_DTYPE = int(VarType.INT32)
 
 
 def _check_ids(ids: Tensor, count: int, op_type: str) -> None:
@@ -36,15 +36,10 @@ def _infer_child(op: Any, block: Any) -> None:
         set_output(op, block, slot, (*x.shape, children), op.attr("dtype"))
 
 
-@op(
-    "tdm_child",
-    inputs="X TreeInfo",
-    outputs="Child LeafMask",
-    attrs={"child_nums": Attr("INT", 1), "dtype": _DTYPE},
-    grad=None,
-    infer=_infer_child,
-)
-def tdm_child(ids: Tensor, info: Tensor, *, child_nums: int, dtype: int) -> tuple[Tensor, Tensor]:
+@op("tdm_child", inputs="X TreeInfo", outputs="Child LeafMask", grad=None, infer=_infer_child)
+def tdm_child(
+    ids: Tensor, info: Tensor, *, child_nums: int = 1, dtype: int = _DTYPE
+) -> tuple[Tensor, Tensor]:
     """Return the children of nodes, and which of them are items; zeros where there are none."""
     _check_ids(ids, len(info), "tdm_child")
     rows = info[ids.long()]
@@ -103,13 +98,6 @@ def _sample_layer(nodes: Tensor, positive: Tensor, count: int, own: Any) -> Tens
     "tdm_sampler",
     inputs="X Travel Layer",
     outputs="Out Labels? Mask",
-    attrs={
-        "output_positive": True,
-        "neg_samples_num_list": Attr("INTS", []),
-        "layer_offset_lod": Attr("INTS", []),
-        "seed": 0,
-        "dtype": _DTYPE,
-    },
     grad=None,
     infer=_infer_sampler,
     random=True,
@@ -119,11 +107,11 @@ def tdm_sampler(
     travel: Tensor,
     layers: Tensor,
     *,
-    output_positive: bool,
-    neg_samples_num_list: list[int],
-    layer_offset_lod: list[int],
-    seed: int,
-    dtype: int,
+    output_positive: bool = True,
+    neg_samples_num_list: list[int] = [],
+    layer_offset_lod: list[int] = [],
+    seed: int = 0,
+    dtype: int = _DTYPE,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return per layer the node on an item's path and others of the layer, labels and a mask.
 

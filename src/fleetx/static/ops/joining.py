@@ -54,15 +54,8 @@ def _concat_lod(op: Any, lods: dict[str, LoD]) -> LoD | None:
     return joined
 
 
-@op(
-    "concat",
-    inputs="X* AxisTensor?",
-    attrs={"axis": 0},
-    no_grad="AxisTensor",
-    infer=_concat_rule,
-    lod=_concat_lod,
-)
-def concat(xs: list[Tensor], axis_tensor: Tensor | None, *, axis: int) -> Tensor:
+@op("concat", inputs="X* AxisTensor?", no_grad="AxisTensor", infer=_concat_rule, lod=_concat_lod)
+def concat(xs: list[Tensor], axis_tensor: Tensor | None, *, axis: int = 0) -> Tensor:
     """Tensors one after the other along an axis."""
     return torch.cat(xs, axis if axis_tensor is None else int(axis_tensor.item()))
 
@@ -95,7 +88,6 @@ def _split_rule(op: Any, block: Any) -> None:
     "split",
     inputs="X AxisTensor? SectionsTensorList*?",
     outputs="Out*",
-    attrs={"sections": Attr("INTS", []), "num": 0, "axis": 0},
     no_grad="AxisTensor SectionsTensorList",
     infer=_split_rule,
 )
@@ -104,9 +96,9 @@ def split(
     axis_tensor: Tensor | None,
     sections_list: list[Tensor],
     *,
-    sections: list[int],
-    num: int,
-    axis: int,
+    sections: list[int] = [],
+    num: int = 0,
+    axis: int = 0,
 ) -> list[Tensor]:
     """Parts of X along an axis: `num` equal ones, or of the sizes `sections`."""
     if axis_tensor is not None:
@@ -119,33 +111,33 @@ def split(
     return list(x.split(sizes, axis))
 
 
-@op("stack", inputs="X*", outputs="Y", attrs={"axis": 0})
-def stack(xs: list[Tensor], *, axis: int) -> Tensor:
+@op("stack", inputs="X*", outputs="Y")
+def stack(xs: list[Tensor], *, axis: int = 0) -> Tensor:
     """Tensors of one shape along a new axis."""
     return torch.stack(xs, axis)
 
 
-@op("unstack", outputs="Y*", attrs={"axis": 0, "num": 0})
-def unstack(x: Tensor, *, axis: int) -> list[Tensor]:
+@op("unstack", outputs="Y*", attrs={"num": 0})
+def unstack(x: Tensor, *, axis: int = 0) -> list[Tensor]:
     """The slices of X along an axis."""
     return list(x.unbind(axis))
 
 
-@op("unbind", outputs="Out*", attrs={"axis": 0})
-def unbind(x: Tensor, *, axis: int) -> list[Tensor]:
+@op("unbind", outputs="Out*")
+def unbind(x: Tensor, *, axis: int = 0) -> list[Tensor]:
     """The slices of X along an axis."""
     return list(x.unbind(axis))
 
 
-@op("partial_concat", inputs="X*", attrs={"start_index": 0, "length": -1})
-def partial_concat(xs: list[Tensor], *, start_index: int, length: int) -> Tensor:
+@op("partial_concat", inputs="X*")
+def partial_concat(xs: list[Tensor], *, start_index: int = 0, length: int = -1) -> Tensor:
     """The same columns of several matrices, side by side."""
     end = None if length < 0 else start_index % xs[0].shape[1] + length
     return torch.cat([x[:, start_index:end] for x in xs], 1)
 
 
-@op("partial_sum", inputs="X*", attrs={"start_index": 0, "length": -1})
-def partial_sum(xs: list[Tensor], *, start_index: int, length: int) -> Tensor:
+@op("partial_sum", inputs="X*")
+def partial_sum(xs: list[Tensor], *, start_index: int = 0, length: int = -1) -> Tensor:
     """The sum of the same columns of several matrices."""
     end = None if length < 0 else start_index % xs[0].shape[1] + length
     return torch.stack([x[:, start_index:end] for x in xs]).sum(0)
@@ -158,12 +150,8 @@ def _two_paddings_each(op: Any, block: Any) -> str | None:
     return f"paddings {list(paddings)} must have two numbers per dimension." if wrong else None
 
 
-@op(
-    "pad",
-    attrs={"paddings": Attr("INTS", []), "pad_value": 0.0},
-    infer=checked(_two_paddings_each),
-)
-def pad(x: Tensor, *, paddings: list[int], pad_value: float) -> Tensor:
+@op("pad", infer=checked(_two_paddings_each))
+def pad(x: Tensor, *, paddings: list[int] = [], pad_value: float = 0.0) -> Tensor:
     """X with `paddings` elements before and after each dimension, first dimension first."""
     pairs = [paddings[i : i + 2] for i in range(0, len(paddings), 2)]
     return F.pad(x, [n for pair in reversed(pairs) for n in pair], value=pad_value)
@@ -202,26 +190,15 @@ def _pad_rule(op: Any, block: Any) -> None:
         infer_by_running(op, block)
 
 
-@op(
-    "pad2d",
-    inputs="X Paddings?",
-    attrs={
-        "paddings": Attr("INTS", [0, 0, 0, 0]),
-        "pad_value": 0.0,
-        "mode": "constant",
-        "data_format": "NCHW",
-    },
-    no_grad="Paddings",
-    infer=checked(needs_rank(4), _pad_rule),
-)
+@op("pad2d", inputs="X Paddings?", no_grad="Paddings", infer=checked(needs_rank(4), _pad_rule))
 def pad2d(
     x: Tensor,
     sizes: Tensor | None,
     *,
-    paddings: list[int],
-    pad_value: float,
-    mode: str,
-    data_format: str,
+    paddings: list[int] = [0, 0, 0, 0],
+    pad_value: float = 0.0,
+    mode: str = "constant",
+    data_format: str = "NCHW",
 ) -> Tensor:
     """Images padded by [top, bottom, left, right]."""
     top, bottom, left, right = paddings if sizes is None else sizes.tolist()
@@ -234,12 +211,7 @@ def pad2d(
 @op(
     "pad3d",
     inputs="X Paddings?",
-    attrs={
-        "paddings": Attr("INTS", [0] * 6),
-        "mode": "constant",
-        "value": 0.0,
-        "data_format": "NCDHW",
-    },
+    attrs={"paddings": Attr("INTS", [0] * 6)},
     no_grad="Paddings",
     infer=_pad_rule,
 )
@@ -248,9 +220,9 @@ def pad3d(
     sizes: Tensor | None,
     *,
     paddings: list[int],
-    mode: str,
-    value: float,
-    data_format: str,
+    mode: str = "constant",
+    value: float = 0.0,
+    data_format: str = "NCDHW",
 ) -> Tensor:
     """Volumes padded by [left, right, top, bottom, front, back]."""
     amounts = list(paddings) if sizes is None else sizes.tolist()
@@ -260,8 +232,8 @@ def pad3d(
     return out.permute(0, 2, 3, 4, 1) if data_format == "NDHWC" else out
 
 
-@op("pad_constant_like", inputs="X Y", attrs={"pad_value": 0.0}, no_grad="X")
-def pad_constant_like(x: Tensor, y: Tensor, *, pad_value: float) -> Tensor:
+@op("pad_constant_like", inputs="X Y", no_grad="X")
+def pad_constant_like(x: Tensor, y: Tensor, *, pad_value: float = 0.0) -> Tensor:
     """Y padded at its ends to the shape of X."""
     amounts: list[int] = []
     for have, want in zip(reversed(y.shape), reversed(x.shape), strict=True):

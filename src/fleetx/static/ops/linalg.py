@@ -40,8 +40,6 @@ def _mul_rule(op: Any, block: Any) -> None:
     "mul",
     inputs="X Y",
     attrs={
-        "x_num_col_dims": 1,
-        "y_num_col_dims": 1,
         "scale_x": 1.0,
         "scale_y": [1.0],
         "scale_out": 1.0,
@@ -50,7 +48,7 @@ def _mul_rule(op: Any, block: Any) -> None:
     },
     infer=_mul_rule,
 )
-def mul(x: Tensor, y: Tensor, *, x_num_col_dims: int, y_num_col_dims: int) -> Tensor:
+def mul(x: Tensor, y: Tensor, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Tensor:
     """The product of two tensors as matrices: the first `num_col_dims` dimensions are rows."""
     if x.dim() == 2 and y.dim() == 2 and x_num_col_dims == 1:
         return torch.mm(x, y)
@@ -96,9 +94,6 @@ def _matmul_rule(x_flag: str, y_flag: str) -> Any:
     "matmul",
     inputs="X Y",
     attrs={
-        "transpose_X": False,
-        "transpose_Y": False,
-        "alpha": 1.0,
         "Scale_x": 1.0,
         "Scale_y": 1.0,
         "Scale_out": 1.0,
@@ -107,7 +102,14 @@ def _matmul_rule(x_flag: str, y_flag: str) -> Any:
     },
     infer=_matmul_rule("transpose_X", "transpose_Y"),
 )
-def matmul(x: Tensor, y: Tensor, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Tensor:
+def matmul(
+    x: Tensor,
+    y: Tensor,
+    *,
+    transpose_X: bool = False,
+    transpose_Y: bool = False,
+    alpha: float = 1.0,
+) -> Tensor:
     """alpha * X @ Y over the last two dimensions; a transposed vector is a column or a row."""
     if transpose_X:
         x = x.mT if x.dim() > 1 else x.unsqueeze(1)
@@ -119,13 +121,8 @@ def matmul(x: Tensor, y: Tensor, *, transpose_X: bool, transpose_Y: bool, alpha:
     return out if out.dim() else out.reshape(1)
 
 
-@op(
-    "matmul_v2",
-    inputs="X Y",
-    attrs={"trans_x": False, "trans_y": False},
-    infer=_matmul_rule("trans_x", "trans_y"),
-)
-def matmul_v2(x: Tensor, y: Tensor, *, trans_x: bool, trans_y: bool) -> Tensor:
+@op("matmul_v2", inputs="X Y", infer=_matmul_rule("trans_x", "trans_y"))
+def matmul_v2(x: Tensor, y: Tensor, *, trans_x: bool = False, trans_y: bool = False) -> Tensor:
     """X @ Y over the last two dimensions."""
     if trans_x and x.dim() > 1:
         x = x.mT
@@ -158,8 +155,8 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1, keepdim=True)
 
 
-@op("addmm", inputs="Input X Y", attrs={"Alpha": 1.0, "Beta": 1.0})
-def addmm(given: Tensor, x: Tensor, y: Tensor, *, Alpha: float, Beta: float) -> Tensor:
+@op("addmm", inputs="Input X Y")
+def addmm(given: Tensor, x: Tensor, y: Tensor, *, Alpha: float = 1.0, Beta: float = 1.0) -> Tensor:
     """Beta * Input + Alpha * X @ Y."""
     return torch.addmm(given, x, y, beta=Beta, alpha=Alpha)
 
@@ -170,32 +167,31 @@ def kron(x: Tensor, y: Tensor) -> Tensor:
     return torch.kron(x, y)
 
 
-@op("cross", inputs="X Y", attrs={"dim": 9})
-def cross(x: Tensor, y: Tensor, *, dim: int) -> Tensor:
+@op("cross", inputs="X Y")
+def cross(x: Tensor, y: Tensor, *, dim: int = 9) -> Tensor:
     """Vector products along a dimension of size 3; 9 means the first such one."""
     if dim == 9:
         dim = next((i for i, size in enumerate(x.shape) if size == 3), -1)
     return torch.linalg.cross(x, y, dim=dim)
 
 
-@op("dist", inputs="X Y", attrs={"p": 2.0})
-def dist(x: Tensor, y: Tensor, *, p: float) -> Tensor:
+@op("dist", inputs="X Y")
+def dist(x: Tensor, y: Tensor, *, p: float = 2.0) -> Tensor:
     """The p-norm of X - Y."""
     return torch.linalg.vector_norm(x - y, p).reshape(1)
 
 
-@op("norm", outputs="Norm Out", attrs={"axis": 1, "epsilon": 1e-10, "is_test": False})
-def norm(x: Tensor, *, axis: int, epsilon: float) -> tuple[Tensor, Tensor]:
+@op("norm", outputs="Norm Out", attrs={"is_test": False})
+def norm(x: Tensor, *, axis: int = 1, epsilon: float = 1e-10) -> tuple[Tensor, Tensor]:
     """X divided by its length along an axis, and that length."""
     length = (x.square().sum(axis, keepdim=True) + epsilon).sqrt()
     return length, x / length
 
 
-@op(
-    "p_norm",
-    attrs={"porder": 2.0, "axis": -1, "epsilon": 1e-12, "keepdim": False, "asvector": False},
-)
-def p_norm(x: Tensor, *, porder: float, axis: int, keepdim: bool, asvector: bool) -> Tensor:
+@op("p_norm", attrs={"epsilon": 1e-12})
+def p_norm(
+    x: Tensor, *, porder: float = 2.0, axis: int = -1, keepdim: bool = False, asvector: bool = False
+) -> Tensor:
     """The p-norm along an axis, or of all elements."""
     out = torch.linalg.vector_norm(x, porder, None if asvector else axis, keepdim)
     return out if out.dim() else out.reshape(1)
@@ -217,13 +213,13 @@ def squared_l2_distance(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return difference, difference.square().sum(1, keepdim=True)
 
 
-@op("trace", inputs="Input", attrs={"offset": 0, "dim1": -2, "dim2": -1})
+@op("trace", inputs="Input")
 def trace(
     x: Tensor,
     *,
-    offset: int,
-    dim1: int,
-    dim2: int,
+    offset: int = 0,
+    dim1: int = -2,
+    dim2: int = -1,
     axis1: int | None = None,
     axis2: int | None = None,
 ) -> Tensor:
@@ -233,14 +229,14 @@ def trace(
     return out if out.dim() else out.reshape(1)
 
 
-@op("diagonal", inputs="Input", attrs={"offset": 0, "axis1": 0, "axis2": 1})
-def diagonal(x: Tensor, *, offset: int, axis1: int, axis2: int) -> Tensor:
+@op("diagonal", inputs="Input")
+def diagonal(x: Tensor, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Diagonals over two dimensions."""
     return torch.diagonal(x, offset, axis1, axis2)
 
 
-@op("cholesky", attrs={"upper": False}, infer=same_as())
-def cholesky(x: Tensor, *, upper: bool) -> Tensor:
+@op("cholesky", infer=same_as())
+def cholesky(x: Tensor, *, upper: bool = False) -> Tensor:
     """The triangular factor of positive definite matrices."""
     return torch.linalg.cholesky(x, upper=upper)
 
@@ -251,8 +247,8 @@ def inverse(x: Tensor) -> Tensor:
     return torch.linalg.inv(x)
 
 
-@op("matrix_power", attrs={"n": 1}, infer=same_as())
-def matrix_power(x: Tensor, *, n: int) -> Tensor:
+@op("matrix_power", infer=same_as())
+def matrix_power(x: Tensor, *, n: int = 1) -> Tensor:
     """Matrices to a whole power."""
     return torch.linalg.matrix_power(x, n)
 
@@ -270,8 +266,8 @@ def determinant(x: Tensor) -> Tensor:
     return out if out.dim() else out.reshape(1)
 
 
-@op("einsum", inputs="Operands*", outputs="Out InnerCache*? XShape*?", attrs={"equation": ""})
-def einsum(operands: list[Tensor], *, equation: str) -> tuple[Tensor, list[None], list[None]]:
+@op("einsum", inputs="Operands*", outputs="Out InnerCache*? XShape*?")
+def einsum(operands: list[Tensor], *, equation: str = "") -> tuple[Tensor, list[None], list[None]]:
     """A sum of products in Einstein's notation; Paddle's caches of it are not filled."""
     out = torch.einsum(equation, *operands)
     unused = [None] * len(operands)
@@ -290,19 +286,15 @@ def fsp(x: Tensor, y: Tensor) -> Tensor:
     return torch.einsum("nchw,ndhw->ncd", x, y) / (x.shape[2] * x.shape[3])
 
 
-@op(
-    "fc",
-    inputs="Input W Bias?",
-    attrs={"in_num_col_dims": 1, "activation_type": "", "padding_weights": False},
-)
+@op("fc", inputs="Input W Bias?")
 def fc(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     *,
-    in_num_col_dims: int,
-    activation_type: str,
-    padding_weights: bool,
+    in_num_col_dims: int = 1,
+    activation_type: str = "",
+    padding_weights: bool = False,
 ) -> Tensor:
     """A matrix product with bias and activation in one op, as inference programs have it."""
     if padding_weights:  # four extra rows and columns that pad the matrix

@@ -13,12 +13,16 @@ from fleetx.static.ops.optimizer_ops import infer_inplace
     "outer_step",
     inputs="X Velocity",
     outputs="Out VelocityOut",
-    attrs={"momentum": 0.0, "rate": 1.0, "nesterov": False},
     grad=None,
     inplace={"VelocityOut": "Velocity"},
 )
 def outer_step(
-    difference: Tensor, velocity: Tensor, *, momentum: float, rate: float, nesterov: bool
+    difference: Tensor,
+    velocity: Tensor,
+    *,
+    momentum: float = 0.0,
+    rate: float = 1.0,
+    nesterov: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return what to take off the snapshot, and the velocity."""
     change = take_outer_step(difference, velocity, momentum=momentum, rate=rate, nesterov=nesterov)
@@ -29,7 +33,6 @@ def outer_step(
     "adaptive_interval",
     inputs="Loss Rate FirstLoss FirstRate KSteps",
     outputs="KStepsOut",
-    attrs={"init_k_steps": 1, "most_steps": 16},
     grad=None,
     infer=infer_inplace,
     inplace={"KStepsOut": "KSteps"},
@@ -41,8 +44,8 @@ def adaptive_interval(
     first_rate: Tensor,
     k_steps: Tensor,
     *,
-    init_k_steps: int,
-    most_steps: int,
+    init_k_steps: int = 1,
+    most_steps: int = 16,
 ) -> Tensor:
     """Set the interval until the next average."""
     first = first_loss.item(), first_rate.item()

@@ -7,20 +7,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.shapes.infer_rules import checked, input_var
 
 
-@op(
-    "softmax",
-    attrs={"axis": -1, "use_cudnn": False, "data_format": "AnyLayout", "is_test": False},
-)
-def _softmax(x: torch.Tensor, *, axis: int) -> torch.Tensor:
+@op("softmax", attrs={"use_cudnn": False, "data_format": "AnyLayout", "is_test": False})
+def _softmax(x: torch.Tensor, *, axis: int = -1) -> torch.Tensor:
     return torch.softmax(x, axis)
 
 
-@op("log_softmax", attrs={"axis": -1})
-def _log_softmax(x: torch.Tensor, *, axis: int) -> torch.Tensor:
+@op("log_softmax")
+def _log_softmax(x: torch.Tensor, *, axis: int = -1) -> torch.Tensor:
     return torch.log_softmax(x, axis)
 
 
@@ -52,27 +49,19 @@ def _one_label_each(op: Any, block: Any) -> str | None:
     infer=checked(_one_label_each),
     inputs="X Label",
     outputs="Y XShape? MatchX?",
-    attrs={"ignore_index": -100},
     no_grad="Label",
 )
 def _cross_entropy2(
-    x: torch.Tensor, label: torch.Tensor, *, ignore_index: int
+    x: torch.Tensor, label: torch.Tensor, *, ignore_index: int = -100
 ) -> tuple[torch.Tensor, None, torch.Tensor]:
     picked = _pick(x, label, ignore_index)
     ignored = (label == ignore_index).view_as(picked)
     return picked.log().neg_(), None, picked.detach().masked_fill(ignored, 0.0)
 
 
-@op(
-    "cross_entropy",
-    infer=checked(_one_label_each),
-    inputs="X Label",
-    outputs="Y",
-    attrs={"soft_label": False, "ignore_index": -100},
-    no_grad="Label",
-)
+@op("cross_entropy", infer=checked(_one_label_each), inputs="X Label", outputs="Y", no_grad="Label")
 def _cross_entropy(
-    x: torch.Tensor, label: torch.Tensor, *, soft_label: bool, ignore_index: int
+    x: torch.Tensor, label: torch.Tensor, *, soft_label: bool = False, ignore_index: int = -100
 ) -> torch.Tensor:
     if soft_label:
         # log(0) counts as a very large number, so that 0 * log(0) is 0
@@ -84,23 +73,17 @@ def _cross_entropy(
     "softmax_with_cross_entropy",
     inputs="Logits Label",
     outputs="Softmax? Loss",
-    attrs={
-        "soft_label": False,
-        "use_softmax": True,
-        "numeric_stable_mode": True,
-        "ignore_index": -100,
-        "axis": -1,
-    },
+    attrs={"numeric_stable_mode": True},
     no_grad="Label",
 )
 def _softmax_with_cross_entropy(
     logits: torch.Tensor,
     label: torch.Tensor,
     *,
-    soft_label: bool,
-    use_softmax: bool,
-    ignore_index: int,
-    axis: int,
+    soft_label: bool = False,
+    use_softmax: bool = True,
+    ignore_index: int = -100,
+    axis: int = -1,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     log_prob = torch.log_softmax(logits, axis) if use_softmax else logits.log()
     # Gradients flow through the loss only, as in Paddle.
@@ -125,7 +108,6 @@ def _softmax_with_cross_entropy(
     "sigmoid_cross_entropy_with_logits",
     inputs="X Label pos_weight?",
     outputs="Out",
-    attrs={"normalize": False, "ignore_index": -100},
     no_grad="Label pos_weight",
 )
 def _sigmoid_cross_entropy_with_logits(
@@ -133,8 +115,8 @@ def _sigmoid_cross_entropy_with_logits(
     label: torch.Tensor,
     pos_weight: torch.Tensor | None,
     *,
-    normalize: bool,
-    ignore_index: int,
+    normalize: bool = False,
+    ignore_index: int = -100,
 ) -> torch.Tensor:
     if pos_weight is None:
         loss = F.binary_cross_entropy_with_logits(x, label, reduction="none")
@@ -150,20 +132,14 @@ def _bce_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     return F.binary_cross_entropy(x, label, reduction="none")
 
 
-@op(
-    "nll_loss",
-    inputs="X Label Weight?",
-    outputs="Out Total_weight?",
-    attrs={"ignore_index": Attr("LONG", -100), "reduction": "mean"},
-    no_grad="Label Weight",
-)
+@op("nll_loss", inputs="X Label Weight?", outputs="Out Total_weight?", no_grad="Label Weight")
 def _nll_loss(
     x: torch.Tensor,
     label: torch.Tensor,
     weight: torch.Tensor | None,
     *,
-    ignore_index: int,
-    reduction: str,
+    ignore_index: Long = -100,
+    reduction: str = "mean",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     loss = F.nll_loss(x, label, weight, ignore_index=ignore_index, reduction="none")
     kept = label != ignore_index
@@ -177,14 +153,8 @@ def _nll_loss(
     return (out if reduction == "sum" else out / total), total
 
 
-@op(
-    "kldiv_loss",
-    inputs="X Target",
-    outputs="Loss",
-    attrs={"reduction": "mean"},
-    no_grad="Target",
-)
-def _kldiv_loss(x: torch.Tensor, target: torch.Tensor, *, reduction: str) -> torch.Tensor:
+@op("kldiv_loss", inputs="X Target", outputs="Loss", no_grad="Target")
+def _kldiv_loss(x: torch.Tensor, target: torch.Tensor, *, reduction: str = "mean") -> torch.Tensor:
     loss = torch.where(target > 0, torch.xlogy(target, target) - target * x, 0.0 * x)
     if reduction == "none":
         return loss
@@ -193,21 +163,15 @@ def _kldiv_loss(x: torch.Tensor, target: torch.Tensor, *, reduction: str) -> tor
     return (loss.mean() if reduction == "mean" else loss.sum()).reshape(1)
 
 
-@op(
-    "log_loss", inputs="Predicted Labels", outputs="Loss", attrs={"epsilon": 1e-4}, no_grad="Labels"
-)
-def _log_loss(x: torch.Tensor, label: torch.Tensor, *, epsilon: float) -> torch.Tensor:
+@op("log_loss", inputs="Predicted Labels", outputs="Loss", no_grad="Labels")
+def _log_loss(x: torch.Tensor, label: torch.Tensor, *, epsilon: float = 1e-4) -> torch.Tensor:
     return -label * torch.log(x + epsilon) - (1 - label) * torch.log(1 - x + epsilon)
 
 
-@op(
-    "label_smooth",
-    inputs="X PriorDist?",
-    outputs="Out",
-    attrs={"epsilon": 0.0},
-    no_grad="PriorDist",
-)
-def _label_smooth(x: torch.Tensor, prior: torch.Tensor | None, *, epsilon: float) -> torch.Tensor:
+@op("label_smooth", inputs="X PriorDist?", outputs="Out", no_grad="PriorDist")
+def _label_smooth(
+    x: torch.Tensor, prior: torch.Tensor | None, *, epsilon: float = 0.0
+) -> torch.Tensor:
     if prior is None:
         return x * (1 - epsilon) + epsilon / x.shape[-1]
     return x * (1 - epsilon) + epsilon * prior.reshape(-1)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.boxes import box_overlap
 from fleetx.static.shapes.infer_rules import input_var, refuse
 from fleetx.static.shapes.lod import LoD, WithLod, lod_of, offsets_of
@@ -121,7 +121,6 @@ def _of_image(
     "generate_mask_labels",
     inputs="ImInfo GtClasses IsCrowd GtSegms Rois LabelsInt32",
     outputs="MaskRois RoiHasMaskInt32 MaskInt32",
-    attrs={"num_classes": Attr("INT", 1), "resolution": Attr("INT", 1)},
     grad=None,
     infer=_infer,
     lod="none",
@@ -134,8 +133,8 @@ def generate_mask_labels(
     rois: Tensor,
     labels: Tensor,
     *,
-    num_classes: int,
-    resolution: int,
+    num_classes: int = 1,
+    resolution: int = 1,
     lod: Lods,
 ) -> tuple[WithLod, WithLod, WithLod]:
     """Return the boxes of objects, their numbers, and masks: -1 except in their own class."""

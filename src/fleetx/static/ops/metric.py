@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 
 
 @op(
@@ -45,7 +45,7 @@ def _area(pos: torch.Tensor, neg: torch.Tensor) -> torch.Tensor:
     "auc",
     inputs="Predict Label StatPos StatNeg InsTagWeight?",
     outputs="AUC StatPosOut StatNegOut",
-    attrs={"curve": "ROC", "num_thresholds": 8191, "slide_steps": 1},
+    attrs={"curve": "ROC"},
     grad=None,
     lod="none",
     inplace={"StatPosOut": "StatPos", "StatNegOut": "StatNeg"},
@@ -57,8 +57,8 @@ def _auc(
     stat_neg: torch.Tensor,
     weight: torch.Tensor | None,
     *,
-    num_thresholds: int,
-    slide_steps: int,
+    num_thresholds: int = 8191,
+    slide_steps: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Count predictions by bucket and class and integrate.
 
@@ -92,7 +92,6 @@ def _auc(
     "mean_iou",
     inputs="Predictions Labels InWrongs*? InCorrects*? InMeanIou*?",
     outputs="OutMeanIou OutWrong OutCorrect",
-    attrs={"num_classes": Attr("INT", 2)},
     grad=None,
     lod="none",
 )
@@ -103,7 +102,7 @@ def _mean_iou(
     in_corrects: list[torch.Tensor],
     in_mean_iou: list[torch.Tensor],
     *,
-    num_classes: int,
+    num_classes: int = 2,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     found, true = predictions.reshape(-1).to(torch.int64), labels.reshape(-1).to(torch.int64)
     equal = found == true
@@ -146,7 +145,6 @@ def _precision_recall(states: torch.Tensor) -> torch.Tensor:
     "precision_recall",
     inputs="MaxProbs Indices Labels Weights? StatesInfo?",
     outputs="BatchMetrics AccumMetrics AccumStatesInfo",
-    attrs={"class_number": Attr("INT", 0)},
     grad=None,
     lod="none",
 )
@@ -157,7 +155,7 @@ def precision_recall(
     weights: torch.Tensor | None,
     states: torch.Tensor | None,
     *,
-    class_number: int,
+    class_number: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Count true and false positives and negatives by class, in this batch and so far."""
     found, wanted = indices.reshape(-1).long(), labels.reshape(-1).long()

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from fleetx import comm, torch_private
 from fleetx.comm.sync_batch_norm import sync_batch_norm
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
 from fleetx.static.shapes.infer_rules import checked
 from fleetx.static.shapes.infer_shape import ShapeError, describe_inputs
@@ -128,13 +128,13 @@ for _type, _function in (("batch_norm", _batch_norm), ("sync_batch_norm", _sync_
     "inplace_abn",
     inputs="X Scale Bias Mean Variance MomentumTensor?",
     outputs="Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
-    attrs={**_BATCH_NORM_ATTRS, "activation": "", "alpha": 0.1, "use_sync_bn": False},
+    attrs={**_BATCH_NORM_ATTRS, "use_sync_bn": False},
     no_grad="Mean Variance MomentumTensor",
     inplace={"MeanOut": "Mean", "VarianceOut": "Variance"},
     infer=_infer_batch_norm,
 )
 def _inplace_abn(
-    *inputs: torch.Tensor, activation: str, alpha: float, **settings: Any
+    *inputs: torch.Tensor, activation: str = "", alpha: float = 0.1, **settings: Any
 ) -> tuple[Any, ...]:
     """Normalise as batch_norm does, then apply an activation."""
     y, *rest = _batch_norm(*inputs, **settings)
@@ -155,7 +155,6 @@ def _small_epsilon(op: Any, block: Any) -> str | None:
     "layer_norm",
     inputs="X Scale? Bias?",
     outputs="Y Mean? Variance?",
-    attrs={"epsilon": 1e-5, "begin_norm_axis": 1},
     infer=checked(_small_epsilon),
 )
 def _layer_norm(
@@ -163,8 +162,8 @@ def _layer_norm(
     scale: torch.Tensor | None,
     bias: torch.Tensor | None,
     *,
-    epsilon: float,
-    begin_norm_axis: int,
+    epsilon: float = 1e-5,
+    begin_norm_axis: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     shape = x.shape[begin_norm_axis:]
     if len(shape) > 1:
@@ -174,20 +173,15 @@ def _layer_norm(
     return y, mean.reshape(-1), inv_std.reshape(-1).pow(-2).sub_(epsilon)
 
 
-@op(
-    "group_norm",
-    inputs="X Scale? Bias?",
-    outputs="Y Mean? Variance?",
-    attrs={"epsilon": 1e-5, "groups": Attr("INT", 1), "data_layout": "NCHW"},
-)
+@op("group_norm", inputs="X Scale? Bias?", outputs="Y Mean? Variance?")
 def _group_norm(
     x: torch.Tensor,
     scale: torch.Tensor | None,
     bias: torch.Tensor | None,
     *,
-    epsilon: float,
-    groups: int,
-    data_layout: str,
+    epsilon: float = 1e-5,
+    groups: int = 1,
+    data_layout: str = "NCHW",
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     last = data_layout == "NHWC"
     if last:
@@ -202,14 +196,9 @@ def _group_norm(
     return (to_channels_last(y) if last else y), mean, inv_std.pow(-2) - epsilon
 
 
-@op(
-    "instance_norm",
-    inputs="X Scale? Bias?",
-    outputs="Y SavedMean? SavedVariance?",
-    attrs={"epsilon": 1e-5},
-)
+@op("instance_norm", inputs="X Scale? Bias?", outputs="Y SavedMean? SavedVariance?")
 def _instance_norm(
-    x: torch.Tensor, scale: torch.Tensor | None, bias: torch.Tensor | None, *, epsilon: float
+    x: torch.Tensor, scale: torch.Tensor | None, bias: torch.Tensor | None, *, epsilon: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     batch, channels = x.shape[:2]
     y, mean, inv_std = torch.native_group_norm(
@@ -254,10 +243,8 @@ class _DataNorm(torch.autograd.Function):
     inputs="X BatchSize BatchSum BatchSquareSum scale_w? bias?",
     outputs="Y Means Scales",
     attrs={
-        "epsilon": 1e-4,
         "slot_dim": -1,
         "summary_decay_rate": 0.9999999,
-        "enable_scale_and_shift": False,
         "data_layout": "NCHW",
         "sync_stats": False,
     },
@@ -271,8 +258,8 @@ def _data_norm(
     scale: torch.Tensor | None,
     bias: torch.Tensor | None,
     *,
-    epsilon: float,
-    enable_scale_and_shift: bool,
+    epsilon: float = 1e-4,
+    enable_scale_and_shift: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     y, means, scales = _DataNorm.apply(x, size, total, square, epsilon)
     if enable_scale_and_shift and scale is not None and bias is not None:
@@ -280,21 +267,15 @@ def _data_norm(
     return y, means, scales
 
 
-@op(
-    "spectral_norm",
-    inputs="Weight U V",
-    outputs="Out",
-    attrs={"dim": 0, "power_iters": 1, "eps": 1e-12},
-    no_grad="U V",
-)
+@op("spectral_norm", inputs="Weight U V", outputs="Out", no_grad="U V")
 def _spectral_norm(
     weight: torch.Tensor,
     u: torch.Tensor,
     v: torch.Tensor,
     *,
-    dim: int,
-    power_iters: int,
-    eps: float,
+    dim: int = 0,
+    power_iters: int = 1,
+    eps: float = 1e-12,
 ) -> torch.Tensor:
     """Divide a weight by its largest singular value, found by power iteration from U and V."""
     matrix = weight.movedim(dim, 0).reshape(weight.shape[dim], -1)
@@ -312,21 +293,15 @@ def _odd_window(op: Any, block: Any) -> str | None:
     return f"n is {count}, but must be odd." if count % 2 == 0 else None
 
 
-@op(
-    "lrn",
-    outputs="Out MidOut",
-    infer=checked(_odd_window),
-    attrs={
-        "n": 5,
-        "k": 2.0,
-        "alpha": 1e-4,
-        "beta": 0.75,
-        "data_format": "AnyLayout",
-        "is_test": False,
-    },
-)
+@op("lrn", outputs="Out MidOut", infer=checked(_odd_window), attrs={"is_test": False})
 def _lrn(
-    x: torch.Tensor, *, n: int, k: float, alpha: float, beta: float, data_format: str
+    x: torch.Tensor,
+    *,
+    n: int = 5,
+    k: float = 2.0,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    data_format: str = "AnyLayout",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Divide by the squares of the n neighbouring channels."""
     last = data_format == "NHWC"

@@ -51,6 +51,7 @@ def _define_updates() -> None:
             inputs=rule.takes,
             outputs=" ".join(outputs),
             attrs={**rule.settings, **unread.get(kind, {})},
+            attrs_only=True,
             grad=None,
             inplace=dict(rule.changes),
             infer=infer_update,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.roi import images_of_boxes
 from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
 from fleetx.static.shapes.lod import WithLod, lod_of
@@ -88,11 +88,6 @@ def _neighbours(at: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     "roi_perspective_transform",
     inputs="X ROIs",
     outputs="Out Mask TransformMatrix Out2InIdx? Out2InWeights?",
-    attrs={
-        "spatial_scale": 1.0,
-        "transformed_height": Attr("INT", 1),
-        "transformed_width": Attr("INT", 1),
-    },
     no_grad="ROIs",
     infer=_infer,
     lod="none",
@@ -101,9 +96,9 @@ def roi_perspective_transform(
     x: Tensor,
     rois: Tensor,
     *,
-    spatial_scale: float,
-    transformed_height: int,
-    transformed_width: int,
+    spatial_scale: float = 1.0,
+    transformed_height: int = 1,
+    transformed_width: int = 1,
     lod: dict[str, list[Any]],
 ) -> tuple[WithLod, Tensor, Tensor, None, None]:
     """Return the rectangles, where they show the image, and the matrices of the projections.

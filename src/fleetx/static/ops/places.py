@@ -7,16 +7,8 @@ from fleetx.static.graph.op_registry import no_infer, op
 from fleetx.static.run.place import CPUPlace, CUDAPlace, Place, cpu_places
 
 
-@op(
-    "get_places",
-    inputs="",
-    outputs="Out",
-    attrs={"device_count": 0, "device_type": "AUTO"},
-    grad=None,
-    infer=no_infer,
-    lod="none",
-)
-def get_places(*, device_count: int, device_type: str) -> list[Place]:
+@op("get_places", inputs="", outputs="Out", grad=None, infer=no_infer, lod="none")
+def get_places(*, device_count: int = 0, device_type: str = "AUTO") -> list[Place]:
     """Return `device_count` devices of a kind, or all."""
     cuda = device.gpu_count()
     if device_type == "CUDA" or (device_type == "AUTO" and cuda):

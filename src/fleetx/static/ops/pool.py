@@ -156,8 +156,8 @@ for _n in (2, 3):
     )(_max_pool_with_index)
 
 
-@op("spp", attrs={"pyramid_height": Attr("INT", 1), "pooling_type": Attr("STRING", "max")})
-def spp(x: torch.Tensor, *, pyramid_height: int, pooling_type: str) -> torch.Tensor:
+@op("spp")
+def spp(x: torch.Tensor, *, pyramid_height: int = 1, pooling_type: str = "max") -> torch.Tensor:
     """Pool into 1, 4, 16, ... bins per image, and join them: a vector of one length."""
     levels = []
     for level in range(pyramid_height):
@@ -170,24 +170,14 @@ def spp(x: torch.Tensor, *, pyramid_height: int, pooling_type: str) -> torch.Ten
     return torch.cat(levels, 1)
 
 
-@op(
-    "unpool",
-    inputs="X Indices",
-    attrs={
-        "ksize": Attr("INTS", []),
-        "strides": [1, 1],
-        "paddings": [0, 0],
-        "unpooling_type": "max",
-    },
-    no_grad="Indices",
-)
+@op("unpool", inputs="X Indices", attrs={"unpooling_type": "max"}, no_grad="Indices")
 def unpool(
     x: torch.Tensor,
     indices: torch.Tensor,
     *,
-    ksize: list[int],
-    strides: list[int],
-    paddings: list[int],
+    ksize: list[int] = [],
+    strides: list[int] = [1, 1],
+    paddings: list[int] = [0, 0],
 ) -> torch.Tensor:
     """Put values back where a maximum was taken, zeros elsewhere."""
     size = [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.boxes import box_area, box_overlap, clip_boxes, decode_boxes
 from fleetx.static.ops.nms import suppress
 from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
@@ -32,13 +32,6 @@ def _infer_proposals(op: Any, block: Any) -> None:
     "generate_proposals",
     inputs="Scores BboxDeltas ImInfo Anchors Variances",
     outputs="RpnRois RpnRoiProbs RpnRoisLod?",
-    attrs={
-        "pre_nms_topN": Attr("INT", 6000),
-        "post_nms_topN": Attr("INT", 1000),
-        "nms_thresh": 0.5,
-        "min_size": 0.1,
-        "eta": 1.0,
-    },
     grad=None,
     infer=_infer_proposals,
     lod="none",
@@ -50,11 +43,11 @@ def generate_proposals(
     anchors: Tensor,
     variances: Tensor,
     *,
-    pre_nms_topN: int,
-    post_nms_topN: int,
-    nms_thresh: float,
-    min_size: float,
-    eta: float,
+    pre_nms_topN: int = 6000,
+    post_nms_topN: int = 1000,
+    nms_thresh: float = 0.5,
+    min_size: float = 0.1,
+    eta: float = 1.0,
     lod: Lods,
 ) -> tuple[WithLod, WithLod, Tensor]:
     """Decode the best anchors of each image, clip them, drop small ones, and suppress."""
@@ -94,13 +87,12 @@ def _infer_collect(op: Any, block: Any) -> None:
     "collect_fpn_proposals",
     inputs="MultiLevelRois* MultiLevelScores*",
     outputs="FpnRois",
-    attrs={"post_nms_topN": Attr("INT", 0)},
     grad=None,
     infer=_infer_collect,
     lod="none",
 )
 def collect_fpn_proposals(
-    rois: list[Tensor], scores: list[Tensor], *, post_nms_topN: int, lod: Lods
+    rois: list[Tensor], scores: list[Tensor], *, post_nms_topN: int = 0, lod: Lods
 ) -> WithLod:
     """Return the best regions of all levels, sorted by image."""
     images = []
@@ -125,12 +117,6 @@ def _infer_distribute(op: Any, block: Any) -> None:
     "distribute_fpn_proposals",
     inputs="FpnRois",
     outputs="MultiFpnRois* RestoreIndex",
-    attrs={
-        "min_level": Attr("INT", 0),
-        "max_level": Attr("INT", 0),
-        "refer_level": Attr("INT", 0),
-        "refer_scale": Attr("INT", 0),
-    },
     grad=None,
     infer=_infer_distribute,
     lod="none",
@@ -138,10 +124,10 @@ def _infer_distribute(op: Any, block: Any) -> None:
 def distribute_fpn_proposals(
     rois: Tensor,
     *,
-    min_level: int,
-    max_level: int,
-    refer_level: int,
-    refer_scale: int,
+    min_level: int = 0,
+    max_level: int = 0,
+    refer_level: int = 0,
+    refer_scale: int = 0,
     lod: Lods,
 ) -> tuple[list[WithLod], Tensor]:
     """Give each region to the level of its size; the index puts them back in order."""

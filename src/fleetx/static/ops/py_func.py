@@ -75,12 +75,7 @@ class _Differentiable(torch.autograd.Function):
     "py_func",
     inputs="X*?",
     outputs="Out*?",
-    attrs={
-        "forward_callable_id": 0,
-        "backward_callable_id": -1,
-        "backward_skip_vars": Attr("STRINGS", []),
-        "backward_skip_positions": Attr("INTS", []),
-    },
+    attrs={"backward_skip_vars": Attr("STRINGS", [])},
     infer=no_infer,
     side_effect=True,
     random=True,
@@ -89,9 +84,9 @@ class _Differentiable(torch.autograd.Function):
 def py_func(
     xs: list[Tensor],
     *,
-    forward_callable_id: int,
-    backward_callable_id: int,
-    backward_skip_positions: list[int],
+    forward_callable_id: int = 0,
+    backward_callable_id: int = -1,
+    backward_skip_positions: list[int] = [],
     lod: dict[str, list[LoD | None]],
     ctx: Any,
 ) -> list[Any]:

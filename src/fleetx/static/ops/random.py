@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import to_torch
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.ops.creation import BATCH_ATTRS, batch_rule, like_batch, resolve_shape
 from fleetx.static.shapes.infer_rules import same_as, shape_from_attr
 
@@ -101,13 +101,13 @@ _register("gaussian_random", _normal, _NORMAL)
 @op(
     "truncated_gaussian_random",
     inputs="",
-    attrs={"shape": Attr("INTS", []), **_NORMAL, "dtype": 5},
+    attrs={**_NORMAL},
     grad=None,
     random=True,
     infer=shape_from_attr(),
 )
 def truncated_gaussian_random(
-    *, shape: list[int], mean: float, std: float, seed: int, dtype: int, ctx: Any
+    *, shape: list[int] = [], mean: float, std: float, seed: int, dtype: int = 5, ctx: Any
 ) -> Tensor:
     """Normal values within two standard deviations of the mean, by inverting the distribution."""
     out = _empty(shape, dtype, ctx.device)
@@ -117,23 +117,16 @@ def truncated_gaussian_random(
     return out.mul_(std).add_(mean)
 
 
-@op(
-    "randint",
-    inputs=_SHAPE_SLOTS,
-    attrs={"shape": Attr("LONGS", []), "low": 0, "high": 0, "dtype": 3, "seed": 0},
-    grad=None,
-    random=True,
-    infer=shape_from_attr(),
-)
+@op("randint", inputs=_SHAPE_SLOTS, grad=None, random=True, infer=shape_from_attr())
 def randint(
     shape_tensor: Tensor | None,
     shape_list: list[Tensor],
     *,
-    shape: list[int],
-    low: int,
-    high: int,
-    dtype: int,
-    seed: int,
+    shape: list[Long] = [],
+    low: int = 0,
+    high: int = 0,
+    dtype: int = 3,
+    seed: int = 0,
     ctx: Any,
 ) -> Tensor:
     """Whole numbers from low to high - 1."""
@@ -141,8 +134,8 @@ def randint(
     return out.random_(low, high, generator=generator(seed, out.device))
 
 
-@op("randperm", inputs="", attrs={"n": 0, "dtype": 3, "seed": 0}, grad=None, random=True)
-def randperm(*, n: int, dtype: int, seed: int, ctx: Any) -> Tensor:
+@op("randperm", inputs="", grad=None, random=True)
+def randperm(*, n: int = 0, dtype: int = 3, seed: int = 0, ctx: Any) -> Tensor:
     """The numbers 0 to n - 1 in random order."""
     own = generator(seed, ctx.device)
     if dtype in (2, 3):
@@ -150,31 +143,22 @@ def randperm(*, n: int, dtype: int, seed: int, ctx: Any) -> Tensor:
     return torch.randperm(n, generator=own, device=ctx.device).to(to_torch(dtype))
 
 
-@op("bernoulli", attrs={"seed": 0}, grad=None, random=True, infer=same_as())
-def bernoulli(x: Tensor, *, seed: int) -> Tensor:
+@op("bernoulli", grad=None, random=True, infer=same_as())
+def bernoulli(x: Tensor, *, seed: int = 0) -> Tensor:
     """1 with probability X, else 0."""
     return torch.bernoulli(x, generator=generator(seed, x.device))
 
 
-@op(
-    "multinomial",
-    attrs={"num_samples": 1, "replacement": False, "seed": 0},
-    grad=None,
-    random=True,
-)
-def multinomial(x: Tensor, *, num_samples: int, replacement: bool, seed: int) -> Tensor:
+@op("multinomial", grad=None, random=True)
+def multinomial(
+    x: Tensor, *, num_samples: int = 1, replacement: bool = False, seed: int = 0
+) -> Tensor:
     """Indices drawn with the weights in the last dimension of X."""
     return torch.multinomial(x, num_samples, replacement, generator=generator(seed, x.device))
 
 
-@op(
-    "sampling_id",
-    attrs={"min": 0.0, "max": 1.0, "seed": 0},
-    grad=None,
-    random=True,
-    lod="none",
-)
-def sampling_id(x: Tensor, *, min: float, max: float, seed: int) -> Tensor:
+@op("sampling_id", grad=None, random=True, lod="none")
+def sampling_id(x: Tensor, *, min: float = 0.0, max: float = 1.0, seed: int = 0) -> Tensor:
     """One column per row, drawn with the row's probabilities."""
     draw = torch.empty(x.shape[:1], dtype=x.dtype, device=x.device)
     draw.uniform_(min, max, generator=generator(seed, x.device))
@@ -182,8 +166,8 @@ def sampling_id(x: Tensor, *, min: float, max: float, seed: int) -> Tensor:
     return found.clamp(max=x.shape[1] - 1)
 
 
-@op("seed", inputs="", attrs={"seed": 0}, grad=None, random=True)
-def seed_(*, seed: int, ctx: Any) -> Tensor:
+@op("seed", inputs="", grad=None, random=True)
+def seed_(*, seed: int = 0, ctx: Any) -> Tensor:
     """The seed itself, or a fresh one where it is 0."""
     if seed or ctx.is_meta:
         return torch.full((1,), seed, dtype=torch.int32, device=ctx.device)

@@ -10,19 +10,12 @@ import torch
 from torch import Tensor
 
 from fleetx.kernels.minstd import RAND, MinimalStandard
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 
 
-@op(
-    "random_crop",
-    inputs="X Seed?",
-    outputs="Out SeedOut?",
-    attrs={"shape": Attr("INTS", []), "startup_seed": 0},
-    no_grad="Seed",
-    random=True,
-)
+@op("random_crop", inputs="X Seed?", outputs="Out SeedOut?", no_grad="Seed", random=True)
 def random_crop(
-    x: Tensor, seed: Tensor | None, *, shape: list[int], startup_seed: int
+    x: Tensor, seed: Tensor | None, *, shape: list[int] = [], startup_seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Cut a piece of the given shape out of each instance, at a random place of its own.
 

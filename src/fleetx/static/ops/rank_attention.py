@@ -23,14 +23,8 @@ def _infer(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (x.shape[0], param.shape[1]), x.dtype)
 
 
-@op(
-    "rank_attention",
-    inputs="X RankOffset RankParam",
-    attrs={"MaxRank": 3},
-    no_grad="X RankOffset",
-    infer=_infer,
-)
-def rank_attention(x: Tensor, offset: Tensor, param: Tensor, *, MaxRank: int) -> Tensor:  # noqa: N803
+@op("rank_attention", inputs="X RankOffset RankParam", no_grad="X RankOffset", infer=_infer)
+def rank_attention(x: Tensor, offset: Tensor, param: Tensor, *, MaxRank: int = 3) -> Tensor:  # noqa: N803
     """Add up, per row, the rows it refers to, each times the matrix of both ranks.
 
     A row of RankOffset is the row's own rank and, for each of `MaxRank` others, a rank and the

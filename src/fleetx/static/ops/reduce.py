@@ -158,8 +158,10 @@ def l1_norm(x: Tensor) -> Tensor:
     return x.abs().sum().reshape(1)
 
 
-@op("logsumexp", attrs={"axis": Attr("INTS", [0]), "keepdim": False, "reduce_all": False})
-def logsumexp(x: Tensor, *, axis: list[int], keepdim: bool, reduce_all: bool) -> Tensor:
+@op("logsumexp")
+def logsumexp(
+    x: Tensor, *, axis: list[int] = [0], keepdim: bool = False, reduce_all: bool = False
+) -> Tensor:
     """log(sum(exp(X))) over dimensions."""
     out = torch.logsumexp(x, _dims(axis, x.dim(), reduce_all), keepdim)
     return out if out.dim() else out.reshape(1)
@@ -179,8 +181,8 @@ def cumsum(x: Tensor, *, axis: int, exclusive: bool, reverse: bool, flatten: boo
     return out - x if exclusive else out
 
 
-@op("cumprod", attrs={"dim": -1}, infer=same_as())
-def cumprod(x: Tensor, *, dim: int) -> Tensor:
+@op("cumprod", infer=same_as())
+def cumprod(x: Tensor, *, dim: int = -1) -> Tensor:
     """Running products along an axis."""
     return torch.cumprod(x, dim)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.ops.creation import resolve_shape
 from fleetx.static.shapes.infer_rules import (
     by_running_unless,
@@ -211,9 +211,9 @@ def flatten(x: Tensor, *, axis: int) -> Tensor:
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-@op("flatten_contiguous_range", outputs="Out XShape?", attrs={"start_axis": 1, "stop_axis": 1})
+@op("flatten_contiguous_range", outputs="Out XShape?")
 def flatten_contiguous_range(
-    x: Tensor, *, start_axis: int, stop_axis: int
+    x: Tensor, *, start_axis: int = 1, stop_axis: int = 1
 ) -> tuple[Tensor, Tensor | None]:
     """X with neighbouring dimensions merged."""
     return x.flatten(start_axis, stop_axis), x_shape(x)
@@ -231,12 +231,11 @@ def _expand_rule(op: Any, block: Any) -> None:
 @op(
     "expand",
     inputs="X ExpandTimes? expand_times_tensor*?",
-    attrs={"expand_times": Attr("INTS", [])},
     no_grad="ExpandTimes expand_times_tensor",
     infer=by_running_unless("ExpandTimes", "expand_times_tensor", fallback=_expand_rule),
 )
 def expand(
-    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, expand_times: list[int]
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, expand_times: list[int] = []
 ) -> Tensor:
     """X repeated along its dimensions."""
     return x.repeat(resolve_shape(expand_times, whole, parts))
@@ -258,12 +257,11 @@ def _tile_rule(op: Any, block: Any) -> None:
 @op(
     "tile",
     inputs="X RepeatTimes? repeat_times_tensor*?",
-    attrs={"repeat_times": Attr("INTS", [])},
     no_grad="RepeatTimes repeat_times_tensor",
     infer=by_running_unless("RepeatTimes", "repeat_times_tensor", fallback=_tile_rule),
 )
 def tile(
-    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, repeat_times: list[int]
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, repeat_times: list[int] = []
 ) -> Tensor:
     """X repeated, with NumPy's rules for fewer or more dimensions."""
     return torch.tile(x, tuple(resolve_shape(repeat_times, whole, parts)))
@@ -292,17 +290,18 @@ def _expand_v2_rule(op: Any, block: Any) -> None:
 @op(
     "expand_v2",
     inputs="X Shape? expand_shapes_tensor*?",
-    attrs={"shape": Attr("INTS", [])},
     no_grad="Shape expand_shapes_tensor",
     infer=_expand_v2_rule,
 )
-def expand_v2(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]) -> Tensor:
+def expand_v2(
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int] = []
+) -> Tensor:
     """X broadcast to a shape; -1 keeps a dimension."""
     return x.expand(resolve_shape(shape, whole, parts))
 
 
-@op("expand_as_v2", inputs="X Y?", attrs={"target_shape": Attr("INTS", [])}, no_grad="Y")
-def expand_as_v2(x: Tensor, y: Tensor | None, *, target_shape: list[int]) -> Tensor:
+@op("expand_as_v2", inputs="X Y?", no_grad="Y")
+def expand_as_v2(x: Tensor, y: Tensor | None, *, target_shape: list[int] = []) -> Tensor:
     """X broadcast to the shape of another tensor."""
     return x.expand(target_shape if y is None else y.shape)
 
@@ -314,36 +313,26 @@ def broadcast_tensors(xs: list[Tensor]) -> list[Tensor]:
 
 
 # -- order ---------------------------------------------------------------------------------------
-@op("reverse", attrs={"axis": Attr("INTS", [0])}, infer=same_as())
-def reverse(x: Tensor, *, axis: list[int]) -> Tensor:
+@op("reverse", infer=same_as())
+def reverse(x: Tensor, *, axis: list[int] = [0]) -> Tensor:
     """X backwards along dimensions; one that is named twice is reversed once."""
     return x.flip(tuple({a % x.dim() if -x.dim() <= a < x.dim() else a for a in axis}))
 
 
-@op("flip", attrs={"axis": Attr("INTS", [])}, infer=same_as())
-def flip(x: Tensor, *, axis: list[int], dims: list[int] | None = None) -> Tensor:
+@op("flip", infer=same_as())
+def flip(x: Tensor, *, axis: list[int] = [], dims: list[int] | None = None) -> Tensor:
     """X backwards along dimensions; older programs name them `dims`."""
     return x.flip(tuple(dims if dims is not None else axis))
 
 
-@op(
-    "roll",
-    inputs="X ShiftsTensor?",
-    attrs={
-        "shifts": Attr("LONGS", []),
-        "axis": Attr("LONGS", []),
-        "dims": Attr("LONGS", []),
-    },
-    no_grad="ShiftsTensor",
-    infer=same_as(),
-)
+@op("roll", inputs="X ShiftsTensor?", no_grad="ShiftsTensor", infer=same_as())
 def roll(
     x: Tensor,
     shifts_tensor: Tensor | None,
     *,
-    shifts: list[int],
-    axis: list[int],
-    dims: list[int],
+    shifts: list[Long] = [],
+    axis: list[Long] = [],
+    dims: list[Long] = [],
 ) -> Tensor:
     """X moved around along dimensions; older programs name them `dims`."""
     by = resolve_shape(shifts, shifts_tensor, None)

@@ -169,7 +169,7 @@ def _infer_lstmp(op: Any, block: Any) -> None:
     "lstmp",
     inputs="Input H0? C0? Weight ProjWeight Bias",
     outputs="Projection Cell BatchGate? BatchCellPreAct? BatchHidden?",
-    attrs={**_LSTM_ATTRS, "cell_clip": 0.0, "proj_clip": 0.0, "proj_activation": "tanh"},
+    attrs={**_LSTM_ATTRS},
     infer=_infer_lstmp,
 )
 def lstmp(
@@ -182,12 +182,12 @@ def lstmp(
     *,
     use_peepholes: bool,
     is_reverse: bool,
-    cell_clip: float,
-    proj_clip: float,
+    cell_clip: float = 0.0,
+    proj_clip: float = 0.0,
     gate_activation: str,
     cell_activation: str,
     candidate_activation: str,
-    proj_activation: str,
+    proj_activation: str = "tanh",
     lod: Lods,
 ) -> Any:
     """LSTM whose hidden state is projected to another width before it goes to the next step."""
@@ -251,12 +251,6 @@ def _infer_gru(op: Any, block: Any) -> None:
     "gru",
     inputs="Input H0? Weight Bias?",
     outputs="BatchGate? BatchResetHiddenPrev? BatchHidden? Hidden",
-    attrs={
-        "activation": "tanh",
-        "gate_activation": "sigmoid",
-        "is_reverse": False,
-        "origin_mode": False,
-    },
     infer=_infer_gru,
 )
 def gru(
@@ -265,10 +259,10 @@ def gru(
     weight: Any,
     bias: Any,
     *,
-    activation: str,
-    gate_activation: str,
-    is_reverse: bool,
-    origin_mode: bool,
+    activation: str = "tanh",
+    gate_activation: str = "sigmoid",
+    is_reverse: bool = False,
+    origin_mode: bool = False,
     lod: Lods,
 ) -> Any:
     """GRU over sequences whose input projections are given; returns all hidden states."""
@@ -286,21 +280,16 @@ def gru(
     return gates, kept, hiddens, steps.back_in_order(hiddens)
 
 
-@op(
-    "gru_unit",
-    inputs="Input HiddenPrev Weight Bias?",
-    outputs="Gate ResetHiddenPrev Hidden",
-    attrs={"activation": 2, "gate_activation": 1, "origin_mode": False},
-)
+@op("gru_unit", inputs="Input HiddenPrev Weight Bias?", outputs="Gate ResetHiddenPrev Hidden")
 def gru_unit(
     x: Any,
     hidden: Any,
     weight: Any,
     bias: Any,
     *,
-    activation: int,
-    gate_activation: int,
-    origin_mode: bool,
+    activation: int = 2,
+    gate_activation: int = 1,
+    origin_mode: bool = False,
 ) -> Any:
     """One step of a GRU on a plain batch."""
     return _gru_step(
@@ -313,8 +302,8 @@ def gru_unit(
     )
 
 
-@op("lstm_unit", inputs="X C_prev", outputs="C H", attrs={"forget_bias": 0.0})
-def lstm_unit(x: Any, cell: Any, *, forget_bias: float) -> Any:
+@op("lstm_unit", inputs="X C_prev", outputs="C H")
+def lstm_unit(x: Any, cell: Any, *, forget_bias: float = 0.0) -> Any:
     """One step of an LSTM on a plain batch; X holds input, forget, output gate and candidate."""
     take, keep, show, new = x.chunk(4, dim=1)
     cell = torch.sigmoid(keep + forget_bias) * cell + torch.sigmoid(take) * torch.tanh(new)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.lod import lengths_of, lod_of
 
 SIZE = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
@@ -71,7 +71,7 @@ def _sample(features: torch.Tensor, ys: torch.Tensor, xs: torch.Tensor) -> torch
 @op(
     "roi_align",
     inputs="X ROIs RoisLod? RoisNum?",
-    attrs={**SIZE, "sampling_ratio": -1, "aligned": False},
+    attrs={**SIZE},
     no_grad="ROIs RoisLod RoisNum",
     infer=infer_pooled,
     lod="none",
@@ -85,8 +85,8 @@ def _roi_align(
     spatial_scale: float,
     pooled_height: int,
     pooled_width: int,
-    sampling_ratio: int,
-    aligned: bool,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
     lod: dict[str, list[Any]],
 ) -> torch.Tensor:
     """Average samples taken at regular places of each of a box's bins."""
@@ -189,7 +189,7 @@ def _float_bins(start: float, length: float, bins: int, size: int) -> list[tuple
 @op(
     "psroi_pool",
     inputs="X ROIs",
-    attrs={"output_channels": Attr("INT", 0), **SIZE},
+    attrs={**SIZE},
     no_grad="ROIs",
     infer=_infer_by_position,
     lod="none",
@@ -198,7 +198,7 @@ def _psroi_pool(
     x: torch.Tensor,
     rois: torch.Tensor,
     *,
-    output_channels: int,
+    output_channels: int = 0,
     spatial_scale: float,
     pooled_height: int,
     pooled_width: int,

@@ -45,14 +45,7 @@ def _draw_log_uniform(
     inputs="Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? "
     "CustomDistAliasProbs?",
     outputs="Cost SampleLogits? SampleLabels?",
-    attrs={
-        "num_total_classes": Attr("INT", 0),
-        "num_neg_samples": 10,
-        "sampler": 0,
-        "seed": 0,
-        "custom_neg_classes": Attr("INTS", []),
-        **_REMOTE,
-    },
+    attrs={**_REMOTE},
     no_grad="Label SampleWeight CustomDistProbs CustomDistAlias CustomDistAliasProbs",
     random=True,
 )
@@ -66,11 +59,11 @@ def _nce(
     alias: torch.Tensor | None,
     alias_probs: torch.Tensor | None,
     *,
-    num_total_classes: int,
-    num_neg_samples: int,
-    sampler: int,
-    seed: int,
-    custom_neg_classes: list[int],
+    num_total_classes: int = 0,
+    num_neg_samples: int = 10,
+    sampler: int = 0,
+    seed: int = 0,
+    custom_neg_classes: list[int] = [],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Tell the true classes of each row from sampled ones; samplers differ in what they draw."""
     rows = x.shape[0]
@@ -123,7 +116,7 @@ def _default_paths(label: torch.Tensor, classes: int) -> tuple[torch.Tensor, tor
     "hierarchical_sigmoid",
     inputs="X W Label PathTable? PathCode? Bias?",
     outputs="Out PreOut? W_Out?",
-    attrs={"num_classes": 2, **_REMOTE},
+    attrs={**_REMOTE},
     no_grad="Label PathTable PathCode",
 )
 def _hierarchical_sigmoid(
@@ -134,7 +127,7 @@ def _hierarchical_sigmoid(
     path_code: torch.Tensor | None,
     bias: torch.Tensor | None,
     *,
-    num_classes: int,
+    num_classes: int = 2,
 ) -> tuple[torch.Tensor, torch.Tensor, None]:
     """Return the loss of the decisions on the way through a tree to each row's class.
 
@@ -159,13 +152,7 @@ def _hierarchical_sigmoid(
     "sample_logits",
     inputs="Logits Labels CustomizedSamples? CustomizedProbabilities?",
     outputs="Samples Probabilities LogitsDim? LabelsDim? SampledLogits SampledLabels",
-    attrs={
-        "use_customized_samples": False,
-        "uniq": True,
-        "remove_accidental_hits": True,
-        "num_samples": Attr("INT", 1),
-        "seed": 0,
-    },
+    attrs={"uniq": True},
     no_grad="Labels CustomizedSamples CustomizedProbabilities",
     random=True,
 )
@@ -175,10 +162,10 @@ def _sample_logits(
     samples: torch.Tensor | None,
     probabilities: torch.Tensor | None,
     *,
-    use_customized_samples: bool,
-    remove_accidental_hits: bool,
-    num_samples: int,
-    seed: int,
+    use_customized_samples: bool = False,
+    remove_accidental_hits: bool = True,
+    num_samples: int = 1,
+    seed: int = 0,
 ) -> tuple[Any, ...]:
     """Return logits of the true and of sampled classes, corrected for how likely they were."""
     rows, true = labels.shape

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.shapes.infer_rules import broadcast_shape, input_var, refuse, same_as, set_output
 
 _ARG: dict[str, Any] = {
@@ -38,8 +38,8 @@ def arg_min(x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool) 
     return out.to(_index_type(dtype))
 
 
-@op("argsort", outputs="Out Indices", attrs={"axis": -1, "descending": False})
-def argsort(x: Tensor, *, axis: int, descending: bool) -> tuple[Tensor, Tensor]:
+@op("argsort", outputs="Out Indices")
+def argsort(x: Tensor, *, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     """X sorted along an axis, and where the elements came from."""
     values, indices = torch.sort(x, dim=axis, descending=descending, stable=True)
     return values, indices
@@ -60,23 +60,22 @@ def _top_k_rule(op: Any, block: Any) -> None:
     set_output(op, block, "Indices", shape, VarType.INT64)
 
 
-@op("top_k", inputs="X K?", outputs="Out Indices", attrs={"k": 1}, no_grad="K", infer=_top_k_rule)
-def top_k(x: Tensor, k_tensor: Tensor | None, *, k: int) -> tuple[Tensor, Tensor]:
+@op("top_k", inputs="X K?", outputs="Out Indices", no_grad="K", infer=_top_k_rule)
+def top_k(x: Tensor, k_tensor: Tensor | None, *, k: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest elements of the last dimension, and their positions."""
     values, indices = torch.topk(x, k if k_tensor is None else int(k_tensor.item()), -1)
     return values, indices
 
 
-@op(
-    "top_k_v2",
-    inputs="X K?",
-    outputs="Out Indices",
-    attrs={"k": 1, "axis": -1, "largest": True, "sorted": True},
-    no_grad="K",
-    infer=_top_k_rule,
-)
+@op("top_k_v2", inputs="X K?", outputs="Out Indices", no_grad="K", infer=_top_k_rule)
 def top_k_v2(
-    x: Tensor, k_tensor: Tensor | None, *, k: int, axis: int, largest: bool, sorted: bool
+    x: Tensor,
+    k_tensor: Tensor | None,
+    *,
+    k: int = 1,
+    axis: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """The k largest or smallest elements along an axis, and their positions."""
     count = k if k_tensor is None else int(k_tensor.item())
@@ -84,8 +83,10 @@ def top_k_v2(
     return values, indices
 
 
-@op("kthvalue", outputs="Out Indices", attrs={"k": 1, "axis": -1, "keepdim": False})
-def kthvalue(x: Tensor, *, k: int, axis: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+@op("kthvalue", outputs="Out Indices")
+def kthvalue(
+    x: Tensor, *, k: int = 1, axis: int = -1, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
     """The k-th smallest element along an axis, and its position."""
     values, indices = torch.kthvalue(x, k, axis, keepdim)
     return values, indices
@@ -135,8 +136,10 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     return torch.masked_select(x, mask)
 
 
-@op("searchsorted", inputs="SortedSequence Values", attrs={"out_int32": False, "right": False})
-def searchsorted(given: Tensor, values: Tensor, *, out_int32: bool, right: bool) -> Tensor:
+@op("searchsorted", inputs="SortedSequence Values")
+def searchsorted(
+    given: Tensor, values: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
     """Where values would be inserted into sorted rows."""
     return torch.searchsorted(given, values, out_int32=out_int32, right=right)
 
@@ -172,20 +175,13 @@ def _in_order_of_appearance(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @op(
     "unique",
     outputs="Out Indices? Index? Counts?",
-    attrs={
-        "dtype": 2,
-        "return_index": False,
-        "return_inverse": False,
-        "return_counts": False,
-        "axis": Attr("INTS", []),
-        "is_sorted": False,
-    },
+    attrs={"return_index": False, "return_inverse": False, "return_counts": False},
     grad=None,
     lod="none",
     infer=_unique_rule,
 )
 def unique(
-    x: Tensor, *, dtype: int, axis: list[int], is_sorted: bool
+    x: Tensor, *, dtype: int = 2, axis: list[int] = [], is_sorted: bool = False
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """The different values: sorted, or (the older form) in the order they first appear."""
     kind = to_torch(dtype)
@@ -200,23 +196,16 @@ def unique(
     return values, first.to(kind), flat.to(kind), counts.to(kind)
 
 
-@op(
-    "unique_with_counts",
-    outputs="Out Index Count",
-    attrs={"dtype": 2},
-    grad=None,
-    lod="none",
-    infer=_unique_rule,
-)
-def unique_with_counts(x: Tensor, *, dtype: int) -> tuple[Tensor, Tensor, Tensor]:
+@op("unique_with_counts", outputs="Out Index Count", grad=None, lod="none", infer=_unique_rule)
+def unique_with_counts(x: Tensor, *, dtype: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     """The different values in order of appearance, where they went, and how often they occur."""
     kind = to_torch(dtype)
     values, _, inverse, counts = _in_order_of_appearance(x.reshape(-1))
     return values, inverse.to(kind), counts.to(kind)
 
 
-@op("histogram", attrs={"bins": Attr("LONG", 100), "min": 0, "max": 0}, grad=None, lod="none")
-def histogram(x: Tensor, *, bins: int, min: int, max: int) -> Tensor:
+@op("histogram", grad=None, lod="none")
+def histogram(x: Tensor, *, bins: Long = 100, min: int = 0, max: int = 0) -> Tensor:
     """How many elements fall into each of `bins` equal ranges."""
     if x.is_meta:
         return torch.empty((bins,), dtype=torch.int64, device="meta")
@@ -273,14 +262,9 @@ def one_hot_v2(
     return _one_hot(x, count, dtype, allow_out_of_range)
 
 
-@op(
-    "shard_index",
-    attrs={"index_num": 0, "nshards": 1, "shard_id": 0, "ignore_value": -1},
-    grad=None,
-    infer=same_as(),
-)
+@op("shard_index", grad=None, infer=same_as())
 def shard_index(
-    x: Tensor, *, index_num: int, nshards: int, shard_id: int, ignore_value: int
+    x: Tensor, *, index_num: int = 0, nshards: int = 1, shard_id: int = 0, ignore_value: int = -1
 ) -> Tensor:
     """The position within the shard, or `ignore_value` for what other shards hold."""
     size = (index_num + nshards - 1) // nshards

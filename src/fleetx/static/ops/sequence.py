@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.lod import (
     LoD,
     WithLod,
@@ -63,11 +63,11 @@ def _infer_pool(op: Any, block: Any) -> None:
 @op(
     "sequence_pool",
     outputs="Out MaxIndex?",
-    attrs={"is_test": False, "pooltype": "AVERAGE", "pad_value": 0.0},
+    attrs={"is_test": False},
     infer=_infer_pool,
     lod="none",
 )
-def sequence_pool(x: Any, *, pooltype: str, pad_value: float, lod: Lods) -> Any:
+def sequence_pool(x: Any, *, pooltype: str = "AVERAGE", pad_value: float = 0.0, lod: Lods) -> Any:
     """Reduce every sequence to one row; an empty one gives rows of `pad_value`."""
     levels = lod_of(lod, "X", "sequence_pool")
     offsets = levels[-1]
@@ -123,26 +123,16 @@ def _infer_conv(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (x.shape[0], weight.shape[1]), x.dtype, x.lod_level)
 
 
-@op(
-    "sequence_conv",
-    inputs="X PaddingData? Filter",
-    attrs={
-        "paddingTrainable": False,
-        "contextLength": Attr("INT", 3),
-        "contextStart": 0,
-        "contextStride": 1,
-    },
-    infer=_infer_conv,
-)
+@op("sequence_conv", inputs="X PaddingData? Filter", infer=_infer_conv)
 def sequence_conv(
     x: Any,
     padding: Any,
     weight: Any,
     *,
-    paddingTrainable: bool,
-    contextLength: int,
-    contextStart: int,
-    contextStride: int,
+    paddingTrainable: bool = False,
+    contextLength: int = 3,
+    contextStart: int = 0,
+    contextStride: int = 1,
     lod: Lods,
 ) -> Any:
     """Multiply each row's window of neighbours with the filter.
@@ -219,13 +209,8 @@ def _infer_enumerate(op: Any, block: Any) -> None:
     set_output(op, block, "Out", shape, x.dtype, x.lod_level)
 
 
-@op(
-    "sequence_enumerate",
-    attrs={"win_size": Attr("INT", 2), "pad_value": 0},
-    grad=None,
-    infer=_infer_enumerate,
-)
-def sequence_enumerate(x: Any, *, win_size: int, pad_value: int, lod: Lods) -> Any:
+@op("sequence_enumerate", grad=None, infer=_infer_enumerate)
+def sequence_enumerate(x: Any, *, win_size: int = 2, pad_value: int = 0, lod: Lods) -> Any:
     """Return for each number the window of `win_size` numbers that starts with it."""
     offsets = lod_of(lod, "X", "sequence_enumerate")[-1]
     rows = torch.arange(len(x), device=x.device)
@@ -235,14 +220,8 @@ def sequence_enumerate(x: Any, *, win_size: int, pad_value: int, lod: Lods) -> A
     return flat[torch.where(window < ends[:, None], window, len(x))]
 
 
-@op(
-    "sequence_erase",
-    attrs={"tokens": Attr("INTS", [])},
-    grad=None,
-    infer=rows_like("X"),
-    lod="none",
-)
-def sequence_erase(x: Any, *, tokens: list[int], lod: Lods) -> Any:
+@op("sequence_erase", grad=None, infer=rows_like("X"), lod="none")
+def sequence_erase(x: Any, *, tokens: list[int] = [], lod: Lods) -> Any:
     """Leave out the given numbers."""
     levels = lod_of(lod, "X", "sequence_erase")
     keep = ~torch.isin(x.reshape(-1), torch.tensor(tokens, dtype=x.dtype, device=x.device))
@@ -269,15 +248,9 @@ def _infer_mask(op: Any, block: Any) -> None:
 
 
 @op(
-    "sequence_mask",
-    inputs="X MaxLenTensor?",
-    outputs="Y",
-    attrs={"maxlen": -1, "out_dtype": Attr("INT", 3)},
-    grad=None,
-    infer=_infer_mask,
-    lod="none",
+    "sequence_mask", inputs="X MaxLenTensor?", outputs="Y", grad=None, infer=_infer_mask, lod="none"
 )
-def sequence_mask(x: Any, max_len: Any, *, maxlen: int, out_dtype: int) -> Any:
+def sequence_mask(x: Any, max_len: Any, *, maxlen: int = -1, out_dtype: int = 3) -> Any:
     """Return for each length n a row of n ones followed by zeros."""
     if max_len is not None:
         maxlen = int(max_len.reshape(-1)[0])

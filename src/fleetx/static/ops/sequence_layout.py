@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.lod import (
     LoD,
     WithLod,
@@ -29,15 +29,8 @@ from fleetx.static.shapes.lod_infer import input_var, need_rank, rows_like, set_
 Lods = dict[str, list[LoD | None]]
 
 
-@op(
-    "sequence_expand",
-    inputs="X Y",
-    attrs={"ref_level": -1},
-    no_grad="Y",
-    infer=rows_like("X"),
-    lod="none",
-)
-def sequence_expand(x: Any, y: Any, *, ref_level: int, lod: Lods) -> Any:
+@op("sequence_expand", inputs="X Y", no_grad="Y", infer=rows_like("X"), lod="none")
+def sequence_expand(x: Any, y: Any, *, ref_level: int = -1, lod: Lods) -> Any:
     """Repeat the i-th sequence (or row) of X as often as the i-th sequence of Y is long."""
     times = lengths_of(lod_of(lod, "Y", "sequence_expand")[ref_level])
     own = optional_lod(lod, "X")
@@ -98,12 +91,11 @@ def _infer_pad(op: Any, block: Any) -> None:
     "sequence_pad",
     inputs="X PadValue",
     outputs="Out Length",
-    attrs={"padded_length": -1},
     no_grad="PadValue",
     infer=_infer_pad,
     lod="none",
 )
-def sequence_pad(x: Any, pad_value: Any, *, padded_length: int, lod: Lods) -> Any:
+def sequence_pad(x: Any, pad_value: Any, *, padded_length: int = -1, lod: Lods) -> Any:
     """Return the sequences as [sequences, length, ...], padded, and their lengths."""
     offsets = lod_of(lod, "X", "sequence_pad")[-1]
     lengths = np.diff(offsets)
@@ -147,8 +139,8 @@ def _infer_reshape(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (-1, op.attr("new_dim")), x.dtype, 1)
 
 
-@op("sequence_reshape", attrs={"new_dim": Attr("INT", 1)}, infer=_infer_reshape, lod="none")
-def sequence_reshape(x: Any, *, new_dim: int, lod: Lods) -> Any:
+@op("sequence_reshape", infer=_infer_reshape, lod="none")
+def sequence_reshape(x: Any, *, new_dim: int = 1, lod: Lods) -> Any:
     """Cut each sequence's numbers into rows of another width."""
     width = x.shape[1]
     counts = [end * width for end in lod_of(lod, "X", "sequence_reshape")[-1]]
@@ -170,15 +162,10 @@ def _infer_lod_reset(op: Any, block: Any) -> None:
         set_output(op, block, "Out", x.shape, x.dtype, level)
 
 
-@op(
-    "lod_reset",
-    inputs="X Y?",
-    attrs={"target_lod": Attr("INTS", []), "append": False},
-    no_grad="Y",
-    infer=_infer_lod_reset,
-    lod="none",
-)
-def lod_reset(x: Any, y: Any, *, target_lod: list[int], append: bool, lod: Lods) -> Any:
+@op("lod_reset", inputs="X Y?", no_grad="Y", infer=_infer_lod_reset, lod="none")
+def lod_reset(
+    x: Any, y: Any, *, target_lod: list[int] = [], append: bool = False, lod: Lods
+) -> Any:
     """Give X other offsets: those of Y, the numbers in Y, or the given ones."""
     levels = optional_lod(lod, "Y")
     if levels is None:
@@ -201,21 +188,16 @@ def _infer_im2sequence(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (-1, x.shape[1] * kernels[0] * kernels[1]), x.dtype, 1)
 
 
-@op(
-    "im2sequence",
-    inputs="X Y?",
-    attrs={
-        "kernels": Attr("INTS", [1, 1]),
-        "strides": [1, 1],
-        "paddings": [0, 0, 0, 0],
-        "out_stride": [1, 1],
-    },
-    no_grad="Y",
-    infer=_infer_im2sequence,
-    lod="none",
-)
+@op("im2sequence", inputs="X Y?", no_grad="Y", infer=_infer_im2sequence, lod="none")
 def im2sequence(
-    x: Any, y: Any, *, kernels: Any, strides: Any, paddings: Any, out_stride: Any, lod: Lods
+    x: Any,
+    y: Any,
+    *,
+    kernels: Any = [1, 1],
+    strides: Any = [1, 1],
+    paddings: Any = [0, 0, 0, 0],
+    out_stride: Any = [1, 1],
+    lod: Lods,
 ) -> Any:
     """Return each image as the sequence of its patches, row by row."""
     up, left, down, right = paddings

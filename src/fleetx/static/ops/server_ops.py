@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fleetx.kernels.loss_scale import unscaled
 from fleetx.kernels.row_initializer import RowInitializer
-from fleetx.static.graph.op_registry import Attr, effect_op, no_infer, op
+from fleetx.static.graph.op_registry import Attr, Long, effect_op, no_infer, op
 from fleetx.static.run.server_link import Servers
 from fleetx.static.shapes.lod import LoD, WithLod
 
@@ -37,11 +37,6 @@ def _link(ctx: Any) -> Servers:
     "distributed_lookup_table",
     inputs="Ids*",
     outputs="Rows* Index* Keys*",
-    attrs={
-        "table_names": Attr("STRINGS", []),
-        "table_of_ids": Attr("INTS", []),  # which table each of Ids is for
-        "padding_ids": Attr("LONGS", []),  # per table, -1 for none
-    },
     infer=no_infer,
     grad=None,
     lod="none",
@@ -49,9 +44,9 @@ def _link(ctx: Any) -> Servers:
 def _distributed_lookup_table(
     ids: list[Tensor],
     *,
-    table_names: list[str],
-    table_of_ids: list[int],
-    padding_ids: list[int],
+    table_names: list[str] = [],
+    table_of_ids: list[int] = [],  # which table each of Ids is for
+    padding_ids: list[Long] = [],  # per table, -1 for none
     lod: dict[str, list[LoD | None]],
     ctx: Any,
 ) -> tuple[list[Tensor], list[Any], list[Tensor]]:
@@ -65,13 +60,7 @@ def _distributed_lookup_table(
     "send",
     inputs="X*? Keys? LearningRate? Scale?",
     outputs="Out*?",
-    attrs={
-        **_COMMON,
-        "send_varnames": Attr("STRINGS", []),  # the parameters of X, or the table of rows
-        "is_sparse": 0,
-        "initial": False,
-        "share": 0.0,  # of rows in the mean of several runs, whose last one ends the step
-    },
+    attrs={**_COMMON, "is_sparse": 0},
     lod="none",
 )
 def _send(
@@ -80,9 +69,9 @@ def _send(
     rate: Tensor | None,
     scale: Tensor | None,
     *,
-    send_varnames: list[str],
-    initial: bool,
-    share: float,
+    send_varnames: list[str] = [],  # the parameters of X, or the table of rows
+    initial: bool = False,
+    share: float = 0.0,  # of rows in the mean of several runs, whose last one ends the step
     ctx: Any,
 ) -> list[Tensor]:
     """Hand over gradients; in a startup program, the first rows of tables."""
@@ -124,20 +113,15 @@ def _agree_on_overflow(found: Tensor, *, ctx: Any) -> Tensor:
 
 
 @effect_op(
-    "recv",
-    inputs="X*?",
-    outputs="Out*?",
-    attrs={
-        **_COMMON,
-        "recv_varnames": Attr("STRINGS", []),
-        "initial": False,
-        "ends_step": False,
-    },
-    inplace={"Out": "X"},
-    lod="none",
+    "recv", inputs="X*?", outputs="Out*?", attrs={**_COMMON}, inplace={"Out": "X"}, lod="none"
 )
 def _recv(
-    values: list[Tensor], *, recv_varnames: list[str], initial: bool, ends_step: bool, ctx: Any
+    values: list[Tensor],
+    *,
+    recv_varnames: list[str] = [],
+    initial: bool = False,
+    ends_step: bool = False,
+    ctx: Any,
 ) -> list[Tensor]:
     """Bring the parameters up to date, in place."""
     link = _link(ctx)
@@ -189,26 +173,15 @@ def _listen_and_serv(values: list[Tensor], *, ctx: Any) -> tuple[()]:
     return ()
 
 
-@op(
-    "lookup_saved_rows",
-    inputs="Keys Rows Ids",
-    outputs="Out",
-    attrs={
-        "squeeze": False,
-        "padding_idx": Attr("LONG", -1),
-        "first_rows": "",  # the table's specification as JSON, where rows make themselves
-    },
-    infer=no_infer,
-    grad=None,
-)
+@op("lookup_saved_rows", inputs="Keys Rows Ids", outputs="Out", infer=no_infer, grad=None)
 def _lookup_saved_rows(
     keys: Tensor,
     rows: Tensor,
     ids: Tensor,
     *,
-    squeeze: bool,
-    padding_idx: int,
-    first_rows: str,
+    squeeze: bool = False,
+    padding_idx: Long = -1,
+    first_rows: str = "",  # the table's specification as JSON, where rows make themselves
 ) -> Tensor:
     """Rows of a table that has left its servers, by sorted ids."""
     if squeeze:

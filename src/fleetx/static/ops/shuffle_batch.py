@@ -39,13 +39,12 @@ def _infer(op: Any, block: Any) -> None:
     "shuffle_batch",
     inputs="X Seed",
     outputs="Out ShuffleIdx SeedOut",
-    attrs={"startup_seed": 0},
     no_grad="Seed",
     infer=_infer,
     random=True,
 )
 def shuffle_batch(
-    x: Tensor, seed: Tensor | None, *, startup_seed: int
+    x: Tensor, seed: Tensor | None, *, startup_seed: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Move row i to place `index[i]`; dimensions before the last one are rows."""
     rows = x.reshape(-1, x.shape[-1])

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 
 
 def _infer(op: Any, block: Any) -> None:
@@ -14,13 +14,8 @@ def _infer(op: Any, block: Any) -> None:
     block.var_recursive(op.output("Out")[0]).set_inferred(x.shape, x.dtype)
 
 
-@op(
-    "similarity_focus",
-    attrs={"axis": Attr("INT", 1), "indexes": Attr("INTS", [])},
-    grad=None,
-    infer=_infer,
-)
-def similarity_focus(x: torch.Tensor, *, axis: int, indexes: list[int]) -> torch.Tensor:
+@op("similarity_focus", grad=None, infer=_infer)
+def similarity_focus(x: torch.Tensor, *, axis: int = 1, indexes: list[int] = []) -> torch.Tensor:
     """Return ones at the strongest places of the chosen slices, zeros elsewhere.
 
     In each slice along `axis`, the greatest value is taken, then the greatest outside its row and

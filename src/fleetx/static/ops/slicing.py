@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import to_torch
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.ops.creation import resolve_shape
 from fleetx.static.shapes.infer_rules import input_var, refuse, same_as, set_output
 
@@ -67,13 +67,7 @@ def _drop(out: Tensor, axes: list[int]) -> Tensor:
 @op(
     "slice",
     inputs="Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*?",
-    attrs={
-        "axes": Attr("INTS", []),
-        "starts": Attr("INTS", []),
-        "ends": Attr("INTS", []),
-        "infer_flags": Attr("INTS", []),
-        "decrease_axis": Attr("INTS", []),
-    },
+    attrs={"infer_flags": Attr("INTS", [])},
     no_grad="StartsTensor EndsTensor StartsTensorList EndsTensorList",
     infer=_slice_rule,
 )
@@ -84,10 +78,10 @@ def slice_(
     starts_parts: list[Tensor],
     ends_parts: list[Tensor],
     *,
-    axes: list[int],
-    starts: list[int],
-    ends: list[int],
-    decrease_axis: list[int],
+    axes: list[int] = [],
+    starts: list[int] = [],
+    ends: list[int] = [],
+    decrease_axis: list[int] = [],
 ) -> Any:
     """starts:ends of some dimensions; those in `decrease_axis`, of size 1, go away."""
     starts = resolve_shape(starts, starts_whole, starts_parts)
@@ -105,14 +99,7 @@ def slice_(
     "strided_slice",
     inputs="Input StartsTensor? EndsTensor? StridesTensor? StartsTensorList*? EndsTensorList*? "
     "StridesTensorList*?",
-    attrs={
-        "axes": Attr("INTS", []),
-        "starts": Attr("INTS", []),
-        "ends": Attr("INTS", []),
-        "strides": Attr("INTS", []),
-        "infer_flags": Attr("INTS", []),
-        "decrease_axis": Attr("INTS", []),
-    },
+    attrs={"infer_flags": Attr("INTS", [])},
     no_grad="StartsTensor EndsTensor StridesTensor StartsTensorList EndsTensorList "
     "StridesTensorList",
     infer=_slice_rule,
@@ -126,11 +113,11 @@ def strided_slice(
     ends_parts: list[Tensor],
     strides_parts: list[Tensor],
     *,
-    axes: list[int],
-    starts: list[int],
-    ends: list[int],
-    strides: list[int],
-    decrease_axis: list[int],
+    axes: list[int] = [],
+    starts: list[int] = [],
+    ends: list[int] = [],
+    strides: list[int] = [],
+    decrease_axis: list[int] = [],
 ) -> Tensor:
     """starts:ends:strides of some dimensions; a negative stride goes backwards."""
     starts = resolve_shape(starts, starts_whole, starts_parts)
@@ -163,17 +150,7 @@ _SET_VALUE_VALUES = {
 @op(
     "set_value",
     inputs="Input ValueTensor? StartsTensorList*? EndsTensorList*? StepsTensorList*?",
-    attrs={
-        "dtype": 5,
-        "axes": Attr("LONGS", []),
-        "starts": Attr("LONGS", []),
-        "ends": Attr("LONGS", []),
-        "steps": Attr("LONGS", []),
-        "decrease_axes": Attr("LONGS", []),
-        "none_axes": Attr("LONGS", []),
-        "shape": Attr("LONGS", []),
-        **_SET_VALUE_VALUES,
-    },
+    attrs={"none_axes": Attr("LONGS", []), **_SET_VALUE_VALUES},
     no_grad="StartsTensorList EndsTensorList StepsTensorList",
     infer=same_as("Input"),
 )
@@ -184,13 +161,13 @@ def set_value(
     ends_parts: list[Tensor],
     steps_parts: list[Tensor],
     *,
-    dtype: int,
-    axes: list[int],
-    starts: list[int],
-    ends: list[int],
-    steps: list[int],
-    decrease_axes: list[int],
-    shape: list[int],
+    dtype: int = 5,
+    axes: list[Long] = [],
+    starts: list[Long] = [],
+    ends: list[Long] = [],
+    steps: list[Long] = [],
+    decrease_axes: list[Long] = [],
+    shape: list[Long] = [],
     fp32_values: list[float],
     fp64_values: list[float],
     int32_values: list[int],
@@ -237,16 +214,10 @@ class _GatherRows(torch.autograd.Function):
         return grads[0].new_zeros(ctx.shape).index_copy_(0, index, grads[0]), None
 
 
-@op(
-    "gather",
-    inputs="X Index Axis?",
-    # Newer programs do not know `overwrite` and add gradients up; the layer always sets it.
-    attrs={"overwrite": False, "axis": 0},
-    no_grad="Index Axis",
-    lod="none",
-)
+# Newer programs do not know `overwrite` and add gradients up; the layer always sets it.
+@op("gather", inputs="X Index Axis?", no_grad="Index Axis", lod="none")
 def gather(
-    x: Tensor, index: Tensor, axis_tensor: Tensor | None, *, overwrite: bool, axis: int
+    x: Tensor, index: Tensor, axis_tensor: Tensor | None, *, overwrite: bool = False, axis: int = 0
 ) -> Tensor:
     """The rows (or other slices) of X at the positions of Index."""
     if axis_tensor is not None and not axis_tensor.is_meta:
@@ -275,8 +246,8 @@ def gather_nd(x: Tensor, index: Tensor) -> Tensor:
     return x[tuple(index.long().unbind(-1))]
 
 
-@op("index_select", inputs="X Index", attrs={"dim": 0}, no_grad="Index")
-def index_select(x: Tensor, index: Tensor, *, dim: int) -> Tensor:
+@op("index_select", inputs="X Index", no_grad="Index")
+def index_select(x: Tensor, index: Tensor, *, dim: int = 0) -> Tensor:
     """The slices of X along a dimension at the positions of Index."""
     return x.index_select(dim, index)
 
@@ -287,8 +258,8 @@ def index_sample(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(1, index.long())
 
 
-@op("take_along_axis", inputs="Input Index", outputs="Result", attrs={"Axis": 0}, no_grad="Index")
-def take_along_axis(x: Tensor, index: Tensor, *, Axis: int) -> Tensor:
+@op("take_along_axis", inputs="Input Index", outputs="Result", no_grad="Index")
+def take_along_axis(x: Tensor, index: Tensor, *, Axis: int = 0) -> Tensor:
     """Elements of Input along an axis at the positions of Index."""
     return torch.take_along_dim(x, index.long(), Axis)
 
@@ -301,8 +272,8 @@ def multiplex(ids: Tensor, xs: list[Tensor]) -> Tensor:
 
 
 # -- scattering ----------------------------------------------------------------------------------
-@op("scatter", inputs="X Ids Updates", attrs={"overwrite": True}, no_grad="Ids", infer=same_as())
-def scatter(x: Tensor, ids: Tensor, updates: Tensor, *, overwrite: bool) -> Tensor:
+@op("scatter", inputs="X Ids Updates", no_grad="Ids", infer=same_as())
+def scatter(x: Tensor, ids: Tensor, updates: Tensor, *, overwrite: bool = True) -> Tensor:
     """X with rows replaced by Updates, or by the sum of the updates of a row."""
     ids = ids.reshape(-1).long()
     if overwrite:
@@ -344,12 +315,17 @@ _REDUCE = {"add": "sum", "mul": "prod", "multiply": "prod", "amin": "amin", "ama
     "put_along_axis",
     inputs="Input Index Value",
     outputs="Result",
-    attrs={"Axis": 0, "Reduce": "assign", "Include_self": True},
     no_grad="Index",
     infer=same_as("Input", "Result"),
 )
 def put_along_axis(
-    x: Tensor, index: Tensor, value: Tensor, *, Axis: int, Reduce: str, Include_self: bool
+    x: Tensor,
+    index: Tensor,
+    value: Tensor,
+    *,
+    Axis: int = 0,
+    Reduce: str = "assign",
+    Include_self: bool = True,
 ) -> Tensor:
     """Input with Value written, or combined, along an axis at the positions of Index."""
     index = index.long()
@@ -360,7 +336,7 @@ def put_along_axis(
     return x.scatter_reduce(Axis, index, value, kind, include_self=Include_self)
 
 
-@op("index_add", inputs="X Index AddValue", attrs={"axis": 0}, no_grad="Index", infer=same_as())
-def index_add(x: Tensor, index: Tensor, value: Tensor, *, axis: int) -> Tensor:
+@op("index_add", inputs="X Index AddValue", no_grad="Index", infer=same_as())
+def index_add(x: Tensor, index: Tensor, value: Tensor, *, axis: int = 0) -> Tensor:
     """X with slices added along an axis."""
     return x.index_add(axis, index, value)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.boxes import box_overlap, decode_boxes
 from fleetx.static.ops.nms import (
     NMS_ATTRS,
@@ -43,36 +43,19 @@ def _decay(overlap: Tensor, use_gaussian: bool, sigma: float) -> Tensor:
     return factor.masked_fill(above, 1.0).amin(1).clamp_max(1.0)
 
 
-@op(
-    "matrix_nms",
-    inputs="BBoxes Scores",
-    outputs="Out Index",
-    attrs={
-        "background_label": 0,
-        "score_threshold": Attr("FLOAT", 0.0),
-        "post_threshold": 0.0,
-        "nms_top_k": Attr("INT", -1),
-        "keep_top_k": Attr("INT", -1),
-        "normalized": True,
-        "use_gaussian": False,
-        "gaussian_sigma": 2.0,
-    },
-    grad=None,
-    infer=_infer,
-    lod="none",
-)
+@op("matrix_nms", inputs="BBoxes Scores", outputs="Out Index", grad=None, infer=_infer, lod="none")
 def matrix_nms(
     boxes: Tensor,
     scores: Tensor,
     *,
-    background_label: int,
-    score_threshold: float,
-    post_threshold: float,
-    nms_top_k: int,
-    keep_top_k: int,
-    normalized: bool,
-    use_gaussian: bool,
-    gaussian_sigma: float,
+    background_label: int = 0,
+    score_threshold: float = 0.0,
+    post_threshold: float = 0.0,
+    nms_top_k: int = -1,
+    keep_top_k: int = -1,
+    normalized: bool = True,
+    use_gaussian: bool = False,
+    gaussian_sigma: float = 2.0,
     lod: Lods,
 ) -> tuple[WithLod, WithLod]:
     """Lower the scores of boxes that overlap with better ones (SOLOv2's matrix NMS)."""
@@ -122,7 +105,7 @@ def _merge_neighbours(
 @op(
     "locality_aware_nms",
     inputs="BBoxes Scores",
-    attrs={**NMS_ATTRS, "background_label": -1, "normalized": True},
+    attrs={**NMS_ATTRS},
     grad=None,
     infer=_infer,
     lod="none",
@@ -136,8 +119,8 @@ def locality_aware_nms(
     nms_threshold: float,
     nms_eta: float,
     keep_top_k: int,
-    background_label: int,
-    normalized: bool,
+    background_label: int = -1,
+    normalized: bool = True,
     lod: Lods,
 ) -> WithLod:
     """Merge neighbours in the order of the rows first, then suppress (EAST's text boxes)."""

@@ -89,14 +89,8 @@ def lod_array_length(array: Array | None) -> Any:
     return torch.tensor([len(array or [])])
 
 
-@op(
-    "tensor_array_to_tensor",
-    outputs="Out OutIndex",
-    attrs={"axis": 0, "use_stack": False},
-    infer=_infer_joined,
-    lod="none",
-)
-def tensor_array_to_tensor(array: Array, *, axis: int, use_stack: bool) -> Any:
+@op("tensor_array_to_tensor", outputs="Out OutIndex", infer=_infer_joined, lod="none")
+def tensor_array_to_tensor(array: Array, *, axis: int = 0, use_stack: bool = False) -> Any:
     """Join the elements along an axis, or stack them along a new one; also return their sizes."""
     values = [_tensor(v) for v in array]
     sizes = [v.shape[axis] if axis < v.ndim else 1 for v in values]
@@ -134,8 +128,8 @@ class RankTable:
         return int((self.lengths > step).sum())
 
 
-@op("lod_rank_table", attrs={"level": 0}, grad=None, infer=no_infer, lod="none")
-def lod_rank_table(x: Any, *, level: int, lod: Lods) -> RankTable:
+@op("lod_rank_table", grad=None, infer=no_infer, lod="none")
+def lod_rank_table(x: Any, *, level: int = 0, lod: Lods) -> RankTable:
     """Rank the sequences of X."""
     return RankTable(lod_of(lod, "X", "lod_rank_table")[level], level)
 

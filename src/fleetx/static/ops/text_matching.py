@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import input_var, refuse
 from fleetx.static.shapes.lod import LoD, WithLod, lengths_of, lod_of, offsets_of
 from fleetx.static.shapes.lod_infer import set_output
@@ -57,16 +57,9 @@ def _infer_match(op: Any, block: Any) -> None:
     set_output(op, block, "Tmp", (-1, 1), x.dtype)
 
 
-@op(
-    "match_matrix_tensor",
-    inputs="X Y W",
-    outputs="Out Tmp",
-    attrs={"dim_t": 1},
-    infer=_infer_match,
-    lod="none",
-)
+@op("match_matrix_tensor", inputs="X Y W", outputs="Out Tmp", infer=_infer_match, lod="none")
 def match_matrix_tensor(
-    x: Tensor, y: Tensor, w: Tensor, *, dim_t: int, lod: Lods
+    x: Tensor, y: Tensor, w: Tensor, *, dim_t: int = 1, lod: Lods
 ) -> tuple[WithLod, Tensor]:
     """Return x W y of each row of x with each row of y, per pair of texts and channel."""
     lefts, rights = (lengths_of(lod_of(lod, s, "match_matrix_tensor")[0]) for s in ("X", "Y"))
@@ -146,13 +139,18 @@ def _infer_topk(op: Any, block: Any) -> None:
     "sequence_topk_avg_pooling",
     inputs="X ROW COLUMN",
     outputs="Out pos",
-    attrs={"topks": Attr("INTS", []), "channel_num": Attr("INT", 1)},
     no_grad="ROW COLUMN",
     infer=_infer_topk,
     lod="none",
 )
 def sequence_topk_avg_pooling(
-    x: Tensor, row: Tensor, column: Tensor, *, topks: list[int], channel_num: int, lod: Lods
+    x: Tensor,
+    row: Tensor,
+    column: Tensor,
+    *,
+    topks: list[int] = [],
+    channel_num: int = 1,
+    lod: Lods,
 ) -> tuple[WithLod, Tensor]:
     """Average the largest numbers of each row of each matrix, as many as each of `topks` says.
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
 
 
@@ -67,14 +67,8 @@ def shares(edges: np.ndarray[Any, Any], nodes: int, depth: int) -> np.ndarray[An
     return found
 
 
-@op(
-    "tree_conv",
-    inputs="NodesVector EdgeSet Filter",
-    attrs={"max_depth": Attr("INT", 2)},
-    no_grad="EdgeSet",
-    infer=_infer,
-)
-def tree_conv(nodes: Tensor, edges: Tensor, weight: Tensor, *, max_depth: int) -> Tensor:
+@op("tree_conv", inputs="NodesVector EdgeSet Filter", no_grad="EdgeSet", infer=_infer)
+def tree_conv(nodes: Tensor, edges: Tensor, weight: Tensor, *, max_depth: int = 2) -> Tensor:
     """Convolve the vectors of each tree's nodes; rows beyond its nodes are zeros."""
     trees = [shares(tree, nodes.shape[1], max_depth) for tree in edges.cpu().numpy()]
     spread = torch.from_numpy(np.stack(trees)).to(nodes)

@@ -7,28 +7,32 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
 from fleetx.static.shapes.infer_rules import checked
 from fleetx.static.shapes.lod import lod_of, positions
 
 
-@op("pixel_shuffle", attrs={"upscale_factor": 1, "data_format": "NCHW"})
-def _pixel_shuffle(x: torch.Tensor, *, upscale_factor: int, data_format: str) -> torch.Tensor:
+@op("pixel_shuffle")
+def _pixel_shuffle(
+    x: torch.Tensor, *, upscale_factor: int = 1, data_format: str = "NCHW"
+) -> torch.Tensor:
     if data_format == "NHWC":
         return to_channels_last(F.pixel_shuffle(to_channels_first(x), upscale_factor))
     return F.pixel_shuffle(x, upscale_factor)
 
 
-@op("pixel_unshuffle", attrs={"downscale_factor": 1, "data_format": "NCHW"})
-def _pixel_unshuffle(x: torch.Tensor, *, downscale_factor: int, data_format: str) -> torch.Tensor:
+@op("pixel_unshuffle")
+def _pixel_unshuffle(
+    x: torch.Tensor, *, downscale_factor: int = 1, data_format: str = "NCHW"
+) -> torch.Tensor:
     if data_format == "NHWC":
         return to_channels_last(F.pixel_unshuffle(to_channels_first(x), downscale_factor))
     return F.pixel_unshuffle(x, downscale_factor)
 
 
-@op("space_to_depth", attrs={"blocksize": Attr("LONG", 2)})
-def _space_to_depth(x: torch.Tensor, *, blocksize: int) -> torch.Tensor:
+@op("space_to_depth")
+def _space_to_depth(x: torch.Tensor, *, blocksize: Long = 2) -> torch.Tensor:
     """Turn blocks of pixels into channels, in the order Fluid's op has always had.
 
     It spreads channels over blocks of pixels and then only renames the shape, so the number of
@@ -45,15 +49,17 @@ def _space_to_depth(x: torch.Tensor, *, blocksize: int) -> torch.Tensor:
     return blocks.reshape(batch, channels * b * b, height // b, width // b)
 
 
-@op("shuffle_channel", attrs={"group": 1})
-def _shuffle_channel(x: torch.Tensor, *, group: int) -> torch.Tensor:
+@op("shuffle_channel")
+def _shuffle_channel(x: torch.Tensor, *, group: int = 1) -> torch.Tensor:
     batch, channels, height, width = x.shape
     groups = x.reshape(batch, group, channels // group, height, width)
     return groups.transpose(1, 2).reshape(x.shape)
 
 
-@op("channel_shuffle", attrs={"groups": Attr("INT", 1), "data_format": "NCHW"})
-def _channel_shuffle(x: torch.Tensor, *, groups: int, data_format: str) -> torch.Tensor:
+@op("channel_shuffle")
+def _channel_shuffle(
+    x: torch.Tensor, *, groups: int = 1, data_format: str = "NCHW"
+) -> torch.Tensor:
     if data_format == "NHWC":
         return to_channels_last(_shuffle_channel(to_channels_first(x), group=groups))
     return _shuffle_channel(x, group=groups)
@@ -65,13 +71,9 @@ def _less_than_half(op: Any, block: Any) -> str | None:
     return f"shift_ratio is {ratio}, but must be between 0 and 0.5." if wrong else None
 
 
-@op(
-    "temporal_shift",
-    attrs={"seg_num": Attr("INT", 1), "shift_ratio": 0.25, "data_format": "NCHW"},
-    infer=checked(_less_than_half),
-)
+@op("temporal_shift", infer=checked(_less_than_half))
 def _temporal_shift(
-    x: torch.Tensor, *, seg_num: int, shift_ratio: float, data_format: str
+    x: torch.Tensor, *, seg_num: int = 1, shift_ratio: float = 0.25, data_format: str = "NCHW"
 ) -> torch.Tensor:
     """Shift some channels one frame ahead and some one frame back; frames are rows of the batch."""
     last = data_format == "NHWC"
@@ -89,9 +91,9 @@ def _temporal_shift(
     return to_channels_last(out) if last else out
 
 
-@op("affine_channel", inputs="X Scale Bias", attrs={"data_layout": "AnyLayout"})
+@op("affine_channel", inputs="X Scale Bias")
 def _affine_channel(
-    x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, *, data_layout: str
+    x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor, *, data_layout: str = "AnyLayout"
 ) -> torch.Tensor:
     shape = [-1] if data_layout == "NHWC" else [-1] + [1] * (x.dim() - 2)
     return x * scale.reshape(shape) + bias.reshape(shape)
@@ -110,7 +112,7 @@ def _infer_grid(op: Any, block: Any) -> None:
     "affine_grid",
     inputs="Theta OutputShape?",
     outputs="Output",
-    attrs={"use_cudnn": True, "align_corners": True, "output_shape": Attr("INTS", [])},
+    attrs={"use_cudnn": True},
     no_grad="OutputShape",
     infer=_infer_grid,
 )
@@ -118,26 +120,21 @@ def _affine_grid(
     theta: torch.Tensor,
     shape_tensor: torch.Tensor | None,
     *,
-    align_corners: bool,
-    output_shape: list[int],
+    align_corners: bool = True,
+    output_shape: list[int] = [],
 ) -> torch.Tensor:
     size = output_shape if shape_tensor is None else shape_tensor.tolist()
     return F.affine_grid(theta, [theta.shape[0], *size[1:]], align_corners=align_corners)
 
 
-@op(
-    "grid_sampler",
-    inputs="X Grid",
-    outputs="Output",
-    attrs={
-        "use_cudnn": True,
-        "align_corners": True,
-        "mode": "bilinear",
-        "padding_mode": "zeros",
-    },
-)
+@op("grid_sampler", inputs="X Grid", outputs="Output", attrs={"use_cudnn": True})
 def _grid_sampler(
-    x: torch.Tensor, grid: torch.Tensor, *, align_corners: bool, mode: str, padding_mode: str
+    x: torch.Tensor,
+    grid: torch.Tensor,
+    *,
+    align_corners: bool = True,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
 ) -> torch.Tensor:
     return F.grid_sample(x, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
 
@@ -163,11 +160,11 @@ def _unfold(
     return F.unfold(x, sizes, holes, 0, steps)
 
 
-@op("fold", outputs="Y", attrs={"output_sizes": Attr("INTS", []), **_PATCH_ATTRS})
+@op("fold", outputs="Y", attrs={**_PATCH_ATTRS})
 def _fold(
     x: torch.Tensor,
     *,
-    output_sizes: list[int],
+    output_sizes: list[int] = [],
     kernel_sizes: list[int],
     strides: list[int],
     paddings: list[int],
@@ -182,9 +179,9 @@ def _fold(
     return out[:, :, top : top + height, left : left + width]
 
 
-@op("add_position_encoding", attrs={"alpha": 1.0, "beta": 1.0})
+@op("add_position_encoding")
 def _add_position_encoding(
-    x: torch.Tensor, *, alpha: float, beta: float, lod: dict[str, list[Any]]
+    x: torch.Tensor, *, alpha: float = 1.0, beta: float = 1.0, lod: dict[str, list[Any]]
 ) -> torch.Tensor:
     """Add sines of the position in the first half of the features, cosines in the second.
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 
 
 def _predictions(
@@ -39,31 +39,17 @@ def _as_pairs(anchors: list[int], like: Tensor) -> Tensor:
     return torch.tensor(anchors, dtype=like.dtype, device=like.device).reshape(-1, 2)
 
 
-@op(
-    "yolo_box",
-    inputs="X ImgSize",
-    outputs="Boxes Scores",
-    attrs={
-        "class_num": Attr("INT", 0),
-        "anchors": Attr("INTS", []),
-        "downsample_ratio": 32,
-        "conf_thresh": 0.01,
-        "clip_bbox": True,
-        "scale_x_y": 1.0,
-    },
-    grad=None,
-    lod="none",
-)
+@op("yolo_box", inputs="X ImgSize", outputs="Boxes Scores", grad=None, lod="none")
 def yolo_box(
     x: Tensor,
     sizes: Tensor,
     *,
-    class_num: int,
-    anchors: list[int],
-    downsample_ratio: int,
-    conf_thresh: float,
-    clip_bbox: bool,
-    scale_x_y: float,
+    class_num: int = 0,
+    anchors: list[int] = [],
+    downsample_ratio: int = 32,
+    conf_thresh: float = 0.01,
+    clip_bbox: bool = True,
+    scale_x_y: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Return corners in pixels and scores of all boxes, zero below the confidence."""
     parts, boxes = _predictions(x, _as_pairs(anchors, x), class_num, downsample_ratio, scale_x_y)
@@ -109,15 +95,6 @@ def _cross_entropy(x: Tensor, target: Tensor) -> Tensor:
     "yolov3_loss",
     inputs="X GTBox GTLabel GTScore?",
     outputs="Loss ObjectnessMask GTMatchMask",
-    attrs={
-        "class_num": Attr("INT", 0),
-        "anchors": Attr("INTS", []),
-        "anchor_mask": Attr("INTS", []),
-        "downsample_ratio": 32,
-        "ignore_thresh": 0.7,
-        "use_label_smooth": True,
-        "scale_x_y": 1.0,
-    },
     no_grad="GTBox GTLabel GTScore",
     lod="none",
 )
@@ -127,13 +104,13 @@ def yolov3_loss(
     label: Tensor,
     score: Tensor | None,
     *,
-    class_num: int,
-    anchors: list[int],
-    anchor_mask: list[int],
-    downsample_ratio: int,
-    ignore_thresh: float,
-    use_label_smooth: bool,
-    scale_x_y: float,
+    class_num: int = 0,
+    anchors: list[int] = [],
+    anchor_mask: list[int] = [],
+    downsample_ratio: int = 32,
+    ignore_thresh: float = 0.7,
+    use_label_smooth: bool = True,
+    scale_x_y: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss per image: location, objectness and class of matched cells.
 
