@@ -24,7 +24,8 @@ from fleetx.monitor import clock
 from fleetx.static.readers.data_feeder import DataFeeder
 from fleetx.static.run import profiler, self_check
 from fleetx.static.run.place import Place
-from fleetx.techniques import auto_candidates, auto_choice, auto_trials, recompute
+from fleetx.step.technique import Job
+from fleetx.techniques import auto_candidates, auto_trials, recompute
 from fleetx.techniques.amp import all_finite
 from fleetx.techniques.peak_memory import PeakMemory
 from fleetx.techniques.random_state import random_state_kept
@@ -342,8 +343,7 @@ class TestGroupOfGpus:
         assert clock._message().device.type == "lazy"
 
     def test_what_workers_agree_on(self):
-        assert auto_trials.agreed_most(3.0) == 3.0
-        assert auto_choice._from_first("text") == "text"
+        assert auto_trials.most(Job(strategy=None), 3.0) == 3.0
 
     @pytest.mark.parametrize(
         "settings",

@@ -17,6 +17,7 @@ from running import run
 from fleetx import fleet
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.runtime import cpu_isa
+from fleetx.step.technique import Job
 from fleetx.techniques import auto
 from fleetx.techniques.auto_candidates import (
     AutoConfig,
@@ -104,7 +105,7 @@ def test_the_time_limit_ends_the_search() -> None:
         return Trial(candidate=candidate, seconds=1.0)
 
     found = [Candidate(name, {}) for name in "abc"]
-    trials = auto.search(found, measure, AutoConfig(time_limit=1e-9))
+    trials = auto.search(found, measure, AutoConfig(time_limit=1e-9), Job(strategy=None))
     assert tried == ["a"]
     assert [t.note for t in trials[1:]] == ["not tried: the time was up"] * 2
 
@@ -121,7 +122,8 @@ class Deciding:
     def __call__(self, **facts: Any) -> DistributedStrategy:
         self.measured.clear()
         job = dataclasses.replace(FACTS, **facts)
-        return auto.decide(self.strategy, job, self._measure, self._check)
+        alone = Job(strategy=self.strategy)
+        return auto.decide(self.strategy, job, self._measure, self._check, alone)
 
     def _measure(self, candidate: Candidate, config: AutoConfig) -> Trial:
         self.measured.append(candidate.name)

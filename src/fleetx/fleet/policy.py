@@ -20,22 +20,13 @@ class Policy:
         """Return the strategy that is followed: the given one, or a copy with techniques off."""
         return strategy
 
-    def lets_auto_act(self, strategy: Any) -> bool:
-        """Return whether a strategy with `auto` on may be replaced by a better one."""
+    def measures(self, strategy: Any, *, has_servers: bool) -> bool:
+        """Return whether `auto` measures candidates, if the strategy switches it on."""
         return True
 
     def with_server_mode(self, strategy: Any, optimizer: Any, program: Any) -> Any:
         """Return the strategy of a program with parameter servers, with the mode decided."""
         return strategy
-
-    def check_server_job(self, strategy: Any) -> None:
-        """Reject what a job with parameter servers does not support: a search by measuring."""
-        if getattr(strategy, "auto", False):
-            raise ValueError(
-                "strategy.auto measures steps of workers that average gradients among themselves, "
-                "which a job with parameter servers does not: switch it off and set "
-                "strategy.a_sync."
-            )
 
     def unsupported(self, setting: str, reason: str) -> None:
         """Handle a setting of the optimizer that a technique does not support: raise an error."""

@@ -29,19 +29,16 @@ class PaddlePolicy(Policy):
                 setattr(final, name, False)
         return final
 
-    def lets_auto_act(self, strategy: Any) -> bool:
-        """Return whether nothing but `auto` was set."""
-        return bool(strategy.is_strict_auto())
+    def measures(self, strategy: Any, *, has_servers: bool) -> bool:
+        """Return whether nothing but `auto` was set; with servers it only decides their mode."""
+        return not has_servers and bool(strategy.is_strict_auto())
 
     def with_server_mode(self, strategy: Any, optimizer: Any, program: Any) -> Any:
         """Return a strategy that says how to train, if it left that to `auto`."""
         server_auto.check_geo(strategy, optimizer)
-        if not self.lets_auto_act(strategy):
+        if not strategy.is_strict_auto():
             return strategy
         return server_auto.with_mode(strategy, optimizer, program)
-
-    def check_server_job(self, strategy: Any) -> None:
-        """Accept `auto`: it decides the mode of servers, and acts on nothing else."""
 
     def unsupported(self, setting: str, reason: str) -> None:
         """Warn that a technique ignores a setting of the optimizer, and continue."""

@@ -46,7 +46,7 @@ class JobServers(Protocol):
     def begin(self, mode: Mode) -> None:
         """Take what a model trains with, to save and to stop by."""
 
-    def gather(self, value: int) -> list[int]:
+    def gather(self, value: float) -> list[float]:
         """Return the numbers of all workers, which must all call it, if a step waits for them;
         otherwise this worker's alone."""
 

@@ -53,12 +53,13 @@ class Job:
     """Called with a setting of the optimizer that a technique cannot follow, and the reason: raises
     ValueError, or lets training go on without it."""
 
-    def gather(self, value: int) -> list[int]:
-        """Return the numbers of all workers that wait for each other in a step; all of them must
-        call it together."""
+    def gather(self, value: float) -> list[float]:
+        """Return the numbers of all workers that wait for each other in a step, by rank; all of
+        them must call it together."""
         if self.servers is not None:
             return self.servers.gather(value)
-        return [int(each) for each in world.all_gather(torch.tensor(value))]
+        number = torch.tensor(value, dtype=torch.float64)
+        return [float(each) for each in world.all_gather(number)]
 
     def exchange(self) -> GradientExchange:
         """Return how gradients are summed over workers; all workers must call it together."""

@@ -14,23 +14,26 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from fleetx.comm import world
 from fleetx.runtime.cpu_isa import half_precision_fails
+from fleetx.step.technique import Job
 from fleetx.techniques.auto_candidates import AutoConfig, Candidate, Facts, candidates
 from fleetx.techniques.auto_choice import recall, remember
-from fleetx.techniques.auto_trials import Trial, agreed_most, best, table
+from fleetx.techniques.auto_trials import Trial, best, most, table
 from fleetx.techniques.random_state import random_state_kept
 
 
 def search(
-    found: Sequence[Candidate], measure: Callable[[Candidate], Trial], config: AutoConfig
+    found: Sequence[Candidate],
+    measure: Callable[[Candidate], Trial],
+    config: AutoConfig,
+    job: Job,
 ) -> list[Trial]:
-    """Try candidates until the time is up; all workers stop after the same one."""
+    """Try candidates until the time is up; workers that wait for each other stop after the same."""
     start = time.monotonic()
     trials: list[Trial] = []
     for candidate in found:
         over = time.monotonic() - start > config.time_limit
-        if trials and agreed_most(float(over)) > 0:
+        if trials and most(job, float(over)) > 0:
             trials.append(Trial(candidate=candidate, note="not tried: the time was up"))
             continue
         try:
@@ -38,8 +41,8 @@ def search(
         except ValueError as error:  # refused before anything was sent, alike on all workers
             trials.append(Trial(candidate=candidate, note=f"refused: {error}"))
             continue
-        seconds = None if trial.seconds is None else agreed_most(trial.seconds)
-        memory = None if trial.memory is None else agreed_most(trial.memory)
+        seconds = None if trial.seconds is None else most(job, trial.seconds)
+        memory = None if trial.memory is None else most(job, trial.memory)
         trial = replace(trial, seconds=seconds, memory=memory)
         if config.memory_limit_mb and (memory or 0.0) > config.memory_limit_mb * 1e6:
             trial = replace(trial, seconds=None, note="needs more memory than memory_limit_mb")
@@ -52,15 +55,19 @@ def decide(
     facts: Facts,
     measure: Callable[[Candidate, AutoConfig], Trial],
     check: Callable[[Candidate], None],
+    job: Job,
 ) -> Any:
     """Return the strategy to train with: remembered, or found by measuring candidates.
 
     `check` raises ValueError for a candidate whose techniques do not go together, or not with the
-    optimizer.
+    optimizer. Workers of `job` that wait for each other in a step choose alike; a worker of
+    asynchronous training, which waits for none, chooses for itself.
     """
     config = AutoConfig.read(strategy.auto_configs)
     found = candidates(strategy, config, facts)
-    half_fails = cache(lambda: _half_fails(facts.device))  # asked of all workers at the same place
+    half_fails = cache(
+        lambda: _half_fails(facts.device, job)
+    )  # asked of all workers at the same place
 
     def tried(candidate: Candidate) -> Trial:
         if _adds_half_precision(candidate) and half_fails():
@@ -72,14 +79,14 @@ def decide(
             raise ValueError(half_fails())
         check(candidate)
 
-    kept = recall(config, facts, found, checked)
+    kept = recall(config, facts, found, checked, job)
     if kept is None:
         with random_state_kept():
-            trials = search(found, tried, config)
+            trials = search(found, tried, config, job)
         chosen = best(trials)
-        if world.rank() == 0:
+        if job.rank == 0:
             print(table(trials, chosen), file=sys.stderr, flush=True)
-        remember(config, facts, trials, chosen)
+            remember(config, facts, trials, chosen)
         kept = chosen.candidate
     return kept.applied_to(strategy)
 
@@ -88,7 +95,7 @@ def _adds_half_precision(candidate: Candidate) -> bool:
     return bool(candidate.changes.get("amp"))
 
 
-def _half_fails(device: str) -> str:
+def _half_fails(device: str, job: Job) -> str:
     """Return why half precision cannot run on some worker's CPU, "" if it can on all.
 
     Of all that a candidate may add, only products and convolutions in half precision use
@@ -99,6 +106,6 @@ def _half_fails(device: str) -> str:
     model), and a forked child cannot run backward once its parent has.
     """
     own = half_precision_fails() if device == "cpu" else ""
-    if not agreed_most(float(bool(own))):
+    if not most(job, float(bool(own))):
         return ""
     return f"bfloat16 cannot run here: {own or 'it ends another worker'}"

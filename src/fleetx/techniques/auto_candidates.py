@@ -42,10 +42,12 @@ class Facts:
     """What a choice depends on: it is reused only if all of this is identical."""
 
     workers: int
+    """Those that exchange gradients among themselves; 1 in a job with servers."""
     device: str
     parameters: int
     """Elements of all of them."""
     machines: int = 1
+    servers: int = 0
     hardware: str = ""
     model: str = ""
     """A digest of its layers and of its parameters' names, shapes and types."""

@@ -9,12 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fleetx.checkpoint.atomic import write_bytes
-from fleetx.comm import world
+from fleetx.step.technique import Job
 from fleetx.techniques.auto_candidates import AutoConfig, Candidate, Facts
-from fleetx.techniques.auto_trials import Trial, agreed_most
+from fleetx.techniques.auto_trials import Trial
 
 _FORMAT = 2
 
@@ -24,28 +22,34 @@ def recall(
     facts: Facts,
     found: Sequence[Candidate],
     check: Callable[[Candidate], None],
+    job: Job,
 ) -> Candidate | None:
     """Return the choice that a file remembers, if it is one for this job today; else None.
 
-    Worker 0 reads the file and tells the others, whether they reach it or not. It must be of the
-    same job, among today's candidates, and pass the rules.
+    Worker 0 reads the file and tells those that wait for it, whether they reach it or not. It must
+    be of the same job, among today's candidates, and pass the rules.
     """
     if not config.file:
         return None
-    kept = _read(config.file) if world.rank() == 0 else {}
-    reason = _why_not(kept, facts, found) if world.rank() == 0 and kept is not None else ""
-    name = _from_first("" if reason or not kept else str(kept["name"]))
-    candidate = next((c for c in found if c.name == name), None)
+    kept = _read(config.file) if job.rank == 0 else {}
+    reason = _why_not(kept, facts, found) if kept else ""
+    names = [candidate.name for candidate in found]
+    number = names.index(kept["name"]) if kept and not reason else -1
+    number = int(job.gather(number)[0])
+    candidate = found[number] if number >= 0 else None
     if candidate is not None:
         try:
             check(candidate)
         except ValueError as error:
-            candidate, reason = None, f"chose {name!r}, which is refused today ({error})"
-    if world.rank() == 0:
+            name, candidate = candidate.name, None
+            reason = f"chose {name!r}, which is refused today ({error})"
+    if job.rank == 0:
         if candidate is not None and kept:
             rate, count = kept["samples_per_second"], len(kept["tried"])
             how = f"measured {kept['date']}: {rate:.1f} samples/s, best of {count}"
-            print(f"auto: {name!r}, as {config.file} remembers it ({how}).", file=sys.stderr)
+            print(
+                f"auto: {candidate.name!r}, as {config.file} remembers it ({how}).", file=sys.stderr
+            )
         elif reason:
             print(f"auto: {config.file} {reason}; measuring anew.", file=sys.stderr)
     return candidate
@@ -65,8 +69,6 @@ def _read(file: str) -> dict[str, Any] | None:
 
 def _why_not(kept: dict[str, Any], facts: Facts, found: Sequence[Candidate]) -> str:
     """Return why a remembered choice does not count, as the predicate of a sentence."""
-    if not kept:
-        return ""
     if kept.get("format") != _FORMAT or not kept.keys() >= _KEYS:
         return "was written by another version of FleetX"
     was, now = kept["job"], json.loads(json.dumps(facts.flat()))
@@ -91,7 +93,7 @@ def remember(config: AutoConfig, facts: Facts, trials: Sequence[Trial], chosen: 
 
     A file that auto has not written stays as it is.
     """
-    if not config.file or world.rank() != 0:
+    if not config.file:
         return
     if _read(config.file) is None:
         print(
@@ -115,15 +117,3 @@ def remember(config: AutoConfig, facts: Facts, trials: Sequence[Trial], chosen: 
         "tried": tried,
     }
     write_bytes(config.file, (json.dumps(kept, indent=1) + "\n").encode())
-
-
-def _from_first(text: str) -> str:
-    """Return worker 0's text."""
-    data = text.encode()
-    size = int(agreed_most(float(len(data)) if world.rank() == 0 else 0.0))
-    if not size:
-        return ""
-    buffer = torch.zeros(size, dtype=torch.uint8)
-    if world.rank() == 0:
-        buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    return bytes(world.broadcast(buffer).tolist()).decode()

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from fleetx.comm import world
 from fleetx.comm.device import gpu_count
 from fleetx.step.registry import known
 from fleetx.step.technique import Job
@@ -43,7 +42,7 @@ def period(strategy: Any) -> int:
     return prod(technique(job).cycle() for technique in known() if technique.is_on(strategy))
 
 
-def fits(trial: Trial, work: Callable[[], Any], device: torch.device) -> Trial:
+def fits(trial: Trial, work: Callable[[], Any], device: torch.device, job: Job) -> Trial:
     """Return the trial with the memory that a piece of work needs, or a note that there is none.
 
     The work must not exchange anything: a worker that runs out of memory blocks no other.
@@ -56,21 +55,21 @@ def fits(trial: Trial, work: Callable[[], Any], device: torch.device) -> Trial:
     except (torch.OutOfMemoryError, MemoryError):
         is_too_much = True
     memory = watch.stop()
-    if agreed_most(float(is_too_much)):
+    if most(job, float(is_too_much)):
         return replace(trial, note="does not fit in memory")
     return replace(trial, memory=memory)
 
 
-def timed(trial: Trial, train: Callable[[], Any], steps: int) -> Trial:
+def timed(trial: Trial, train: Callable[[], Any], steps: int, job: Job) -> Trial:
     """Return the trial with the time of a step, after two steps that are not counted."""
     train()
     train()
-    world.barrier()
+    job.gather(0)  # start together
     start = time.perf_counter()
     for _ in range(steps):
         train()
     torch.get_device_module("cuda" if gpu_count() else "cpu").synchronize()
-    world.barrier()
+    job.gather(0)
     return replace(trial, seconds=(time.perf_counter() - start) / steps)
 
 
@@ -80,9 +79,9 @@ def steps_to_measure(config: AutoConfig, strategy: Any) -> int:
     return -(-config.steps // whole) * whole
 
 
-def agreed_most(value: float) -> float:
-    """Return the largest value of all workers, the same on all of them."""
-    return float(world.all_reduce(torch.tensor([value], dtype=torch.float64), "max").item())
+def most(job: Job, value: float) -> float:
+    """Return the largest value of the workers that wait for each other, the same on all."""
+    return max(job.gather(value))
 
 
 def best(trials: Sequence[Trial]) -> Trial:

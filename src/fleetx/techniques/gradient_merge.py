@@ -53,7 +53,7 @@ class MergedGradients(GradientSync, MergedRuns):
         k_steps: int,
         *,
         avg: bool,
-        gather: Callable[[int], list[int]],
+        gather: Callable[[float], list[float]],
     ) -> None:
         """`gather` returns the numbers of all workers that wait for each other in a step."""
         self.inner = inner

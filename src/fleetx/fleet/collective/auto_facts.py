@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import fleetx
-from fleetx.comm import world
 from fleetx.fleet.strategy.agreement_card import settings_of
+from fleetx.step.technique import Job
 from fleetx.techniques.auto_candidates import Facts
 
 # How auto measures and where it remembers do not change which choice is right.
@@ -18,7 +18,7 @@ _NOT_THE_JOB = {f"strategy.auto_configs.{key}" for key in ("file", "steps", "tim
 
 
 def gather(
-    strategy: Any,
+    job: Job,
     *,
     machines: int,
     device: torch.device,
@@ -32,7 +32,8 @@ def gather(
         [*layers, *(f"{name} {tuple(shape)} {kind}" for name, shape, kind in parameters)]
     )
     return Facts(
-        workers=world.world_size(),
+        workers=1 if job.servers is not None else job.workers,
+        servers=0 if job.servers is None else job.servers.count,
         machines=machines,
         device=device.type,
         hardware=_hardware(device),
@@ -40,7 +41,7 @@ def gather(
         model=hashlib.sha256(text.encode()).hexdigest()[:16],
         optimizer=type(optimizer).__name__,
         batch=batch,
-        strategy=_changed(strategy),
+        strategy=_changed(job.strategy),
         versions=f"torch {torch.__version__}, fleetx {fleetx.__version__}",
     )
 

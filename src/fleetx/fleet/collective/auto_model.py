@@ -2,8 +2,9 @@
 
 Until then the model is as the script made it. The first forward pass of training tries every
 candidate on copies of model and optimizer with this batch; the loss of a trial is the mean of the
-model's outputs, for the script's own loss is not known yet. Afterwards everything, random numbers
-included, is as if it had not happened, but for the choice.
+model's outputs, for the script's own loss is not known yet. In a job with parameter servers, which
+train what they are sent, a trial is forward and backward with rows of its own. Afterwards
+everything, random numbers included, is as if it had not happened, but for the choice.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ from fleetx.step.technique import Job
 from fleetx.techniques.auto import decide
 from fleetx.techniques.auto_candidates import AutoConfig, Candidate
 from fleetx.techniques.auto_trials import Trial, fits, steps_to_measure, timed
+from fleetx.techniques.served_tables import row_modules
 from fleetx.techniques.tensors_inside import map_tensors
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
@@ -34,14 +37,27 @@ Batch = tuple[tuple[Any, ...], dict[str, Any]]
 class AutoModel(LooksLikeItsModule):
     """A model that becomes a distributed one at its first training step."""
 
-    def __init__(self, module: nn.Module, decide: Callable[..., LooksLikeItsModule]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        decide: Callable[..., LooksLikeItsModule],
+        *,
+        is_served: bool,
+    ) -> None:
+        """`is_served`: the parameters are on servers, and not in the module yet."""
         super().__init__(module)
-        self._keep(_decide=decide, _chosen=None)
+        self._keep(_decide=decide, _chosen=None, _is_served=is_served)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model; the first time in training, choose how first."""
         if self._chosen is None:
             if not (self.training and torch.is_grad_enabled()):
+                if self._is_served:
+                    raise RuntimeError(
+                        "strategy.auto decides in the first training step, and only then the model "
+                        "gets its values from the parameter servers: train a step before the "
+                        "model is evaluated, or switch off auto."
+                    )
                 return self.module(*args, **kwargs)
             self._keep(_chosen=self._decide(args, kwargs))
         return self._chosen(*args, **kwargs)
@@ -74,10 +90,11 @@ class ModelSearch:
 
     def run(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
         """Choose by measuring, or from the file that remembers, and tell the session."""
-        strategy = self._job(None).strategy
+        own = self._job(None)
+        strategy = own.strategy
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         facts = gather(
-            strategy,
+            own,
             machines=self._machines(),
             device=device,
             layers=[type(module).__name__ for module in model.modules()],
@@ -92,10 +109,10 @@ class ModelSearch:
 
         def measure(candidate: Candidate, config: AutoConfig) -> Trial:
             job = self._job(candidate.applied_to(strategy))
-            trial = Trial(candidate=candidate, samples=_samples(batch) * facts.workers)
+            trial = Trial(candidate=candidate, samples=_samples(batch) * own.workers)
             return _measure(trial, job, *copy.deepcopy((model, optimizer)), batch, device, config)
 
-        self._adopt(decide(strategy, facts, measure, check))
+        self._adopt(decide(strategy, facts, measure, check, own))
 
 
 def _measure(
@@ -115,14 +132,20 @@ def _measure(
     sizes = module_sizes(model.parameters(), model.buffers())
     trial = replace(trial, bytes_sent=explain(job, techniques, sizes, "").bytes_sent)
 
-    def alone() -> None:
-        forward = step.precision.wrap_forward(step.memory.prepare(model).forward)
-        _loss(forward(*batch[0], **batch[1])).backward()  # type: ignore[no-untyped-call]
+    prepared = cache(lambda: step.precision.wrap_forward(step.memory.prepare(model).forward))
 
-    trial = fits(trial, alone, device)
+    def alone() -> None:
+        loss = _loss(prepared()(*batch[0], **batch[1]))
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.zero_grad()
+        for module in row_modules(model):
+            module.forget_gradients()
+
+    trial = fits(trial, alone, device, job)
     if trial.note:
         return trial
-    optimizer.zero_grad()
+    if job.servers is not None:
+        return timed(trial, alone, config.steps, job)
     wrapped = wrap(model, job, step, job.strategy.find_unused_parameters)
     compose_update(step, techniques, optimizer)
 
@@ -132,7 +155,7 @@ def _measure(
         step.run(loss.detach())
         optimizer.zero_grad()
 
-    return timed(trial, train, steps_to_measure(config, job.strategy))
+    return timed(trial, train, steps_to_measure(config, job.strategy), job)
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,15 @@ import torch
 from fleetx.fleet.collective.auto_facts import gather
 from fleetx.fleet.collective.explain import announce
 from fleetx.fleet.collective.program_writing import CollectivePrograms, write_step
+from fleetx.fleet.servers.job import TrainingServers
+from fleetx.fleet.servers.program_link import ServerLink
+from fleetx.fleet.servers.trial_link import TrialLink
 from fleetx.static import unique_name
 from fleetx.static.graph.default_programs import program_guard
 from fleetx.static.graph.program import Program
 from fleetx.static.optimizer import Optimizer
 from fleetx.static.run.scope import Scope
+from fleetx.static.run.server_link import Servers
 from fleetx.step.compose import choose
 from fleetx.step.technique import Job
 from fleetx.techniques.auto import decide
@@ -31,8 +36,9 @@ class ProgramSearch:
     """`auto` for programs: tries strategies when the program is run for the first time.
 
     Candidates are built from copies of the programs as they were before `minimize`, and run in
-    scopes of their own with the first batch. The chosen one takes the place of the program's ops;
-    what it needs beyond the variables that are there is initialised.
+    scopes of their own with the first batch. With parameter servers, they read rows and push
+    nothing. The chosen one takes the place of the program's ops; what it needs beyond the variables
+    that are there is initialised.
     """
 
     def __init__(
@@ -52,8 +58,10 @@ class ProgramSearch:
         unique_name.switch(numbering)
         self._names = copy.deepcopy(numbering)
 
-    def _built(self, job: Job) -> CollectivePrograms:
-        """Return the programs of a candidate."""
+    def _built(self, job: Job, link: Callable[[ServerLink], Servers]) -> CollectivePrograms:
+        """Return the programs of a candidate; `link` returns what they talk to servers by."""
+        if isinstance(job.servers, TrainingServers):
+            job = replace(job, servers=replace(job.servers, link=link))
         main, startup = self._main.clone(), self._startup.clone()
         with program_guard(main, startup), unique_name.guard(copy.deepcopy(self._names)):
             optimizer = self._optimizer.for_program(main)
@@ -65,9 +73,10 @@ class ProgramSearch:
         """Find the best strategy with the first batch and make the program follow it."""
         program.binding.first_run = None
         fleet = self._fleet
-        strategy = fleet._strategy
+        own = fleet._job()
+        strategy = own.strategy
         facts = gather(
-            strategy,
+            own,
             machines=fleet.node_num(),
             device=executor.place.device(),
             layers=[op.type for block in self._main.blocks for op in block.ops],
@@ -83,10 +92,10 @@ class ProgramSearch:
 
         def measure(candidate: Candidate, config: AutoConfig) -> Trial:
             followed = candidate.applied_to(strategy)
-            built = self._built(fleet._job(followed))
+            built = self._built(fleet._job(followed), TrialLink)
             trial = Trial(
                 candidate=candidate,
-                samples=samples * facts.workers,
+                samples=samples * own.workers,
                 bytes_sent=built.explanation.bytes_sent,
             )
             inner = Scope()
@@ -99,15 +108,16 @@ class ProgramSearch:
             def run(one: Program) -> None:
                 executor.run(one, feed=feed, scope=inner)
 
-            trial = fits(trial, lambda: run(built.origin), executor.place.device())
+            alone = built.origin if own.servers is None else built.main
+            trial = fits(trial, lambda: run(alone), executor.place.device(), own)
             if trial.note:
                 return trial
             steps = steps_to_measure(config, followed)
-            return timed(trial, lambda: run(built.main), steps)
+            return timed(trial, lambda: run(built.main), steps, own)
 
-        fleet._adopt(decide(strategy, facts, measure, check))
+        fleet._adopt(decide(strategy, facts, measure, check, own))
         job, _ = fleet._choose(self._optimizer)
-        chosen = self._built(job)
+        chosen = self._built(job, lambda link: link)
         announce(chosen.explanation, job.rank)
         fresh = Scope()
         executor.run(chosen.startup, scope=fresh)

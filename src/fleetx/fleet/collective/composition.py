@@ -58,11 +58,11 @@ class Composition(Identity):
 
     def _searches(self) -> bool:
         """Return whether the strategy is still to be chosen by measuring."""
-        if self._servers is not None:  # what is tried trains by all-reduce
-            return False
-        strategy = self._strategy
+        strategy = _switches(self._strategy)
         return (
-            bool(strategy.auto) and not strategy.localsgd and self._policy.lets_auto_act(strategy)
+            bool(strategy.auto)
+            and not strategy.localsgd
+            and self._policy.measures(strategy, has_servers=self._servers is not None)
         )
 
     def _adopt(self, strategy: Any) -> None:
@@ -72,8 +72,6 @@ class Composition(Identity):
     def _choose(self, optimizer: Any = None) -> tuple[Job, list[Technique]]:
         """Return the job and the techniques that its strategy switches on."""
         final = self._strategy
-        if self._servers is not None:
-            self._policy.check_server_job(final)
         if optimizer is not None:
             final = self._policy.select(final, optimizer, self.worker_num())
         job, self._applied = choose(self._job(final))

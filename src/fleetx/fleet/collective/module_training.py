@@ -114,7 +114,11 @@ class EagerTraining:
         """Return the model as it trains on all workers."""
         pair = self._pair_for(model.parameters(), "model")
         if self._search.is_on():
-            pair.model = AutoModel(model, lambda *batch: self._decide(pair, model, batch))
+            pair.model = AutoModel(
+                model,
+                lambda *batch: self._decide(pair, model, batch),
+                is_served=pair.job.servers is not None,
+            )
             return pair.model
         pair.model = wrap(model, pair.job, pair.step, find_unused_parameters)
         pair.parameters.update(map(id, pair.model.parameters()))  # they may be new ones

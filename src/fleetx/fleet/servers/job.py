@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -31,10 +31,15 @@ from fleetx.ps.tables.first_values import SERVERS
 from fleetx.ps.wire.security import JobKeys, is_loopback, make_keys
 from fleetx.runtime.server_support import users_keys
 from fleetx.static.graph.program import Program
+from fleetx.static.run.server_link import Servers
 from fleetx.step.program_step import WrittenUpdate
 from fleetx.techniques.parameter_server import server_mode
 
 _log = logging.getLogger("fleetx.fleet")
+
+
+def _same(link: ServerLink) -> Servers:
+    return link
 
 
 def is_server_job(role: RoleMakerBase) -> bool:
@@ -48,6 +53,9 @@ class TrainingServers:
 
     job: ServerJob
     strategy: Any
+    link: Callable[[ServerLink], Servers] | None = None
+    """For changed copies of programs that were written before: what their ops talk to, given the
+    link of the first ones."""
 
     @cached_property
     def mode(self) -> ServerMode:
@@ -67,7 +75,7 @@ class TrainingServers:
         """Take what a model trains with, to save and to stop by."""
         self.job.take_mode(mode)
 
-    def gather(self, value: int) -> list[int]:
+    def gather(self, value: float) -> list[float]:
         """Return the numbers of all workers in synchronous training, otherwise this one's."""
         if self.mode.kind != "sync":
             return [value]
@@ -76,6 +84,8 @@ class TrainingServers:
 
     def write_programs(self, written: WrittenUpdate) -> ProgramTables:
         """Rewrite programs with updates for the role of this process."""
+        if self.link is not None:
+            return self.job.write_again(written, self.mode, self.link)
         return self.job.write_programs(written, self.mode)
 
 
@@ -114,13 +124,20 @@ class ServerJob:
                 self._link.join(self.client)
         return tables
 
-    def write_again(self, written: WrittenUpdate, mode: ServerMode) -> None:
-        """Rewrite a changed copy of the program that `write_programs` was given; both train with
-        the same tables."""
+    def write_again(
+        self,
+        written: WrittenUpdate,
+        mode: ServerMode,
+        link: Callable[[ServerLink], Servers] = _same,
+    ) -> ProgramTables:
+        """Rewrite a changed copy of the program that `write_programs` was given; both have the same
+        tables. `link` returns what the copy talks to, given the link of the first program."""
         endpoints = self._role.server_endpoints()
         tables = find_tables(written, written.main.binding.updated_by, mode, len(endpoints))
         write_worker(written, tables, mode, endpoints, worker=self._role.worker_index())
-        written.main.binding.servers = written.startup.binding.servers = self._link
+        assert self._link is not None
+        written.main.binding.servers = written.startup.binding.servers = link(self._link)
+        return tables
 
     def write_server(self, main: Program, startup: Program) -> None:
         """Turn programs into those of a server."""
