@@ -130,7 +130,7 @@ class MixedPrecision(Precision):
     def __init__(
         self,
         config: MixedPrecisionRules,
-        gather: Callable[[int], list[int]],
+        gather: Callable[[float], list[float]],
         addends: Callable[[], int],
     ) -> None:
         """`gather` returns the numbers of all workers that wait for each other in a step, `addends`
