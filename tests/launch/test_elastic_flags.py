@@ -22,17 +22,34 @@ def test_timeout_must_be_positive():
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (["--nnodes=2:4"], "--nnodes is 2:4"),
-        (["--ips=127.0.0.1,10.255.255.1"], "the job has 2 machines"),
-        (["--server_num=1", "--worker_num=1"], "parameter servers"),
+        (["--ips=127.0.0.1,10.255.255.1"], "the flags list 2 machines, which cannot come and go"),
+        (["--server_num=1", "--worker_num=1"], "the flags ask for parameter servers"),
     ],
 )
-def test_elastic_is_for_collective_jobs_on_one_machine(
-    flags, reason, tmp_path, monkeypatch, capsys
-):
+def test_elastic_is_for_collective_jobs(flags, reason, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     assert main(["--elastic", *flags, "train.py"]) == 2
     error = capsys.readouterr().err
-    assert "--elastic is for collective training on one machine" in error
-    assert reason in error
+    assert f"--elastic is for collective training, but {reason}" in error
+
+
+def test_range_of_machines_is_for_elastic_jobs():
+    options = parse(["--elastic", "--nnodes=2:4", "--master=a:1", "train.py"], {})
+    assert (options.least_nodes, options.nnodes, options.nodes_text) == (2, 4, "2:4")
+    assert parse(["--elastic", "--nnodes=3", "train.py"], {}).least_nodes == 3
+    with pytest.raises(LaunchError, match="--nnodes 2:4 is a range of machines .* add --elastic"):
+        parse(["--nnodes=2:4", "train.py"], {})
+
+
+@pytest.mark.parametrize("text", ["4:2", "0:2", "2:", ":2", "2:3:4", "two"])
+def test_other_numbers_of_machines_are_refused(text):
+    with pytest.raises(LaunchError, match="--nnodes must be a number of at least 1"):
+        parse(["--elastic", f"--nnodes={text}", "train.py"], {})
+
+
+def test_machines_of_an_elastic_job_need_a_meeting_place(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    assert main(["--elastic", "--nnodes=2:4", "train.py"]) == 2
+    assert "--nnodes 2:4 needs --master host:port" in capsys.readouterr().err

@@ -54,6 +54,9 @@ class Options:
     started_port: int | None = None
     master: str | None = None
     nnodes: int = 1
+    """The number of machines; of an elastic job the most."""
+    least_nodes: int = 1
+    """The machines without which an elastic job waits."""
     rank: int = -1
     job_id: str = "default"
     job_secret: str | None = None
@@ -79,6 +82,12 @@ class Options:
     """Settings of parameter servers; None for collective training."""
     shown: Mapping[str, Any] = field(default_factory=dict)
     """Every flag under its Fleet name, for the configuration banner; empty to print no banner."""
+
+    @property
+    def nodes_text(self) -> str:
+        """The numbers of machines as --nnodes has them."""
+        same = self.least_nodes == self.nnodes
+        return f"{self.nnodes}" if same else f"{self.least_nodes}:{self.nnodes}"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -110,6 +119,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
     has_log_dir = given.log_dir is not None
     if given.log_dir is None:
         given.log_dir = _LOG_DIR
+    least_nodes, nnodes = _node_counts(given.nnodes, given.elastic)
     shown = dict(vars(given))
     print_config = shown.pop("print_config")
     for name in _TORCHRUN_FLAGS:
@@ -124,7 +134,8 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         host=given.host,
         started_port=checked("started_port", given.started_port, 1, 65535),
         master=given.master,
-        nnodes=_node_count(given.nnodes),
+        nnodes=nnodes,
+        least_nodes=least_nodes,
         rank=int(given.rank),
         job_id=given.job_id,
         job_secret=given.job_secret,
@@ -181,7 +192,9 @@ def _parser(prog: str) -> _Parser:
     job.add_argument("--master_addr", help=argparse.SUPPRESS)
     job.add_argument("--master_port", type=int, help=argparse.SUPPRESS)
     job.add_argument("--standalone", action="store_true", help=argparse.SUPPRESS)
-    job.add_argument("--nnodes", default="1", metavar="N", help="number of machines")
+    job.add_argument(
+        "--nnodes", default="1", metavar="N", help="number of machines; with --elastic also 2:4"
+    )
     job.add_argument(
         "--rank", "--node_rank", type=int, default=-1, metavar="N", help="index of this machine"
     )
@@ -306,8 +319,6 @@ def _refuse_what_is_missing(given: argparse.Namespace) -> None:
             f"--{elastic[0]} requests an elastic job by way of etcd, which fleetrun does not "
             "support: use --elastic."
         )
-    if given.elastic and given.nnodes != "1":
-        refuse_elastic(f"--nnodes is {given.nnodes}")
     if given.elastic and given.backend == "shm":
         raise LaunchError(
             "--backend shm keeps one group of workers, but those of --elastic come and go: leave "
@@ -315,21 +326,26 @@ def _refuse_what_is_missing(given: argparse.Namespace) -> None:
         )
 
 
-def refuse_elastic(because: str) -> NoReturn:
-    """Raise LaunchError for an elastic job that is not one of collective workers on one machine."""
-    raise LaunchError(
-        f"--elastic is for collective training on one machine, but {because}: leave --elastic out, "
-        "and use --max_restart for restarts."
-    )
+def refuse_elastic(because: str, instead: str) -> NoReturn:
+    """Raise LaunchError for an elastic job that is not one of collective workers."""
+    raise LaunchError(f"--elastic is for collective training, but {because}: {instead}.")
 
 
-def _node_count(text: str) -> int:
-    if not str(text).isdecimal() or int(text) < 1:
+def _node_counts(text: str, elastic: bool) -> tuple[int, int]:
+    """Return the least and the most machines; they differ in elastic jobs only."""
+    least, colon, most = str(text).partition(":")
+    parts = [least, most] if colon else [least]
+    if not all(part.isdecimal() for part in parts) or not 1 <= int(least) <= int(parts[-1]):
         raise LaunchError(
-            f"--nnodes must be a single number of at least 1, not {text!r} (ranges are not "
-            "supported)."
+            f"--nnodes must be a number of at least 1, or with --elastic a range such as 2:4, not "
+            f"{text!r}."
         )
-    return int(text)
+    if colon and not elastic:
+        raise LaunchError(
+            f"--nnodes {text} is a range of machines that come and go: add --elastic, or give one "
+            "number."
+        )
+    return int(least), int(parts[-1])
 
 
 def _restarts(asked: int | None, elastic: bool) -> int:

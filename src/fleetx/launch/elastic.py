@@ -1,47 +1,30 @@
-"""An elastic job, as its launcher runs it: lost workers are replaced while the others train on.
+"""An elastic job, as the launcher of a machine runs it: lost workers are replaced, others train on.
 
-The launcher keeps the coordinator, starts a worker that died again as a newcomer, and ends the
-job only if it cannot go on: nobody is left, a worker fails before training has begun, or one is
-lost after another has finished.
+The launcher starts a worker that died again as a newcomer, and ends the job only if it cannot go
+on: nobody is left, a worker fails before training has begun, or one is lost after another has
+finished. What the coordinator knows comes from the link between the machines.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from fleetx.launch import failure
-from fleetx.launch.arguments import Options
 from fleetx.launch.console import log
-from fleetx.launch.elastic_coordinator import Coordinator
+from fleetx.launch.elastic_membership import JobState
 from fleetx.launch.group import Group, ProcessSpec, Worker
-from fleetx.launch.layout import Cluster
 from fleetx.runtime.elastic_environment import ElasticPlace
 
 
+@dataclass(frozen=True)
 class Elastic:
-    """The coordinator of a job, and what its workers have to know."""
+    """What the processes of a machine have to know, and the state of the job as known here."""
 
-    def __init__(self, place: ElasticPlace, expected: int, restarts: int) -> None:
-        self._place = place
-        self._restarts = restarts
-        self._coordinator = Coordinator(place.coordinator, place.secret, expected, 1, place.timeout)
-
-    @property
-    def is_training(self) -> bool:
-        """Whether workers train and nobody has finished."""
-        return self._coordinator.membership.is_training
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether a worker has finished."""
-        return self._coordinator.membership.is_ending
-
-    @property
-    def problem(self) -> str:
-        """Why the job cannot go on; empty if it can."""
-        return self._coordinator.membership.problem
+    place: ElasticPlace
+    restarts: int
+    """How often a worker is started again."""
+    state: Callable[[], JobState]
 
     def change(self, specs: Sequence[ProcessSpec]) -> list[ProcessSpec]:
         """Return processes that find the coordinator and may be started again one by one."""
@@ -52,24 +35,12 @@ class Elastic:
                 environment={
                     "TORCH_CPP_LOG_LEVEL": "ERROR",
                     **spec.environment,
-                    **self._place.variables(),
+                    **self.place.variables(),
                 },
-                restarts=self._restarts,
+                restarts=self.restarts,
             )
             for spec in specs
         ]
-
-    def close(self) -> None:
-        """End the coordinator."""
-        self._coordinator.close()
-
-
-def open_elastic(options: Options, cluster: Cluster) -> Elastic | None:
-    """Return the coordinator of an elastic job; None for any other job."""
-    if not options.elastic:
-        return None
-    place = ElasticPlace(cluster.master, secrets.token_bytes(32), options.elastic_timeout)
-    return Elastic(place, len(cluster.endpoints), options.max_restart)
 
 
 class ElasticGroup(Group):
@@ -82,10 +53,11 @@ class ElasticGroup(Group):
         super().__init__(specs, host)
 
     def _comes_back(self, worker: Worker) -> bool:
-        if not worker.failed or self._elastic.is_ending or self._elastic.problem:
+        job = self._elastic.state()
+        if not worker.failed or job.is_ending or job.problem:
             return False
         # An error of the script before the first step would only be repeated.
-        may_help = worker.process.returncode < 0 or self._elastic.is_training
+        may_help = worker.process.returncode < 0 or job.is_training
         if may_help and worker.restarted >= worker.spec.restarts:
             self._give_up(worker)
         return may_help and worker.comes_back
@@ -96,9 +68,11 @@ class ElasticGroup(Group):
 
     def _give_up(self, worker: Worker) -> None:
         """Go on without a worker that has no restarts left, if others train."""
-        others = [w for w in self.workers if w is not worker and w.process.returncode is None]
-        if self._elastic.is_training and others and worker.spec.rank not in self._given_up:
-            self._given_up.add(worker.spec.rank)
+        job, rank = self._elastic.state(), worker.spec.rank
+        here = any(w is not worker and w.process.returncode is None for w in self.workers)
+        others = here or any(number != rank for number in job.workers)
+        if job.is_training and others and rank not in self._given_up:
+            self._given_up.add(rank)
             log.warning(
                 "%s has no restarts left (--max_restart %d): training goes on without it.",
                 worker.spec.name.capitalize(),
@@ -116,12 +90,13 @@ class ElasticGroup(Group):
 
     def failure(self) -> failure.Failure | None:
         """Return the first failure, or why the job cannot go on."""
-        found = super().failure()
-        if found is None and not self._elastic.problem:
+        found, problem = super().failure(), self._elastic.state().problem
+        if len(self._given_up) == len(self.workers):
+            sentence = "No worker of this machine has restarts left; the others train on."
+            return failure.Failure(kind="left", host=self._host, sentence=sentence, code=1)
+        if found is None and not problem:
             return None
-        if self._earlier and self._elastic.problem:
+        if self._earlier and problem:
             earlier = failure.first(self._earlier[-len(self.workers) :])
-            return replace(earlier, sentence=f"{earlier.sentence} {self._elastic.problem}")
-        return found or failure.Failure(
-            kind="lost", host=self._host, sentence=self._elastic.problem, code=1
-        )
+            return replace(earlier, sentence=f"{earlier.sentence} {problem}")
+        return found or failure.Failure(kind="lost", host=self._host, sentence=problem, code=1)

@@ -9,8 +9,8 @@ after a finished step and gets the state of a worker that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Message = dict[str, Any]
@@ -18,6 +18,31 @@ Tell = Callable[[int, Message], None]
 
 _MOST_FAILURES = 5
 """Generations in a row that may fail without a finished step or a lost worker."""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What the launchers of all machines know about the training."""
+
+    is_training: bool = False
+    """Whether workers train and nobody has finished."""
+    is_ending: bool = False
+    """Whether a worker has finished its training."""
+    problem: str = ""
+    """Why the job cannot go on; empty if it can."""
+    workers: tuple[int, ...] = ()
+    """The workers that are connected."""
+    machines: int = 0
+    """The machines with such workers."""
+
+    def to_json(self) -> Message:
+        """Return the record as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: Message) -> JobState:
+        """Read what `to_json` wrote."""
+        return cls(**{**record, "workers": tuple(record["workers"])})
 
 
 @dataclass
@@ -39,8 +64,10 @@ class Membership:
     expected: int
     """Workers of the first generation."""
     least: int
-    """Workers below which training waits for others."""
-    tell: Tell
+    """Machines below which training waits for others."""
+    tell: Tell = lambda number, message: None
+    per_machine: int = 1
+    """Workers of a machine: those of machine m have the numbers from m times this."""
     generation: int = 0
     steps: int = 0
     """Steps that all workers of their generation have finished."""
@@ -58,6 +85,16 @@ class Membership:
     def is_training(self) -> bool:
         """Whether a generation was formed and nobody has finished."""
         return self.generation > 0 and not self.is_ending and not self.problem
+
+    @property
+    def state(self) -> JobState:
+        """The state of the job for its launchers."""
+        workers = tuple(sorted(self._workers))
+        machines = self._machines_of(workers)
+        return JobState(self.is_training, self.is_ending, self.problem, workers, machines)
+
+    def _machines_of(self, numbers: Iterable[int]) -> int:
+        return len({number // self.per_machine for number in numbers})
 
     @property
     def size(self) -> int:
@@ -202,7 +239,9 @@ class Membership:
         elif not self._regroups or not all(self._workers[n].is_ready for n in staying):
             return
         holders = [n for n in ready if self._workers[n].has_state]
-        if not ready or len(ready) < self.least or not (holders or self.steps == 0):
+        if not ready or not (holders or self.steps == 0):
+            return
+        if self._machines_of(ready) < self.least and not self.is_ending:
             return
         self._form(ready, holders[0] if holders else ready[0])
 

@@ -47,9 +47,15 @@ def main(
         command = _command(options)
         site, devices = _find_site(options, environment)
         if options.elastic and options.server_job is not None:
-            refuse_elastic("the flags ask for parameter servers")
-        if options.elastic and site.node_count > 1:
-            refuse_elastic(f"the job has {site.node_count} machines")
+            refuse_elastic(
+                "the flags ask for parameter servers",
+                "leave --elastic out, and use --max_restart for restarts",
+            )
+        if options.elastic and site.hosts[1:]:
+            refuse_elastic(
+                f"the flags list {len(site.hosts)} machines, which cannot come and go",
+                "give --nnodes 2:4 and --master host:port in place of the list",
+            )
         keys = keys_from_file(options.server_job)
         _make_folder("--log_dir", options.log_dir)
         if options.server_job is not None and options.server_job.state is not None:
@@ -189,6 +195,8 @@ def _open_link(
         keys,
         _secret(options, keys),
     )
+    if options.elastic:
+        return _open_elastic(options, site, devices, rules)
     if site.meeting is None:
         return Link(site, devices, rules)
     # Imported only for jobs on several machines.
@@ -197,15 +205,40 @@ def _open_link(
     from fleetx.launch.root import open_root
 
     facts = ticket(options, site, len(devices.shares))
-    if site.node_rank == 0 or (site.node_rank == -1 and network.is_local(site.meeting[0])):
+    if site.node_rank == 0 or _may_be_first(site.node_rank, site.meeting[0]):
         root = open_root(site, devices, rules, facts)
         if root is not None:
-            if not rules.secret:
-                console.log.warning(
-                    "The rendezvous of this job has no secret: whoever reaches port %d of %s and "
-                    "knows the job's settings can join it. In a network that is not private, pass "
-                    "--job_secret FILE on all machines (`openssl rand -hex 32 > job.secret`).",
-                    *reversed(site.meeting),
-                )
+            _warn_without_secret(rules, site.meeting)
             return root
     return Member(site, devices, rules, facts)
+
+
+def _open_elastic(options: Options, site: Site, devices: Devices, rules: Rules) -> Link:
+    from fleetx.launch.elastic_member import ElasticMember
+    from fleetx.launch.elastic_root import open_elastic_root
+    from fleetx.launch.meeting import ticket
+
+    facts = ticket(options, site, len(devices.shares))
+    meeting = site.meeting
+    if meeting is None or site.node_rank == 0 or _may_be_first(site.node_rank, meeting[0]):
+        root = open_elastic_root(options, site, devices, rules, facts)
+        if root is not None:
+            if meeting is not None:
+                _warn_without_secret(rules, meeting)
+            return root
+    return ElasticMember(options, site, devices, rules, facts)
+
+
+def _may_be_first(rank: int, host: str) -> bool:
+    """Return whether the first launcher of this machine is the job's first one."""
+    return rank == -1 and network.is_local(host)
+
+
+def _warn_without_secret(rules: Rules, meeting: tuple[str, int]) -> None:
+    if not rules.secret:
+        console.log.warning(
+            "The rendezvous of this job has no secret: whoever reaches port %d of %s and "
+            "knows the job's settings can join it. In a network that is not private, pass "
+            "--job_secret FILE on all machines (`openssl rand -hex 32 > job.secret`).",
+            *reversed(meeting),
+        )

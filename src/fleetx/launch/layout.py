@@ -250,7 +250,7 @@ def _listed_site(hosts: list[str], host: str, workers: int, listed: str) -> Site
 def _site_of_master(options: Options, environment: Mapping[str, str]) -> Site:
     if options.master is None:
         raise LaunchError(
-            f"--nnodes {options.nnodes} needs --master host:port, the same on all machines: an "
+            f"--nnodes {options.nodes_text} needs --master host:port, the same on all machines: an "
             "address of the first machine and a free port there (or list them with --ips)."
         )
     try:
@@ -259,7 +259,7 @@ def _site_of_master(options: Options, environment: Mapping[str, str]) -> Site:
         raise LaunchError(f"--master must be host:port, not {options.master!r}.") from None
     if not -1 <= options.rank < options.nnodes:
         raise LaunchError(
-            f"--rank must be from 0 to {options.nnodes - 1} (--nnodes {options.nnodes}), "
+            f"--rank must be from 0 to {options.nnodes - 1} (--nnodes {options.nodes_text}), "
             f"not {options.rank}."
         )
     if options.rank == 0 and network.resolve(meeting[0]) and not network.is_local(meeting[0]):

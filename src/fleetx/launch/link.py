@@ -6,10 +6,14 @@ The supervisor reports the state of its own workers and polls for the verdict on
 
 from __future__ import annotations
 
+import select
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fleetx.launch.devices import Devices
+from fleetx.launch.elastic import Elastic
+from fleetx.launch.errors import LaunchError
 from fleetx.launch.failure import Failure
 from fleetx.launch.layout import Cluster, Site, alone
 from fleetx.launch.progress import Idle, hang_of
@@ -27,6 +31,8 @@ class Verdict:
 
     failure: Failure
     again: bool = False
+    rejoins: bool = False
+    """Whether this machine alone starts again, to join an elastic job that goes on."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,8 @@ class Link:
         self.attempt = 0
         self.finished = False
         """Whether the whole job has finished."""
+        self.elastic: Elastic | None = None
+        """What workers and processes of an elastic job need, once the machines have met."""
         self._failures: list[Failure] = []
 
     @property
@@ -83,6 +91,17 @@ class Link:
         self._failures.clear()
         cluster = alone(self.site, self.devices)
         return replace(cluster, keys=self.rules.keys())
+
+    def own_host(self, deadline: float, check: Check) -> str:
+        """Return the address at which other machines reach the first one, which this is."""
+        host = self.site.host or network.resolve(self._meeting[0])
+        while host is None:
+            check()
+            if time.monotonic() >= deadline:
+                raise LaunchError(f"The name {self._meeting[0]} of --master cannot be resolved.", 1)
+            select.select([], [], [], 0.5)
+            host = network.resolve(self._meeting[0])
+        return host
 
     def report(self, failure: Failure) -> None:
         """Report a failure on this machine to all machines."""

@@ -29,7 +29,8 @@ def ticket(options: Options, site: Site, workers: int) -> Ticket:
     content = hashlib.sha256(script.read_bytes()).hexdigest()[:12] if script.is_file() else ""
     return {
         "protocol": PROTOCOL,
-        "machines": site.node_count,
+        "machines": options.nodes_text if options.elastic else site.node_count,
+        "--elastic": options.elastic,
         **_processes(site, workers),
         "job (--job_id)": options.job_id,
         "name of the script": script.name,

@@ -136,15 +136,18 @@ class Member(Link):
         assert self._line is not None
         self._line.last_heard += self._pace.pause()
         for message in self._line.pump():
-            if message["type"] == "stop":
-                failure = Failure.from_json(message["failure"])
-                self._verdict = Verdict(failure, message["again"])
-            elif message["type"] == "finished":
-                self.finished = True
+            self._hear(message)
         self._beat(idle)
         if self._verdict is None and not self.finished:
             self._notice_loss()
         return self._verdict
+
+    def _hear(self, message: Message) -> None:
+        if message["type"] == "stop":
+            failure = Failure.from_json(message["failure"])
+            self._verdict = Verdict(failure, message["again"])
+        elif message["type"] == "finished":
+            self.finished = True
 
     def _notice_loss(self) -> None:
         assert self._line is not None

@@ -95,7 +95,7 @@ class Root(Link):
         return self._start()
 
     def _gather(self, deadline: float, check: Check) -> None:
-        host = self._own_host(deadline, check)
+        host = self.own_host(deadline, check)
         own = own_node(self.site, host, self.devices)
         self._cluster = Cluster(nodes=(own,), this=0, master=self._meeting)
         notices = Notices()
@@ -122,17 +122,6 @@ class Root(Link):
     def _sockets(self) -> list[socket.socket]:
         lines = [*self._strangers, *(member.line for member in self._members)]
         return [line.socket for line in lines if not line.closed]
-
-    def _own_host(self, deadline: float, check: Check) -> str:
-        """Return the address at which other machines reach this one."""
-        host = self.site.host or network.resolve(self._meeting[0])
-        while host is None:
-            check()
-            if time.monotonic() >= deadline:
-                raise LaunchError(f"The name {self._meeting[0]} of --master cannot be resolved.", 1)
-            select.select([], [], [], 0.5)
-            host = network.resolve(self._meeting[0])
-        return host
 
     def _accept(self) -> None:
         try:

@@ -23,7 +23,7 @@ from fleetx.launch.banner import endpoints_file, environment_table
 from fleetx.launch.child_environment import TABLE, Extras, worker_environment
 from fleetx.launch.console import block, log
 from fleetx.launch.devices import Devices
-from fleetx.launch.elastic import ElasticGroup, open_elastic
+from fleetx.launch.elastic import ElasticGroup
 from fleetx.launch.errors import LaunchError, StopRequest
 from fleetx.launch.failure import Failure
 from fleetx.launch.group import Group, ProcessSpec
@@ -117,11 +117,14 @@ class Supervisor:
                 return 0
             if not verdict.again:
                 return verdict.failure.code
-            log.warning("Starting all workers again: restart %d of %d.", attempt + 1, limit)
+            if verdict.rejoins:
+                log.warning("This machine joins the job again.")
+            else:
+                log.warning("Starting all workers again: restart %d of %d.", attempt + 1, limit)
         raise AssertionError("count() has no end")
 
     def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
-        elastic = open_elastic(self._job.options, cluster)
+        elastic = link.elastic
         specs = self._specs(cluster, attempt)
         if self._job.options.max_restart:
             specs = self._memory.lend(specs)
@@ -146,8 +149,6 @@ class Supervisor:
         finally:
             self._stop(group)
             follower.finish()
-            if elastic is not None:
-                elastic.close()
         if verdict is not None:
             log.error(verdict.failure.text())
         else:

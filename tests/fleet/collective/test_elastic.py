@@ -5,17 +5,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import elastic_worker
 import pytest
-import torch
-from elastic_worker import SAMPLES, Numbers, make_model
+from elastic_results import (
+    plan_of,
+    require_close,
+    require_each_sample_once,
+    train_alone,
+    used_samples,
+)
 
 import warm_start
-from fleetx.data.elastic_batches import EpochPlan
 from waiting import LIMIT, wait_until
 
 WORKER = Path(elastic_worker.__file__)
@@ -44,61 +47,6 @@ class Job:
     def results(self) -> list[dict[str, Any]]:
         assert self.process.wait(LIMIT) == 0, self.text()
         return [json.loads((self.folder / f"result.{n}").read_text()) for n in range(3)]
-
-
-def used_samples(folder: Path) -> dict[int, Counter[int]]:
-    """Return how often each sample was used in a finished step, by epoch."""
-    used: dict[int, Counter[int]] = {}
-    for path in folder.glob("ids.*"):
-        for line in path.read_text().splitlines():
-            epoch, ids = json.loads(line)
-            used.setdefault(epoch, Counter()).update(ids)
-    return used
-
-
-def require_each_sample_once(used: dict[int, Counter[int]], epochs: int) -> None:
-    """Check the epochs that were finished, and that nothing is used twice in the last one."""
-    assert set(range(epochs)) <= set(used) <= set(range(epochs + 1))
-    for epoch in range(epochs):
-        assert used[epoch] == Counter(range(SAMPLES))
-    assert used.get(epochs, Counter()) <= Counter(range(SAMPLES))
-
-
-def require_close(found: list[Any], wanted: list[Any]) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        pair = (torch.tensor(values, dtype=torch.float64) for values in (one, other))
-        torch.testing.assert_close(*pair, rtol=1e-9, atol=1e-11)
-
-
-def train_alone(sizes: list[int], plan: EpochPlan, lr: float, momentum: float) -> list[Any]:
-    """Train in one process with steps as groups of these sizes take them, worker 0's start."""
-    torch.manual_seed(0)
-    model, data = make_model(), Numbers()
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.9)
-    epoch = used = 0
-    for size in sizes:
-        total = plan.total(used, size)
-        samples = [data[index] for index in plan.order(epoch)[used : used + total]]
-        x, y = (torch.stack([sample[i] for sample in samples]) for i in (1, 2))  # type: ignore[misc]
-        optimizer.zero_grad()
-        (model(x) - y).square().mean().backward()
-        optimizer.step()
-        scheduler.step()
-        used += total
-        if used == SAMPLES:
-            epoch, used = epoch + 1, 0
-    return [p.tolist() for p in model.parameters()]
-
-
-def plan_of(batch_size: int = 2, global_batch_size: int | None = None) -> EpochPlan:
-    return EpochPlan(
-        length=SAMPLES,
-        batch_size=global_batch_size or batch_size,
-        keeps_global=global_batch_size is not None,
-        shuffle=True,
-        seed=0,
-    )
 
 
 def require_undisturbed(results: list[dict[str, Any]], folder: Path) -> None:
