@@ -190,6 +190,11 @@ class ParameterSync(_Stateless):
     save_wait = 0.0
     """Seconds that a save waits for all workers to average first, if parameters are not equal."""
 
+    @property
+    def has_met(self) -> bool:
+        """Whether the workers have waited for each other after this update."""
+        return not self.behind
+
     def after_update(self, parameters: Parameters, loss: torch.Tensor | None) -> None:
         """Exchange parameters, if it is time; `parameters` has buffers (statistics) too."""
 

@@ -245,6 +245,10 @@ class Technique(Generic[C]):
         if kind.change is not Technique.change or not acts_elsewhere:
             self.change(step)
 
+    def elastic_obstacle(self) -> str:
+        """Return why its settings cannot be used in an elastic job and what to do, as a clause."""
+        return ""
+
     @classmethod
     def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
         """Return how `auto` may try it on a kind of device: names, and settings to change."""

@@ -188,7 +188,7 @@ class TrainStep(FixedSlots):
             self.grad_sync.forget()
         self.param_sync.after_update(self._tensors, loss)
         # Workers that train alone agree at the next exchange.
-        if self.guard is not None and self.param_sync.trains_alone and not self.param_sync.behind:
+        if self.guard is not None and self.param_sync.trains_alone and self.param_sync.has_met:
             self.guard.agree()
 
     def state_dict(self) -> dict[str, Any]:

@@ -22,9 +22,12 @@ from fleetx.step.registry import register
 from fleetx.step.settings import read, setting
 from fleetx.step.stages import Parameters, ParameterSync
 from fleetx.step.train_step import TrainStep
-from fleetx.techniques.local_sgd import LocalTraining, PeriodicAverage
+from fleetx.techniques.fragmented_average import FragmentedAverage
+from fleetx.techniques.local_sgd import LocalTraining
 from fleetx.techniques.local_sgd_program import AdaptiveLocalSgdProgram, LocalSgdProgram
 from fleetx.techniques.parameter_average import AverageConfig, ParameterAverage
+from fleetx.techniques.periodic_average import PeriodicAverage
+from fleetx.techniques.streaming_average import StreamingAverage
 
 MOST_STEPS = 16
 """The largest interval."""
@@ -43,7 +46,7 @@ class AdaptiveAverage(PeriodicAverage):
 
     needs_loss = True
 
-    def __init__(self, step: TrainStep, average: ParameterAverage, **settings: Any) -> None:
+    def __init__(self, step: TrainStep, average: Any, **settings: Any) -> None:
         super().__init__(step, average, **settings)
         self._init_k_steps = self.k_steps
         self._first: tuple[float, float] | None = None  # loss and rate of step 1
@@ -81,12 +84,17 @@ class AdaptiveAverage(PeriodicAverage):
         self._first = None if state["first"] is None else (state["first"][0], state["first"][1])
 
 
+class AdaptiveStreamingAverage(AdaptiveAverage, StreamingAverage):
+    """Averages in the background, at an interval that is chosen anew when it ends."""
+
+
 @register
 class AdaptiveLocalSgd(LocalTraining[Config]):
     """LocalSGD whose interval follows the loss."""
 
     name = "adaptive_localsgd"
     since, numbers = "2.0", (24, 110)
+    adapts = True
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
@@ -107,16 +115,17 @@ class AdaptiveLocalSgd(LocalTraining[Config]):
         """The interval, at first."""
         return self.config.init_k_steps
 
-    def make_sync(self, step: TrainStep, average: ParameterAverage) -> ParameterSync:
-        """Return the stage that decides when to average."""
-        return AdaptiveAverage(
-            step,
-            average,
-            k_steps=self.k_steps,
-            begin_step=self.config.begin_step,
-            average_momentum=self.config.average_momentum,
-            save_wait=self.config.save_wait,
-        )
+    def waiting_sync(
+        self, step: TrainStep, average: ParameterAverage, **settings: Any
+    ) -> ParameterSync:
+        """Return the stage that averages while all workers wait."""
+        return AdaptiveAverage(step, average, **settings)
+
+    def streaming_sync(
+        self, step: TrainStep, average: FragmentedAverage, **settings: Any
+    ) -> ParameterSync:
+        """Return the stage that averages while training goes on."""
+        return AdaptiveStreamingAverage(step, average, **settings)
 
     def make_program(self) -> LocalSgdProgram:
         """Return what writes average and interval into a program."""

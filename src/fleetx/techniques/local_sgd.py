@@ -7,21 +7,21 @@ optimizer's state is each worker's own unless `average_momentum` is on. Any opti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
-
-from fleetx.comm import world
+from fleetx.kernels.rounded_blocks import message_bytes
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
-from fleetx.step.stages import LocalGradients, Parameters, ParameterSync, Stage
+from fleetx.step.stages import LocalGradients, ParameterSync, Stage
 from fleetx.step.technique import Order, Row, Sizes, Technique, ring_bytes
 from fleetx.step.train_step import TrainStep
+from fleetx.techniques.fragmented_average import FragmentedAverage, Streaming, check
 from fleetx.techniques.local_sgd_program import LocalSgdProgram
-from fleetx.techniques.parameter_average import AverageConfig, OuterStep, ParameterAverage
+from fleetx.techniques.parameter_average import WHOLE, AverageConfig, OuterStep, ParameterAverage
+from fleetx.techniques.periodic_average import LocalUpdates, PeriodicAverage
+from fleetx.techniques.streaming_average import StreamingAverage
 
 A = TypeVar("A", bound=AverageConfig)
 _INTERVALS = (4, 8, 16)
@@ -38,113 +38,6 @@ class Config(AverageConfig):
     """Average in every run of fleet.main_program: the script itself counts (1.x)."""
 
 
-class LocalUpdates(LocalGradients):
-    """Every worker uses its own gradients; the average sees parameters before they change."""
-
-    def __init__(self, average: ParameterAverage) -> None:
-        self._average = average
-
-    def exchange(self, parameters: Parameters) -> None:
-        """Leave the gradients, and let an average that needs one take its first snapshot."""
-        if self._average.keeps_snapshot:
-            self._average.remember(_trained(parameters))
-
-
-class PeriodicAverage(ParameterSync):
-    """Averages every `k_steps` updates, and after each one up to `begin_step`."""
-
-    trains_alone = True
-
-    def __init__(
-        self,
-        step: TrainStep,
-        average: ParameterAverage,
-        *,
-        k_steps: int,
-        begin_step: int,
-        average_momentum: bool,
-        save_wait: float,
-    ) -> None:
-        self._step = step
-        self.save_wait = save_wait
-        self._average = average
-        self._begin_step = begin_step
-        self._average_momentum = average_momentum
-        self.k_steps = k_steps
-        self.count = 0
-        """Updates so far."""
-        self.last_step = 0
-        """The update after which parameters were last averaged."""
-
-    def after_update(self, parameters: Parameters, loss: torch.Tensor | None) -> None:
-        """Count the update; average, if it is time."""
-        self.count += 1
-        is_begin = self.count <= self._begin_step
-        if is_begin or self.count - self.last_step >= self.k_steps:
-            self._average_now(parameters, is_begin=is_begin)
-
-    @property
-    def behind(self) -> int:  # type: ignore[override]
-        """Updates since the last average."""
-        return self.count - self.last_step
-
-    def synchronize(self, parameters: Parameters) -> None:
-        """Average now, without an outer step: parameters become their mean over the workers."""
-        if any(world.all_gather(torch.tensor(self.behind))):
-            self._average_now(parameters, is_begin=True)
-
-    def _average_now(self, parameters: Parameters, *, is_begin: bool) -> None:
-        trained = _trained(parameters)
-        # A frozen parameter is equal everywhere; what is no parameter is a statistic.
-        others = [
-            t
-            for t in parameters.values()
-            if not (t.requires_grad or isinstance(t, torch.nn.Parameter))
-        ]
-        if self._average_momentum:
-            others += _momenta(self._step.update, trained)
-        self._average.average(trained, others, is_begin=is_begin)
-        self.last_step = self.count
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the counters and what the average keeps."""
-        return {
-            "count": self.count,
-            "last_step": self.last_step,
-            "average": self._average.state_dict(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what `state_dict` returned."""
-        self.count, self.last_step = state["count"], state["last_step"]
-        self._average.load_state_dict(state["average"])
-
-
-def _trained(parameters: Parameters) -> dict[str, torch.Tensor]:
-    return {name: t for name, t in parameters.items() if t.requires_grad}
-
-
-def _momenta(optimizer: torch.optim.Optimizer, trained: Parameters) -> list[torch.Tensor]:
-    """Return the optimizer's floating state in the shapes of parameters, in the same order
-    everywhere; a parameter without state stands for zeros."""
-    states: list[Mapping[str, Any]] = [optimizer.state.get(p, {}) for p in trained.values()]
-    rows = list(zip(trained.values(), states, strict=True))
-    keys = sorted({k for p, state in rows for k, v in state.items() if _is_like(v, p)})
-    return [
-        state[key] if _is_like(state.get(key), p) else torch.zeros_like(p, requires_grad=False)
-        for p, state in rows
-        for key in keys
-    ]
-
-
-def _is_like(value: Any, parameter: torch.Tensor) -> bool:
-    return (
-        isinstance(value, torch.Tensor)
-        and value.is_floating_point()
-        and value.shape == parameter.shape
-    )
-
-
 class LocalTraining(Technique[A]):
     """Base of techniques whose workers train alone between two averages of parameters."""
 
@@ -152,6 +45,8 @@ class LocalTraining(Technique[A]):
     replaces = frozenset({Stage.GRAD_SYNC, Stage.PARAM_SYNC})
     needs_workers = True
     differs_by_worker = True
+    adapts = False
+    """The interval changes during training."""
 
     @property
     def k_steps(self) -> int:
@@ -160,23 +55,66 @@ class LocalTraining(Technique[A]):
 
     def change_step(self, step: TrainStep) -> None:
         """Leave gradients alone and average parameters after the update."""
-        average = ParameterAverage(self.job.exchange(), OuterStep.from_config(self.config))
+        outer = OuterStep.from_config(self.config)
+        settings: dict[str, Any] = {
+            "k_steps": self.k_steps,
+            "begin_step": self.config.begin_step,
+            "average_momentum": self.config.average_momentum,
+            "save_wait": self.config.save_wait,
+        }
+        streaming = self.streaming
+        average: ParameterAverage | FragmentedAverage
+        if streaming is None:
+            average = ParameterAverage(self.job.exchange(), outer)
+            step.param_sync = self.waiting_sync(step, average, **settings)
+        else:
+            average = FragmentedAverage(self.job.exchange(), outer, streaming)
+            settings["overlap_steps"] = streaming.overlap_steps
+            step.param_sync = self.streaming_sync(step, average, **settings)
         step.grad_sync = LocalUpdates(average)
-        step.param_sync = self.make_sync(step, average)
 
-    def make_sync(self, step: TrainStep, average: ParameterAverage) -> ParameterSync:
-        """Return the stage that decides when to average."""
-        return PeriodicAverage(
-            step,
-            average,
-            k_steps=self.k_steps,
-            begin_step=self.config.begin_step,
-            average_momentum=self.config.average_momentum,
-            save_wait=self.config.save_wait,
+    @property
+    def streaming(self) -> Streaming | None:
+        """How averages travel while training goes on, None if it waits for them."""
+        return Streaming.from_config(self.config)
+
+    def check(self) -> None:
+        """Refuse settings that cannot act."""
+        check(self.name, self.config, self.k_steps, adapts=self.adapts)
+        if self.config.exchange_bits != WHOLE and self.job.strategy.fp16_allreduce:
+            raise ValueError(
+                f'{self.name}_configs["exchange_bits"] is {self.config.exchange_bits}, but '
+                "fp16_allreduce sends differences in half precision: switch one of them off."
+            )
+
+    def elastic_obstacle(self) -> str:
+        """Return why it cannot be used in an elastic job: workers are never equal."""
+        if self.streaming is None:
+            return ""
+        return (
+            "overlap_steps, fragments, blend or exchange_bits keeps workers from ever having equal "
+            "parameters, with which a step of an elastic job ends: leave these settings out"
         )
+
+    def waiting_sync(
+        self, step: TrainStep, average: ParameterAverage, **settings: Any
+    ) -> ParameterSync:
+        """Return the stage that averages while all workers wait."""
+        return PeriodicAverage(step, average, **settings)
+
+    def streaming_sync(
+        self, step: TrainStep, average: FragmentedAverage, **settings: Any
+    ) -> ParameterSync:
+        """Return the stage that averages while training goes on."""
+        return StreamingAverage(step, average, **settings)
 
     def change_program(self, step: ProgramStep) -> None:
         """Leave gradients alone and append the average after the update."""
+        if self.streaming is not None:
+            raise ValueError(
+                f"overlap_steps, fragments, blend or exchange_bits of {self.name}_configs is set, "
+                "but a program waits for its averages: leave them out, or train a torch module."
+            )
         step.grad_sync = LocalGradients()
         step.param_sync = self.make_program()
 
@@ -195,15 +133,28 @@ class LocalTraining(Technique[A]):
         outer = OuterStep.from_config(self.config)
         size = values * sizes.element_bytes
         copies = 1 + (half or not outer.is_plain) + (not outer.is_plain)
+        sent = ring_bytes(size, self.job.workers)
+        streaming = self.streaming
+        if streaming is not None:
+            rounds = streaming.blend.bits != WHOLE
+            keeps = streaming.blend.keep_local_steps and streaming.overlap_steps > 0
+            copies = 2 + (not outer.is_plain) + rounds + keeps
+            if rounds:
+                entries = sum(sizes.elements)
+                sent = (self.job.workers - 1) * message_bytes(entries, streaming.blend.bits)
+                whole = sizes.buffer_elements * sizes.element_bytes
+                sent += ring_bytes(whole, self.job.workers)
         text = f"every {self.k_steps} steps, every step up to {self.config.begin_step}"
         if not outer.is_plain:
             text += f", outer momentum {outer.momentum:g}, outer rate {outer.rate:g}"
+        if streaming is not None:
+            text += streaming.text()
         return [
             Row(
                 stage=Stage.PARAM_SYNC,
                 technique=self.name,
                 settings=text,
-                bytes_sent=ring_bytes(size, self.job.workers) / self.k_steps,
+                bytes_sent=sent / self.k_steps,
                 memory=copies * size,
             )
         ]

@@ -2,25 +2,39 @@
 averages.
 
 Where nothing asks for more, the values themselves travel and nothing is kept. A snapshot of the
-last average is kept if differences from it are wanted: because they travel in half precision, or
-because an outer momentum (SlowMo, DiLoCo) carries on the direction in which averages move.
+last average is kept if differences from it are wanted: because they travel in few bits, because an
+outer momentum (SlowMo, DiLoCo) carries on the direction in which averages move, or because they
+travel while training goes on (`start` and `finish`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from fleetx import torch_private
 from fleetx.comm import world
+from fleetx.comm.background_gather import BackgroundGather
 from fleetx.comm.buckets import make_buckets
-from fleetx.comm.gradient_all_reduce import GradientExchange
+from fleetx.comm.gradient_all_reduce import (
+    AllReduceSettings,
+    GradientAllReduce,
+    GradientExchange,
+    Handle,
+)
+from fleetx.kernels import rounded_blocks
 from fleetx.kernels.local_sgd import take_outer_step
 from fleetx.runtime import heartbeat
 from fleetx.step.settings import setting
 from fleetx.step.stages import Parameters
+from fleetx.techniques.flat_bucket import REFERENCE, RESIDUAL, SNAPSHOT, VELOCITY, FlatBucket
+
+State = dict[str, dict[str, torch.Tensor]]
+MEAN = "mean"
+"""In a state: the mean difference that has arrived and is not applied yet."""
+WHOLE = 32
+"""Bits of differences that travel as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +53,16 @@ class AverageConfig:
     """Use Nesterov momentum in the outer steps."""
     save_wait: float = setting(5.0, number=1006, least=0)
     """Seconds that a save between two averages waits for all workers, to average first."""
+    overlap_steps: int = setting(0, number=1007, least=0)
+    """Steps that training goes on while an average travels, before it is applied."""
+    fragments: int = setting(1, number=1008, least=1)
+    """Parts of the model that take turns to be averaged, each once in an interval."""
+    blend: float = setting(1.0, number=1009, above=0)
+    """How far parameters move to an average that has arrived, at most 1: all the way."""
+    keep_local_steps: bool = setting(True, number=1010)
+    """Keep the updates made while an average travelled; Streaming DiLoCo does not."""
+    exchange_bits: int = setting(32, number=1011)
+    """Bits per entry of the differences that travel: 32 (as they are), 8 or 4 (rounded)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,58 +99,62 @@ class OuterStep:
         )
 
 
-class _Bucket:
-    """Tensors that travel together, and the flat memory they travel in."""
+@dataclass(frozen=True, kw_only=True)
+class Blend:
+    """How differences travel while training goes on, and how parameters follow the average."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self.tensors = list(tensors)
-        sizes = [t.numel() for t in tensors]
-        self.flat = torch.empty(sum(sizes), dtype=tensors[0].dtype, device=tensors[0].device)
-        self.parts = self.views(self.flat)
-        self.snapshot: torch.Tensor | None = None
-        self.velocity: torch.Tensor | None = None
+    share: float = 1.0
+    """How far they move to it: 1 is all the way."""
+    keep_local_steps: bool = False
+    """Keep the updates made while it travelled."""
+    bits: int = WHOLE
+    """Bits per entry of the differences: 32, 8 or 4."""
 
-    def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Return flat memory of the bucket's size in the shapes of the tensors."""
-        sizes = [t.numel() for t in self.tensors]
-        rows = zip(flat.split(sizes), self.tensors, strict=True)
-        return [part.view(t.shape) for part, t in rows]
 
-    def pack(self) -> None:
-        torch_private.foreach_copy_(self.parts, self.tensors)
+class _Rounded:
+    """A bucket that travels as rounded blocks; what they lose is added to the next message."""
 
-    def unpack(self) -> None:
-        torch_private.foreach_copy_(self.tensors, self.parts)
+    def __init__(self, bucket: FlatBucket, bits: int) -> None:
+        residual = bucket.memory(RESIDUAL)
+        residual.add_(bucket.flat)
+        message = rounded_blocks.to_blocks(residual, bits)
+        residual.sub_(rounded_blocks.from_blocks(message, residual, bits))
+        self._parts = bucket.flat, bits, BackgroundGather(message)
 
-    def pack_difference(self) -> None:
-        self.pack()
-        assert self.snapshot is not None
-        torch.sub(self.snapshot, self.flat, out=self.flat)
-
-    def unpack_difference(self, outer: OuterStep | None) -> None:
-        assert self.snapshot is not None
-        change = self.flat
-        if outer is not None:
-            if self.velocity is None:
-                self.velocity = torch.zeros_like(self.flat)
-            change = outer.change(self.flat, self.velocity)
-        self.snapshot.sub_(change)
-        self.flat.copy_(self.snapshot)
-        self.unpack()
+    def wait(self) -> None:
+        """Wait; the bucket then holds the sum of what all messages stand for, added by rank."""
+        flat, bits, gathered = self._parts
+        messages = gathered.wait()
+        flat.zero_()
+        for message in messages:
+            flat.add_(rounded_blocks.from_blocks(message, flat, bits))
 
 
 class ParameterAverage:
     """Averages tensors over all workers; all of them must call it together."""
 
-    def __init__(self, exchange: GradientExchange, outer: OuterStep) -> None:
+    def __init__(
+        self, exchange: GradientExchange, outer: OuterStep, blend: Blend | None = None
+    ) -> None:
         self._exchange = exchange
         self._outer = outer
-        self.keeps_snapshot = exchange.all_reduce.settings.dtype is not None or not outer.is_plain
-        self._buckets: list[_Bucket] = []
+        self._blend = blend or Blend()
+        # Half precision and rounding are for differences; statistics and momenta travel whole.
+        self._whole = None if blend is None else GradientAllReduce(AllReduceSettings())
+        self.keeps_snapshot = (
+            exchange.all_reduce.settings.dtype is not None
+            or not outer.is_plain
+            or blend is not None
+        )
+        self._buckets: list[FlatBucket] = []
         self._laid_out: list[int] = []
         self._names: list[str] = []
-        self._exact: list[_Bucket] = []
-        self._loaded: dict[str, dict[str, torch.Tensor]] = {}
+        self._exact: list[FlatBucket] = []
+        self._handles: list[tuple[Handle, FlatBucket]] = []
+        self._loaded: State = {}
+        self._loaded_means: list[torch.Tensor] = []
+        self.is_under_way = False
+        """An average has begun and is not applied yet."""
 
     @torch.no_grad()
     def remember(self, trained: Parameters) -> None:
@@ -156,12 +184,70 @@ class ParameterAverage:
         for bucket in self._buckets:
             bucket.pack_difference()
         self._sum(self._buckets)
-        outer = None if is_begin or self._outer.is_plain else self._outer
         for bucket in self._buckets:
-            bucket.unpack_difference(outer)
+            self._move_snapshot(bucket, is_outer=not is_begin)
+            bucket.follow(1.0)
         self._average_exactly(others)
 
-    def _sum(self, buckets: Sequence[_Bucket]) -> None:
+    # ---- while training goes on
+
+    @torch.no_grad()
+    def start(self, trained: Parameters, others: Sequence[torch.Tensor], *, overlaps: bool) -> None:
+        """Begin to average in the background; `finish` applies what has arrived.
+
+        `overlaps`: updates may follow before that.
+        """
+        self._lay_out(trained)
+        self._lay_out_exact(others)
+        keep = overlaps and self._blend.keep_local_steps
+        for bucket in self._buckets:
+            bucket.pack_difference(keep_reference=keep)
+            if self._blend.bits == WHOLE:
+                self._handles.append((self._exchange.all_reduce.start(bucket.flat), bucket))
+            else:
+                self._handles.append((_Rounded(bucket, self._blend.bits), bucket))
+        for bucket in self._exact:
+            bucket.pack()
+            assert self._whole is not None
+            self._handles.append((self._whole.start(bucket.flat), bucket))
+        self.is_under_way = True
+
+    @torch.no_grad()
+    def finish(self, trained: Parameters, others: Sequence[torch.Tensor]) -> None:
+        """Wait for the average that has begun, and let the parameters follow it."""
+        self._arrive()
+        self._lay_out(trained)
+        self._lay_out_exact(others)
+        for bucket in self._buckets:
+            self._move_snapshot(bucket, is_outer=True)
+            bucket.follow(self._blend.share)
+        for bucket in self._exact:
+            mean = bucket.flat.clone()
+            bucket.pack()
+            # Between two values that are both valid: a variance never becomes negative.
+            bucket.flat.lerp_(mean, self._blend.share)
+            bucket.unpack()
+        self.is_under_way = False
+
+    def _arrive(self) -> None:
+        """Wait until the flat memories hold the means; nothing else changes."""
+        with heartbeat.collective("parameter average"):
+            while self._handles:
+                handle, bucket = self._handles.pop(0)
+                handle.wait()
+                bucket.flat.mul_(1.0 / world.world_size())
+        heartbeat.beat()
+
+    def _move_snapshot(self, bucket: FlatBucket, *, is_outer: bool) -> None:
+        """Take the mean difference off the snapshot, by an outer step if there are any."""
+        change = bucket.flat
+        if is_outer and not self._outer.is_plain:
+            change = self._outer.change(bucket.flat, bucket.memory(VELOCITY))
+        bucket.kept[SNAPSHOT].sub_(change)
+
+    # ---- all at once
+
+    def _sum(self, buckets: Sequence[FlatBucket]) -> None:
         """Replace every bucket by the mean over the workers."""
         with heartbeat.collective("parameter average"):
             handles = [self._exchange.all_reduce.start(bucket.flat) for bucket in buckets]
@@ -173,23 +259,31 @@ class ParameterAverage:
 
     def _average_exactly(self, tensors: Sequence[torch.Tensor]) -> None:
         """Average what has no snapshot; half precision is for differences only."""
-        if not tensors:
-            return
-        known = [t for bucket in self._exact for t in bucket.tensors]
-        if len(known) != len(tensors) or any(
-            a is not b for a, b in zip(known, tensors, strict=True)
-        ):
-            self._exact = self._divide(tensors)
+        self._lay_out_exact(tensors)
         for bucket in self._exact:
             bucket.pack()
             torch.mul(world.all_reduce(bucket.flat), 1.0 / world.world_size(), out=bucket.flat)
             bucket.unpack()
 
-    def _divide(self, tensors: Sequence[torch.Tensor]) -> list[_Bucket]:
+    # ---- memory
+
+    def _divide(self, tensors: Sequence[torch.Tensor]) -> list[FlatBucket]:
         limit = self._exchange.limit_mb
         # Nothing runs beside an average that small first or last messages could overlap with.
         found = make_buckets(tensors, limit_mb=limit, first_mb=limit, last_mb=0.0)
-        return [_Bucket([tensors[i] for i in bucket.members]) for bucket in found]
+        return [FlatBucket([tensors[i] for i in bucket.members]) for bucket in found]
+
+    def _lay_out_exact(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Have buckets of exactly these tensors; a mean that has arrived stays in its place."""
+        known = [t for bucket in self._exact for t in bucket.tensors]
+        if len(known) == len(tensors) and all(a is b for a, b in zip(known, tensors, strict=True)):
+            return
+        means = self._loaded_means or [bucket.flat for bucket in self._exact]
+        self._loaded_means = []
+        self._exact = self._divide(tensors) if tensors else []
+        if self.is_under_way:
+            for bucket, mean in zip(self._exact, means, strict=True):
+                bucket.flat.copy_(mean)
 
     def _lay_out(self, trained: Parameters) -> None:
         """Have buckets with snapshots of exactly these parameters."""
@@ -202,38 +296,55 @@ class ParameterAverage:
         self._buckets = self._divide(tensors)
         self._laid_out = [id(t) for t in tensors]
         self._names = [names[id(t)] for bucket in self._buckets for t in bucket.tensors]
+        for bucket, own in self._named():
+            bucket.pack()
+            bucket.kept[SNAPSHOT] = bucket.flat.clone()
+            for kind, values in state.items():
+                if kind == MEAN:
+                    bucket.fill(bucket.flat, own, values)
+                elif any(name in values for name in own):
+                    bucket.fill(bucket.memory(kind), own, values)
+
+    def _named(self) -> Iterator[tuple[FlatBucket, list[str]]]:
+        """Yield the buckets with the names of their parameters."""
         rest = iter(self._names)
         for bucket in self._buckets:
-            bucket.pack()
-            bucket.snapshot = bucket.flat.clone()
-            own = [next(rest) for _ in bucket.tensors]
-            _fill(bucket.views(bucket.snapshot), own, state["snapshot"])
-            if state["velocity"]:
-                bucket.velocity = torch.zeros_like(bucket.flat)
-                _fill(bucket.views(bucket.velocity), own, state["velocity"])
+            yield bucket, [next(rest) for _ in bucket.tensors]
 
-    def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
-        """Return snapshots and velocities by the names of their parameters."""
-        state: dict[str, dict[str, torch.Tensor]] = {"snapshot": {}, "velocity": {}}
+    def state_dict(self) -> State:
+        """Return what is kept, by kind and by the names of parameters.
+
+        An average under way is waited for, which needs no other worker to do anything: the state
+        has the means that have arrived.
+        """
+        state: State = {SNAPSHOT: {}, VELOCITY: {}}
         if not self.keeps_snapshot or self._loaded:
             return self._loaded or state
-        rest = iter(self._names)
-        for bucket in self._buckets:
-            own = [next(rest) for _ in bucket.tensors]
-            for kind, flat in (("snapshot", bucket.snapshot), ("velocity", bucket.velocity)):
-                if flat is not None:
-                    state[kind].update(zip(own, bucket.views(flat.clone()), strict=True))
+        if self.is_under_way:
+            self._arrive()
+            state |= {MEAN: {}, REFERENCE: {}}
+        for bucket, own in self._named():
+            kept = {**bucket.kept, MEAN: bucket.flat} if self.is_under_way else bucket.kept
+            for kind, flat in kept.items():
+                parts = bucket.views(flat.clone())
+                state.setdefault(kind, {}).update(zip(own, parts, strict=True))
         return state
 
-    def load_state_dict(self, state: dict[str, dict[str, torch.Tensor]]) -> None:
-        """Load what `state_dict` returned, as soon as the parameters are known."""
+    def means_of_others(self) -> list[torch.Tensor]:
+        """Return the means of statistics and momenta that have arrived and are not applied yet."""
+        if not self.is_under_way:
+            return []
+        self._arrive()
+        return self._loaded_means or [bucket.flat.clone() for bucket in self._exact]
+
+    def load_state_dict(
+        self, state: State, *, is_under_way: bool = False, others: Sequence[torch.Tensor] = ()
+    ) -> None:
+        """Load what `state_dict` and `means_of_others` returned, as soon as the parameters are
+        known."""
+        self._handles = []
         self._loaded = state
         self._laid_out = []
-
-
-def _fill(
-    parts: Sequence[torch.Tensor], names: Sequence[str], values: Mapping[str, torch.Tensor]
-) -> None:
-    for part, name in zip(parts, names, strict=True):
-        if name in values:
-            part.copy_(values[name])
+        self._exact = []
+        self._loaded_means = list(others)
+        self.is_under_way = is_under_way

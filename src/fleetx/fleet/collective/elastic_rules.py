@@ -53,6 +53,10 @@ def _check(job: Job, techniques: Sequence[Technique[Any]]) -> None:
                 f"strategy.{technique.name} cannot be used in an elastic job: switch it off, or "
                 f"start fleetrun without --elastic (supported: {', '.join(SUPPORTED)})."
             )
+        if obstacle := technique.elastic_obstacle():
+            raise ValueError(
+                f"strategy.{technique.name} cannot be used like this in an elastic job: {obstacle}."
+            )
     for switch in _SWITCHES:
         if getattr(job.strategy, switch, False):
             raise ValueError(

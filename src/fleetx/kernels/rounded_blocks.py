@@ -1,0 +1,54 @@
+"""Tensors as whole numbers of 8 or 4 bits, with one scale per block of entries.
+
+    message = scales (float32), then codes;  entry = scale * code,  |code| <= 127 or 7
+
+The scale of a block is its largest magnitude divided by the largest code, so that the error of an
+entry is at most half a scale. A block with an entry that is not finite has a scale of NaN: it stays
+visible to whoever checks the result.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+BLOCK = 256
+"""Entries that share a scale."""
+BITS = (8, 4)
+_SCALE_BYTES = 4
+
+
+def message_bytes(entries: int, bits: int) -> int:
+    """Return the size of the message for so many entries."""
+    blocks = -(-entries // BLOCK)
+    return blocks * (_SCALE_BYTES + BLOCK * bits // 8)
+
+
+def to_blocks(tensor: Tensor, bits: int) -> Tensor:
+    """Return the message of bytes for a tensor, rounded to the nearest codes."""
+    flat = tensor.reshape(-1)
+    blocks = flat.new_zeros(-(-flat.numel() // BLOCK) * BLOCK)
+    blocks[: flat.numel()] = flat
+    blocks = blocks.view(-1, BLOCK)
+    most = 2 ** (bits - 1) - 1
+    # Restored as float32, the scale must be the one that codes are made with.
+    scales = (blocks.abs().amax(dim=1, keepdim=True) / most).float()
+    scales = torch.where(scales.isfinite(), scales, torch.nan)
+    divisors = torch.where(scales > 0, scales, 1.0).to(blocks.dtype)
+    codes = (blocks / divisors).round_().clamp_(-most, most).nan_to_num_(0.0)
+    codes = (codes + (most + 1)).to(torch.uint8)
+    if bits == 4:
+        codes = codes[:, ::2] | (codes[:, 1::2] << 4)
+    return torch.cat([scales.reshape(-1).view(torch.uint8), codes.reshape(-1)])
+
+
+def from_blocks(message: Tensor, like: Tensor, bits: int) -> Tensor:
+    """Return the tensor that a message stands for, with the shape and type of `like`."""
+    blocks = -(-like.numel() // BLOCK)
+    scales, codes = message.split([blocks * _SCALE_BYTES, message.numel() - blocks * _SCALE_BYTES])
+    # A copy begins at an address that float32 can be read from.
+    factors = scales.clone().view(torch.float32).view(-1, 1).to(like.dtype)
+    if bits == 4:
+        codes = torch.stack([codes & 15, codes >> 4], dim=1)
+    values = (codes.view(blocks, BLOCK).to(like.dtype) - 2 ** (bits - 1)) * factors
+    return values.view(-1)[: like.numel()].view(like.shape)
