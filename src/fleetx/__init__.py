@@ -16,6 +16,7 @@ _PARTS = (
     "data",
     "evaluation",
     "fleet",
+    "integrations",
     "launch",
     "monitor",
     "ps",

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import struct
 import sys
 from pathlib import Path
@@ -183,6 +184,9 @@ def received():
     """Return the bytes that this process has received over TCP so far."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as each:
             info = each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
             total += struct.unpack_from("Q", info, 128)[0]  # tcpi_bytes_received

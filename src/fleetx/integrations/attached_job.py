@@ -1,0 +1,116 @@
+"""What all adapters do: join Fleet to a job that another library has started, and keep states.
+
+The library has made the process group, or will; Fleet uses it as it is. Where techniques give every
+worker a state of its own (localsgd, dgc), the library's checkpoint holds that of one worker: the
+states of all are written beside it, and found again when the library resumes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from fleetx import fleet
+from fleetx.fleet.collective.distributed_model import DistributedModel
+from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
+from fleetx.runtime.worker_environment import detect
+
+# What the gradients at hand are with these switches, for a clip outside of the step.
+_CANNOT_CLIP = {
+    "gradient_merge": "the gradient of the last batch alone",
+    "sharding": "a part of the gradients",
+}
+
+
+class AttachedJob:
+    """The Fleet session of a job, and the optimizers that train in it."""
+
+    def __init__(self, strategy: Any = None) -> None:
+        self._strategy = fleet.DistributedStrategy() if strategy is None else strategy
+        self._optimizers: list[DistributedOptimizer] = []
+
+    def start(self, rank: int, workers: int, nodes: int = 1) -> None:
+        """Join Fleet to a job of this size.
+
+        Args:
+            rank: the rank of this worker, as the library counts.
+            workers: the number of workers.
+            nodes: the number of machines.
+        """
+        self._optimizers = []
+        place = detect()
+        if (place.rank, place.world_size) == (rank, workers):
+            fleet.init(is_collective=True, strategy=self._strategy)
+            return
+        if place.world_size > 1 or nodes > 1:
+            raise RuntimeError(
+                f"the library counts this process as worker {rank} of {workers} on {nodes} "
+                f"machine(s), but its environment says worker {place.rank} of "
+                f"{place.world_size}: start the job with fleetrun or torchrun, with as many "
+                "workers as the library is told."
+            )
+        # A library that starts processes on one machine itself need not set a rank for each.
+        endpoints = [f"127.0.0.1:{index + 1}" for index in range(workers)]
+        role = fleet.UserDefinedCollectiveRoleMaker(rank, endpoints)
+        fleet.init(role, is_collective=True, strategy=self._strategy)
+
+    # -- training -----------------------------------------------------------------------
+    def model(self, model: nn.Module) -> nn.Module:
+        """Return a model as it trains on all workers."""
+        return fleet.distributed_model(model)
+
+    def optimizer(self, optimizer: Optimizer) -> DistributedOptimizer:
+        """Return an optimizer as it trains on all workers."""
+        if isinstance(optimizer, DistributedOptimizer):
+            return optimizer
+        made: DistributedOptimizer = fleet.distributed_optimizer(optimizer)
+        self._optimizers.append(made)
+        return made
+
+    def release(self, model: nn.Module) -> None:
+        """Let go of a model that will not be trained any more."""
+        if isinstance(model, DistributedModel):
+            model.averaging.leave()
+
+    def check_clip(self, setting: str) -> None:
+        """Refuse a clip of the gradients before the step where it would not see those to clip."""
+        for technique, seen in _CANNOT_CLIP.items():
+            if getattr(self._strategy, technique, False):
+                raise ValueError(
+                    f"{setting} clips gradients before the optimizer's step, but with "
+                    f"strategy.{technique} it sees {seen}: leave it out and set "
+                    "strategy.gradient_clip = True, which clips inside the step."
+                )
+
+    # -- checkpoints --------------------------------------------------------------------
+    def make_equal(self) -> None:
+        """Give all workers one model, for a save; all must call it."""
+        fleet.synchronize_model()
+
+    @property
+    def gathers_state(self) -> bool:
+        """Whether all workers must ask for the state of an optimizer, as each has a part of it."""
+        return fleet.fleet.gathers_state
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the states of all workers, if they differ; all must call it."""
+        if fleet.fleet.differs_by_worker:
+            fleet.save_checkpoint(str(folder), keep=1, exact=False, **self._parts())
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Load what `save` wrote, if it wrote anything; all must call it."""
+        if fleet.fleet.differs_by_worker and Path(folder).exists():
+            fleet.load_checkpoint(str(folder), exact=False, **self._parts())
+
+    def _parts(self) -> dict[str, Any]:
+        return {f"optimizer_{i}": each for i, each in enumerate(self._optimizers)}
+
+
+def remove_states(folder: str | os.PathLike[str]) -> None:
+    """Remove what `AttachedJob.save` wrote, if anything."""
+    shutil.rmtree(folder, ignore_errors=not Path(folder).exists())

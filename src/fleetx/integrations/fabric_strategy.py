@@ -1,0 +1,87 @@
+"""FleetFabricStrategy: Fabric with a strategy of Fleet in the place of DDP.
+
+    fabric = Fabric(strategy=FleetFabricStrategy(strategy), accelerator="cpu", devices=2)
+
+`fabric.setup`, `backward`, `no_backward_sync`, `save` and `load` stay Fabric's.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from lightning.fabric.strategies import DDPStrategy
+from torch import nn
+from torch.optim import Optimizer
+
+from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
+from fleetx.integrations.attached_job import AttachedJob
+from fleetx.integrations.lightning_environment import environment_of_launcher, states_of
+
+
+class FleetFabricStrategy(DDPStrategy):
+    """Trains what `fabric.setup` is given with a `fleet.DistributedStrategy`.
+
+    Args:
+        fleet_strategy: the strategy; the default one if None, which is DDP.
+        options: further options of DDPStrategy, such as `cluster_environment`; not those of DDP.
+    """
+
+    def __init__(self, fleet_strategy: Any = None, **options: Any) -> None:
+        options.setdefault("cluster_environment", environment_of_launcher())
+        super().__init__(**options)
+        if self._ddp_kwargs:
+            raise ValueError(
+                f"FleetFabricStrategy was given {', '.join(self._ddp_kwargs)}, but does not wrap "
+                "models in DDP by these: set a switch of the fleet strategy, such as "
+                "find_unused_parameters."
+            )
+        self.job = AttachedJob(fleet_strategy)
+        self._backward_sync_control = _NoSync()
+
+    def setup_environment(self) -> None:
+        """Connect the workers as Fabric does, and join Fleet to them."""
+        super().setup_environment()
+        self.job.start(self.global_rank, self.world_size, self.num_nodes)
+
+    def setup_module(self, module: nn.Module) -> Any:
+        """Return the module as it trains on all workers."""
+        return self.job.model(module)
+
+    def setup_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """Return the optimizer as it trains on all workers."""
+        return self.job.optimizer(optimizer)
+
+    def clip_gradients_norm(self, *args: Any, **kwargs: Any) -> Any:
+        """Clip gradients by their norm, where the gradients at hand are those to clip."""
+        self.job.check_clip("fabric.clip_gradients(max_norm=…)")
+        return super().clip_gradients_norm(*args, **kwargs)
+
+    def clip_gradients_value(self, *args: Any, **kwargs: Any) -> None:
+        """Clip every gradient by value, where the gradients at hand are those to clip."""
+        self.job.check_clip("fabric.clip_gradients(clip_val=…)")
+        super().clip_gradients_value(*args, **kwargs)
+
+    def save_checkpoint(self, path: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        """Write a checkpoint, and the states of all workers if they differ."""
+        self.job.make_equal()
+        super().save_checkpoint(path, state, *args, **kwargs)
+        if any(isinstance(each, Optimizer) for each in state.values()):
+            self.job.save(states_of(path))
+
+    def load_checkpoint(self, path: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Load a checkpoint, and this worker's own state if they differ."""
+        rest = super().load_checkpoint(path, state, *args, **kwargs)
+        if isinstance(state, dict) and any(isinstance(e, Optimizer) for e in state.values()):
+            self.job.load(states_of(path))
+        return rest
+
+
+class _NoSync:
+    """Keeps gradients on this worker, as `fabric.no_backward_sync` asks."""
+
+    def no_backward_sync(self, module: nn.Module, enabled: bool) -> AbstractContextManager[Any]:
+        """Return a context in which gradients stay on this worker, if enabled."""
+        if not enabled or not isinstance(module, LooksLikeItsModule):
+            return nullcontext()
+        return module.no_sync()

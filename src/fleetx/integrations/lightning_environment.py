@@ -1,0 +1,78 @@
+"""The place of a worker for Lightning and Fabric, where fleetrun or another launcher tells it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lightning.fabric.plugins.environments import ClusterEnvironment
+
+from fleetx.runtime.network import split_endpoint
+from fleetx.runtime.worker_environment import WorkerEnvironment, detect
+
+
+class FleetEnvironment(ClusterEnvironment):
+    """A worker's place as Fleet finds it in the variables of any launcher."""
+
+    def __init__(self, place: WorkerEnvironment) -> None:
+        super().__init__()
+        self._place = place
+        self._master = split_endpoint(place.master)
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        """Whether workers exist already: the launcher has started them."""
+        return True
+
+    @property
+    def main_address(self) -> str:
+        """The host of the rendezvous."""
+        return self._master[0]
+
+    @property
+    def main_port(self) -> int:
+        """The port of the rendezvous."""
+        return self._master[1]
+
+    @staticmethod
+    def detect() -> bool:
+        """Return whether a launcher has started several workers."""
+        return detect().world_size > 1
+
+    def world_size(self) -> int:
+        """Return the number of workers."""
+        return self._place.world_size
+
+    def set_world_size(self, size: int) -> None:
+        """Check that Lightning was told of as many workers as were started."""
+        if size != self._place.world_size:
+            raise ValueError(
+                f"Lightning was told of {size} workers (devices times num_nodes), but the launcher "
+                f"has started {self._place.world_size}: set devices to the number of workers per "
+                "machine and num_nodes to the number of machines."
+            )
+
+    def global_rank(self) -> int:
+        """Return the rank of this worker."""
+        return self._place.rank
+
+    def set_global_rank(self, rank: int) -> None:
+        """Ignore the rank that Lightning has counted: the launcher's is known."""
+
+    def local_rank(self) -> int:
+        """Return the rank of this worker on its machine."""
+        return self._place.local_rank
+
+    def node_rank(self) -> int:
+        """Return the index of the machine."""
+        return self._place.rank // max(1, self._place.local_world_size)
+
+
+def environment_of_launcher() -> ClusterEnvironment | None:
+    """Return the place that a launcher tells; None if there is none, and Lightning launches."""
+    return FleetEnvironment(detect()) if FleetEnvironment.detect() else None
+
+
+def states_of(checkpoint: str | os.PathLike[str]) -> Path:
+    """Return the folder with the states of all workers that belongs to a checkpoint."""
+    return Path(f"{os.fspath(checkpoint)}.fleet")

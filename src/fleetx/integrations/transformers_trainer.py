@@ -1,0 +1,71 @@
+"""FleetTrainer: transformers' Trainer with a strategy of Fleet in the place of DDP.
+
+    trainer = FleetTrainer(model, args, train_dataset=data, fleet_strategy=strategy)
+
+Subclasses of Trainer (TRL's, or one's own) take the mix-in: `class Mine(FleetTrainerMixin, Base)`.
+`trainer.train(resume_from_checkpoint=True)` finds the states of all workers beside the Trainer's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import Trainer
+
+from fleetx.integrations.accelerate_plugin import STATES, FleetPlugin
+
+_OF_DDP = (
+    "ddp_find_unused_parameters",
+    "ddp_bucket_cap_mb",
+    "ddp_broadcast_buffers",
+    "ddp_static_graph",
+)
+
+
+class FleetTrainerMixin:
+    """The methods by which a Trainer follows a strategy; it comes before Trainer in the bases."""
+
+    accelerator: Any
+    args: Any
+    optimizer: Any
+
+    def __init__(self, *args: Any, fleet_strategy: Any = None, **kwargs: Any) -> None:
+        self.fleet_plugin = FleetPlugin(fleet_strategy)
+        super().__init__(*args, **kwargs)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Create the accelerator, and make it train with the strategy."""
+        super().create_accelerator_and_postprocess()  # type: ignore[misc]
+        for setting in _OF_DDP:
+            if getattr(self.args, setting, None) is not None:
+                raise ValueError(
+                    f"{setting}={getattr(self.args, setting)!r} is a setting of DDP, but a "
+                    "FleetTrainer does not wrap the model in it: leave it out, and set a switch of "
+                    "the fleet strategy, such as find_unused_parameters."
+                )
+        self.accelerator.ddp_handler = None  # the Trainer always makes one
+        self.fleet_plugin.attach(self.accelerator)
+        if self.args.max_grad_norm:
+            self.fleet_plugin.job.check_clip(f"max_grad_norm={self.args.max_grad_norm}")
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self.fleet_plugin.job.make_equal()
+        super()._save_checkpoint(model, trial)  # type: ignore[misc]
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        job = self.fleet_plugin.job
+        if job.gathers_state and not self.args.should_save:
+            self.optimizer.state_dict()  # a part of what the first worker writes
+        super()._save_optimizer_and_scheduler(output_dir)  # type: ignore[misc]
+        job.save(Path(output_dir) / STATES)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+        if checkpoint is not None:
+            self.fleet_plugin.job.load(Path(checkpoint) / STATES)
+
+
+class FleetTrainer(FleetTrainerMixin, Trainer):
+    """A Trainer that follows `fleet_strategy`, a `fleet.DistributedStrategy`."""
