@@ -74,7 +74,7 @@ class FleetPlugin:
     ) -> nn.Module:
         # In the mode for evaluation, Accelerate places a model and does not wrap it.
         prepare = partial(self._theirs["prepare_model"], evaluation_mode=True)
-        if evaluation_mode or getattr(model, "_is_accelerate_prepared", False):
+        if evaluation_mode or isinstance(model, LooksLikeItsModule):
             return prepare(model, device_placement=device_placement)
         accelerator: Accelerator = self._theirs["prepare_model"].__self__  # type: ignore[attr-defined]
         if accelerator.device_placement if device_placement is None else device_placement:
