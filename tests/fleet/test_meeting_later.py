@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fleetx import comm, static
-from fleetx.fleet.roles.role_maker import UserDefinedCollectiveRoleMaker
+from fleetx.fleet.roles.user_defined_role_maker import UserDefinedCollectiveRoleMaker
 from fleetx.fleet.session import Fleet
 from ports import free_endpoints
 

@@ -11,7 +11,7 @@ import pytest
 from fleetx import static
 from fleetx.checkpoint.file_system import FSFileExistsError, FSFileNotExistsError, LocalFS
 from fleetx.fleet import metrics
-from fleetx.fleet.roles.role_maker import UserDefinedCollectiveRoleMaker
+from fleetx.fleet.roles.user_defined_role_maker import UserDefinedCollectiveRoleMaker
 from fleetx.fleet.saving import program_checkpoints
 from fleetx.fleet.utilities import UtilBase, split_files
 

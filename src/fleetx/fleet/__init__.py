@@ -8,9 +8,8 @@ from typing import Any
 from fleetx.fleet import metrics
 from fleetx.fleet.roles.general_role_maker import GeneralRoleMaker
 from fleetx.fleet.roles.mpi_role_maker import MPISymetricRoleMaker
-from fleetx.fleet.roles.role_maker import (
-    PaddleCloudRoleMaker,
-    Role,
+from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker, Role
+from fleetx.fleet.roles.user_defined_role_maker import (
     UserDefinedCollectiveRoleMaker,
     UserDefinedRoleMaker,
 )

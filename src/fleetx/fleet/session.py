@@ -27,7 +27,8 @@ from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.foreign_wrappers import refuse_other_wrappers
 from fleetx.fleet.collective.observing import observe_session
 from fleetx.fleet.roles.mpi_role_maker import default_role_maker
-from fleetx.fleet.roles.role_maker import RoleMakerBase, UserDefinedRoleMaker
+from fleetx.fleet.roles.role_maker import RoleMakerBase
+from fleetx.fleet.roles.user_defined_role_maker import UserDefinedRoleMaker
 from fleetx.fleet.saving.averaging import watch_exit
 from fleetx.fleet.saving.background import BackgroundSaving
 from fleetx.fleet.saving.memory_copy import MemoryCopy

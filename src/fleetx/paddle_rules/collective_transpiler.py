@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.fleet.collective.data_parallel_program import insert_all_reduce, insert_broadcast
-from fleetx.fleet.roles.role_maker import UserDefinedCollectiveRoleMaker
+from fleetx.fleet.roles.user_defined_role_maker import UserDefinedCollectiveRoleMaker
 from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.operator import OpRole
 from fleetx.static.graph.program import Program

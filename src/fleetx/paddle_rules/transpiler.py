@@ -17,7 +17,8 @@ import atexit
 import copy
 import sys
 
-from fleetx.fleet.roles.role_maker import Role, UserDefinedRoleMaker
+from fleetx.fleet.roles.role_maker import Role
+from fleetx.fleet.roles.user_defined_role_maker import UserDefinedRoleMaker
 from fleetx.fleet.servers.job import ServerJob
 from fleetx.fleet.servers.program_link import ServerLink
 from fleetx.paddle_rules.server_config import DistributeTranspilerConfig

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleetx.fleet.roles.role_maker import (
-    PaddleCloudRoleMaker,
-    Role,
-    RoleMakerBase,
+from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker, Role, RoleMakerBase
+from fleetx.fleet.roles.user_defined_role_maker import (
     UserDefinedCollectiveRoleMaker,
     UserDefinedRoleMaker,
 )

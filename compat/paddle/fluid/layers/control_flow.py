@@ -5,10 +5,10 @@ from fleetx.static.layers.control_flow import (
     BlockGuard,
     ConditionalBlock,
     ConditionalBlockGuard,
-    WhileGuard,
     select_input,
     select_output,
 )
+from fleetx.static.layers.while_loop import WhileGuard
 from paddle.fluid.layers._names import only
 from paddle.fluid.layers._narrow import narrow
 

@@ -47,3 +47,4 @@ from fleetx.static.layers.static_rnn import *  # noqa: F403
 from fleetx.static.layers.switch import *  # noqa: F403
 from fleetx.static.layers.tensor import *  # noqa: F403
 from fleetx.static.layers.vision import *  # noqa: F403
+from fleetx.static.layers.while_loop import *  # noqa: F403

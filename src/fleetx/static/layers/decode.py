@@ -8,9 +8,10 @@ from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.array import array_read, array_write, tensor_array_to_tensor
-from fleetx.static.layers.control_flow import While, parent_of
+from fleetx.static.layers.control_flow import parent_of
 from fleetx.static.layers.structure import map_structure, select_rows, swap_batch_and_time
 from fleetx.static.layers.tensor import assign, cast
+from fleetx.static.layers.while_loop import While
 from fleetx.static.unique_name import generate
 
 __all__ = ["Decoder", "dynamic_decode"]

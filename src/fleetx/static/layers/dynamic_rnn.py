@@ -18,8 +18,9 @@ from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.array import array_read, array_to_lod_tensor, array_write, shrink_memory
 from fleetx.static.layers.compare import increment, less_than
-from fleetx.static.layers.control_flow import While, parent_of
+from fleetx.static.layers.control_flow import parent_of
 from fleetx.static.layers.creation import fill_constant
+from fleetx.static.layers.while_loop import While
 
 __all__ = ["DynamicRNN"]
 

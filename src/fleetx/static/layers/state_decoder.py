@@ -20,7 +20,7 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.array import array_read, array_write
 from fleetx.static.layers.beam_search import beam_search, beam_search_decode
 from fleetx.static.layers.compare import increment, is_empty, less_than
-from fleetx.static.layers.control_flow import While, parent_of
+from fleetx.static.layers.control_flow import parent_of
 from fleetx.static.layers.creation import fill_constant, zeros
 from fleetx.static.layers.dynamic_rnn import DynamicRNN
 from fleetx.static.layers.math import elementwise_add, log
@@ -30,6 +30,7 @@ from fleetx.static.layers.sequence import lod_reset, sequence_expand
 from fleetx.static.layers.state_cell import HeldState, InitState, StateCell
 from fleetx.static.layers.switch import Switch
 from fleetx.static.layers.tensor import reshape
+from fleetx.static.layers.while_loop import While
 
 
 class _Memory:

@@ -8,7 +8,7 @@ ones here list all. Everything is found from the names of the variables.
 
 from __future__ import annotations
 
-from fleetx.static.autodiff.backward import new_backward_id
+from fleetx.static.autodiff.backward_pass import new_backward_id
 from fleetx.static.autodiff.recomputed_segments import first_name, number_of
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX, find_op, forward_type_of

@@ -9,7 +9,7 @@ import torch
 
 from fleetx import comm
 from fleetx.fleet import DistributedStrategy
-from fleetx.fleet.roles.role_maker import UserDefinedCollectiveRoleMaker
+from fleetx.fleet.roles.user_defined_role_maker import UserDefinedCollectiveRoleMaker
 from fleetx.fleet.session import Fleet
 
 

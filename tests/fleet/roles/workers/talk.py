@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from fleetx.fleet import metrics
-from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker, UserDefinedCollectiveRoleMaker
+from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker
+from fleetx.fleet.roles.user_defined_role_maker import UserDefinedCollectiveRoleMaker
 from fleetx.fleet.utilities import UtilBase
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fleetx.fleet.roles import role_maker as core
+from fleetx.fleet.roles import user_defined_role_maker as user_defined
 from fleetx.fleet.roles.role_maker import Role
 from paddle._role_makers import RoleMakerBase
 
@@ -21,7 +22,7 @@ class PaddleCloudRoleMaker(RoleMakerBase, core.PaddleCloudRoleMaker):
         super().__init__(is_collective)
 
 
-class UserDefinedRoleMaker(RoleMakerBase, core.UserDefinedRoleMaker):
+class UserDefinedRoleMaker(RoleMakerBase, user_defined.UserDefinedRoleMaker):
     """Is told by the script who this process is."""
 
     def __init__(self, is_collective: bool = False, init_gloo: bool = False, **kwargs: Any) -> None:
@@ -30,4 +31,6 @@ class UserDefinedRoleMaker(RoleMakerBase, core.UserDefinedRoleMaker):
                 kwargs[name] = kwargs[name].split(",")
         # Paddle 2.x does not mind other arguments, nor an address that is listed twice.
         known = {name: value for name, value in kwargs.items() if name in _TOLD}
-        core.UserDefinedRoleMaker.__init__(self, is_collective=is_collective, unique=False, **known)
+        user_defined.UserDefinedRoleMaker.__init__(
+            self, is_collective=is_collective, unique=False, **known
+        )

@@ -4,6 +4,7 @@ from typing import Any
 
 from fleetx.fleet.roles import general_role_maker, mpi_role_maker
 from fleetx.fleet.roles import role_maker as core
+from fleetx.fleet.roles import user_defined_role_maker as user_defined
 from fleetx.fleet.roles.role_maker import Role
 from fleetx.runtime.role_environment import MissingVariableError
 from paddle._role_makers import RoleMakerBase
@@ -40,7 +41,7 @@ class PaddleCloudRoleMaker(RoleMakerBase, core.PaddleCloudRoleMaker):
             raise KeyError("PADDLE_PSERVERS_IP_PORT_LIST")
 
 
-class UserDefinedRoleMaker(RoleMakerBase, core.UserDefinedRoleMaker):
+class UserDefinedRoleMaker(RoleMakerBase, user_defined.UserDefinedRoleMaker):
     """Is told by the script who this process of a parameter-server job is."""
 
     def __init__(
@@ -50,14 +51,16 @@ class UserDefinedRoleMaker(RoleMakerBase, core.UserDefinedRoleMaker):
         worker_num: int = 0,
         server_endpoints: Any = None,
     ) -> None:
-        core.UserDefinedRoleMaker.__init__(self, current_id, role, worker_num, server_endpoints)
+        user_defined.UserDefinedRoleMaker.__init__(
+            self, current_id, role, worker_num, server_endpoints
+        )
 
 
-class UserDefinedCollectiveRoleMaker(RoleMakerBase, core.UserDefinedCollectiveRoleMaker):
+class UserDefinedCollectiveRoleMaker(RoleMakerBase, user_defined.UserDefinedCollectiveRoleMaker):
     """Is told by the script who this worker of a collective job is."""
 
     def __init__(self, current_id: int = 0, worker_endpoints: Any = None) -> None:
-        core.UserDefinedCollectiveRoleMaker.__init__(self, current_id, worker_endpoints)
+        user_defined.UserDefinedCollectiveRoleMaker.__init__(self, current_id, worker_endpoints)
 
 
 class _WithGroups(RoleMakerBase):
