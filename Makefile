@@ -65,7 +65,7 @@ chaos: $(READY) ## kill servers and workers, damage files, send hostile messages
 grid: $(READY) ## compare servers with one process, modules with programs
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/ps:$(CURDIR)/compat \
 		$(BIN)/python tests/fleet/servers/grid.py
-	OMP_NUM_THREADS=1 SAME_BITS_LARGEST=3 $(BIN)/python -m pytest -q tests/techniques/test_same_bits.py
+	OMP_NUM_THREADS=1 SAME_BITS_LARGEST=3 $(BIN)/python -m pytest -q --timeout 0 tests/techniques/test_same_bits.py
 
 lint: $(READY) ## check style, types, layers and private names
 	$(BIN)/ruff check --no-cache .

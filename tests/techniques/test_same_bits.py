@@ -16,6 +16,8 @@ pytestmark = pytest.mark.slow
 
 LARGEST = int(os.environ.get("SAME_BITS_LARGEST", "2"))
 """Techniques in a combination at most; `make grid` compares triples too."""
+PARTS = {1: 1, 2: 1, 3: 8}
+"""In how many jobs combinations of each size are compared."""
 
 # What is rounded differently, and how far parameters may then be apart after all steps.
 ROUNDED = {
@@ -36,10 +38,12 @@ ROUNDED = {
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = [{}, {}]
-    for size in range(1, LARGEST + 1):
-        found = run("same_bits.py", tmp_path_factory.mktemp(f"same_bits_{size}"), str(size))
-        for result, part in zip(results, found, strict=True):
-            result.update(part)
+    for size, parts in list(PARTS.items())[:LARGEST]:
+        for part in range(parts):
+            folder = tmp_path_factory.mktemp(f"same_bits_{size}")
+            found = run("same_bits.py", folder, str(size), str(part), str(parts))
+            for result, more in zip(results, found, strict=True):
+                result.update(more)
     return results
 
 

@@ -11,7 +11,7 @@ import copy
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ from fleetx.runtime.worker_environment import detect
 from fleetx.step.technique import Technique
 
 logger = logging.getLogger("fleetx.fleet")
+
+_Module = TypeVar("_Module", bound=nn.Module)
 
 
 class Fleet(Composition, Saving):
@@ -189,7 +191,7 @@ class Fleet(Composition, Saving):
         self._in_server_job("stop_worker")
 
     # -- training ---------------------------------------------------------------------
-    def distributed_model(self, model: nn.Module) -> nn.Module:
+    def distributed_model(self, model: _Module) -> _Module:
         """Return the model with gradients averaged over all workers, and with rank 0's values."""
         if not isinstance(model, nn.Module):
             raise TypeError(
@@ -204,11 +206,10 @@ class Fleet(Composition, Saving):
             comm.agree_on({"the call": "fleet.distributed_model"}, what_is_trained(model))
         self._rows.take_model(model, self.worker_num())
         strategy = self._job().strategy
-        if strategy.sync_batch_norm:
-            model = convert_sync_batch_norm(model)
-        wrapped = self._eager.model(model, find_unused_parameters=strategy.find_unused_parameters)
+        wrapped: Any = convert_sync_batch_norm(model) if strategy.sync_batch_norm else model
+        wrapped = self._eager.model(wrapped, find_unused_parameters=strategy.find_unused_parameters)
         self._check_rows()
-        return wrapped
+        return wrapped  # type: ignore[no-any-return] # it looks like its module
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
         """Return an optimizer that trains on all workers.

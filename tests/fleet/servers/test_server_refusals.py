@@ -31,7 +31,7 @@ def asked(**settings: Any) -> Any:
     return Case(train, {"a_sync": False, **settings}).strategy()
 
 
-@pytest.mark.parametrize("name", ["localsgd", "adaptive_localsgd", "dgc", "signsgd"])
+@pytest.mark.parametrize("name", ["localsgd", "adaptive_localsgd", "dgc", "signsgd", "powersgd"])
 def test_techniques_that_exchange_otherwise_are_refused(session, name):
     optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1, momentum=0.9)
     with pytest.raises(ValueError, match="both replace the step's grad_sync") as caught:

@@ -5,6 +5,7 @@ Both front ends call the same kernels of PyTorch in forward and backward, so tha
 disagree on would be the work of a technique. Each worker writes, per combination, the refusal or
 what differs, and a few results that say what was trained."""
 
+import itertools
 import json
 import re
 import sys
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from composition import SETTINGS as SETTINGS_OF_COMPOSITION
-from composition import SIZE, combinations
+from composition import SIZE
 
 from fleetx import fleet
 from fleetx import static as fluid
@@ -105,6 +106,10 @@ class Case(NamedTuple):
         return (
             "amp" in self.names and self.settings["amp"]["amp_configs"].get("dtype") != "bfloat16"
         )
+
+
+def combinations():
+    return [names for size in (1, 2, 3) for names in itertools.combinations(SETTINGS, size)]
 
 
 def cases():
@@ -291,10 +296,15 @@ def compare(case):
 
 def main():
     results = {}
-    size = int(sys.argv[2])  # of the combinations; what is no combination goes with single ones
-    for key, case in cases().items():
-        if size != (len(case.names) if key == " ".join(case.names) else 1):
-            continue
+    # The size of the combinations (what is no combination goes with single ones), and which of
+    # their parts this run is to compare.
+    size, part, parts = map(int, sys.argv[2:])
+    every = {
+        key: case
+        for key, case in cases().items()
+        if size == (len(case.names) if key == " ".join(case.names) else 1)
+    }
+    for key, case in list(every.items())[part::parts]:
         try:
             results[key] = compare(case)
         except ValueError as error:

@@ -130,13 +130,15 @@ class DistributedStrategy(TechniqueSwitches):
     _objects: dict[str, Any]  # the BuildStrategy and ExecutionStrategy handed out
 
     # -- assigning --------------------------------------------------------------------
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not isinstance(getattr(type(self), name, None), Field | ConfigsField | property):
-            raise TypeError(
-                f"{name} is not a attribute of {type(self).__name__}."
-                + unknown_name(name, [*settings(type(self)), *_OBJECTS])
-            )
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:  # with it, a type checker would accept any name
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if not isinstance(getattr(type(self), name, None), Field | ConfigsField | property):
+                raise TypeError(
+                    f"{name} is not a attribute of {type(self).__name__}."
+                    + unknown_name(name, [*settings(type(self)), *_OBJECTS])
+                )
+            super().__setattr__(name, value)
 
     def _assign(self, field: Field[Any], value: Any) -> None:
         """Set the value of a setting; subclasses may be more lenient."""
