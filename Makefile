@@ -52,7 +52,7 @@ matrix: ## test other versions of Python, PyTorch and NumPy (ARGS=rows)
 # Every part prints what it did and its seed; SEED=n draws other moments, frames and flips, and the
 # counts scale a part, as in `make chaos KILLS=10 ELASTIC=5 FILES=200 LIVE=5000 FRAMES=50000`.
 SEED    ?= 1
-CHAOS   := OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/fleet/collective:$(CURDIR)/tests/fleet/workers $(BIN)/python
+CHAOS   := OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/bench:$(CURDIR)/tests/fleet/workers $(BIN)/python
 
 chaos: $(READY) ## kill servers and workers, damage files, send hostile messages
 	$(CHAOS) tests/ps/chaos.py $(or $(KILLS),100) $(SEED)

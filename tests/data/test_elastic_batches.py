@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fleetx.data.elastic_batches import EpochPlan
+from fleetx.data.elastic_batches import EpochPlan, Share
 
 
 def plan(length: int, batch_size: int, *, keeps_global: bool) -> EpochPlan:
@@ -46,3 +46,11 @@ def test_worker_without_samples_gets_one_that_does_not_count():
 def test_order_depends_on_epoch_and_seed_only():
     first = plan(50, 4, keeps_global=False)
     assert first.order(0) == plan(50, 4, keeps_global=False).order(0) != first.order(1)
+
+
+def test_parts_of_a_share_add_up_to_it():
+    share = Share([5, 3, 1, 2, 4], 5, 11)
+    parts = share.parts(2)
+    assert [part.samples for part in parts] == [[5, 3], [1, 2], [4]]
+    assert [(part.count, part.total) for part in parts] == [(2, 0), (2, 0), (1, 11)]
+    assert Share([7], 0, 2).parts(4) == [Share([7], 0, 2)]

@@ -21,6 +21,7 @@ from fleetx.runtime.wire import Line, Message
 _CONNECT_WITHIN = 60.0
 _CUT_AGAIN = 0.05
 _FORM_WITHIN = 10.0
+_NEWS_WITHIN = 5.0
 
 
 class ExcludedError(Exception):
@@ -96,6 +97,11 @@ class CoordinatorLink:
         """Whether a worker of the present generation was lost, or its exchange failed."""
         with self._changed:
             return self._is_broken
+
+    def wait_until_broken(self) -> bool:
+        """Wait a moment for the news of a lost worker, which may come after its exchange fails."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_broken, _NEWS_WITHIN)
 
     @property
     def form_within(self) -> float:

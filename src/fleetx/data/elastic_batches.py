@@ -24,6 +24,14 @@ class Share:
     total: int
     """Samples of all workers in the step."""
 
+    def parts(self, most: int) -> list[Share]:
+        """Divide it into parts of at most so many samples; the last one stands for the step."""
+        starts = range(0, len(self.samples), most)
+        samples = [self.samples[start : start + most] for start in starts]
+        counts = [len(part) if self.count else 0 for part in samples]
+        totals = [0] * (len(samples) - 1) + [self.total]
+        return [Share(*part) for part in zip(samples, counts, totals, strict=True)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
@@ -35,6 +43,8 @@ class EpochPlan:
     """`batch_size` is that of all workers together, whatever their number."""
     shuffle: bool
     seed: int
+    most_at_once: int | None = None
+    """The samples that a worker computes at once; more are taken in several parts."""
 
     def order(self, epoch: int) -> list[int]:
         """Return the order of the samples in an epoch, the same on all workers."""
@@ -49,7 +59,7 @@ class EpochPlan:
         return min(wanted, self.length - used)
 
     def shares(self, epoch: int, used: int, rank: int, size: int) -> Iterator[Share]:
-        """Yield a worker's parts of the steps that are left of an epoch."""
+        """Yield a worker's batches for the steps that are left of an epoch."""
         order = self.order(epoch)
         while used < self.length:
             total = self.total(used, size)
@@ -57,5 +67,6 @@ class EpochPlan:
             start = used + rank * count + min(rank, rest)
             count += rank < rest
             samples = order[start : start + count] if count else [order[used]]
-            yield Share(samples, count, total)
+            share = Share(samples, count, total)
+            yield from [share] if self.most_at_once is None else share.parts(self.most_at_once)
             used += total

@@ -240,10 +240,6 @@ class Fleet(Composition, Saving):
             self._distributed_optimizer = self._eager.optimizer(optimizer)
             self._check_rows()
             return self._distributed_optimizer
-        if self._elastic is not None:
-            refuse(
-                "minimize of a program", "train a torch module, or start fleetrun without --elastic"
-            )
         from fleetx.fleet.collective.program_optimizer import StaticDistributedOptimizer
         from fleetx.static.optimizer import Optimizer
 
@@ -280,6 +276,7 @@ class Fleet(Composition, Saving):
         batch_size: int | None = None,
         *,
         global_batch_size: int | None = None,
+        micro_batch_size: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
         **options: Any,
@@ -294,13 +291,21 @@ class Fleet(Composition, Saving):
             batch_size: samples per worker: the global batch is scaled with the workers.
             global_batch_size: samples of all workers together: the global batch is kept, and each
                 worker gets more samples if there are fewer workers.
+            micro_batch_size: with global_batch_size, the samples that a worker computes at once: it
+                gets its part of a step in several batches, whose gradients are added up.
             shuffle: use another order in each epoch, the same on all workers.
             seed: the seed of these orders.
             options: further options of `torch.utils.data.DataLoader`, such as num_workers.
         """
         place = self.worker_index(), self.worker_num()
         plan = plan_epochs(
-            dataset, batch_size, global_batch_size, shuffle=shuffle, seed=seed, options=options
+            dataset,
+            batch_size,
+            global_batch_size,
+            micro_batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            options=options,
         )
         return ElasticLoader(dataset, plan, self._elastic, place, options)
 

@@ -15,11 +15,9 @@ from torch import Tensor
 
 from fleetx.comm import world
 from fleetx.runtime import heartbeat
-from fleetx.step.named_stages import NamedExchange, State
+from fleetx.step.named_stages import RESIDUAL, NamedExchange, State
 
 __all__ = ["RESIDUAL", "CompressedSync", "Compressor", "ErrorFeedback", "State"]
-
-RESIDUAL = "@RESIDUAL"
 
 
 class Compressor(Protocol):

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from fleetx.step.stages import GradientSync, Parameters, ParameterSync
 
+RESIDUAL = "@RESIDUAL"
+"""The ending of the names under which a worker keeps what its own messages have lost."""
+
 State = MutableMapping[str, Tensor]
 """Tensors by name: a plain dict for modules, persistable variables for programs."""
 
@@ -72,6 +75,12 @@ class NamedExchange(NamedState, GradientSync):
         self.prepare(gradients)
         for name, mean in self.mean(gradients, self.state).items():
             trained[name].grad = mean
+
+    def begin_as_newcomer(self) -> None:
+        """Forget residuals: what another worker's messages have lost it sends itself."""
+        for name, tensor in self.state.items():
+            if name.endswith(RESIDUAL):
+                tensor.zero_()
 
 
 class NamedClip(NamedState):

@@ -50,6 +50,10 @@ class Guard(Protocol):
 class Transaction(Protocol):
     """Decides together with the other workers whether a step counts."""
 
+    def collect(self, parameters: Parameters) -> bool:
+        """Take the gradients of a part of this worker's batch; return whether it is the last, and
+        the gradients are those of the whole batch."""
+
     def run(self, exchange: Callable[[], bool], apply: Callable[[bool], None]) -> None:
         """Run a step: `exchange` with the other workers, then `apply` what it returned."""
 

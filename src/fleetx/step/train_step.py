@@ -130,6 +130,8 @@ class TrainStep(FixedSlots):
         self._check_loss(loss)
         if self.guard is not None:
             self.guard.note(loss)
+        if self._transaction is not None and not self._transaction.collect(self.parameters):
+            return
         if self.grad_sync.collect(self.parameters):
             self._finish(loss)
 

@@ -14,13 +14,20 @@ from elastic_results import (
     plan_of,
     require_close,
     require_each_sample_once,
+    samples_of_steps,
     train_alone,
     used_samples,
 )
 
 import warm_start
+from fleetx import fleet
+from fleetx.fleet.collective.elastic_rules import prepare_step
+from fleetx.step.technique import Job as StepJob
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.sharding import Sharding
 from waiting import LIMIT, wait_until
 
+CLIP = {"norm": 1.0}
 WORKER = Path(elastic_worker.__file__)
 
 
@@ -49,11 +56,11 @@ class Job:
         return [json.loads((self.folder / f"result.{n}").read_text()) for n in range(3)]
 
 
-def require_undisturbed(results: list[dict[str, Any]], folder: Path) -> None:
+def require_undisturbed(results: list[dict[str, Any]], folder: Path, within: float = 1e-9) -> None:
     """Check that the job trained as one process does with steps of the same sizes."""
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
     expected = train_alone(results[0]["sizes"], plan_of(), 0.1, 0.9)
-    require_close(results[0]["parameters"], expected)
+    require_close(results[0]["parameters"], expected, within)
     require_each_sample_once(used_samples(folder), results[0]["epochs"])
 
 
@@ -67,6 +74,23 @@ def test_killed_worker_costs_one_step_and_rejoins(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_global_batch_is_kept_by_accumulation(tmp_path: Path) -> None:
+    loader = {"global_batch_size": 10, "micro_batch_size": 2}
+    job = Job(tmp_path, event="kill", worker=1, batch=4, until=[3, 2, 3], loader=loader)
+    results = job.results()
+    assert len({json.dumps(r["parameters"]) for r in results}) == 1
+    sizes = results[0]["sizes"]
+    expected = train_alone(sizes, plan_of(global_batch_size=10), 0.1, 0.9)
+    require_close(results[0]["parameters"], expected)
+    require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
+    # An epoch of 23 samples has steps of 10, 10 and 3, with three workers and with two.
+    counts = samples_of_steps(tmp_path)
+    assert [counts[n + 1] for n in range(len(sizes))] == [
+        (10, 10, 3)[n % 3] for n in range(len(sizes))
+    ]
+
+
+@pytest.mark.slow
 def test_worker_that_has_its_batch_discards_the_step_of_a_lost_one(tmp_path: Path) -> None:
     """Worker 0 learns of the loss when it has its batch and has not run the model yet."""
     job = Job(tmp_path, event="kill", worker=1, batch=4, holds=0, until=[3] * 8)
@@ -77,34 +101,55 @@ def test_worker_that_has_its_batch_discards_the_step_of_a_lost_one(tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "techniques",
+    ("techniques", "settings"),
     [
-        {"localsgd": {"k_steps": 2, "begin_step": 1}},
-        {"gradient_merge": {"k_steps": 2}, "dgc": {"sparsity": [0.9]}},
+        ({"localsgd": {"k_steps": 2, "begin_step": 1}}, {}),
+        ({"adaptive_localsgd": {"init_k_steps": 2, "begin_step": 1}, "gradient_clip": CLIP}, {}),
+        ({"gradient_merge": {"k_steps": 2}, "dgc": {"sparsity": [0.9]}}, {"width": 128}),
+        (
+            {
+                "amp": {"dtype": "float16", "init_loss_scaling": 64.0},
+                "recompute": {"checkpoints": ["1.1"]},
+                "gradient_clip": CLIP,
+                "fp16_allreduce": {},
+                "lars": {},
+            },
+            {"width": 32},
+        ),
+        (
+            {"signsgd": {}, "lamb": {}, "gradient_clip": CLIP},
+            {"optimizer": "Adam", "rate": {"lr": 0.01}},
+        ),
+        (
+            {"powersgd": {"start_powerSGD_iter": 2}, "amp": {"dtype": "bfloat16"}},
+            {"width": 32, "optimizer": "AdamW", "rate": {"lr": 0.01}},
+        ),
     ],
+    ids=lambda value: "-".join(value),
 )
-def test_techniques_survive_a_kill(tmp_path: Path, techniques: dict[str, dict[str, Any]]) -> None:
+def test_techniques_survive_a_kill(
+    tmp_path: Path, techniques: dict[str, dict[str, Any]], settings: dict[str, Any]
+) -> None:
     strategy: dict[str, Any] = dict.fromkeys(techniques, True)
-    strategy |= {f"{name}_configs": settings for name, settings in techniques.items()}
-    width = 128 if "dgc" in techniques else 3
+    strategy |= {f"{name}_configs": given for name, given in techniques.items() if given}
+    common = {"event": "kill", "worker": 2, "batch": 5, "until": [3, 2, 3], "ends": "step"}
     rate = {"lr": 0.01, "momentum": 0.9}
     job = Job(
-        tmp_path,
-        *("--max_restart=5",),
-        event="kill",
-        worker=2,
-        batch=5,
-        until=[3, 2, 3],
-        strategy=strategy,
-        width=width,
-        rate=rate,
-        ends="step",
+        tmp_path, "--max_restart=5", **{**common, "rate": rate, "strategy": strategy, **settings}
     )
     results = job.results()
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
     assert len({json.dumps(r["sizes"]) for r in results}) == 1
-    if "localsgd" not in techniques:  # there a worker without samples trains on another's
+    if "localsgd" not in "".join(techniques):  # a worker without samples trains on another's
         require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
+
+
+def test_divided_optimizer_state_is_refused() -> None:
+    strategy = fleet.DistributedStrategy()
+    strategy.sharding = True
+    job = StepJob(strategy=strategy, workers=2)
+    with pytest.raises(ValueError, match=r"strategy.sharding cannot be used .* lost with it"):
+        prepare_step(TrainStep(), job, [Sharding(job)], lambda: 2.0)
 
 
 @pytest.mark.slow

@@ -79,6 +79,32 @@ class History:
         return all(size in seen for size in wanted)
 
 
+class ModuleTrainer:
+    """A module, its optimizer and a scheduler."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._model = fleet.distributed_model(make_model(settings.get("width", 3)))
+        rate = settings.get("rate", {"lr": 0.1, "momentum": 0.9})
+        kind = getattr(torch.optim, settings.get("optimizer", "SGD"))
+        self._optimizer = fleet.distributed_optimizer(kind(self._model.parameters(), **rate))
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self._optimizer, 5, gamma=0.9)
+        self._loss: torch.Tensor | None = None
+
+    def compute(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        """Run forward and backward."""
+        self._optimizer.zero_grad()
+        self._loss = (self._model(x) - y).square().mean()
+        self._loss.backward()
+
+    def update(self) -> None:
+        """Exchange and update."""
+        self._optimizer.step(loss=self._loss)
+
+    def parameters(self) -> list[Any]:
+        """Return the values of all parameters."""
+        return [p.tolist() for p in self._model.parameters()]
+
+
 def _is_last(folder: Path, settings: dict[str, Any], epoch: int) -> bool:
     """Return whether a file says that this many epochs are enough."""
     if "last" not in settings:
@@ -104,12 +130,14 @@ def main() -> None:
         setattr(strategy, name, value)
     fleet.init(is_collective=True, strategy=strategy)
     torch.manual_seed(number)  # newcomers and all but worker 0 get other values from a peer
-    model = fleet.distributed_model(make_model(settings.get("width", 3)))
-    rate = settings.get("rate", {"lr": 0.1, "momentum": 0.9})
-    optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), **rate))
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.9)
+    if settings.get("program"):
+        from elastic_program import ProgramTrainer
+
+        trainer: Any = ProgramTrainer()
+    else:
+        trainer = ModuleTrainer(settings)
     history = History()
-    fleet.share_state(history=history, scheduler=scheduler)
+    fleet.share_state(history=history, scheduler=trainer.scheduler)
     loader = fleet.elastic_loader(Numbers(), **settings.get("loader", {"batch_size": 2}))
     batches, wanted = 0, settings["until"]
     victim = ""
@@ -120,22 +148,22 @@ def main() -> None:
                 victim = victim or (folder / f"pid.{settings['worker']}").read_text()
                 if batches + 1 == settings["batch"]:
                     _wait_for_successor(folder, settings["worker"], victim)
-            optimizer.zero_grad()
             position = loader.state_dict()
-            loss = (model(x) - y).square().mean()
-            loss.backward()
+            trainer.compute(x, y)
             batches += 1
             if acts and batches == settings["batch"]:
                 kind = signal.SIGKILL if settings["event"] == "kill" else signal.SIGSTOP
                 os.kill(os.getpid(), kind)
-            optimizer.step()
-            scheduler.step()
+            ends_step = loader.ends_step
+            trainer.update()
+            if ends_step:
+                trainer.scheduler.step()
             if loader.counted:
                 history.ids += ids.tolist()
             is_finished = loader.state_dict() != position
             if is_finished:
                 history.sizes.append(fleet.worker_num())
-                records.write(json.dumps([loader.epoch, history.ids]) + "\n")
+                records.write(json.dumps([loader.epoch, history.ids, len(history.sizes)]) + "\n")
                 history.ids = []
                 if "last" in settings:
                     (folder / f"status.{number}").write_text(
@@ -149,7 +177,7 @@ def main() -> None:
             break
     result = {
         "sizes": history.sizes,
-        "parameters": [p.tolist() for p in model.parameters()],
+        "parameters": trainer.parameters(),
         "epochs": loader.epoch,
         "rank": fleet.worker_index(),
     }

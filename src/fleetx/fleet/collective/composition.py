@@ -7,6 +7,7 @@ from typing import Any
 
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.fleet.collective.auto_model import ModelSearch
+from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.explain import Explanation
 from fleetx.fleet.collective.module_training import EagerTraining
 from fleetx.fleet.policy import FLEETX, Policy
@@ -25,6 +26,7 @@ class Composition(Identity):
     _collective: Any
     _servers: ServerJob | None
     _eager: EagerTraining
+    _elastic: ElasticTraining | None
     _applied: list[Technique]
 
     @property
@@ -41,7 +43,8 @@ class Composition(Identity):
             strategy=strategy,
             rank=self.worker_index(),
             servers=servers,
-            workers=self.worker_num(),
+            # More may come to an elastic job, however few it begins with.
+            workers=self.worker_num() if self._elastic is None else max(2, self.worker_num()),
             all_reduce=all_reduce_settings(strategy, self._role),
             bucket_mb=strategy.fuse_grad_size_in_MB if strategy.fuse_all_reduce_ops else 1e-6,
             last_bucket_mb=strategy.last_comm_group_size_MB,

@@ -22,13 +22,16 @@ def insert_all_reduce(
     workers: int,
     rings: int = 1,
     merged: Any = None,
+    weight: str | None = None,
 ) -> None:
     """Make a training program average its gradients over workers.
 
+    `weight` names a variable with this worker's weight in the average; without it all have the
+    same.
     `merged` is the block of the updates if gradients are merged over several runs: they are summed
     there, behind the division by the number of runs, where modules exchange them too.
     """
-    _scale_loss_gradient(program, workers)
+    _scale_loss_gradient(program, workers, weight)
     grads = [
         param.name + SUFFIX if merged else grad.name
         for param, grad in params_grads
@@ -63,7 +66,7 @@ def _insert_sums(block: Any, index: int, names: Sequence[str], rings: int) -> No
         )
 
 
-def _scale_loss_gradient(program: Program, workers: int) -> None:
+def _scale_loss_gradient(program: Program, workers: int, weight: str | None) -> None:
     block = program.global_block()
     wanted = OpRole.Backward | OpRole.Loss
     for i, op in enumerate(block.ops):
@@ -72,7 +75,7 @@ def _scale_loss_gradient(program: Program, workers: int) -> None:
             block.insert_op(
                 i + 1,
                 type="scale",
-                inputs={"X": [name]},
+                inputs={"X": [name]} if weight is None else {"X": [name], "ScaleTensor": [weight]},
                 outputs={"Out": [name]},
                 attrs={"scale": 1.0 / workers, "op_role": OpRole.Backward},
             )

@@ -44,6 +44,12 @@ class ElasticLoader:
         self._is_in_epochs = False
         if training is not None:
             training.follow(self)
+        elif plan.most_at_once is not None:
+            raise ValueError(
+                f"fleet.elastic_loader(…, micro_batch_size={plan.most_at_once}) adds up gradients "
+                "in elastic jobs (fleetrun --elastic): leave it out, or set "
+                "strategy.gradient_merge = True for a fixed number of parts."
+            )
 
     @property
     def epoch(self) -> int:
@@ -55,6 +61,11 @@ class ElasticLoader:
         """The samples of the last batch that count: 0 if there were fewer than workers, and this
         worker got one of another's, with weight 0."""
         return self._counted
+
+    @property
+    def ends_step(self) -> bool:
+        """Whether the last batch completes a step: always, but for parts of `micro_batch_size`."""
+        return bool(self._handed_out and self._handed_out[-1].total)
 
     def epochs(self, count: int) -> Iterator[int]:
         """Yield the numbers of the epochs that are left until `count` are done.
@@ -127,6 +138,10 @@ class ElasticLoader:
         """Return the position after the present step."""
         return [self._epoch, self._reached()]
 
+    def part(self) -> tuple[int, bool]:
+        """Return the samples of the last batch that count, and whether it completes the step."""
+        return self._counted, self.ends_step or not self._handed_out
+
     def divisor(self, size: int) -> float:
         """Return what this worker divides its gradient by: samples of all over its own."""
         total = sum(share.total for share in self._handed_out)
@@ -149,6 +164,7 @@ def plan_epochs(
     dataset: Any,
     batch_size: int | None,
     global_batch_size: int | None,
+    micro_batch_size: int | None,
     *,
     shuffle: bool,
     seed: int,
@@ -162,8 +178,15 @@ def plan_epochs(
             f"{global_batch_size!r}."
         )
     size = batch_size if global_batch_size is None else global_batch_size
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise ValueError(f"a batch size must be a whole number of at least 1, not {size!r}.")
+    for number in (size, 1 if micro_batch_size is None else micro_batch_size):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"a batch size must be a whole number of at least 1, not {number!r}.")
+    assert size is not None
+    if micro_batch_size is not None and global_batch_size is None:
+        raise ValueError(
+            f"micro_batch_size={micro_batch_size} divides a worker's part of global_batch_size, "
+            f"but batch_size is {batch_size}: give global_batch_size, or a smaller batch_size."
+        )
     for name in ("sampler", "batch_sampler", "drop_last"):
         if name in options:
             raise ValueError(
@@ -176,4 +199,5 @@ def plan_epochs(
         keeps_global=global_batch_size is not None,
         shuffle=shuffle,
         seed=seed,
+        most_at_once=micro_batch_size,
     )

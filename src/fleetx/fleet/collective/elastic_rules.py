@@ -12,6 +12,7 @@ from fleetx.step.train_step import TrainStep
 from fleetx.techniques.gradient_merge import MergedGradients
 
 SUPPORTED = (
+    "adaptive_localsgd",
     "amp",
     "dgc",
     "fp16_allreduce",
@@ -20,7 +21,9 @@ SUPPORTED = (
     "lamb",
     "lars",
     "localsgd",
+    "powersgd",
     "recompute",
+    "signsgd",
 )
 _SWITCHES = ("auto", "sync_batch_norm", "use_hierarchical_allreduce")
 
@@ -33,7 +36,7 @@ def prepare_step(
     `divisor` returns what this worker divides its gradients by. Raises ValueError for what an
     elastic job cannot do.
     """
-    _check(job, techniques)
+    check(job, techniques, SUPPORTED, "an elastic job")
     sync = step.grad_sync
     if type(sync.innermost()) is GradientSync:
         average = AfterBackward(job.exchange(), step.precision.message_scale)
@@ -46,12 +49,21 @@ def prepare_step(
         inner.divisor = divisor
 
 
-def _check(job: Job, techniques: Sequence[Technique[Any]]) -> None:
+def check(
+    job: Job, techniques: Sequence[Technique[Any]], supported: Sequence[str], where: str
+) -> None:
+    """Raise ValueError for what an elastic job cannot do."""
     for technique in techniques:
-        if technique.name not in SUPPORTED:
+        if technique.name == "sharding":
             raise ValueError(
-                f"strategy.{technique.name} cannot be used in an elastic job: switch it off, or "
-                f"start fleetrun without --elastic (supported: {', '.join(SUPPORTED)})."
+                "strategy.sharding cannot be used in an elastic job: the part of the optimizer's "
+                "state that a worker holds would be lost with it; switch it off, or start fleetrun "
+                "without --elastic."
+            )
+        if technique.name not in supported:
+            raise ValueError(
+                f"strategy.{technique.name} cannot be used in {where}: switch it off, or "
+                f"start fleetrun without --elastic (supported: {', '.join(supported)})."
             )
         if obstacle := technique.elastic_obstacle():
             raise ValueError(

@@ -31,21 +31,55 @@ class Stateful(Protocol):
         """Load what `state_dict` returned."""
 
 
-class TrainingState:
-    """What an elastic job trains: a model, its optimizer, and what the script shares."""
+class SetState:
+    """An object whose state is set by `set_state_dict`, such as a scheduler of a program."""
 
-    def __init__(
-        self, model: nn.Module, optimizer: DistributedOptimizer, shared: Mapping[str, Stateful]
-    ) -> None:
-        self._model, self._optimizer, self._shared = model, optimizer, shared
+    def __init__(self, item: Any) -> None:
+        self._item = item
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+        return dict(self._item.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Set the state to what `state_dict` returned."""
+        self._item.set_state_dict(state)
+
+
+class SharedState:
+    """What an elastic job trains, and what the script shares."""
+
+    def __init__(self, shared: Mapping[str, Stateful]) -> None:
+        self._shared = shared
         self._boundary: dict[str, Any] = {}
+
+    def capture(self) -> dict[str, Any]:
+        """Return what is trained."""
+        raise NotImplementedError
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Load what `capture` returned on another worker."""
+        raise NotImplementedError
+
+    def remember(self, *, everything: bool) -> None:
+        """Note the state before a step: what forward and the script change, or `everything`."""
+        self._boundary = {
+            "shared": {n: copy.deepcopy(i.state_dict()) for n, i in self._shared.items()}
+        }
+
+    def put_back(self) -> None:
+        """Restore the state that was noted before the step."""
+        for name, item in self._shared.items():
+            if name in self._boundary["shared"]:
+                item.load_state_dict(self._boundary["shared"][name])
 
     # ---- newcomers
 
     def send(self, source: int) -> None:
         """Send the state to the other workers of the group; this worker is number `source`."""
         tensors: dict[str, torch.Tensor] = {}
-        text = flatten(self._capture(), "", tensors)
+        shared = {name: item.state_dict() for name, item in self._shared.items()}
+        text = flatten({**self.capture(), "shared": shared}, "", tensors)
         kinds = [[name, _dtype(t), list(t.shape)] for name, t in tensors.items()]
         broadcast_bytes(json.dumps({"state": text, "tensors": kinds}).encode(), source)
         for tensor in tensors.values():
@@ -66,16 +100,8 @@ class TrainingState:
         if is_needed:
             self._load(restore(header["state"], tensors))
 
-    def _capture(self) -> dict[str, Any]:
-        return {
-            "model": dict(self._model.state_dict()),
-            "optimizer": self._optimizer.state_dict(),
-            "shared": {name: item.state_dict() for name, item in self._shared.items()},
-        }
-
     def _load(self, state: dict[str, Any]) -> None:
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        self.load(state)
         if set(state["shared"]) != set(self._shared):
             raise ValueError(
                 f"this worker shares {sorted(self._shared)} by fleet.share_state, and the others "
@@ -83,18 +109,38 @@ class TrainingState:
             )
         for name, item in self._shared.items():
             item.load_state_dict(state["shared"][name])
-        self._optimizer.train_step.grad_sync.begin_as_newcomer()
 
-    # ---- discarded steps
+
+class TrainingState(SharedState):
+    """A model and its optimizer, and what the script shares."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: DistributedOptimizer, shared: Mapping[str, Stateful]
+    ) -> None:
+        super().__init__(shared)
+        self._model, self._optimizer = model, optimizer
+
+    def capture(self) -> dict[str, Any]:
+        """Return the states of model and optimizer."""
+        return {
+            "model": dict(self._model.state_dict()),
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Load what `capture` returned on another worker."""
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.train_step.grad_sync.begin_as_newcomer()
 
     def remember(self, *, everything: bool) -> None:
         """Note the state before a step: what forward and the script change, or `everything`."""
+        super().remember(everything=everything)
         step = self._optimizer.train_step
-        self._boundary = {
+        self._boundary |= {
             "buffers": [b.detach().clone() for b in self._model.buffers()],
             "groups": [_settings(group) for group in self._optimizer.param_groups],
             "stages": copy.deepcopy(step.state_dict()),
-            "shared": {n: copy.deepcopy(i.state_dict()) for n, i in self._shared.items()},
         }
         if everything:
             self._boundary["parameters"] = [p.detach().clone() for p in self._model.parameters()]
@@ -113,9 +159,7 @@ class TrainingState:
         for group, settings in zip(self._optimizer.param_groups, noted["groups"], strict=True):
             group.update(settings)
         self._optimizer.train_step.load_state_dict(noted["stages"])
-        for name, item in self._shared.items():
-            if name in noted["shared"]:
-                item.load_state_dict(noted["shared"][name])
+        super().put_back()
         for parameter in self._model.parameters():
             parameter.grad = None
 

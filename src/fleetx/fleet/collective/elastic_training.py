@@ -31,11 +31,13 @@ from fleetx.comm.elastic_link import (
     JobFailedError,
     JobFinishedError,
 )
-from fleetx.fleet.collective.elastic_state import Stateful, TrainingState
+from fleetx.fleet.collective.elastic_parts import GradientParts
+from fleetx.fleet.collective.elastic_state import SetState, SharedState, Stateful
 from fleetx.fleet.roles.role_maker import RoleMakerBase
 from fleetx.runtime import heartbeat, network
 from fleetx.runtime.elastic_environment import ElasticPlace
 from fleetx.step.gradient_sync import is_all_reduce
+from fleetx.step.stages import Parameters
 from fleetx.step.train_step import TrainStep
 
 logger = logging.getLogger("fleetx.fleet")
@@ -53,6 +55,9 @@ class Position(Stateful, Protocol):
     def reached(self) -> Any:
         """Return the position after the present step, the same on all workers of the step."""
 
+    def part(self) -> tuple[int, bool]:
+        """Return the samples of the last batch that count, and whether it completes the step."""
+
     def divisor(self, size: int) -> float:
         """Return what this worker divides its gradient by, so that the sum is the mean."""
 
@@ -66,12 +71,13 @@ class ElasticTraining:
         self._role = role
         self._group = ElasticGroup(own, timeout_seconds)
         self._link = CoordinatorLink(place, role.worker_index(), self._group.store, self._group.cut)
-        self._state: TrainingState | None = None
+        self._state: SharedState | None = None
         self._step: TrainStep | None = None
         self._shared: dict[str, Stateful] = {}
         self._position: Position | None = None
         self._card = ""
-        self._keeps_everything = False
+        self._parts = GradientParts()
+        self._keeps_everything = self._weighs = False
         self._needs_group = True
         self._is_open = False  # a step has begun and is neither finished nor discarded
         self._is_discarded = False  # the last step, whose changes are to be taken back
@@ -91,12 +97,13 @@ class ElasticTraining:
     def share(self, objects: dict[str, Stateful]) -> None:
         """Send these objects' states to newcomers too, and put them back with discarded steps."""
         for name, item in objects.items():
-            if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
+            loads, sets = hasattr(item, "load_state_dict"), hasattr(item, "set_state_dict")
+            if not hasattr(item, "state_dict") or not (loads or sets):
                 raise TypeError(
                     f"fleet.share_state({name}=…) takes objects with state_dict and "
-                    f"load_state_dict, not a {type(item).__name__}."
+                    f"load_state_dict or set_state_dict, not a {type(item).__name__}."
                 )
-        self._shared.update(objects)
+            self._shared[name] = item if loads else SetState(item)
 
     def follow(self, position: Position) -> None:
         """Let a position in the data move with the steps."""
@@ -109,19 +116,30 @@ class ElasticTraining:
         self.share({"the position in the data": position})
 
     def train(
-        self, state: Callable[[dict[str, Stateful]], TrainingState], step: TrainStep, card: Any
+        self, state: Callable[[dict[str, Stateful]], SharedState], step: TrainStep, card: Any
     ) -> None:
         """Train this step from now on; `card` is what must be equal on all workers."""
+        self._take(state(self._shared), card)
+        self._step = step
+        # Others change parameters or residuals before all workers have agreed.
+        self._keeps_everything = not is_all_reduce(step.grad_sync)
+        # An all-reduce divides by the number of samples itself; without an exchange none count.
+        self._weighs = self._keeps_everything and not step.param_sync.trains_alone
+        step.decide_by(self)
+
+    def train_program(self, state: Callable[[dict[str, Stateful]], SharedState], card: Any) -> None:
+        """Train a program from now on, whose runs change all of its state at once."""
+        self._take(state(self._shared), card)
+        self._keeps_everything = True
+
+    def _take(self, state: SharedState, card: Any) -> None:
         if self._state is not None:
             raise RuntimeError(
                 "an elastic job trains one model with one optimizer: join them in one nn.Module "
-                "and one optimizer, or start fleetrun without --elastic."
+                "or program and one optimizer, or start fleetrun without --elastic."
             )
-        self._state, self._step = state(self._shared), step
+        self._state = state
         self._card = hashlib.sha256(json.dumps(card).encode()).hexdigest()
-        # Others change parameters or residuals before all workers have agreed.
-        self._keeps_everything = not is_all_reduce(step.grad_sync)
-        step.decide_by(self)
 
     # ---- before a step
 
@@ -158,7 +176,7 @@ class ElasticTraining:
         self._state.remember(everything=self._keeps_everything)
         self._is_open = True
 
-    def _form(self, state: TrainingState) -> None:
+    def _form(self, state: SharedState) -> None:
         """Join the next generation, and get or give the state."""
         try:
             with heartbeat.collective("join of the next generation"):
@@ -182,7 +200,7 @@ class ElasticTraining:
             self._position.take_place(formation.rank, formation.size)
         self._announce(before, formation)
 
-    def _transfer(self, state: TrainingState, formation: Formation) -> None:
+    def _transfer(self, state: SharedState, formation: Formation) -> None:
         with heartbeat.collective("transfer of the state"):
             if formation.rank == formation.source:
                 state.send(formation.source)
@@ -203,6 +221,24 @@ class ElasticTraining:
         """Return what this worker divides its gradients by."""
         return self.size if self._position is None else self._position.divisor(self.size)
 
+    def require_whole_batch(self) -> None:
+        """Refuse a part of a batch, which a program cannot add up."""
+        if self._position is not None and not self._position.part()[1]:
+            raise RuntimeError(
+                "fleet.elastic_loader(…, micro_batch_size=…) hands out parts of a step, and a run "
+                "of a program is a whole step: leave micro_batch_size out."
+            )
+
+    def collect(self, parameters: Parameters) -> bool:
+        """Add up the gradients of a step that comes in parts; return whether it is complete."""
+        count, is_last = (1, True) if self._position is None else self._position.part()
+        if is_last and not self._parts.count:
+            return True
+        self._parts.add(parameters, count)
+        if is_last:
+            self._parts.give_back(parameters)
+        return is_last
+
     def run(self, exchange: Callable[[], bool], apply: Callable[[bool], None]) -> None:
         """Run a step, and keep its result only if all workers have finished it."""
         if not self._is_open:
@@ -216,6 +252,7 @@ class ElasticTraining:
         try:
             if self._link.is_broken:
                 raise RuntimeError("a worker was lost before the exchange")
+            self._weigh()
             usable = exchange()
             if self._keeps_everything:
                 apply(usable)
@@ -226,12 +263,44 @@ class ElasticTraining:
         if self._vote(error):
             if not self._keeps_everything:
                 apply(usable)
-            self.steps += 1
-            self._is_open = False
-            if self._position is not None:
-                self._position.finish_step()
+            self._finish_step()
         else:
             self._discard()
+
+    def run_program(self, compute: Callable[[], Any]) -> Any:
+        """Run a program, and keep its result only if all workers have finished it; return what
+        `compute` returns, or None if it was aborted."""
+        found, error = None, "a worker was lost before the run"
+        if not self._link.is_broken:
+            try:
+                found, error = compute(), ""
+            except Exception as failure:
+                # The exchange with a lost worker fails; whatever else fails is the program's.
+                if not self._link.wait_until_broken():
+                    raise
+                error = str(failure) or type(failure).__name__
+        if self._vote(error):
+            self._finish_step()
+        else:
+            self._discard()
+        return found
+
+    def _finish_step(self) -> None:
+        self.steps += 1
+        self._is_open = False
+        if self._position is not None:
+            self._position.finish_step()
+
+    @torch.no_grad()
+    def _weigh(self) -> None:
+        """Give this worker's gradients the weight of its samples, for an exchange that averages."""
+        assert self._step is not None
+        if not self._weighs:
+            return
+        factor = self.size / self.divisor()
+        for parameter in self._step.parameters.values() if factor != 1 else ():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
 
     def _vote(self, error: str) -> bool:
         position = None if self._position is None else self._position.reached()
@@ -244,6 +313,7 @@ class ElasticTraining:
         return verdict.finished
 
     def _discard(self) -> None:
+        self._parts = GradientParts()
         self._is_open = False
         self._needs_group = self._is_discarded = True
 

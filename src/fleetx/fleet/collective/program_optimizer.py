@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fleetx.fleet.collective.auto_program import ProgramSearch
+from fleetx.fleet.collective.elastic_program import ElasticProgram
 from fleetx.fleet.collective.explain import announce
 from fleetx.fleet.collective.observing import observe_program
 from fleetx.fleet.collective.program_writing import write_step
@@ -33,7 +34,7 @@ class StaticDistributedOptimizer(WrappedOptimizer):
         """Append backward, communication and update for `loss`; return (update ops, pairs)."""
         fleet = self._fleet
         startup = default_startup_program() if startup_program is None else startup_program
-        more = {"parameter_list": parameter_list, "no_grad_set": no_grad_set}
+        more: dict[str, Any] = {"parameter_list": parameter_list, "no_grad_set": no_grad_set}
         if fleet._servers is not None:
             program = loss.block.program
             fleet._adopt(fleet._policy.with_server_mode(fleet._strategy, self.inner, program))
@@ -41,7 +42,13 @@ class StaticDistributedOptimizer(WrappedOptimizer):
         if fleet._searches():
             search = ProgramSearch(fleet, self.inner, loss, startup, more)
         job, techniques = fleet._choose(self.inner)
+        elastic = None
+        if fleet._elastic is not None:
+            elastic = ElasticProgram(fleet._elastic, loss.block.program, job, techniques)
+            more["weight"] = elastic.weight
         result, fleet._collective = write_step(self.inner, loss, startup, job, techniques, **more)
+        if elastic is not None:
+            elastic.attach()
         if fleet.is_server():
             return result
         observe_program(loss.block.program, loss.name, fleet._collective.explanation)

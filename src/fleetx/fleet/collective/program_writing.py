@@ -50,10 +50,15 @@ def write_step(
     startup: Program,
     job: Job,
     techniques: Sequence[Technique],
+    weight: str | None = None,
     **more: Any,
 ) -> tuple[Any, CollectivePrograms]:
     """Append a whole training step to the program of a loss; return what `minimize` returns, and
-    the programs."""
+    the programs.
+
+    In an elastic job `weight` names the variable with a worker's weight in averages: the group is
+    not there yet, and whoever forms it makes parameters equal.
+    """
     main, strategy = loss.block.program, job.strategy
     rings = max(1, strategy.nccl_comm_num)
     step = compose_program(ProgramStep(optimizer), techniques)
@@ -67,11 +72,13 @@ def write_step(
     sums = job.workers > 1 and is_all_reduce(step.grad_sync)
     if sums:
         merged = written.block if isinstance(step.grad_sync, ProgramStage) else None
-        insert_all_reduce(main, pairs, job.workers, rings, merged)
+        insert_all_reduce(main, pairs, job.workers, rings, merged, weight)
     write_parameter_sync(step, written)
     if step.guard is not None:
         step.guard.write(step, written)
-    if job.workers > 1 and step.starts_equal:
+    if weight is not None:
+        main.binding.gradient_exchange = job.exchange()
+    elif job.workers > 1 and step.starts_equal:
         names = [v.name for v in startup.global_block().vars.values() if is_persistable(v)]
         insert_broadcast(startup, names, rings)
         if strategy.sync_batch_norm:

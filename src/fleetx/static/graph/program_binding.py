@@ -35,6 +35,8 @@ class ProgramBinding:
     """The all-reduce of gradients; None to run one op after the other."""
     servers: Servers | None = None
     """The link to the parameter servers it trains with."""
+    decision: Any = None
+    """What decides whether a run counts (`run/decided_run.py`); None if every run does."""
     offloads_checkpoints: bool = False
     """Whether recomputation keeps its checkpoints in host memory."""
 
@@ -66,5 +68,6 @@ class ProgramBinding:
         self.before_run = list(other.before_run)
         self.gradient_exchange = other.gradient_exchange
         self.servers = other.servers
+        self.decision = other.decision
         self.offloads_checkpoints = other.offloads_checkpoints
         self.runs_as = other.runs_as

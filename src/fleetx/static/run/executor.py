@@ -20,10 +20,11 @@ from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.lowering import LoweredStep, lower
 from fleetx.static.readers.look_ahead import announcing, following_feed
+from fleetx.static.run.decided_run import decision_of, without_result
 from fleetx.static.run.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
 from fleetx.static.run.fetch_handler import FetchHandlerMonitor
 from fleetx.static.run.fetch_targets import prune_to_targets, split_fetches
-from fleetx.static.run.fetched_array import as_fetched
+from fleetx.static.run.fetched_array import as_fetched, as_lod_tensor
 from fleetx.static.run.place import CPUPlace, Place
 from fleetx.static.run.run_errors import explain
 from fleetx.static.run.run_watchers import before_run
@@ -103,6 +104,9 @@ class Executor:
         if use_prune or updates:
             program = self._pruned(program, feed, fetches, updates)
         binding = program.binding
+        decision = None if binding.decision is None else decision_of(program)
+        if decision is not None:
+            decision.begin(program, scope)
         if binding.first_run is not None:
             binding.first_run(self, program, feed, scope)
         for hook in binding.before_run:
@@ -123,6 +127,11 @@ class Executor:
             following = following_feed(program, given)
             if following is not None:
                 binding.servers.expect(program, following)
+        if decision is not None:
+            return decision.run(
+                lambda: prepared.run(feed, return_numpy),
+                lambda: without_result(program, fetches, feed),
+            )
         return prepared.run(feed, return_numpy)
 
     def _pruned(
@@ -331,7 +340,7 @@ class _Prepared:
                 for value, copy in zip(values, step.copy_fetches, strict=True)
             ]
         return [
-            _as_lod_tensor(value, lods.get(name), copy=copy is not False)
+            as_lod_tensor(value, lods.get(name), copy=copy is not False)
             for value, name, copy in zip(values, self.fetches, step.copy_fetches, strict=True)
         ]
 
@@ -381,16 +390,3 @@ def _unwrap(program: Any) -> tuple[Program, Any]:
 
 def _data_names(program: Program) -> list[str]:
     return [v.name for v in program.global_block().vars.values() if v.is_data]
-
-
-def _as_lod_tensor(value: Any, lod: Any, *, copy: bool) -> Any:
-    from fleetx.static.readers.lod_tensor import LoDTensor
-
-    if not isinstance(value, torch.Tensor):
-        return value
-    value = value.detach()
-    tensor = LoDTensor()
-    tensor.set(value, CPUPlace(), zero_copy=not copy)
-    if lod:
-        tensor.set_lod(lod)
-    return tensor

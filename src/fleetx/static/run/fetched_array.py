@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fleetx import torch_private
+from fleetx.static.run.place import CPUPlace
 from fleetx.static.run.scope import tensor_to_numpy
 
 
@@ -72,3 +73,17 @@ def as_fetched(value: Any, copy: bool | None) -> Any:
         value = value.detach().clone()
     array = tensor_to_numpy(value)
     return array.view(OneValueArray) if array.size == 1 else array
+
+
+def as_lod_tensor(value: Any, lod: Any, *, copy: bool) -> Any:
+    """Return a value as `Executor.run` returns it with `return_numpy=False`."""
+    from fleetx.static.readers.lod_tensor import LoDTensor
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    tensor = LoDTensor()
+    tensor.set(value, CPUPlace(), zero_copy=not copy)
+    if lod:
+        tensor.set_lod(lod)
+    return tensor

@@ -1,0 +1,131 @@
+"""Programs in an elastic job: a run of the training program is the step.
+
+The state is what the scope holds for the program's persistable variables: newcomers get it, and a
+run that did not count is taken back. A worker's weight in the average of gradients, which follows
+from its samples, is a variable of the scope too, so that the lowered program stays the same.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from fleetx.fleet.collective.elastic_rules import check
+from fleetx.fleet.collective.elastic_state import SharedState, Stateful
+from fleetx.fleet.collective.elastic_training import ElasticTraining
+from fleetx.fleet.strategy.agreement_card import what_was_asked
+from fleetx.static.graph.program import Program
+from fleetx.static.io.variables import is_persistable
+from fleetx.static.run.scope import Scope, global_scope
+from fleetx.step.technique import Job, Technique
+
+SUPPORTED = ("amp", "fp16_allreduce", "gradient_clip", "lamb", "lars", "recompute")
+"""Techniques whose state is the same on all workers after every run."""
+_WEIGHT = "@ELASTIC_WEIGHT"
+
+
+class ProgramState(SharedState):
+    """The persistable variables of a program in a scope, and what the script shares."""
+
+    def __init__(
+        self, scope: Callable[[], Scope], names: Sequence[str], shared: Mapping[str, Stateful]
+    ) -> None:
+        super().__init__(shared)
+        self._scope, self._names = scope, names
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        scope = self._scope()
+        found = {name: scope.find_var(name) for name in self._names}
+        missing = [name for name, var in found.items() if var is None or var.value is None]
+        if missing:
+            raise RuntimeError(
+                f"variable {missing[0]!r} of the training program has no value: run the startup "
+                "program before the first step."
+            )
+        values = {name: var.value for name, var in found.items() if var is not None}
+        return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+
+    def capture(self) -> dict[str, Any]:
+        """Return the variables."""
+        return {"scope": {name: t.detach() for name, t in self._tensors().items()}}
+
+    @torch.no_grad()
+    def load(self, state: dict[str, Any]) -> None:
+        """Set the variables to those of another worker."""
+        for name, tensor in self._tensors().items():
+            tensor.detach().copy_(state["scope"][name])
+
+    def remember(self, *, everything: bool) -> None:
+        """Note the variables before a run."""
+        super().remember(everything=everything)
+        self._boundary["scope"] = {n: t.detach().clone() for n, t in self._tensors().items()}
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Set the variables as they were before the run."""
+        for name, tensor in self._tensors().items():
+            tensor.detach().copy_(self._boundary["scope"][name])
+        super().put_back()
+
+
+class ElasticProgram:
+    """Decides whether runs of a training program count."""
+
+    weight = _WEIGHT
+    """The name of the variable with this worker's weight."""
+
+    def __init__(
+        self,
+        training: ElasticTraining,
+        program: Program,
+        job: Job,
+        techniques: Sequence[Technique[Any]],
+    ) -> None:
+        check(job, techniques, SUPPORTED, "a program in an elastic job")
+        self._training = training
+        self._strategy = job.strategy
+        self._program = weakref.ref(program)
+        self._scope: Scope | None = None
+        program.global_block().create_var(
+            name=_WEIGHT, shape=[1], dtype="float64", persistable=True
+        )
+
+    def attach(self) -> None:
+        """Decide about the program's runs from now on."""
+        program = self._program()
+        assert program is not None  # the caller holds it
+        program.binding.decision = self
+        variables = [v for v in program.global_block().vars.values() if is_persistable(v)]
+        names = [v.name for v in variables if v.name != _WEIGHT]
+        card: list[Any] = [[v.name, list(v.shape), str(v.dtype)] for v in variables]
+        card.append([op.type for op in program.global_block().ops])
+        card.append(what_was_asked("fleet.init", self._strategy))
+        self._training.train_program(partial(ProgramState, self._the_scope, names), card)
+
+    def _the_scope(self) -> Scope:
+        """Return the scope of the training: the one that is current when the first step begins."""
+        if self._scope is None:
+            self._scope = global_scope()
+        return self._scope
+
+    def begin(self, program: Program, scope: Scope) -> None:
+        """Begin a step, and set this worker's weight in it."""
+        self._scope = self._scope or scope
+        if scope is not self._scope:
+            raise RuntimeError(
+                "an elastic job trains a program in one scope, the current one when its first step "
+                "begins: pass no other to Executor.run, or enter it by scope_guard before."
+            )
+        self._training.begin()
+        self._training.require_whole_batch()
+        weight = 1.0 / self._training.divisor()
+        scope.var(_WEIGHT).value = torch.tensor([weight], dtype=torch.float64)
+
+    def run(self, compute: Callable[[], Any], without_result: Callable[[], Any]) -> Any:
+        """Run the program, and keep its result only if all workers have finished it."""
+        found = self._training.run_program(compute)
+        return without_result() if found is None else found

@@ -1,0 +1,46 @@
+"""Runs of training programs that count only if others decide so, as in an elastic job.
+
+The decision is an object that the program is given, because nothing here knows other workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from fleetx.static.graph.dtypes import to_numpy
+from fleetx.static.graph.program import Program
+from fleetx.static.run.scope import Scope
+
+
+class RunDecision(Protocol):
+    """Decides together with other workers whether a run of a program counts."""
+
+    def begin(self, program: Program, scope: Scope) -> None:
+        """Prepare the scope for a run: take back the changes of one that did not count."""
+
+    def run(self, compute: Callable[[], Any], without_result: Callable[[], Any]) -> Any:
+        """Return what `compute` returns, or if it was aborted, what `without_result` returns."""
+
+
+def decision_of(program: Program) -> RunDecision | None:
+    """Return what decides whether a run counts; None if every run does, as without training."""
+    decision: RunDecision | None = program.binding.decision
+    trains = any(op.backward_id is not None for op in program.global_block().ops)
+    return decision if trains else None
+
+
+def without_result(
+    program: Program, fetches: Sequence[str], feed: Mapping[str, Any]
+) -> list[np.ndarray]:
+    """Return what an aborted run has for its fetches: NaN, or zeros of whole numbers."""
+    batch = max((len(value) for value in feed.values() if np.ndim(value)), default=1)
+    found = []
+    for name in fetches:
+        variable = program.global_block().var(name)
+        shape = [batch if size < 0 else size for size in variable.shape]
+        dtype = to_numpy(variable.dtype)
+        found.append(np.full(shape, np.nan if dtype.kind == "f" else 0, dtype))
+    return found
