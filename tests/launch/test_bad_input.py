@@ -52,7 +52,7 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         (["--started_port", "70000", "train.py"], "--started_port must be from 1 to 65535"),
         (["--started_port", "65535", "--gpus=0,1", "train.py"], "leaves no room for 2 workers"),
         (["--nnodes", "2", "train.py"], "--nnodes 2 needs --master host:port"),
-        (["--nnodes", "2:4", "train.py"], "--nnodes must be a single number"),
+        (["--nnodes", "2:4", "train.py"], "--nnodes 2:4 is a range of machines"),
         (["--nnodes", "2", "--master", "x", "train.py"], "--master must be host:port"),
         (["--nnodes=2", "--master=127.0.0.1:9", "--rank=2", "train.py"], "--rank must be from 0"),
         (["--nnodes=2", "--master=203.0.113.5:9", "--rank=0", "train.py"], "--rank 0 must run on"),
