@@ -8,6 +8,7 @@ from engines import Engine
 import fleetx.static
 from fleetx.checkpoint.program_desc import AttrType
 from fleetx.static.graph.op_registry import get_op, op_types
+from fleetx.static.protobuf.op_proto import op_proto
 
 # What the two releases themselves store differently; the kind of a file that was read is kept.
 CHANGED = {
@@ -44,6 +45,10 @@ def test_slots_and_kinds_are_paddles(paddle: Engine, tmp_path: Path) -> None:
         for kind, slots in (("inputs", op.inputs), ("outputs", op.outputs)):
             strange = {slot.name for slot in slots if not slot.optional} - set(real[name][kind])
             wrong += [f"{name}: no {kind[:-1]} {slot}" for slot in strange]
+        if paddle.api == "fluid":
+            notes = [slot.name for slot in op_proto(name).outputs if slot.intermediate]
+            differ = set(notes) ^ set(real[name]["intermediate"])
+            wrong += [f"{name}: {slot} is intermediate on one side only" for slot in differ]
         for attr, declared in op.attrs.items():
             number = real[name]["attrs"].get(attr)
             if number is None or (name, attr) in CHANGED:

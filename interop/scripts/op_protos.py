@@ -12,6 +12,7 @@ ops = {
     name: {
         "inputs": [slot.name for slot in proto.inputs],
         "outputs": [slot.name for slot in proto.outputs],
+        "intermediate": [slot.name for slot in proto.outputs if slot.intermediate],
         "attrs": {attr.name: int(attr.type) for attr in proto.attrs},
     }
     for name, proto in OpProtoHolder.instance().op_proto_map.items()

@@ -4,6 +4,7 @@ import torch
 
 from fleetx.checkpoint.program_desc import AttrType
 from fleetx.comm import device
+from fleetx.static.autodiff.grad_desc import has_gradient
 from fleetx.static.errors import EnforceNotMet, EOFException
 from fleetx.static.graph.dtypes import VarType, to_torch
 from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX, has_op, op_types
@@ -115,6 +116,23 @@ def op_support_gpu(op_type: str) -> bool:
     return has_op(op_type)
 
 
+def has_infer_inplace(op_type: str) -> bool:
+    """Tell whether an op may write its output over an input: none does unless a program says so."""
+    return False
+
+
+def has_grad_op_maker(op_type: str) -> bool:
+    """Tell whether an op has a gradient op."""
+    return has_gradient(op_type)
+
+
+def get_grad_op_desc(
+    op_desc: OpDesc, no_grad_set: set[str], grad_sub_block: list[BlockDesc]
+) -> tuple[list[OpDesc], dict[str, str]]:
+    """Return the gradient ops of an op, and the variable of each gradient that they write."""
+    return op_desc.gradient_ops(no_grad_set)
+
+
 def set_num_threads(num_threads: int) -> None:
     """Set how many threads one op may use."""
     torch.set_num_threads(num_threads)
@@ -147,5 +165,6 @@ grad_var_suffix = kGradVarSuffix
 # `globals` is one of Paddle's names here, hence `vars`.
 __all__ = exported(
     vars(),
-    without="EMPTY_NAME GRAD_SUFFIX OpRole VarDescView VarType has_op op_types to_torch",
+    without="EMPTY_NAME GRAD_SUFFIX OpRole VarDescView VarType "
+    "has_gradient has_op op_types to_torch",
 )

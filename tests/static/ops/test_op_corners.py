@@ -268,3 +268,18 @@ def test_dgc_momentum_divides_by_the_number_of_workers(step: float, wanted: str)
 def test_reverse_takes_a_dimension_named_twice_once() -> None:
     x = numbers(2, 3)
     check_op("reverse", {"X": x}, {"axis": [-1, 1]}, {"Out": x[:, ::-1]})
+
+
+def test_one_element_of_a_resized_axis_is_the_first():
+    x = np.arange(12.0).reshape(1, 1, 3, 4)
+    attrs = {"out_h": 1, "out_w": 4, "align_corners": False, "align_mode": 0}
+    check_op("bilinear_interp", {"X": x}, attrs, {"Out": x[:, :, :1]})
+    check_op("nearest_interp", {"X": x}, attrs, {"Out": x[:, :, :1]})
+
+
+def test_matched_probabilities_keep_a_last_dimension():
+    x, label = np.array([[0.25, 0.75], [0.5, 0.5]]), np.array([1, 0])
+    outputs = {"Y": -np.log([0.75, 0.5]), "MatchX": np.array([[0.75], [0.5]])}
+    check_op(
+        "cross_entropy2", {"X": x, "Label": label}, {}, outputs, counts={"MatchX": 1}, grad_of=[]
+    )

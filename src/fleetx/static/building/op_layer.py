@@ -130,6 +130,7 @@ class op_layer:  # noqa: N801 - a decorator
         self.signature = inspect.signature(function)
         parameters = self.signature.parameters
         self.names = list(parameters)
+        self.known = parameters.keys()
         self.defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
         used = {*self.inputs.values(), *_COMMON, self.written}
         used.update(switch for _, switch in self.returns)
@@ -154,7 +155,7 @@ class op_layer:  # noqa: N801 - a decorator
         """Check the arguments, append the op, return its outputs."""
         given = {**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}
         twice = kwargs.keys() & self.names[: len(args)]
-        if twice or len(args) > len(self.names) or len(given) != len(self.names):
+        if twice or len(args) > len(self.names) or given.keys() != self.known:
             check_arguments(self.signature, self.name, args, kwargs)
         for name, rule in self.rules:
             rule(given[name], name, self.name)

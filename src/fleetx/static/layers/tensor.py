@@ -29,7 +29,7 @@ from fleetx.static.graph.variable import Variable
 _CASTABLE = (*ANY, "int8", "int16", "uint8")
 
 
-@checked(x=_CASTABLE, dtype=as_dtype(*_CASTABLE))
+@checked(x=(*ANY, "int8", "uint8"), dtype=as_dtype(*ANY, "int8", "uint8"))
 def cast(x: Variable, dtype: Any) -> Variable:
     """Return x with another element type."""
     kind = convert_dtype(dtype)

@@ -9,6 +9,14 @@ import torch
 from fleetx.static.graph.op_registry import op
 
 
+def with_log_counts(x: torch.Tensor, use_cvm: bool) -> torch.Tensor:
+    """Return x with log(show + 1) and log(click + 1) - log(show + 1), or without both."""
+    if not use_cvm:
+        return x[:, 2:].clone()
+    logs = torch.log(x[:, :2] + 1.0)
+    return torch.cat([logs[:, :1], logs[:, 1:] - logs[:, :1], x[:, 2:]], 1)
+
+
 class _Cvm(torch.autograd.Function):
     """Logarithms of the first two columns, whose 'gradients' are the shows and clicks themselves.
 
@@ -17,13 +25,10 @@ class _Cvm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, cvm: torch.Tensor, use_cvm: bool) -> torch.Tensor:
-        """Return x with log(show + 1) and log(click + 1) - log(show + 1), or without both."""
+        """Return the columns with logarithms, or without them; see `with_log_counts`."""
         ctx.save_for_backward(cvm)
         ctx.use_cvm = use_cvm
-        if not use_cvm:
-            return x[:, 2:].clone()
-        logs = torch.log(x[:, :2] + 1.0)
-        return torch.cat([logs[:, :1], logs[:, 1:] - logs[:, :1], x[:, 2:]], 1)
+        return with_log_counts(x, use_cvm)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ from fleetx.static.shapes.lod_infer import input_var, set_output
 
 
 def _infer(op: Any, block: Any) -> None:
-    weight = input_var(op, block, "W")
-    set_output(op, block, "Out", (-1, weight.shape[1]), weight.dtype)
+    weight, ids = input_var(op, block, "W"), input_var(op, block, "Ids")
+    columns = math.prod(ids.shape[1:])
+    set_output(op, block, "Out", (-1, weight.shape[1] * columns), weight.dtype)
 
 
 @op(
@@ -32,15 +34,21 @@ def fused_embedding_seq_pool(
     padding_idx: Long = -1,
     lod: dict[str, list[LoD | None]],
 ) -> Any:
-    """Return for every sequence of ids the sum of their rows; `padding_idx` counts as zeros."""
+    """Return for every sequence of ids the sum of their rows; `padding_idx` counts as zeros.
+
+    Several ids per position are columns of their own, whose sums stand side by side.
+    """
     if combiner != "sum":
         raise ValueError(f"combiner of fused_embedding_seq_pool must be 'sum', not {combiner!r}.")
     offsets = as_tensor(lod_of(lod, "Ids", "fused_embedding_seq_pool")[-1][:-1], weight.device)
+    rows, sequences = len(ids), len(offsets)
+    columns = math.prod(ids.shape[1:])
+    starts = offsets + rows * torch.arange(columns, device=weight.device).reshape(-1, 1)
     out = torch.nn.functional.embedding_bag(
-        ids.reshape(-1).long(),
+        ids.reshape(rows, columns).t().reshape(-1).long(),
         weight,
-        offsets,
+        starts.reshape(-1),
         mode="sum",
         padding_idx=padding_idx if padding_idx >= 0 else None,
     )
-    return WithLod(out, None)
+    return WithLod(out.view(columns, sequences, -1).transpose(0, 1).reshape(sequences, -1), None)

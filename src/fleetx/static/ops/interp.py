@@ -91,6 +91,13 @@ def _resize(
     return x
 
 
+def _first_of_one(x: torch.Tensor, size: Sequence[int], method: str) -> torch.Tensor:
+    """Cut axes that shrink to one element to their first one, which the first generation takes."""
+    for i, out in enumerate(size if method != "bicubic" else ()):
+        x = x.narrow(2 + i, 0, 1) if out == 1 else x
+    return x
+
+
 def _interp(
     x: torch.Tensor,
     out_size: torch.Tensor | None,
@@ -114,6 +121,7 @@ def _interp(
     )
     if not isinstance(scale, list | tuple):
         scales = []  # the first generation measures with the rounded sizes
+        x = _first_of_one(x, size, interp_method)
     integers = not x.is_floating_point() and interp_method != "nearest"
     values = x.float() if integers else x
     out = _resize(values, size, scales, interp_method, align_corners, align_mode)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes import lod_infer
 from fleetx.static.shapes.infer_rules import checked, input_var, needs_rank, refuse, set_output
 from fleetx.static.shapes.lod import LoD
 
@@ -36,7 +37,7 @@ def _concat_rule(op: Any, block: Any) -> None:
                 raise refuse(op, block, f"they differ in dimension {i}, not only in axis {axis}.")
             else:
                 shape[i] = max(shape[i], d)
-    set_output(op, block, "Out", shape, first.dtype)
+    lod_infer.set_output(op, block, "Out", shape, first.dtype, first.lod_level)
 
 
 def _concat_lod(op: Any, lods: dict[str, LoD]) -> LoD | None:

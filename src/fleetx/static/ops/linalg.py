@@ -306,3 +306,35 @@ def fc(
     if bias is not None:
         out = out + bias.reshape(-1)
     return out.relu() if activation_type else out
+
+
+@op(
+    "fusion_repeated_fc_relu",
+    inputs="X W* Bias*",
+    outputs="ReluOut*? Out",
+    grad=None,
+)
+def _fusion_repeated_fc_relu(
+    x: Tensor, weights: list[Tensor], biases: list[Tensor]
+) -> tuple[list[Tensor], Tensor]:
+    """Products with bias and ReLU one after another; returns all results but the last, and it."""
+    outs = []
+    for weight, bias in zip(weights, biases, strict=True):
+        x = torch.relu(x @ weight + bias.reshape(-1))
+        outs.append(x)
+    return outs[:-1], outs[-1]
+
+
+@op(
+    "fusion_squared_mat_sub",
+    inputs="X Y",
+    outputs="SquaredX? SquaredY? SquaredXY? Out",
+    attrs={"scalar": 1.0},
+    grad=None,
+)
+def _fusion_squared_mat_sub(
+    x: Tensor, y: Tensor, *, scalar: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return (X Y)^2 - X^2 Y^2, times a number, after the squares that it is made of."""
+    product = (x @ y).square()
+    return x.square(), y.square(), product, (product - x.square() @ y.square()) * scalar

@@ -55,8 +55,9 @@ def _cross_entropy2(
     x: torch.Tensor, label: torch.Tensor, *, ignore_index: int = -100
 ) -> tuple[torch.Tensor, None, torch.Tensor]:
     picked = _pick(x, label, ignore_index)
-    ignored = (label == ignore_index).view_as(picked)
-    return picked.log().neg_(), None, picked.detach().masked_fill(ignored, 0.0)
+    matched = picked.detach().reshape(*x.shape[:-1], 1)
+    ignored = (label == ignore_index).view_as(matched)
+    return picked.log().neg_(), None, matched.masked_fill(ignored, 0.0)
 
 
 @op("cross_entropy", infer=checked(_one_label_each), inputs="X Label", outputs="Y", no_grad="Label")

@@ -6,10 +6,11 @@ A view has no state: it reads and changes the underlying Program, Block or Opera
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from fleetx.checkpoint.program_desc import AttrType
+from fleetx.static.autodiff.grad_desc import gradient_ops
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.op_registry import find_op
 from fleetx.static.graph.operator import Operator, names_of
@@ -297,6 +298,11 @@ class OpDescView(DescView):
         target.forward_uid, target.backward_id = source.forward_uid, source.backward_id
         target.recomputes = source.recomputes
         self._changed()
+
+    def gradient_ops(self, no_grad: Collection[str]) -> tuple[list[OpDescView], dict[str, str]]:
+        """Return the op's gradient ops, and the variable of each gradient; see `autodiff`."""
+        ops, variables = gradient_ops(self._target, no_grad)
+        return [OpDescView(op) for op in ops], variables
 
     def serialize_to_string(self) -> bytes:
         """Return the op as an OpDesc protobuf."""

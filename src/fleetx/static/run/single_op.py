@@ -18,6 +18,9 @@ from fleetx.static.run.place import Place
 from fleetx.static.run.run_errors import explain_op
 from fleetx.static.run.scope import Scope, ScopeVariable
 
+# Attributes by which Paddle chooses among kernels; they change no result.
+_KERNEL_CHOICES = {"use_cudnn", "use_mkldnn", "use_quantizer", "mkldnn_data_type"}
+
 
 class SingleOp:
     """An op whose inputs and outputs are names in a scope: `SingleOp("scale", X="x", Out="y")`.
@@ -36,7 +39,7 @@ class SingleOp:
         self._results = self.no_intermediate_outputs()
         # The op for a place and the shapes and types of its inputs, and what is copied for it.
         self._built: dict[Any, tuple[Operator, OpContext, set[str]]] = {}
-        for attr in self._attrs.keys() - {a.name for a in self._proto.attrs}:
+        for attr in self._attrs.keys() - {a.name for a in self._proto.attrs} - _KERNEL_CHOICES:
             raise ValueError(f"op {type!r} has no input, output or attribute {attr!r}.")
 
     def type(self) -> str:
