@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fleetx import fleet
+from fleetx.comm.layout import Group
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job
@@ -29,12 +30,10 @@ def job(settings: dict[str, Any], workers: int = 2, **more: Any) -> Job:
     ("settings", "words"),
     [
         ({"stage": 4}, "sharding_configs['stage'] must be"),
-        ({"sharding_degree": 3}, "sharding_configs['sharding_degree'] is 3, but the job has 2"),
-        ({"sharding_group_size": 4}, "sharding_configs['sharding_group_size'] is 4"),
         ({"mp_degree": 2}, "sharding_configs['mp_degree'] is 2"),
         ({"optimize_offload": True}, "sharding_configs['optimize_offload'] is True"),
         ({"gradient_merge_acc_step": 4}, "set strategy.gradient_merge = True"),
-        ({"hybrid_dp": True}, "set it to False"),
+        ({"hybrid_dp": True}, "one copy of the model is divided between all 2 workers"),
         ({"segment_anchors": ["Block"]}, "'sharding_segment_strategy': 'segment_anchors'"),
     ],
 )
@@ -51,12 +50,41 @@ def test_the_degree_of_paddle_is_ignored_unless_it_is_set() -> None:
 
 
 @pytest.mark.parametrize("name", ["dgc", "localsgd", "adaptive_localsgd", "signsgd", "powersgd"])
-def test_another_exchange_is_refused_by_the_rule(name: str) -> None:
-    with pytest.raises(ValueError, match="both replace the step's grad_sync") as caught:
+def test_an_exchange_between_copies_needs_copies(name: str) -> None:
+    with pytest.raises(ValueError, match="which acts between copies of the model") as caught:
         choose(job({}, **{name: True}))
-    assert f"switch off {name} or sharding" in str(caught.value) or (
-        f"switch off sharding or {name}" in str(caught.value)
-    )
+    assert "set smaller degrees (sharding_configs['sharding_degree']" in str(caught.value)
+    assert f"or switch off {name}." in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["signsgd", "powersgd"])
+def test_an_exchange_of_whole_gradients_is_refused_between_copies(name: str) -> None:
+    with pytest.raises(ValueError, match="its degrees divide the model") as caught:
+        choose(job({"sharding_degree": 2}, workers=4, **{name: True}))
+    assert "take localsgd or dgc" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings", "words"),
+    [
+        (3, {"dgc": True}, "set sharding_configs['stage'] to 2"),
+        (
+            3,
+            {"localsgd": True, "localsgd_configs": {"average_momentum": True}},
+            "localsgd_configs['average_momentum'] averages optimizer state",
+        ),
+        (
+            2,
+            {"localsgd": True, "amp": True, "amp_configs": {"dtype": "float16"}},
+            "set amp_configs = {'dtype': 'bfloat16'}",
+        ),
+    ],
+)
+def test_what_cannot_act_between_copies(stage: int, settings: dict[str, Any], words: str) -> None:
+    _, techniques = choose(job({"stage": stage, "sharding_degree": 2}, workers=4, **settings))
+    with pytest.raises(ValueError, match="the strategy|localsgd_configs") as caught:
+        compose_step(techniques)
+    assert words in str(caught.value)
 
 
 def test_a_search_on_copies_is_refused() -> None:
@@ -79,7 +107,7 @@ def test_programs_are_refused() -> None:
 
 def test_owners_are_balanced_and_stay() -> None:
     assert choose_owners([8, 1, 7, 2], loads=[0, 0]) == [0, 0, 1, 1]
-    owners = Owners(0, 2)
+    owners = Owners(Group((0, 1), 0, None))
     first = {name: torch.nn.Parameter(torch.zeros(n)) for name, n in (("a", 5), ("b", 3))}
     owners.take(first)
     before = {name: owners.of(name) for name in first}
@@ -93,7 +121,7 @@ def test_buckets_hold_parameters_of_one_owner_in_the_order_of_backward() -> None
     names = [f"layer{i}" for i in range(6)]
     parameters: dict[str, torch.Tensor] = {n: torch.nn.Parameter(torch.zeros(8)) for n in names}
     parameters["frozen"] = torch.nn.Parameter(torch.zeros(8), requires_grad=False)
-    owners = Owners(0, 2)
+    owners = Owners(Group((0, 1), 0, None))
     owners.take(parameters)
     buckets = make_buckets(parameters, owners, limit_mb=64 / 2**20)
     found = [name for bucket in buckets for name in bucket.members]

@@ -25,6 +25,23 @@ def whole(value: Any) -> Any:
     return value.full_tensor() if is_divided(value) else value
 
 
+def whole_of_part(part: Tensor, other: Any) -> Tensor:
+    """Return the whole of which this worker has a part, divided as another tensor is; all workers
+    must call it."""
+    from torch.distributed.tensor import DTensor
+
+    made = DTensor.from_local(
+        part,
+        other.device_mesh,
+        other.placements,
+        run_check=False,
+        shape=other.shape,
+        stride=other.stride(),
+    )
+    result: Tensor = made.full_tensor()
+    return result
+
+
 def divided_like(value: Tensor, other: Any) -> Tensor:
     """Return a whole tensor, which all workers have, divided as another one is."""
     if is_divided(value) or not is_divided(other):
@@ -35,3 +52,17 @@ def divided_like(value: Tensor, other: Any) -> Tensor:
     return distribute_tensor(
         value.to(other.device), other.device_mesh, other.placements, src_data_rank=None
     )
+
+
+def shape_of_layer(tensor: Tensor) -> tuple[int, ...]:
+    """Return the shape that a parameter has on this worker while its layer computes: a part of it
+    where workers divide layers (mp), all of it where they only divide what is kept."""
+    shape = list(tensor.shape)
+    if is_divided(tensor):
+        mesh: Any = tensor.device_mesh  # type: ignore[attr-defined]
+        for axis, placement in zip(mesh.mesh_dim_names or (), tensor.placements, strict=False):  # type: ignore[attr-defined]
+            if axis == "mp" and placement.is_shard():
+                each = -(-shape[placement.dim] // mesh["mp"].size())
+                place = mesh["mp"].get_local_rank()
+                shape[placement.dim] = max(0, min(each, shape[placement.dim] - place * each))
+    return tuple(shape)

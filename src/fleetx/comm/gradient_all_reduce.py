@@ -17,6 +17,7 @@ import torch.distributed as dist
 from fleetx.comm import world
 from fleetx.comm.buckets import DEFAULT_MB, fusion_message
 from fleetx.comm.hierarchy import Hierarchy, check_groups
+from fleetx.comm.layout import Group
 
 
 class Handle(Protocol):
@@ -66,10 +67,11 @@ class _Converted:
 
 
 class GradientAllReduce:
-    """All-reduce of buckets over all workers, as configured."""
+    """All-reduce of buckets over all workers, or over a group of them, as configured."""
 
-    def __init__(self, settings: AllReduceSettings) -> None:
+    def __init__(self, settings: AllReduceSettings, group: Group | None = None) -> None:
         self.settings = settings
+        self._group = group
         self._started = 0
         self._hierarchy: list[Hierarchy] = []
         self._is_ready = False
@@ -80,9 +82,21 @@ class GradientAllReduce:
         if dist.is_initialized():
             self._make_groups()
 
+    @property
+    def workers(self) -> int:
+        """How many workers' buckets are added up."""
+        return world.world_size() if self._group is None else self._group.size
+
+    def mean(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the mean of a tensor over these workers, in its own type."""
+        reduce = world.all_reduce if self._group is None else self._group.all_reduce
+        return reduce(tensor).mul_(1.0 / self.workers)
+
     def _make_groups(self) -> None:
         self._is_ready = True
         world.meet()
+        if self._group is not None:
+            return
         if self.settings.group_size and world.is_connected():
             self._hierarchy = [
                 Hierarchy(self.settings.group_size) for _ in range(self.settings.communicators)
@@ -99,7 +113,7 @@ class GradientAllReduce:
 
     def start(self, bucket: torch.Tensor) -> Handle:
         """Start to sum a flat bucket in place; call `wait` on the returned handle to finish."""
-        if not world.is_connected():
+        if self.workers < 2:
             return _Done()
         if not self._is_ready:
             self._make_groups()
@@ -111,6 +125,9 @@ class GradientAllReduce:
         return handle if travelling is bucket else _Converted(handle, travelling, bucket)
 
     def _start(self, tensor: torch.Tensor) -> Handle:
+        if self._group is not None:
+            handle: Handle = dist.all_reduce(tensor, group=self._group.process_group, async_op=True)
+            return handle
         number = self._started % self.settings.communicators
         self._started += 1
         if self._hierarchy:

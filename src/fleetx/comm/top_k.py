@@ -12,16 +12,18 @@ import torch
 from torch import Tensor
 
 from fleetx.comm import world
+from fleetx.comm.layout import Workers
 
 Entries = tuple[Tensor, Tensor]
 """Positions in a flat tensor, and the values there."""
 
 
-def gather_entries(chosen: Sequence[Entries]) -> list[list[Entries]]:
+def gather_entries(chosen: Sequence[Entries], among: Workers = world) -> list[list[Entries]]:
     """Exchange the selected entries of several tensors in one message.
 
     Args:
         chosen: per tensor the positions, as many on every worker, and the values there, float32.
+        among: the workers that exchange.
 
     Returns:
         For each tensor the entries of all workers, by rank.
@@ -33,7 +35,7 @@ def gather_entries(chosen: Sequence[Entries]) -> list[list[Entries]]:
     positions = torch.cat([indices.int() for indices, _ in chosen])
     message = torch.cat([positions.view(torch.float32), *(values for _, values in chosen)])
     by_worker = []
-    for part in world.all_gather(message):
+    for part in among.all_gather(message):
         theirs = part[:total].view(torch.int32).long()
         by_worker.append(list(zip(theirs.split(counts), part[total:].split(counts), strict=True)))
     return [list(each) for each in zip(*by_worker, strict=True)]

@@ -49,6 +49,9 @@ distributed_optimizer = fleet.distributed_optimizer
 join = fleet.join
 elastic_loader = fleet.elastic_loader
 share_state = fleet.share_state
+data_index = fleet.data_index
+data_num = fleet.data_num
+get_hybrid_communicate_group = fleet.get_hybrid_communicate_group
 explain = fleet.explain
 _final_strategy = fleet._final_strategy
 _get_applied_meta_list = fleet._get_applied_meta_list
@@ -98,11 +101,14 @@ __all__ = [
     "all_reduce_worker",
     "barrier_worker",
     "clear_grad",
+    "data_index",
+    "data_num",
     "distributed_model",
     "distributed_optimizer",
     "elastic_loader",
     "explain",
     "fleet",
+    "get_hybrid_communicate_group",
     "get_lr",
     "init",
     "init_server",

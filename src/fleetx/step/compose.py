@@ -18,6 +18,7 @@ from fleetx.static.optimizer.wrapped_optimizer import WrappedOptimizer
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import known
 from fleetx.step.slots import NoSuchSlot
+from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Technique
 from fleetx.step.train_step import TrainStep
 
@@ -35,6 +36,7 @@ def choose(job: Job) -> tuple[Job, list[Technique[Any]]]:
         if reason is not None:
             raise ValueError(_refusal((first, second), reason))
     for technique in chosen:
+        _check_layout(job, technique)
         technique.check()
     acting = [t for t in chosen if job.workers > 1 or not t.needs_workers]
     for technique in acting:
@@ -42,6 +44,27 @@ def choose(job: Job) -> tuple[Job, list[Technique[Any]]]:
     for technique in acting:
         technique.job = job
     return job, acting
+
+
+def _check_layout(job: Job, technique: Technique[Any]) -> None:
+    """Refuse a technique that exchanges something between workers which are parts of one model."""
+    exchanged = technique.replaces & {Stage.GRAD_SYNC, Stage.PARAM_SYNC}
+    if job.layout.is_plain or technique.divides or not exchanged:
+        return
+    name = technique.name
+    if job.copies < 2:
+        raise ValueError(
+            f"the strategy switches on {name}, which acts between copies of the model, but its "
+            f"degrees divide one copy between all {job.workers} workers: set smaller degrees "
+            "(sharding_configs['sharding_degree'], hybrid_configs), so that there are several "
+            f"copies, or switch off {name}."
+        )
+    if not technique.between_copies:
+        raise ValueError(
+            f"the strategy switches on {name}, which exchanges whole gradients between all "
+            f"workers, but its degrees divide the model between them: take localsgd or dgc, which "
+            f"can act between copies, or switch off {name}."
+        )
 
 
 def conflict(first: Technique[Any], second: Technique[Any]) -> str | None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from fleetx.comm import world
 from fleetx.comm.buckets import make_buckets
+from fleetx.comm.divided_tensors import is_divided, own_part
 from fleetx.comm.gradient_all_reduce import GradientAllReduce, GradientExchange, Handle
 from fleetx.runtime import heartbeat
 from fleetx.step.stages import GradientSync, Parameters
@@ -28,7 +28,7 @@ class AfterBackward(GradientSync):
         """`scale` returns what gradients are multiplied by in messages of half precision."""
         self._exchange = exchange
         self._scale = scale
-        self.divisor: Callable[[], float] = world.world_size
+        self.divisor: Callable[[], float] = lambda: exchange.all_reduce.workers
         """Returns what this worker divides its gradients by, so that their sum is the mean."""
 
     @property
@@ -36,9 +36,10 @@ class AfterBackward(GradientSync):
         """How a bucket is summed."""
         return self._exchange.all_reduce
 
+    @torch.no_grad()
     def exchange(self, parameters: Parameters) -> None:
         """Replace every gradient by its mean over all workers."""
-        if not world.is_connected():
+        if self.all_reduce.workers < 2:
             return
         tensors = [p for p in parameters.values() if p.requires_grad]
         buckets = make_buckets(
@@ -64,15 +65,26 @@ def is_all_reduce(stage: GradientSync) -> bool:
 
 
 def _flatten(members: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """Return the gradients and the marks of a bucket."""
-    parts: list[Any] = [p.new_zeros(p.numel()) if p.grad is None else p.grad for p in members]
-    parts = [(g.to_dense() if g.is_sparse else g).reshape(-1) for g in parts]
+    """Return this worker's parts of the gradients, and the marks, of a bucket."""
+    parts: list[Any] = []
+    for p in members:
+        grad = own_part(p).new_zeros(own_part(p).numel()) if p.grad is None else own_part(p.grad)
+        parts.append((grad.to_dense() if grad.is_sparse else grad).reshape(-1))
     marks = torch.tensor([p.grad is not None for p in members], dtype=dtype)
     return torch.cat([*parts, marks.to(parts[0].device)])
 
 
 def _unflatten(flat: torch.Tensor, members: list[torch.Tensor]) -> None:
-    sizes = [p.numel() for p in members]
+    sizes = [own_part(p).numel() for p in members]
     *grads, marks = flat.split([*sizes, len(members)])
     for parameter, grad, mark in zip(members, grads, marks.tolist(), strict=True):
-        parameter.grad = grad.view(parameter.shape) if mark > 0 else None
+        if mark <= 0:
+            parameter.grad = None
+        elif is_divided(parameter):
+            parameter.grad = (
+                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            )
+            own = own_part(parameter.grad)
+            own.copy_(grad.view(own.shape))
+        else:
+            parameter.grad = grad.view(parameter.shape)

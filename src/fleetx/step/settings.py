@@ -117,6 +117,8 @@ class Field(Generic[T]):
 
     def _check_list(self, value: Any, where: str) -> list[Any]:
         assert self.element is not None
+        if isinstance(value, Mapping) and self.element is str:
+            value = [f"{_name_of(key)}: {item}" for key, item in value.items()]
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise TypeError(f"{where} takes a {self.kind}, not {value!r}.")
         result = []

@@ -122,10 +122,6 @@ class GradientSync(_Stateless):
     divides = False
     """A worker has a part of the gradients when backward has ended."""
 
-    def distribute(self, model: nn.Module) -> None:
-        """Change where the parameters of a model are, before it is trained; they are equal on all
-        workers."""
-
     def collect(self, parameters: Parameters) -> bool:
         """Take a backward pass's gradients; tell whether it is time to exchange and update."""
         return True

@@ -19,6 +19,8 @@ from torch.optim import Optimizer
 
 from fleetx.comm import world
 from fleetx.comm.gradient_all_reduce import AllReduceSettings, GradientAllReduce, GradientExchange
+from fleetx.comm.layout import Layout
+from fleetx.step.degrees import degrees_of
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.servers import JobServers
 from fleetx.step.settings import read
@@ -53,6 +55,17 @@ class Job:
     """Called with a setting of the optimizer that a technique cannot follow, and the reason: raises
     ValueError, or lets training go on without it."""
 
+    @cached_property
+    def layout(self) -> Layout:
+        """Which workers divide layers, state and stages, and which are copies."""
+        return Layout(degrees_of(self.strategy, self.workers), self.rank)
+
+    @property
+    def copies(self) -> int:
+        """Copies of the model: the workers that exchange gradients or parameters with each other,
+        if every copy is one worker."""
+        return self.layout.degrees.dp
+
     def gather(self, value: float) -> list[float]:
         """Return the numbers of all workers that wait for each other in a step, by rank; all of
         them must call it together."""
@@ -61,10 +74,12 @@ class Job:
         number = torch.tensor(value, dtype=torch.float64)
         return [float(each) for each in world.all_gather(number)]
 
-    def exchange(self) -> GradientExchange:
-        """Return how gradients are summed over workers; all workers must call it together."""
+    def exchange(self, *axes: str) -> GradientExchange:
+        """Return how gradients are summed over copies of the model, or over workers along other
+        dimensions; all workers must call it together."""
+        group = None if self.layout.is_plain else self.layout.group(*(axes or ("dp",)))
         return GradientExchange(
-            GradientAllReduce(self.all_reduce),
+            GradientAllReduce(self.all_reduce, group),
             limit_mb=self.bucket_mb,
             last_mb=self.last_bucket_mb,
             limit_count=self.bucket_count,
@@ -135,9 +150,11 @@ class Order(IntEnum):
     """Changes how messages travel."""
     EXCHANGE = 6
     """Replaces the exchange of gradients or parameters."""
-    COLLECT = 7
+    PLACE = 7
+    """Divides the model between workers, around what copies of it exchange."""
+    COLLECT = 8
     """Decides which backward passes are exchanged."""
-    WATCH = 8
+    WATCH = 9
     """Looks on, and may stop the training."""
 
 
@@ -174,6 +191,10 @@ class Technique(Generic[C]):
     """Workers have state of their own, which a checkpoint must hold for each."""
     gathers_state: ClassVar[bool] = False
     """Workers have parts of one state, which all must gather before one of them can save it."""
+    divides: ClassVar[bool] = False
+    """Divides the model between workers, around what copies of it exchange."""
+    between_copies: ClassVar[bool] = False
+    """Can exchange between copies of a model that is divided between workers."""
     keeps_mathematics: ClassVar[bool] = False
     """Training with it gives the same parameters but for rounding: `auto` may try it unasked."""
 

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from fleetx.step.fused_update import fuse_update
 from fleetx.step.gradient_sync import is_all_reduce
+from fleetx.step.replaced_parameters import ReplacedParameters
 from fleetx.step.slots import FixedSlots
 from fleetx.step.stages import (
     GradientSync,
@@ -51,12 +52,15 @@ class TrainStep(FixedSlots):
         """What is trained, by name."""
         self.when_named: list[Callable[[dict[str, torch.Tensor]], None]] = []
         """Called with `parameters` when model and optimizer are both known."""
+        self.placers: list[Callable[[nn.Module], None]] = []
+        """Called with the model, which is equal on all workers, to divide it between them."""
         self.on_loss: Callable[[torch.Tensor], None] | None = None
         """Callback for the loss passed to `step` or `minimize`; set by the monitor."""
         self._model: nn.Module | None = None
         self._optimizer: Optimizer | None = None
         self._tensors: dict[str, torch.Tensor] = {}
         self._transaction: Transaction | None = None
+        self._replaced = ReplacedParameters()
         self._fix_slots()
 
     @property
@@ -86,8 +90,20 @@ class TrainStep(FixedSlots):
     def take_optimizer(self, optimizer: Optimizer) -> None:
         """Update with this optimizer."""
         self._optimizer = optimizer
+        self._replaced.take_optimizer(optimizer)
         fuse_update(optimizer)
         self._name()
+
+    def place(self, model: nn.Module) -> None:
+        """Divide a model that is equal on all workers, as techniques want it."""
+        if not self.placers:
+            return
+        before = dict(model.named_parameters())
+        for divide in self.placers:
+            divide(model)
+        self._replaced.note(before, model)
+        if self._optimizer is not None:
+            self._replaced.take_optimizer(self._optimizer)
 
     def take_model(self, model: nn.Module) -> None:
         """Train this model: names come from it, and statistics to average with parameters."""

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
+from fleetx.comm import world
+from fleetx.comm.layout import Workers
 from fleetx.comm.top_k import Entries, gather_entries
-from fleetx.comm.world import all_reduce_mean
 from fleetx.kernels.compression import (
     SMALLEST,
     SparsitySchedule,
@@ -122,7 +123,11 @@ class DgcExchange(GradientSync):
 
     during_backward = False
 
-    def __init__(self, schedule: SparsitySchedule, local_clip_norm: float) -> None:
+    def __init__(
+        self, schedule: SparsitySchedule, local_clip_norm: float, among: Workers = world
+    ) -> None:
+        """`among`: the workers that exchange."""
+        self._among = among
         self.schedule = schedule
         self.local_clip_norm = local_clip_norm
         self.step = 0
@@ -156,7 +161,8 @@ class DgcExchange(GradientSync):
                     rate=float(group["lr"]) if self.optimizer.keep_rate else 1.0,
                 )
             )
-        self.optimizer.received = _collect(large, sent)
+        received = gather_entries(sent, self._among)
+        self.optimizer.received = dict(zip(large, received, strict=True))
         self.step += 1
 
     def _average(self, trained: list[Tensor]) -> None:
@@ -164,7 +170,7 @@ class DgcExchange(GradientSync):
         for dtype in sorted({p.dtype for p in trained}, key=str):
             members = [p for p in trained if p.dtype is dtype]
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in members]
-            for p, mean in zip(members, all_reduce_mean(grads), strict=True):
+            for p, mean in zip(members, self._among.all_reduce_mean(grads), strict=True):
                 p.grad = mean
 
     @torch.no_grad()
@@ -208,11 +214,6 @@ def without_held_back(state: dict[str, Any], techniques: dict[str, Any]) -> dict
     return {**state, "state": changed}
 
 
-def _collect(parameters: list[Tensor], sent: list[Entries]) -> Received:
-    """Exchange entries; return for each parameter what every worker sent of it, by rank."""
-    return dict(zip(parameters, gather_entries(sent), strict=True))
-
-
 def is_compressed(parameter: Tensor) -> bool:
     """Return whether a parameter's gradient is large enough to be worth compressing."""
     fits = parameter.numel() >= SMALLEST and parameter.dtype is torch.float32
@@ -232,6 +233,7 @@ class Dgc(Technique[Config]):
     }
     needs_workers = True
     differs_by_worker = True
+    between_copies = True
 
     def __init__(self, job: Any) -> None:
         super().__init__(job)
@@ -274,8 +276,10 @@ class Dgc(Technique[Config]):
 
     def change_step(self, step: TrainStep) -> None:
         """Exchange after backward."""
-        limit = self.config.local_clip_norm * self.job.workers**-0.5
-        self._exchange = DgcExchange(self._schedule(), limit)
+        limit = self.config.local_clip_norm * self.job.copies**-0.5
+        layout = self.job.layout
+        among: Workers = world if layout.is_plain else layout.group("dp")
+        self._exchange = DgcExchange(self._schedule(), limit, among)
         step.grad_sync = self._exchange
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
@@ -325,9 +329,9 @@ class Dgc(Technique[Config]):
         share = self._schedule().sparsities[-1]
         large = [n for n in sizes.elements if n >= SMALLEST]
         small = sum(n for n in sizes.elements if n < SMALLEST)
-        others = self.job.workers - 1
+        others = self.job.copies - 1
         sent = 8.0 * others * sum(entries(n, share) for n in large) if share else 0.0
-        whole = 8.0 * others / self.job.workers * (small if share else sum(sizes.elements))
+        whole = 8.0 * others / self.job.copies * (small if share else sum(sizes.elements))
         return [
             Row(
                 stage=Stage.GRAD_SYNC,

@@ -51,21 +51,33 @@ class Clip:
     """The norm before the last clip, on the device of the gradients."""
     reduce: Callable[[Tensor, str], Tensor] | None = None
     """Reduces a tensor over the workers ("sum" or "max"), if each has a part of the gradients."""
+    counts: Callable[[Tensor], bool] | None = None
+    """Tells which gradients this worker counts in the norm, if several workers have the same."""
 
     @torch.no_grad()
     def __call__(self, parameters: Parameters) -> None:
         """Clip."""
-        gradients = [_values(p) for p in parameters.values() if p.grad is not None]
-        gradients = [g for g in gradients if g.numel()]
+        given = [p for p in parameters.values() if p.grad is not None]
+        values = [(self._counts(p), _values(p)) for p in given]
+        gradients = [g for _, g in values if g.numel()]
         if not gradients and (self.value or self.reduce is None):
             return
         if self.value:
             torch_private.foreach_clamp_min_(gradients, -self.value)
             torch_private.foreach_clamp_max_(gradients, self.value)
             return
-        factor, self.last_norm = clip_factor(gradients, self.norm, self.norm_type, self.reduce)
+        factor, self.last_norm = clip_factor(
+            [g for counts, g in values if counts and g.numel()],
+            self.norm,
+            self.norm_type,
+            self.reduce,
+        )
         for gradient in gradients:
             gradient.mul_(factor.to(gradient.device))
+
+    def _counts(self, parameter: Tensor) -> bool:
+        grad = parameter.grad
+        return self.counts is None or grad is None or self.counts(grad)
 
     def as_ops(self) -> GradientClipBase:
         """Return the clip that writes ops into a program."""

@@ -209,7 +209,9 @@ class GradientMerge(Technique[Config]):
         """Collect in front of the exchange; a plain one follows backward instead of joining it."""
         inner = step.grad_sync
         if isinstance(step, TrainStep) and type(inner) is GradientSync and self.job.workers > 1:
-            inner = AfterBackward(self.job.exchange(), step.precision.message_scale)
+            # Without groups of their own, shards average as copies do.
+            exchange = self.job.exchange("dp", "sharding")
+            inner = AfterBackward(exchange, step.precision.message_scale)
         merged = MergedGradients(
             inner, self.config.k_steps, avg=self.config.avg, gather=self.job.gather
         )

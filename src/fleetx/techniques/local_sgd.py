@@ -45,6 +45,7 @@ class LocalTraining(Technique[A]):
     replaces = frozenset({Stage.GRAD_SYNC, Stage.PARAM_SYNC})
     needs_workers = True
     differs_by_worker = True
+    between_copies = True
     adapts = False
     """The interval changes during training."""
 
@@ -81,6 +82,12 @@ class LocalTraining(Technique[A]):
     def check(self) -> None:
         """Refuse settings that cannot act."""
         check(self.name, self.config, self.k_steps, adapts=self.adapts)
+        if self.streaming is not None and not self.job.layout.is_plain:
+            raise ValueError(
+                f"overlap_steps, fragments, blend or exchange_bits of {self.name}_configs is set, "
+                "but copies that several workers divide wait for their averages: leave them out, "
+                "or switch off what divides the model."
+            )
         if self.config.exchange_bits != WHOLE and self.job.strategy.fp16_allreduce:
             raise ValueError(
                 f'{self.name}_configs["exchange_bits"] is {self.config.exchange_bits}, but '
@@ -133,7 +140,7 @@ class LocalTraining(Technique[A]):
         outer = OuterStep.from_config(self.config)
         size = values * sizes.element_bytes
         copies = 1 + (half or not outer.is_plain) + (not outer.is_plain)
-        sent = ring_bytes(size, self.job.workers)
+        sent = ring_bytes(size, self.job.copies)
         streaming = self.streaming
         if streaming is not None:
             rounds = streaming.blend.bits != WHOLE

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 
-from fleetx.comm import world
 from fleetx.comm.background_gather import BackgroundGather
 from fleetx.comm.buckets import make_buckets
 from fleetx.comm.gradient_all_reduce import (
@@ -235,7 +234,7 @@ class ParameterAverage:
             while self._handles:
                 handle, bucket = self._handles.pop(0)
                 handle.wait()
-                bucket.flat.mul_(1.0 / world.world_size())
+                bucket.flat.mul_(1.0 / self._exchange.all_reduce.workers)
         heartbeat.beat()
 
     def _move_snapshot(self, bucket: FlatBucket, *, is_outer: bool) -> None:
@@ -254,7 +253,7 @@ class ParameterAverage:
             for handle, bucket in zip(handles, buckets, strict=True):
                 handle.wait()
                 # Behind the sum, as in programs: small differences keep their bits in float16.
-                bucket.flat.mul_(1.0 / world.world_size())
+                bucket.flat.mul_(1.0 / self._exchange.all_reduce.workers)
         heartbeat.beat()
 
     def _average_exactly(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -262,7 +261,7 @@ class ParameterAverage:
         self._lay_out_exact(tensors)
         for bucket in self._exact:
             bucket.pack()
-            torch.mul(world.all_reduce(bucket.flat), 1.0 / world.world_size(), out=bucket.flat)
+            bucket.flat.copy_(self._exchange.all_reduce.mean(bucket.flat))
             bucket.unpack()
 
     # ---- memory

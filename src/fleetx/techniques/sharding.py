@@ -12,32 +12,33 @@ training without but for rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
-from fleetx.comm import world
+from fleetx.step.degrees import hybrid_degree
+from fleetx.step.gradient_sync import AfterBackward
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, rows_of, setting
-from fleetx.step.stages import Stage
-from fleetx.step.technique import Order, Row, Sizes, Technique, ring_bytes
-from fleetx.step.text_table import size
+from fleetx.step.stages import GradientSync, ParameterSync, Stage
+from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.amp import MixedPrecision
+from fleetx.techniques.copies import BetweenFirst, InsideFirst, OwnParts, check_parts
+from fleetx.techniques.divided_update import DividedUpdate
 from fleetx.techniques.gradient_clip import Clip
 from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
+from fleetx.techniques.sharding_costs import ShardingCosts
 from fleetx.techniques.sharding_owners import (
     Owners,
     OwnersUpdate,
     ReducedToOwners,
     SentByOwners,
-    choose_owners,
 )
-from fleetx.techniques.sharding_parameters import DividedParameters, DividedUpdate, can_divide
+from fleetx.techniques.sharding_parameters import DividedParameters, can_divide
 from fleetx.techniques.sharding_state import state_copies
 
 
@@ -57,13 +58,13 @@ class Config:
     segment_anchors: tuple[str, ...] = setting((), number=3, since="2.1", element=str)
     """Modules that stage 3 gathers one at a time: names, patterns or classes."""
     sharding_degree: int = setting(8, number=4, since="2.1", least=1)
-    """Workers that share one copy: all of them, if it is set."""
+    """Workers that share one copy; all of them, unless it is set."""
     mp_degree: int = setting(1, number=5, since="2.1", effect=Effect.REFUSED)
     """Tensor parallel degree."""
     dp_degree: int = setting(1, number=6, since="2.1", effect=Effect.REFUSED)
     """Data parallel degree."""
-    hybrid_dp: bool = setting(False, number=7, since="2.0", effect=Effect.REFUSED)
-    """Data parallel between groups."""
+    hybrid_dp: bool = setting(False, number=7, since="2.0")
+    """Data parallel between groups (2.0): `sharding_group_size` is less than all workers."""
     gradient_merge_acc_step: int = setting(1, number=8, since="2.1", effect=Effect.REFUSED)
     """Steps to merge: `gradient_merge` does it."""
     optimize_offload: bool = setting(False, number=9, since="2.1", effect=Effect.REFUSED)
@@ -89,6 +90,9 @@ class Config:
 
 
 _WAYS = {
+    "mp_degree": "set hybrid_configs = {'mp_degree': ...} instead",
+    "dp_degree": "set sharding_configs['sharding_degree'], and copies take the other workers",
+    "pp_degree": "set hybrid_configs = {'pp_degree': ...} instead",
     "gradient_merge_acc_step": "set strategy.gradient_merge = True with its k_steps instead",
     "optimize_offload": "set it to False; stage 3 divides the state further",
     "_dp_as_optimizer_sharding": "set sharding_configs['stage'] to 1, which does that",
@@ -100,16 +104,24 @@ class Sharding(Technique[Config]):
     """Divide optimizer state, gradients and parameters between workers."""
 
     name = "sharding"
-    order = Order.EXCHANGE
+    order = Order.PLACE
     since, numbers = "2.0", (26, 111)
     needs_workers = True
-    replaces = frozenset({Stage.GRAD_SYNC, Stage.UPDATE, Stage.PARAM_SYNC})
+    replaces = frozenset({Stage.UPDATE})
     relocates = frozenset({Stage.UPDATE})
+    wraps = frozenset({Stage.GRAD_SYNC, Stage.PARAM_SYNC})
+    divides = True
     gathers_state = True
     keeps_mathematics = True
 
     _optimizer: Optimizer
+    _averages_copies = True  # no other technique acts between copies
     _divided: DividedParameters | None = None
+
+    @classmethod
+    def is_on(cls, strategy: Any) -> bool:
+        """Return whether a strategy asks for it, by the switch or by `hybrid_configs`."""
+        return bool(getattr(strategy, cls.name, False)) or hybrid_degree(strategy, "sharding") > 1
 
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
@@ -151,14 +163,25 @@ class Sharding(Technique[Config]):
         self._check_workers()
 
     def _check_workers(self) -> None:
-        for key in ("sharding_degree", "sharding_group_size"):
-            degree = getattr(self.config, key)
-            if self._is_set(key) and self.job.workers > 1 and degree != self.job.workers:
-                raise ValueError(
-                    f"sharding_configs[{key!r}] is {degree}, but the job has {self.job.workers} "
-                    "workers, and one copy is divided between all of them: set it to "
-                    f"{self.job.workers}, or leave it out."
-                )
+        if self.job.servers is not None:
+            raise ValueError(
+                "the strategy switches on sharding, which divides the update between workers, but "
+                "in a job with parameter servers these update: switch off sharding, or start no "
+                "servers."
+            )
+        degrees = self.job.layout.degrees
+        if self.config.hybrid_dp and self.job.workers > 1 and degrees.dp == 1:
+            raise ValueError(
+                "sharding_configs['hybrid_dp'] is True, but one copy of the model is divided "
+                f"between all {self.job.workers} workers: set sharding_configs['sharding_degree'] "
+                "to a smaller divisor of that, or 'hybrid_dp' to False."
+            )
+        if self.config.stage < 3 and degrees.mp > 1:
+            raise ValueError(
+                f"the strategy switches on sharding with stage {self.config.stage} and "
+                "tensor_parallel, but whole layers have owners in that stage: set "
+                "sharding_configs['stage'] to 3, or switch off one of them."
+            )
 
     def _is_set(self, key: str) -> bool:
         return key in getattr(self.job.strategy.sharding_configs, "given", ())
@@ -189,10 +212,28 @@ class Sharding(Technique[Config]):
         """Let each worker update a part of the parameters."""
         if self.config.stage > 1:
             self._share_clip(step)
+        self._check_exchange(step)
         if self.config.stage == 3:
             self._divide_parameters(step)
         else:
             self._choose_owners(step)
+
+    def _check_exchange(self, step: TrainStep) -> None:
+        """Refuse what a technique between copies cannot follow."""
+        exchange, precision = step.owner("grad_sync"), step.precision
+        scales = isinstance(precision, MixedPrecision) and precision.config.scales
+        if exchange is None:
+            return
+        self._averages_copies = False
+        if scales:
+            raise ValueError(
+                f"the strategy switches on amp with a loss scale, sharding and {exchange.name}, "
+                "but workers of one copy must agree on an overflow in every step, and copies do "
+                "not wait for each other: set amp_configs = {'dtype': 'bfloat16'}, which needs no "
+                "scale."
+            )
+        if self.config.stage == 3:
+            check_parts(exchange, "sharding with stage 3", "set sharding_configs['stage'] to 2")
 
     def _divide_parameters(self, step: TrainStep) -> None:
         precision = step.precision
@@ -202,13 +243,24 @@ class Sharding(Technique[Config]):
                 "gradients of divided parameters cannot be divided by the scale: set amp_configs "
                 "= {'dtype': 'bfloat16'}, which needs none, or sharding_configs['stage'] to 2."
             )
-        self._divided = DividedParameters(self.config.segment_anchors, self.job.all_reduce.dtype)
-        step.grad_sync, step.updater = self._divided, DividedUpdate()
-        nobody = Owners(self.job.rank, self.job.workers)  # buffers are all that is sent
-        step.param_sync = SentByOwners(nobody, limit_mb=self._limit_mb(), sends_buffers=True)
+        between = step.owner("grad_sync") is not None
+        divided = self._divided = DividedParameters(
+            self.config.segment_anchors,
+            self.job.all_reduce.dtype,
+            self.job.layout,
+            averages_copies=not between,
+        )
+        # Nobody owns a parameter: buffers are all that is sent.
+        nobody = Owners(self.job.layout.group("sharding"))
+        sync: ParameterSync = SentByOwners(nobody, limit_mb=self._limit_mb(), sends_buffers=True)
+        own = OwnParts()
+        step.grad_sync = InsideFirst(divided, step.grad_sync, own) if between else divided
+        step.updater = DividedUpdate()
+        step.param_sync = BetweenFirst(step.param_sync, sync, own) if between else sync
+        step.placers.append(divided.distribute)
 
     def _choose_owners(self, step: TrainStep) -> None:
-        owners = Owners(self.job.rank, self.job.workers)
+        owners = Owners(self.job.layout.group("sharding"))
         update = OwnersUpdate(owners)
         limit = self._limit_mb()
         sync = SentByOwners(owners, limit_mb=limit, sends_buffers=self.config.stage > 1)
@@ -219,9 +271,9 @@ class Sharding(Technique[Config]):
                 limit_mb=limit,
                 dtype=self.job.all_reduce.dtype,
                 scale=lambda: step.precision.message_scale(),
-                is_outermost=lambda sync: step.grad_sync is sync,
+                is_outermost=lambda sync: step.grad_sync is outermost,
             )
-            step.grad_sync = reduced
+        outermost = self._exchange_gradients(step, owners, reduced)
 
         def prepare(parameters: dict[str, Tensor]) -> None:
             owners.take(parameters)
@@ -230,21 +282,36 @@ class Sharding(Technique[Config]):
             if reduced is not None:
                 reduced.watch(parameters)
 
-        step.updater, step.param_sync = update, sync
+        step.updater = update
+        between = step.owner("param_sync") is not None
+        step.param_sync = BetweenFirst(step.param_sync, sync, owners.own) if between else sync
         step.when_named.append(prepare)
+
+    def _exchange_gradients(
+        self, step: TrainStep, owners: Owners, reduced: ReducedToOwners | None
+    ) -> GradientSync:
+        """Exchange inside the group, and between copies; return the stage that does it."""
+        scale = step.precision.message_scale
+        if step.owner("grad_sync") is not None:
+            inside = reduced or AfterBackward(self.job.exchange("sharding"), scale)
+            step.grad_sync = InsideFirst(inside, step.grad_sync, owners.own)
+        elif reduced is not None and self.job.copies > 1:
+            between = AfterBackward(self.job.exchange(), scale)
+            step.grad_sync = InsideFirst(reduced, between, owners.own)
+        elif reduced is not None:
+            step.grad_sync = reduced
+        return step.grad_sync
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Note the optimizer, on which the size of its state depends, and give it the parts."""
         self._optimizer = optimizer
-        if self._divided is not None:
-            if isinstance(optimizer, ReplacedOptimizer):
-                name = type(optimizer).__name__.lower()
-                raise ValueError(
-                    f"the strategy switches on {name}, which updates by the norms of whole layers, "
-                    "and sharding with stage 3, which divides layers: switch off "
-                    f"{name}, or set sharding_configs['stage'] to 2."
-                )
-            self._divided.take_optimizer(optimizer)
+        if self._divided is not None and isinstance(optimizer, ReplacedOptimizer):
+            name = type(optimizer).__name__.lower()
+            raise ValueError(
+                f"the strategy switches on {name}, which updates by the norms of whole layers, "
+                "and sharding with stage 3, which divides layers: switch off "
+                f"{name}, or set sharding_configs['stage'] to 2."
+            )
         return optimizer
 
     def _limit_mb(self) -> float:
@@ -254,7 +321,7 @@ class Sharding(Technique[Config]):
     def _share_clip(self, step: TrainStep) -> None:
         """Let a clip by norm add up the parts of all workers."""
         if isinstance(step.clip, Clip):
-            step.clip.reduce = world.all_reduce
+            step.clip.reduce = self.job.layout.group("sharding", "mp").all_reduce
         elif step.clip is not None:
             owner = step.owner("clip")
             name = type(step.clip).__name__ if owner is None else owner.name
@@ -267,61 +334,8 @@ class Sharding(Technique[Config]):
     # -- explaining -----------------------------------------------------------------------
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what each stage holds, sends and saves on this worker."""
-        own, copies = self._own_bytes(sizes), state_copies(self._optimizer)
-        held = f"{size(own * copies)} of optimizer state"
-        update = Row(
-            stage=Stage.UPDATE,
-            technique=self.name,
-            settings=held if copies else "optimizer state of a part",
-            memory=float(own - sizes.parameter_bytes) * copies,
+        blocks = 0 if self._divided is None else self._divided.block_elements
+        costs = ShardingCosts(
+            self.job, sizes, self.config.stage, blocks, averages_copies=self._averages_copies
         )
-        return [self._gradient_row(sizes, own), update, self._parameter_row(sizes, own)]
-
-    def _gradient_row(self, sizes: Sizes, own: int) -> Row:
-        stage, whole = self.config.stage, sizes.parameter_bytes
-        how = {1: "all-reduce", 2: "to their owners", 3: "reduce-scatter"}[stage]
-        # Gloo's reduce-scatter is an all-reduce inside.
-        is_half = stage == 2 or (stage == 3 and sizes.device != "cpu")
-        return Row(
-            stage=Stage.GRAD_SYNC,
-            technique=self.name,
-            settings=f"stage {stage}, {how}, {size(whole if stage == 1 else own)} of gradients",
-            bytes_sent=ring_bytes(whole, self.job.workers) / (2 if is_half else 1),
-            memory=0.0 if stage == 1 else float(own - whole),
-        )
-
-    def _parameter_row(self, sizes: Sizes, own: int) -> Row:
-        whole, text = sizes.parameter_bytes, "from their owners"
-        travels, memory, kept = whole, 0.0, whole
-        if self._divided is not None:
-            text = "gathered block by block"
-            travels += self._divided.block_elements * sizes.element_bytes
-            memory, kept = float(own - whole), own
-        # Only gradients travel in half precision; `fp16_allreduce` halves what all rows send.
-        share = 1.0 if self.job.all_reduce.dtype is None else 0.5
-        return Row(
-            stage=Stage.PARAM_SYNC,
-            technique=self.name,
-            settings=f"{text}, {size(kept)} of parameters",
-            bytes_sent=ring_bytes(travels, self.job.workers) / 2 / share,
-            memory=memory,
-        )
-
-    def _own_bytes(self, sizes: Sizes) -> int:
-        """Return the bytes of this worker's part of the trained parameters."""
-        rank, workers = self.job.rank, self.job.workers
-        if self.config.stage == 3:
-            elements = [
-                prod(shape[1:]) * _own_rows(shape[0], rank, workers) for shape in sizes.shapes
-            ]
-            return sum(elements) * sizes.element_bytes
-        owners = choose_owners([n * sizes.element_bytes for n in sizes.elements], [0] * workers)
-        own = (n for n, owner in zip(sizes.elements, owners, strict=True) if owner == rank)
-        return sum(own) * sizes.element_bytes
-
-
-def _own_rows(rows: int, rank: int, workers: int) -> int:
-    """Return how many of the rows of a parameter a worker has, if all but the last have equally
-    many."""
-    each = -(-rows // workers)
-    return max(0, min(each, rows - rank * each))
+        return costs.rows(self.name, state_copies(self._optimizer))

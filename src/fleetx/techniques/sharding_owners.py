@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from fleetx import torch_private
 from fleetx.comm.buckets import FIRST_MB, growing_limits
+from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
 from fleetx.step.stages import GradientSync, Parameters, ParameterSync, Update
 from fleetx.techniques.sharding_state import gather_state, load_part
@@ -45,10 +46,12 @@ def choose_owners(sizes: Iterable[int], loads: list[int]) -> list[int]:
 class Owners:
     """Which worker owns which parameter."""
 
-    def __init__(self, rank: int, workers: int) -> None:
-        self.rank = rank
-        self.workers = workers
-        self._loads = [0] * workers
+    def __init__(self, group: Group) -> None:
+        """`group` has the workers that divide one copy of the model."""
+        self.group = group
+        self.rank = group.rank
+        self.workers = group.size
+        self._loads = [0] * group.size
         self._owners: dict[str, int] = {}
 
     def take(self, parameters: Parameters) -> None:
@@ -64,6 +67,14 @@ class Owners:
     def owns(self, name: str) -> bool:
         """Return whether this worker updates a parameter."""
         return self._owners.get(name) == self.rank
+
+    def own(self, tensors: Parameters) -> dict[str, Tensor]:
+        """Return the parameters that this worker updates, and what nobody owns."""
+        return {n: t for n, t in tensors.items() if self._owners.get(n, self.rank) == self.rank}
+
+    def message(self, send: Any, tensor: Tensor, place: int) -> Any:
+        """Return a message to or from another worker of the group."""
+        return dist.P2POp(send, tensor, self.group.ranks[place], self.group.process_group)
 
 
 @dataclass
@@ -101,13 +112,13 @@ class _Flight:
         self._received: list[Tensor] = []
         if bucket.owner == owners.rank:
             like = self.flat if dtype is None else self.flat.new_empty(0, dtype=dtype)
-            others = [rank for rank in range(owners.workers) if rank != owners.rank]
-            self._received = [like.new_empty(self.flat.shape) for _ in others]
-            pairs = zip(self._received, others, strict=True)
-            messages = [dist.P2POp(dist.irecv, tensor, rank) for tensor, rank in pairs]
+            places = [place for place in range(owners.workers) if place != owners.rank]
+            self._received = [like.new_empty(self.flat.shape) for _ in places]
+            pairs = zip(self._received, places, strict=True)
+            messages = [owners.message(dist.irecv, tensor, place) for tensor, place in pairs]
         else:
             self.flat = self.flat if dtype is None else self.flat.to(dtype)
-            messages = [dist.P2POp(dist.isend, self.flat, bucket.owner)]
+            messages = [owners.message(dist.isend, self.flat, bucket.owner)]
         self._works = dist.batch_isend_irecv(messages)
 
     def wait(self) -> None:
@@ -311,7 +322,7 @@ class OwnersUpdate(Update):
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return the state of all workers as one; all must call it."""
-        return gather_state(optimizer)
+        return gather_state(optimizer, self._owners.group)
 
     def load_optimizer_state(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         """Load the part of a whole state that this worker owns."""
@@ -353,7 +364,9 @@ class SentByOwners(ParameterSync):
             flat = torch.cat([t.reshape(-1) for t in tensors])
         else:
             flat = tensors[0].new_empty(sum(t.numel() for t in tensors))
-        return dist.broadcast(flat, bucket.owner, async_op=True), flat, bucket
+        group = self._owners.group
+        source = group.ranks[bucket.owner]
+        return dist.broadcast(flat, source, group.process_group, async_op=True), flat, bucket
 
     def _end(self, work: Any, flat: Tensor, bucket: Bucket) -> None:
         with heartbeat.collective("parameters from their owners"):

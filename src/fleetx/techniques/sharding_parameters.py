@@ -8,16 +8,14 @@ the parts, so that its state is divided too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
 from fleetx.comm import world
-from fleetx.comm.divided_tensors import divided_like, whole
-from fleetx.step.stages import GradientSync, Update
+from fleetx.comm.layout import Layout
+from fleetx.step.stages import GradientSync
 from fleetx.techniques.recompute import find_modules
 
 DIVIDED_BY_FLEET = "_fleetx_divided"
@@ -58,29 +56,25 @@ class DividedParameters(GradientSync):
     during_backward = False
     keeps_no_state = divides = True
 
-    def __init__(self, anchors: Sequence[str], dtype: torch.dtype | None) -> None:
-        """`dtype` is the half precision that gradients travel in; None for their own type."""
+    def __init__(
+        self,
+        anchors: Sequence[str],
+        dtype: torch.dtype | None,
+        layout: Layout,
+        *,
+        averages_copies: bool,
+    ) -> None:
+        """`dtype` is the half precision that gradients travel in; None for their own type.
+        `averages_copies`: gradients are means over all copies of the model, too."""
+        self._layout = layout
+        self._axes = ("dp", "sharding") if averages_copies else ("sharding",)
         self._anchors = anchors
         self._dtype = dtype
-        self._pairs: list[tuple[Tensor, Tensor]] = []  # parameters before and after
-        self._optimizer: Optimizer | None = None
         self.block_elements = 0
         """Elements of trained parameters that are gathered twice, for forward and backward."""
 
-    def take_optimizer(self, optimizer: Optimizer) -> None:
-        """Let an optimizer that was made from the whole parameters update the parts."""
-        self._optimizer = optimizer
-        new = {id(old): part for old, part in self._pairs}
-        for group in optimizer.param_groups:
-            group["params"][:] = [new.get(id(p), p) for p in group["params"]]
-        for old, part in self._pairs:
-            if old in optimizer.state:
-                state = optimizer.state.pop(old)
-                optimizer.state[part] = {key: _part_of(v, part) for key, v in state.items()}
-
     def distribute(self, model: nn.Module) -> None:
         """Divide the parameters of a model, which are equal on all workers."""
-        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         before = dict(model.named_parameters())
@@ -93,7 +87,8 @@ class DividedParameters(GradientSync):
                 )
         world.meet()
         device = next(iter(before.values())).device.type
-        mesh = init_device_mesh(device, (world.world_size(),))
+        axes = tuple(a for a in self._axes if getattr(self._layout.degrees, a) > 1)
+        mesh = self._layout.mesh(device)[axes]
         blocks = find_blocks(model, self._anchors)
         policy = MixedPrecisionPolicy(reduce_dtype=self._dtype)
         inside = {p for block in blocks.values() for p in block.parameters() if p.requires_grad}
@@ -103,34 +98,3 @@ class DividedParameters(GradientSync):
         fully_shard(model, mesh=mesh, mp_policy=policy)
         for module in model.modules():
             module.__dict__[DIVIDED_BY_FLEET] = True
-        after = dict(model.named_parameters())
-        self._pairs = [(old, after[name]) for name, old in before.items()]
-        for old in before.values():
-            old.data = old.data.new_empty(0)  # whoever holds it keeps no memory
-        if self._optimizer is not None:
-            self.take_optimizer(self._optimizer)
-
-
-class DividedUpdate(Update):
-    """The optimizer updates this worker's parts."""
-
-    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Return the state of all parts as one; all workers must call it."""
-        own = optimizer.state_dict()
-        state = {i: {k: whole(v) for k, v in each.items()} for i, each in own["state"].items()}
-        return {**own, "state": state}
-
-    def load_optimizer_state(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-        """Load this worker's parts of a whole state."""
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        parts = {
-            i: {key: _part_of(value, parameters[i]) for key, value in each.items()}
-            for i, each in state["state"].items()
-        }
-        optimizer.load_state_dict({**state, "state": parts})
-
-
-def _part_of(value: Any, parameter: Tensor) -> Any:
-    """Return this worker's part of an entry of a parameter's state."""
-    is_like = isinstance(value, Tensor) and value.shape == parameter.shape
-    return divided_like(value, parameter) if is_like else value

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, NAdam, Optimizer, RAdam, RMSprop
 
-from fleetx.comm import world
+from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
 from fleetx.techniques.lamb import Lamb
 from fleetx.techniques.lars import Lars
@@ -29,27 +29,27 @@ class _Outline:
     dtype: torch.dtype
 
 
-def gather_state(optimizer: Optimizer) -> dict[str, Any]:
-    """Return the states of all workers as one; all must call it."""
+def gather_state(optimizer: Optimizer, group: Group) -> dict[str, Any]:
+    """Return the states of all workers of a group as one; all must call it."""
     own = optimizer.state_dict()
     state: dict[int, Any] = {}
-    for source in range(world.world_size()):
-        state.update(_broadcast(own["state"], source))
+    for source in range(group.size):
+        state.update(_broadcast(own["state"], group, source))
     return {**own, "state": dict(sorted(state.items()))}
 
 
-def _broadcast(own: Mapping[int, Any], source: int) -> dict[int, Any]:
+def _broadcast(own: Mapping[int, Any], group: Group, source: int) -> dict[int, Any]:
     """Return the state of one worker: what is no tensor first, then tensor by tensor."""
     entries = [(i, key, value) for i, each in own.items() for key, value in each.items()]
     outlines: list[Any] = [[(i, key, _outline(value)) for i, key, value in entries]]
     with heartbeat.collective("optimizer state"):
-        dist.broadcast_object_list(outlines, src=source)
+        dist.broadcast_object_list(outlines, group.ranks[source], group.process_group)
     found: dict[int, Any] = {}
     for place, (i, key, value) in enumerate(outlines[0]):
         if isinstance(value, _Outline):
-            is_own = world.rank() == source
+            is_own = group.rank == source
             tensor = entries[place][2] if is_own else torch.empty(value.shape, dtype=value.dtype)
-            value = world.broadcast(tensor, source)
+            value = group.broadcast(tensor, source)
         found.setdefault(i, {})[key] = value
     return found
 

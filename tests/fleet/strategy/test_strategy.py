@@ -161,8 +161,8 @@ def test_refused_names_what_does_not_exist_here() -> None:
     strategy.sync_batch_norm = True
     assert strategy.refused() == []
     strategy.pipeline = True
-    strategy.hybrid_configs = {"mp_degree": 2}
-    assert strategy.refused() == ["pipeline", "hybrid_configs['mp_degree']"]
+    strategy.hybrid_configs = {"mp_degree": 2, "sep_degree": 2}
+    assert strategy.refused() == ["pipeline", "hybrid_configs['sep_degree']"]
 
 
 def test_print_shows_what_is_on() -> None:

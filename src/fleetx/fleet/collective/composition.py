@@ -9,6 +9,7 @@ from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.fleet.collective.auto_model import ModelSearch
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.explain import Explanation
+from fleetx.fleet.collective.hybrid_groups import HybridGroups
 from fleetx.fleet.collective.module_training import EagerTraining
 from fleetx.fleet.policy import FLEETX, Policy
 from fleetx.fleet.roles.identity import Identity
@@ -79,6 +80,20 @@ class Composition(Identity):
             final = self._policy.select(final, optimizer, self.worker_num())
         job, self._applied = choose(self._job(final))
         return job, self._applied
+
+    # -- where this worker stands -----------------------------------------------------
+    def get_hybrid_communicate_group(self) -> HybridGroups:
+        """Return this worker's place in the degrees of the strategy, under Paddle's names."""
+        return HybridGroups(self._job().layout)
+
+    def data_index(self) -> int:
+        """Return which part of the data this worker trains on: `worker_index()`, unless workers
+        compute one copy of the model together, which get the same part."""
+        return HybridGroups(self._job().layout).data_index
+
+    def data_num(self) -> int:
+        """Return into how many parts the data is divided."""
+        return HybridGroups(self._job().layout).data_num
 
     # -- what was composed ------------------------------------------------------------
     def explain(self) -> Explanation:

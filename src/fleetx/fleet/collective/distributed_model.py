@@ -336,7 +336,7 @@ def wrap(
         wrapped = local = LocalModel(model)
         if world.is_connected():
             local.start_equal()
-            step.grad_sync.innermost().distribute(model)
+            step.place(model)
             local.take_parameters()
     if type(step.precision) is not Precision:
         wrapped.forward = step.precision.wrap_forward(wrapped.forward)  # type: ignore[method-assign]

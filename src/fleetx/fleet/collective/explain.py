@@ -14,6 +14,7 @@ from math import prod
 
 from torch import Tensor
 
+from fleetx.comm.divided_tensors import shape_of_layer
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.program import Program
 from fleetx.static.run.place import usual_device
@@ -80,6 +81,7 @@ def memory(change: float | None) -> str:
 def explain(job: Job, techniques: Sequence[Technique], sizes: Sizes, optimizer: str) -> Explanation:
     """Return the rows of the step that these techniques make."""
     replaced = {stage for t in techniques for stage in t.replaces - t.relocates}
+    replaced |= {row.stage for t in techniques if t.divides for row in t.rows(sizes)}
     rows = [row for row in _plain(job, sizes, optimizer) if row.stage not in replaced]
     rows += [row for technique in techniques for row in technique.rows(sizes)]
     share = 1.0
@@ -105,7 +107,7 @@ def _plain(job: Job, sizes: Sizes, optimizer: str) -> list[Row]:
         stage=Stage.GRAD_SYNC,
         technique="all-reduce",
         settings=settings,
-        bytes_sent=ring_bytes(sizes.parameter_bytes, job.workers),
+        bytes_sent=ring_bytes(sizes.parameter_bytes, job.copies),
     )
     alone = Row(stage=Stage.GRAD_SYNC, technique="none", settings="one worker")
     return [
@@ -121,7 +123,7 @@ def module_sizes(parameters: Iterable[Tensor], buffers: Iterable[Tensor]) -> Siz
     """Return the sizes of a PyTorch model."""
     trained = [p for p in parameters if p.requires_grad]
     return Sizes(
-        shapes=tuple(tuple(p.shape) for p in trained),
+        shapes=tuple(shape_of_layer(p) for p in trained),
         element_bytes=trained[0].element_size() if trained else 4,
         device=trained[0].device.type if trained else "cpu",
         buffer_elements=sum(b.numel() for b in buffers if b.is_floating_point()),

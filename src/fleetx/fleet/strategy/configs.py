@@ -48,15 +48,11 @@ TRAINER_DESC: Rows = (
     _strings(_Inert, 7, "local_sparse", "tables kept by the worker", since="2.3"),
     _strings(_Inert, 8, "remote_sparse", "tables kept by servers", since="2.3"),
 )
-TENSOR_PARALLEL: Rows = (
-    _Refused(1, 1, "workers per layer", "tensor_parallel_degree", since="2.1"),
-    _Refused(2, -1, "seed of split parameters", "tensor_init_seed", since="2.1"),
-)
 HYBRID: Rows = (
-    _Refused(1, -1, "data parallel degree", "dp_degree", since="2.1"),
-    _Refused(2, 1, "tensor parallel degree", "mp_degree", since="2.1"),
+    Field(1, -1, "copies of the model; -1: as many as there are", "dp_degree", since="2.1"),
+    Field(2, 1, "workers that divide layers", "mp_degree", since="2.1", least=1),
     _Refused(3, 1, "pipeline degree", "pp_degree", since="2.1"),
-    _Refused(4, 1, "sharding degree", "sharding_degree", since="2.2"),
+    Field(4, 1, "workers that divide state", "sharding_degree", since="2.2", least=1),
     _Refused(5, 1, "sequence parallel degree", "sep_degree", since="2.6"),
 )
 GRADIENT_SCALE: Rows = (

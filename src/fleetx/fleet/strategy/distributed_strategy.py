@@ -64,6 +64,8 @@ class DistributedStrategy(TechniqueSwitches):
     use_hierarchical_allreduce = Field(15, False, "sum within groups, then between their leaders")
     hierarchical_allreduce_inter_nranks = Field(16, 1, "workers in such a group", least=0)
 
+    hybrid_configs = ConfigsField(112, tables.HYBRID, "degrees of mixed parallelism")
+
     # -- parameter servers ------------------------------------------------------------
     mode = Field(
         1, "COLLECTIVE", "kind of job; init decides", effect=_none,
@@ -98,11 +100,6 @@ class DistributedStrategy(TechniqueSwitches):
     # -- refused ----------------------------------------------------------------------
     pipeline = Field(9, False, "stages on different devices", effect=_refused)
     pipeline_configs = ConfigsField(106, tables.PIPELINE, "stages on different devices")
-    tensor_parallel = Field(
-        29, False, "layers divided between workers", since="2.1", effect=_refused
-    )
-    tensor_parallel_configs = ConfigsField(113, tables.TENSOR_PARALLEL, "divided layers")
-    hybrid_configs = ConfigsField(112, tables.HYBRID, "degrees of mixed parallelism")
     semi_auto = Field(35, False, "plan by annotations", since="2.2", effect=_refused)
     auto_search = Field(37, False, "plan by search", since="2.3", effect=_refused)
     asp = Field(33, False, "structured sparsity", since="2.2", effect=_refused)
@@ -216,8 +213,7 @@ class DistributedStrategy(TechniqueSwitches):
             for name, row in rows.items()
             if isinstance(row, Field) and row.effect is _refused and self._values[name]
         ]
-        hybrid = self.hybrid_configs
-        degrees = [k for k in hybrid if k != "dp_degree" and hybrid[k] > 1]
+        degrees = [k for k in ("sep_degree", "pp_degree") if self.hybrid_configs[k] > 1]
         found += [f"hybrid_configs[{key!r}]" for key in degrees]
         if self.gradient_scale_configs["scale_strategy"] != "avg":
             found.append("gradient_scale_configs['scale_strategy'] other than 'avg'")

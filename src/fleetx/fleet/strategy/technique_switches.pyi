@@ -46,10 +46,12 @@ class TechniqueSwitches:
     adaptive_localsgd_configs: ConfigsField
     powersgd: Field[bool]
     powersgd_configs: ConfigsField
-    sharding: Field[bool]
-    sharding_configs: ConfigsField
     signsgd: Field[bool]
     signsgd_configs: ConfigsField
+    sharding: Field[bool]
+    sharding_configs: ConfigsField
+    tensor_parallel: Field[bool]
+    tensor_parallel_configs: ConfigsField
     gradient_merge: Field[bool]
     gradient_merge_configs: ConfigsField
     stop_on_nan: Field[bool]

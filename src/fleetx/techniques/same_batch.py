@@ -1,0 +1,55 @@
+"""Workers that compute one copy of a model together must get the same batch: a check at the first
+forward pass, which fails on all of them instead of training on nonsense."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fleetx.comm.layout import Group
+
+
+def check_same_batch(model: nn.Module, group: Group) -> None:
+    """Compare what the first forward pass gets on the workers of a group."""
+
+    def compare(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        handle.remove()
+        own = torch.tensor(checksum((args, kwargs)))
+        found = [int(each) for each in group.all_gather(own)]
+        different = [
+            rank for rank, each in zip(group.ranks, found, strict=True) if each != found[0]
+        ]
+        if different:
+            raise ValueError(
+                f"workers {', '.join(map(str, group.ranks))} divide one copy of the model, but "
+                f"worker {different[0]} got another batch than worker {group.ranks[0]}: choose a "
+                "worker's samples by fleet.data_index() of fleet.data_num(), not by "
+                "fleet.worker_index()."
+            )
+
+    handle = model.register_forward_pre_hook(compare, with_kwargs=True, prepend=True)
+
+
+def checksum(values: Any) -> int:
+    """Return a number that tells whether the tensors in tuples, lists and dictionaries are the
+    same."""
+    total = 0
+    for tensor in _tensors(values):
+        data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+        total = zlib.crc32(data.numpy().tobytes(), total)
+    return total
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)

@@ -1,0 +1,221 @@
+"""tensor_parallel: workers divide the layers of a model, and compute each of them together.
+
+A plan says how each module is divided: by its name, as the model itself says, or as known for its
+family. Parameters become parts (torch's `parallelize_module`); inputs and outputs of a divided pair
+of layers are whole, so that the rest of the model computes as before. All workers of a copy get the
+same batch; copies average gradients, or what a technique such as `localsgd` has them exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import LBFGS, Optimizer
+
+from fleetx.comm.divided_tensors import is_divided, own_part
+from fleetx.step.degrees import hybrid_degree
+from fleetx.step.gradient_sync import AfterBackward
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.registry import register
+from fleetx.step.settings import setting
+from fleetx.step.stages import LocalGradients, ParameterSync, Stage, Update
+from fleetx.step.technique import Order, Row, Sizes, Technique
+from fleetx.step.text_table import size
+from fleetx.step.train_step import TrainStep
+from fleetx.techniques.amp import MixedPrecision
+from fleetx.techniques.copies import BetweenFirst, InsideFirst, OwnParts, check_parts
+from fleetx.techniques.divided_update import DividedUpdate
+from fleetx.techniques.gradient_clip import Clip
+from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
+from fleetx.techniques.same_batch import check_same_batch
+from fleetx.techniques.sharding_parameters import can_divide
+from fleetx.techniques.sharding_state import state_copies
+from fleetx.techniques.tensor_parallel_plan import divide_modules, find_plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How many workers divide a layer, and how."""
+
+    tensor_parallel_degree: int = setting(1, number=1, since="2.1", least=1)
+    """Workers that divide the layers of one copy."""
+    tensor_init_seed: int = setting(-1, number=2, since="2.1", least=-1)
+    """Seed of the random numbers that the workers of a copy share, such as those of dropout; -1:
+    they go on with those of the first of them."""
+    plan: tuple[str, ...] = setting((), element=str)
+    """How modules are divided: "name: colwise", "name: rowwise", "name: embedding" or
+    "name: gathered"; names may be patterns. Without it, the model's own plan or a known one."""
+
+
+class AveragedParts(AfterBackward):
+    """Averages the parts of gradients over all copies; parts differ inside a copy."""
+
+    keeps_no_state = divides = True
+
+
+@register
+class TensorParallel(Technique[Config]):
+    """Layers divided between workers."""
+
+    name = "tensor_parallel"
+    order = Order.PLACE
+    since, numbers = "2.1", (29, 113)
+    needs_workers = True
+    wraps = frozenset({Stage.GRAD_SYNC, Stage.PARAM_SYNC})
+    divides = True
+    gathers_state = True
+    keeps_mathematics = True
+
+    _optimizer: Optimizer
+    _whole_bytes = 0
+    _own_bytes = 0
+    _plan: dict[str, str] | None = None
+
+    @classmethod
+    def is_on(cls, strategy: Any) -> bool:
+        """Return whether a strategy asks for it, by the switch or by `hybrid_configs`."""
+        return bool(getattr(strategy, cls.name, False)) or hybrid_degree(strategy, "mp") > 1
+
+    @classmethod
+    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return nothing: workers of a copy need the same batch, which the script must know."""
+        return []
+
+    # -- checks ---------------------------------------------------------------------------
+    def check(self) -> None:
+        """Refuse jobs in which it cannot act."""
+        if self.job.servers is not None:
+            raise ValueError(
+                "the strategy switches on tensor_parallel, but in a job with parameter servers "
+                "these have the parameters: switch it off, or start no servers."
+            )
+        if getattr(self.job.strategy, "auto", False):
+            raise ValueError(
+                "the strategy switches on auto, which tries strategies on copies of the whole "
+                "model, and tensor_parallel, which is for models without room for copies: switch "
+                "off one of them."
+            )
+        if self.job.workers > 1 and self.job.layout.degrees.mp == 1:
+            raise ValueError(
+                "the strategy switches on tensor_parallel, but "
+                "tensor_parallel_configs['tensor_parallel_degree'] is 1, which divides nothing: "
+                "set it to a divisor of the number of workers, or switch off tensor_parallel."
+            )
+        if not can_divide():
+            raise ValueError(
+                f"tensor_parallel needs PyTorch 2.7 or newer, but this is {torch.__version__}: "
+                "switch it off, or take sharding with stage 2."
+            )
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Refuse optimizers that look at whole layers, or at all of them."""
+        if isinstance(optimizer, LBFGS):
+            raise ValueError(
+                "the strategy switches on tensor_parallel, which leaves each worker a part of the "
+                "parameters, but LBFGS updates all of them together: take another optimizer."
+            )
+
+    # -- the step -------------------------------------------------------------------------
+    def change_program(self, step: ProgramStep) -> None:
+        """Refuse programs."""
+        raise ValueError(
+            "the strategy switches on tensor_parallel, which FleetX can do for modules but not for "
+            "programs: switch it off, or train a torch.nn.Module."
+        )
+
+    def change_step(self, step: TrainStep) -> None:
+        """Divide the model, and let copies exchange parts."""
+        precision = step.precision
+        if isinstance(precision, MixedPrecision) and precision.config.scales:
+            raise ValueError(
+                "the strategy switches on amp with a loss scale and tensor_parallel, but gradients "
+                "of divided parameters cannot be divided by the scale: set amp_configs = "
+                "{'dtype': 'bfloat16'}, which needs none."
+            )
+        step.placers.insert(0, self._divide)  # sharding then divides the parts
+        self._share_clip(step)
+        owner = step.owner("grad_sync")
+        if owner is None:
+            step.grad_sync = AveragedParts(self.job.exchange(), step.precision.message_scale)
+        elif not owner.divides:
+            check_parts(owner, "tensor_parallel", "switch off one of them")
+            own = OwnParts()
+            # Inside a copy there is nothing to exchange: each worker has its part.
+            step.grad_sync = InsideFirst(LocalGradients(), step.grad_sync, own)
+            step.param_sync = BetweenFirst(step.param_sync, ParameterSync(), own)
+        if type(step.updater) is Update:
+            step.updater = DividedUpdate()
+
+    def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
+        """Note the optimizer, on which the size of its state depends."""
+        self._optimizer = optimizer
+        if isinstance(optimizer, ReplacedOptimizer):
+            name = type(optimizer).__name__.lower()
+            raise ValueError(
+                f"the strategy switches on {name}, which updates by the norms of whole layers, and "
+                f"tensor_parallel, which divides layers: switch off {name} or tensor_parallel."
+            )
+        return optimizer
+
+    def _share_clip(self, step: TrainStep) -> None:
+        """Let a clip by norm count every element of the model once."""
+        if isinstance(step.clip, Clip):
+            is_first = self.job.layout.place["mp"] == 0
+            step.clip.counts = lambda gradient: is_first or _is_part(gradient)
+            step.clip.reduce = self.job.layout.group("sharding", "mp").all_reduce
+        elif step.clip is not None:
+            owner = step.owner("clip")
+            name = type(step.clip).__name__ if owner is None else owner.name
+            raise ValueError(
+                f"the strategy switches on tensor_parallel, which leaves each worker a part of the "
+                f"gradients, but {name} clips all of them: clip by gradient_clip."
+            )
+
+    def _divide(self, model: nn.Module) -> None:
+        """Divide the modules that the plan names."""
+        layout = self.job.layout
+        plan = self._plan = find_plan(model, self.config.plan)
+        self._whole_bytes = _trained_bytes(model)
+        group = layout.group("mp")
+        first = next(model.parameters())
+        divide_modules(model, plan, layout.mesh(first.device.type)["mp"])
+        self._own_bytes = _trained_bytes(model)
+        if self.config.tensor_init_seed >= 0:
+            torch.manual_seed(self.config.tensor_init_seed + layout.rank // group.size)
+        else:
+            torch.set_rng_state(group.broadcast(torch.get_rng_state()))
+        check_same_batch(model, group)
+
+    # -- explaining -----------------------------------------------------------------------
+    def rows(self, sizes: Sizes) -> list[Row]:
+        """Return what a worker of a copy holds, with gradients and optimizer state."""
+        saved = self._own_bytes - self._whole_bytes
+        copies = 2 + state_copies(self._optimizer)
+        text = f"{self.job.layout.degrees.mp} workers divide "
+        text += "layers, " if self._plan is None else f"{len(self._plan)} modules, "
+        return [
+            Row(
+                stage=Stage.MEMORY,
+                technique=self.name,
+                settings=text + f"{size(self._own_bytes)} of parameters",
+                memory=float(saved) * copies,
+            )
+        ]
+
+
+def _is_part(gradient: Tensor) -> bool:
+    """Return whether a gradient is divided between the workers that divide layers."""
+    if not is_divided(gradient):
+        return False
+    mesh: Any = gradient.device_mesh  # type: ignore[attr-defined]
+    named = dict(zip(mesh.mesh_dim_names, gradient.placements, strict=True))  # type: ignore[attr-defined]
+    return "mp" in named and named["mp"].is_shard()
+
+
+def _trained_bytes(model: nn.Module) -> int:
+    parts = [own_part(p) for p in model.parameters() if p.requires_grad]
+    return sum(prod(part.shape) * part.element_size() for part in parts)

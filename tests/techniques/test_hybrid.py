@@ -1,0 +1,153 @@
+"""A model that 2 x 2 workers divide is trained as one process trains it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from running import run
+from workers import hybrid as worker
+
+from fleetx.techniques.sharding_parameters import can_divide
+
+pytestmark = [
+    pytest.mark.slow,  # trains dozens of times on four workers
+    pytest.mark.skipif(not can_divide(), reason="dividing layers needs PyTorch 2.7 or newer"),
+]
+Values = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hybrid")
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> list[dict[str, Any]]:
+    return run("hybrid.py", folder, workers=4)
+
+
+def alone(kind: str, steps: int = worker.STEPS) -> Values:
+    """Return the parameters that one process gets on whole batches, by torch alone."""
+    model = worker.network()
+    optimizer = worker.OPTIMIZERS[kind](model.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        worker.loss_of(model, worker.batch(step)).backward()
+        optimizer.step()
+    return worker.values(model)
+
+
+def apart(parts: list[list[int]], k: int, outer: dict[str, Any], kind: str) -> Values:
+    """Return the average of copies that train apart for k steps, by torch alone."""
+    copies = [worker.network() for _ in parts]
+    optimizers = [worker.OPTIMIZERS[kind](copy.parameters()) for copy in copies]
+    snapshot = [p.detach().clone() for p in copies[0].parameters()]
+    outermost = torch.optim.SGD(
+        snapshot,
+        lr=outer.get("outer_lr", 1.0),
+        momentum=outer.get("outer_momentum", 0.0),
+        nesterov=outer.get("outer_nesterov", False),
+    )
+    for step in range(worker.STEPS):
+        for copy, optimizer, own in zip(copies, optimizers, parts, strict=True):
+            optimizer.zero_grad()
+            worker.loss_of(copy, worker.batch(step)[own]).backward()
+            optimizer.step()
+        if (step + 1) % k == 0:
+            for i, kept in enumerate(snapshot):
+                tensors = [list(copy.parameters())[i] for copy in copies]
+                kept.grad = kept - torch.stack([t.detach() for t in tensors]).mean(0)
+            outermost.step()
+            for copy in copies:
+                for p, kept in zip(copy.parameters(), snapshot, strict=True):
+                    p.data.copy_(kept)
+    return worker.values(copies[0])
+
+
+def assert_close(found: Values, expected: Values, within: float = 1e-10) -> None:
+    assert list(found) == list(expected)
+    for name, values in expected.items():
+        torch.testing.assert_close(
+            torch.tensor(found[name], dtype=torch.float64),
+            torch.tensor(values, dtype=torch.float64),
+            rtol=0.0,
+            atol=within,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
+
+
+@pytest.mark.parametrize("name", worker.ALIKE)
+def test_workers_train_like_one_process(trained: list[dict[str, Any]], name: str) -> None:
+    expected = alone(worker.ALIKE[name][1])
+    for result in trained:
+        assert_close(result["alike"][name], expected)
+
+
+def test_optimizers_may_be_made_before_the_model_is_divided(trained: list[dict[str, Any]]) -> None:
+    for result in trained:
+        assert_close(result["optimizer first"], alone("adamw"))
+        assert_close(result["optimizer first, both"], alone("adamw"))
+
+
+@pytest.mark.parametrize("name", worker.PAIRS)
+def test_techniques_act_as_on_a_whole_model(trained: list[dict[str, Any]], name: str) -> None:
+    for result in trained:
+        for found in result["pairs"][name]:
+            assert_close(found, result["without"][name])
+
+
+def test_half_precision_acts_as_on_a_whole_model(trained: list[dict[str, Any]]) -> None:
+    for result in trained:
+        whole, *divided = result["amp"]
+        for found in divided:  # sums in bfloat16 have other portions
+            assert_close(found, whole, 0.02)
+
+
+@pytest.mark.parametrize("name", worker.APART)
+def test_local_steps_between_copies(trained: list[dict[str, Any]], name: str) -> None:
+    divided, k, outer, kind = worker.APART[name]
+    samples = list(range(worker.BATCH))
+    # Copy by copy, the samples that its workers train on together.
+    if "sharding" in divided:
+        parts = [samples[0::4] + samples[1::4], samples[2::4] + samples[3::4]]
+    else:
+        parts = [samples[0::2], samples[1::2]]
+    expected = apart(parts, k, outer, kind)
+    for result in trained:
+        assert_close(result["apart"][name], expected)
+
+
+@pytest.mark.parametrize("name", worker.SAVED)
+def test_memory_is_explained_within_five_percent(trained: list[dict[str, Any]], name: str) -> None:
+    for result in trained:
+        found = result["held"][name]
+        assert found["whole"] + found["said"] == pytest.approx(found["held"], rel=0.05), found[
+            "table"
+        ]
+        assert found["held"] < 0.75 * found["whole"]
+
+
+@pytest.mark.parametrize("name", worker.SAVED)
+def test_a_checkpoint_is_that_of_the_plain_module(
+    trained: list[dict[str, Any]], name: str, folder: Path, fresh_fleet: None
+) -> None:
+    expected = alone("adamw", worker.STEPS + 2)
+    for result in trained:
+        assert_close(result["saved"][name]["straight"], expected)
+        assert_close(result["saved"][name]["resumed"], expected)
+    # One worker goes on from the same files, without dividing anything.
+    model, optimizer = worker.make({}, "adamw")
+    path = folder / name.replace(" ", "-")
+    worker.fleet.load_checkpoint(str(path), model=model, optimizer=optimizer)
+    worker.train(model, optimizer, range(worker.STEPS, worker.STEPS + 2))
+    assert_close(worker.values(model), expected)
+
+
+def test_workers_of_a_copy_need_the_same_batch(trained: list[dict[str, Any]]) -> None:
+    for first, result in zip((0, 0, 2, 2), trained, strict=True):
+        text = result["other batches"]
+        assert text.startswith(f"workers {first}, {first + 1} divide one copy of the model")
+        assert "fleet.data_index()" in text
