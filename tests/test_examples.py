@@ -52,6 +52,24 @@ def test_pytorch_script_trains_alone_as_before_the_change(tmp_path):
     assert run_example([], "pytorch/train_fleet.py", tmp_path) == plain
 
 
+def test_gpt_learns_alike_on_one_worker_and_divided_between_two(tmp_path):
+    small = ["--steps", 20, "--batch", 4, "--length", 16, "--width", 32, "--blocks", 2]
+    alone = run_example([], "gpt/train.py", tmp_path, *small)
+    divided = ["--tensor_parallel", 2], ["--sharding", 3, "--recompute", "--save", "saved"]
+    losses = [
+        [float(loss) for loss in re.findall(r"^step \d+: loss ([0-9.]+)$", printed, re.M)]
+        for printed in (
+            alone,
+            *(run_example(FLEETRUN, "gpt/train.py", tmp_path, *small, *more) for more in divided),
+        )
+    ]
+    assert len(losses[0]) == 2
+    assert losses[0][1] < losses[0][0]
+    for each in losses[1:]:
+        assert each == pytest.approx(losses[0], abs=2e-4)
+    assert (tmp_path / "saved").is_dir()
+
+
 def test_a_technique_from_outside_the_package_trains_with_others(tmp_path):
     printed = run_example(FLEETRUN, "own_technique/train.py", tmp_path)
     assert re.search(r"grad_sync .* eight_bits", printed)

@@ -201,7 +201,7 @@ class TensorParallel(Technique[Config]):
             Row(
                 stage=Stage.MEMORY,
                 technique=self.name,
-                settings=text + f"{size(self._own_bytes)} of parameters",
+                settings=text + f"{size(self._own_bytes)} of parameters; activations travel too",
                 memory=float(saved) * copies,
             )
         ]
