@@ -161,6 +161,14 @@ def test_records_and_files_out_of_place_are_damage(tmp_path):
     path.write_bytes(content[:-1])
     with pytest.raises(DamagedLogError, match="the file ends here, and more follows"):
         list(LogReader(tmp_path, 0, 0))
+    path.write_bytes(content)
+    # A short file that begins like no log is another one in its place, not an unfinished header.
+    segment_path(tmp_path, 1).write_bytes(b"2 1ad5be0d\n")
+    with pytest.raises(DamagedLogError, match="the header of the file does not verify"):
+        list(LogReader(tmp_path, 0, 0))
+    segment_path(tmp_path, 1).write_bytes(content[:7])
+    same_messages(list(LogReader(tmp_path, 0, 0)), written)
+    write(segment_path(tmp_path, 1), written, number=1, chain=chain)
     path.unlink()
     with pytest.raises(FormatError, match="lacks parts of the log from 0"):
         list(LogReader(tmp_path, 0, 0))

@@ -33,6 +33,8 @@ from fleetx.ps.wire.messages import ALIGNMENT, WireError
 
 _log = logging.getLogger("fleetx.ps")
 _OLD_MARK = b"FXJ1"
+_NUMBERED = 16
+"""The bytes of a header that are known before the file is read: mark and number."""
 
 
 class DamagedLogError(FormatError):
@@ -93,6 +95,10 @@ class LogReader:
     def _read(self, number: int, path: Path, *, last: bool) -> Iterator[Message]:
         size = path.stat().st_size
         if size < FILE_HEADER.size:
+            # What is not the beginning of a header was not left by a writer that was killed.
+            begun = FILE_HEADER.pack(FILE_MARK, number, 0, 0)[:_NUMBERED]
+            if not begun.startswith(path.read_bytes()[:_NUMBERED]):
+                raise self._damage(path, 0, "the header of the file does not verify", None)
             self._cut(path, 0, last, number=number)
             return
         with open(path, "rb") as stream:
