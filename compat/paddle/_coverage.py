@@ -158,7 +158,7 @@ OPEN = {
     **_because(
         "programs are not cut into stages on several workers yet; models that need more memory "
         "train with strategy.recompute and strategy.gradient_merge",
-        "fluid.optimizer.PipelineOptimizer distributed.fleet.meta_optimizers.pipeline_optimizer",
+        "distributed.fleet.meta_optimizers.pipeline_optimizer",
     ),
     **_because(
         "layers whose parameters are split over workers are not written yet",

@@ -74,4 +74,5 @@ def floor_division(x: Any, y: Any) -> Any:
 
 def get_exception_message(exc: BaseException) -> str:
     """Return the message of an exception."""
+    assert exc is not None, "get_exception_message takes an exception, not None."
     return str(exc)

@@ -1,5 +1,8 @@
 """The names of Paddle's C++ core that scripts use."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 
 from fleetx.checkpoint.program_desc import AttrType
@@ -7,7 +10,7 @@ from fleetx.comm import device
 from fleetx.static.autodiff.grad_desc import has_gradient
 from fleetx.static.errors import EnforceNotMet, EOFException
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX, has_op, op_types
+from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op, has_op, op_types
 from fleetx.static.graph.operator import OpRole
 from fleetx.static.io.predictor import (
     AnalysisConfig,
@@ -24,15 +27,16 @@ from fleetx.static.protobuf.desc_view import ProgramDescView as ProgramDesc
 from fleetx.static.protobuf.var_desc_view import VarDescView
 from fleetx.static.readers.lod_tensor import LoDTensor, LoDTensorArray
 from fleetx.static.run.flags import all_flags as globals  # noqa: A004
+from fleetx.static.run.place import AnyPlace as Place
 from fleetx.static.run.place import (
     CPUPlace,
     CUDAPinnedPlace,
     CUDAPlace,
-    Place,
     is_compiled_with_cuda,
 )
 from fleetx.static.run.scope import Scope
 from fleetx.static.run.scope import ScopeVariable as Variable
+from fleetx.static.run.selected_rows import SelectedRows
 from fleetx.static.shapes.lod_values import get_fetch_variable, set_feed_variable
 from paddle._coverage import exported
 
@@ -143,6 +147,35 @@ def size_of_dtype(dtype: VarType) -> int:
     return to_torch(dtype).itemsize
 
 
+def from_dlpack(dltensor: Any) -> LoDTensor:
+    """Return a tensor that shares memory with a DLPack capsule, or with what can make one."""
+    return LoDTensor(torch.from_dlpack(dltensor))
+
+
+def get_op_attrs_default_value(op_type: str | bytes) -> dict[str, Any]:
+    """Return the attributes of an op with their defaults."""
+    name = op_type.decode() if isinstance(op_type, bytes) else op_type
+    return {attr: settings.default for attr, settings in get_op(name).attrs.items()}
+
+
+def _set_eager_deletion_mode(threshold: int, fraction: float, fast_mode: bool) -> None:
+    """Do nothing: values are freed after their last use."""
+
+
+def _set_fuse_parameter_group_size(size: int) -> None:
+    """Do nothing: fleet's buckets of gradients have their own size."""
+
+
+def _set_fuse_parameter_memory_size(size: float) -> None:
+    """Do nothing: fleet's buckets of gradients have their own size."""
+
+
+def _create_loaded_parameter(vars: Iterable[Any], scope: Scope, executor: Any) -> None:
+    for variable in vars:
+        values = torch.zeros(tuple(variable.shape), dtype=to_torch(variable.dtype))
+        scope.var(variable.name).get_tensor().set(values)
+
+
 def prune_backward(program: ProgramDesc) -> tuple[ProgramDesc, dict[int, int]]:
     """Return a program without its backward and update ops, and the old numbers of its blocks."""
     pruned = program.prune_backward()
@@ -165,6 +198,6 @@ grad_var_suffix = kGradVarSuffix
 # `globals` is one of Paddle's names here, hence `vars`.
 __all__ = exported(
     vars(),
-    without="EMPTY_NAME GRAD_SUFFIX OpRole VarDescView VarType "
-    "has_gradient has_op op_types to_torch",
+    without="Any EMPTY_NAME GRAD_SUFFIX Iterable OpRole VarDescView VarType get_op has_gradient "
+    "has_op op_types to_torch",
 )

@@ -32,6 +32,8 @@ from paddle.fluid import core
 
 GRAD_VAR_SUFFIX = GRAD_SUFFIX
 EMPTY_VAR_NAME = EMPTY_NAME
+TEMP_VAR_NAME = "@TEMP@"
+ZERO_VAR_SUFFIX = "@ZERO"
 
 
 def get_all_op_protos() -> list[OpProto]:
@@ -91,6 +93,10 @@ def dtype_is_floating(dtype: object) -> bool:
     return is_floating(dtype)
 
 
+def _get_var(name: str, program: Program | None = None) -> Variable:
+    return (program or default_main_program()).global_block().var(name)
+
+
 def grad_var_name(var_name: str) -> str:
     """Return the name of a variable's gradient."""
     return var_name + GRAD_SUFFIX
@@ -99,5 +105,6 @@ def grad_var_name(var_name: str) -> str:
 __all__ = exported(
     globals(),
     without="CPUPlace CUDAPinnedPlace CUDAPlace EMPTY_NAME EMPTY_VAR_NAME GRAD_SUFFIX "
-    "GRAD_VAR_SUFFIX OpProto VarType all_op_protos convert_dtype is_floating op_proto",
+    "GRAD_VAR_SUFFIX OpProto TEMP_VAR_NAME VarType ZERO_VAR_SUFFIX all_op_protos convert_dtype "
+    "is_floating op_proto",
 )

@@ -53,3 +53,13 @@ class OperatorFactory:
 
 
 Operator = OperatorFactory()
+
+
+class DynamicRecurrentOp:
+    """An op that Paddle 1.8 names and cannot make either; `layers.DynamicRNN` is its successor."""
+
+    def __init__(self, type: str, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            f"DynamicRecurrentOp({type!r}) cannot be made, nor in Paddle 1.8; "
+            "use fluid.layers.DynamicRNN."
+        )

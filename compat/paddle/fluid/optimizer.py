@@ -28,6 +28,7 @@ from fleetx.static.optimizer import (
     Momentum,
     MomentumOptimizer,
     Optimizer,
+    PipelineOptimizer,
     RecomputeOptimizer,
     RMSProp,
     RMSPropOptimizer,

@@ -5,3 +5,8 @@ from fleetx.static.readers.combined_datasets import Dataset
 from fleetx.static.readers.generator_loader import DataLoaderBase, GeneratorLoader, PyReader
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.sampler import BatchSampler
+
+
+def keep_data_loader_order(*args: bool) -> bool | None:
+    """Set whether loaders keep the order of batches, or tell; they always do."""
+    return None if args else True

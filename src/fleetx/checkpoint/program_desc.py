@@ -122,6 +122,12 @@ _MESSAGES: dict[str, str] = {
     "16 * double float64s, 17 ? string var_name, 18 * string vars_name, 19 ? double float64, "
     "20 ? Scalar scalar, 21 * Scalar scalars",
     "OpDesc.Var": "1 ! string parameter, 2 * string arguments",
+    "OpProto": "1 ! string type, 2 * OpProto.Var inputs, 3 * OpProto.Var outputs, "
+    "4 * OpProto.Attr attrs, 5 ! string comment",
+    "OpProto.Var": "1 ! string name, 2 ! string comment, 3 ? bool duplicable false, "
+    "4 ? bool intermediate false, 5 ? bool dispensable false",
+    "OpProto.Attr": "1 ! string name, 2 ! AttrType type, 3 ! string comment, "
+    "4 ? bool generated false",
     "VarType": "1 ! VarType.Type type, 2 ? VarType.TensorDesc selected_rows, "
     "3 ? VarType.LoDTensorDesc lod_tensor, 4 ? VarType.LoDTensorArrayDesc tensor_array, "
     "5 ? VarType.ReaderDesc reader, 7 ? VarType.Tuple tuple, 8 ? VarType.TensorDesc string, "

@@ -195,3 +195,35 @@ def test_recompute_without_checkpoints_is_the_inner_optimizer() -> None:
     assert made.get_opti_var_name_list()[0] == "fc_0.b_0_velocity_0"
     with pytest.raises(NotImplementedError, match="load function is not supported"):
         made.load({})
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_pipeline_in_one_process_accumulates_gradients(batches: int) -> None:
+    def losses(wrap: Any) -> list[float]:
+        with static.program_guard(static.Program(), static.Program()), static.unique_name.guard():
+            x = static.data("x", [4, 3], "float32")
+            loss = layers.mean(layers.square(layers.fc(x, 2, param_attr="w", bias_attr=False)))
+            wrap(static.optimizer.Adam(0.1)).minimize(loss)
+            executor = static.Executor(static.CPUPlace())
+            with static.scope_guard(static.Scope()):
+                executor.run(static.default_startup_program())
+                start = np.arange(6, dtype="float32").reshape(3, 2)
+                static.global_scope().var("w").get_tensor().set(start)
+                feeds = [{"x": np.full((4, 3), i, "float32")} for i in range(1, 8)]
+                return [float(executor.run(feed=f, fetch_list=[loss])[0][0]) for f in feeds]
+
+    pipelined = losses(lambda inner: static.optimizer.PipelineOptimizer(inner, batches))
+    merged = losses(lambda inner: static.optimizer.GradientMergeOptimizer(inner, batches))
+    assert pipelined == merged
+    if batches == 1:
+        assert pipelined == losses(lambda inner: inner)
+
+
+def test_a_pipeline_says_that_its_places_are_one_process() -> None:
+    inner = static.optimizer.SGD(0.1)
+    with pytest.warns(UserWarning, match="place_list of PipelineOptimizer names 2 places"):
+        static.optimizer.PipelineOptimizer(
+            inner, cut_list=[], place_list=[static.CPUPlace(), static.CUDAPlace(0)]
+        )
+    with pytest.raises(ValueError, match="num_microbatches of PipelineOptimizer"):
+        static.optimizer.PipelineOptimizer(inner, num_microbatches=0)

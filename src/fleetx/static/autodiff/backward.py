@@ -7,27 +7,15 @@ ops, or changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleetx.static.autodiff.backward_pass import BackwardPass, Partials
+from fleetx.static.autodiff.op_path import op_path
 from fleetx.static.autodiff.recomputed_segments import make_segments, seed_dropouts
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.variable import Variable
-
-
-def _op_path(block: Block, targets: Iterable[str], stop: set[str]) -> list[Operator]:
-    """Return the ops that the targets depend on, in order."""
-    from fleetx.static.graph.op_names import reads_of
-
-    needed = set(targets)
-    path = []
-    for op in reversed(block.ops):
-        if any(n in needed for n in op.output_arg_names):
-            path.append(op)
-            needed.update(n for n in reads_of(op) if n not in stop)
-    return path[::-1]
 
 
 def names_in(values: Any, what: str) -> list[str]:
@@ -86,7 +74,7 @@ def append_backward(
     no_grad = set(names_in(no_grad_set, "no_grad_set"))
     work = BackwardPass(block, no_grad, set(), callbacks or ())
     params = _parameters(block, parameter_list)
-    path = _op_path(block, [loss.name], set())
+    path = op_path(block, [loss.name], set())
     if checkpoints:
         path = seed_dropouts(block, path)
         work.segments = make_segments(block, path, names_in(checkpoints, "checkpoints"))
@@ -156,6 +144,12 @@ def gradients(
         if isinstance(target_gradients, list | tuple)
         else [target_gradients]
     )
+    for weight in weights:
+        if not isinstance(weight, Variable | None):
+            raise TypeError(
+                "target_gradients of gradients must be Variables or None, not "
+                f"{type(weight).__name__}."
+            )
     if len(weights) != len(targets):
         raise ValueError(
             f"gradients() got {len(targets)} targets but {len(weights)} target_gradients."
@@ -166,7 +160,7 @@ def gradients(
             raise ValueError("all targets of gradients() must be in the same program.")
     names = [v.name for v in inputs]
     work = BackwardPass(block, set(names_in(no_grad_set, "no_grad_set")), set(names))
-    path = _op_path(block, [t.name for t in targets], set())
+    path = op_path(block, [t.name for t in targets], set())
     with block.program.backward_role_guard():
         for target, weight in zip(targets, weights, strict=True):
             if weight is None:

@@ -145,27 +145,13 @@ class BackwardPass:
         return not var.stop_gradient
 
     def live_variables(self, path: list[Operator]) -> set[str]:
-        """Return the variables on the path through which a gradient reaches something trainable."""
-        produced: set[str] = set()
-        live: set[str] = set()
-        for op in path:
-            op_def = get_op(op.type)
-            reaches = False
-            for slot in op_def.inputs:
-                for name in op.input(slot.name):
-                    if name not in produced and self.may_get_grad(name):
-                        live.add(name)
-                    if name in live and slot.name not in op_def.no_grad_slots:
-                        reaches = True
-            for name in op.output_arg_names:
-                produced.add(name)
-                if (reaches and op_def.grad is not None and self.may_get_grad(name)) or (
-                    name in self.wanted and self.may_get_grad(name)
-                ):
-                    live.add(name)
-                elif name not in op.input_arg_names:
-                    live.discard(name)
-        return live
+        """Return the variables of the path that get a gradient.
+
+        As in Paddle, these are not only those that depend on something trainable: scripts fetch the
+        gradients of values computed from feeds. What nobody fetches is not computed.
+        """
+        names = {n for op in path for n in (*op.input_arg_names, *op.output_arg_names)}
+        return {name for name in names if self.may_get_grad(name)}
 
     def run(self, path: list[Operator]) -> None:
         """Append the gradient ops of the ops on the path, last first."""

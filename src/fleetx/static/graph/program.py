@@ -259,6 +259,11 @@ class Program:
 
     def _copy_data_info_from(self, other: Program) -> None:
         _check_program(other, "_copy_data_info_from")
+        if len(other.blocks) != len(self.blocks):
+            raise ValueError(
+                f"the program to copy from has {len(other.blocks)} blocks, this one has "
+                f"{len(self.blocks)}: they must be copies of the same program."
+            )
         for var in other.list_vars():
             mine = self.global_block().vars.get(var.name)
             if mine is not None:

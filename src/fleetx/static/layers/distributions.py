@@ -168,6 +168,8 @@ class Categorical(Distribution):
     """One of several classes, with probabilities softmax(logits) over the last dimension."""
 
     def __init__(self, logits: Any) -> None:
+        if isinstance(logits, float):
+            raise TypeError(f"logits of Categorical is a vector, not the number {logits}.")
         (self.logits,) = self._parameters(logits=logits)
 
     def _parts(self) -> tuple[Variable, Variable]:

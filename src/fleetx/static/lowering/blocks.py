@@ -196,10 +196,10 @@ def call_with_lod(
     if op_def.needs_lod:
         given = {s.name: [lods.get(n) for n in op.input(s.name)] for s in op_def.inputs}
         result = call(*args, lod=given)
-    elif not lods:
-        return call(*args)
     else:
         result = call(*args)
+        if not lods and not _brings_lod(result):
+            return result
     shared = None
     if op_def.lod == "share":
         shared = next((lods[n] for n in op.input_arg_names if lods.get(n)), None)
@@ -210,7 +210,7 @@ def call_with_lod(
         many = isinstance(row, list) and slot.many
         values = list(row) if many else [row]
         for j, (name, value) in enumerate(zip(op.output(slot.name), values, strict=False)):
-            if hasattr(value, "lod") and hasattr(value, "tensor"):  # WithLod
+            if _brings_lod(value):
                 lods[name] = value.lod
                 values[j] = value.tensor
             elif shared and isinstance(value, torch.Tensor) and _fits(value, shared):
@@ -219,6 +219,13 @@ def call_with_lod(
                 lods.pop(name, None)
         rows[i] = values if many else values[0]
     return rows[0] if len(op_def.outputs) == 1 else tuple(rows)
+
+
+def _brings_lod(result: Any) -> bool:
+    """Tell whether a result, or one of several, is a WithLod."""
+    if hasattr(result, "lod") and hasattr(result, "tensor"):
+        return True
+    return type(result) is tuple and any(map(_brings_lod, result))
 
 
 def _fits(value: torch.Tensor, lod: Any) -> bool:

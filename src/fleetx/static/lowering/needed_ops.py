@@ -23,6 +23,8 @@ def has_side_effect(op: Operator) -> bool:
     """Return whether an op, or one in its inner blocks, has side effects."""
     if get_op(op.type).side_effect:
         return True
+    if op.forward_uid is not None:
+        return False  # the gradient of a branch or loop only differentiates its block
     return any(has_side_effect(inner) for block in sub_blocks(op) for inner in block.ops)
 
 
@@ -33,7 +35,8 @@ def needed_ops(block: Block, feeds: set[str], fetches: list[str]) -> list[Operat
     for op in reversed(block.ops):
         if op.type in MARKERS:
             continue
-        writes = writes_of(op)
+        # The gradient of a branch or loop does not write what its block writes.
+        writes = writes_of(op) if op.forward_uid is None else op.output_arg_names
         replaced = bool(writes) and all(n in feeds or n == EMPTY_NAME for n in writes)
         if replaced and feeds.isdisjoint({*writes} & {*reads_of(op)}):
             continue  # the feed replaces what this op would compute; one in place changes the feed

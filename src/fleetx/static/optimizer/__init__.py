@@ -12,6 +12,7 @@ from fleetx.static.optimizer.decoupled import extend_with_decoupled_weight_decay
 from fleetx.static.optimizer.dgc_momentum import DGCMomentum, DGCMomentumOptimizer
 from fleetx.static.optimizer.gradient_merge_optimizer import GradientMergeOptimizer
 from fleetx.static.optimizer.lookahead import LookaheadOptimizer
+from fleetx.static.optimizer.pipeline_optimizer import PipelineOptimizer
 from fleetx.static.optimizer.recompute_optimizer import RecomputeOptimizer
 from fleetx.static.optimizer.sgd import *  # noqa: F403
 

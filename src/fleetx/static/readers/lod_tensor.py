@@ -112,6 +112,9 @@ class LoDTensor:
             return value.numpy()
         return self._value
 
+    def _to_dlpack(self) -> Any:
+        return torch.utils.dlpack.to_dlpack(torch.as_tensor(self._value))
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:

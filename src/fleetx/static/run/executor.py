@@ -24,7 +24,7 @@ from fleetx.static.run.decided_run import decision_of, without_result
 from fleetx.static.run.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
 from fleetx.static.run.fetch_handler import FetchHandlerMonitor
 from fleetx.static.run.fetch_targets import prune_to_targets, split_fetches
-from fleetx.static.run.fetched_array import as_fetched, as_lod_tensor
+from fleetx.static.run.fetched_array import as_fetched, as_lod_tensor, lod_of_fetched
 from fleetx.static.run.place import CPUPlace, Place
 from fleetx.static.run.run_errors import explain
 from fleetx.static.run.run_watchers import before_run
@@ -340,7 +340,7 @@ class _Prepared:
                 for value, copy in zip(values, step.copy_fetches, strict=True)
             ]
         return [
-            as_lod_tensor(value, lods.get(name), copy=copy is not False)
+            as_lod_tensor(value, lod_of_fetched(name, value, lods), copy=copy is not False)
             for value, name, copy in zip(values, self.fetches, step.copy_fetches, strict=True)
         ]
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fleetx import torch_private
+from fleetx.static.graph.op_registry import GRAD_SUFFIX
 from fleetx.static.run.place import CPUPlace
 from fleetx.static.run.scope import tensor_to_numpy
 
@@ -73,6 +74,14 @@ def as_fetched(value: Any, copy: bool | None) -> Any:
         value = value.detach().clone()
     array = tensor_to_numpy(value)
     return array.view(OneValueArray) if array.size == 1 else array
+
+
+def lod_of_fetched(name: str, value: Any, lods: dict[str, Any]) -> Any:
+    """Return the offsets of a fetched value; a gradient has those of its variable."""
+    source = name.partition(GRAD_SUFFIX)[0]
+    lod = lods.get(name) or lods.get(source)
+    fits = source == name or (lod and len(value) == lod[-1][-1])
+    return lod if fits else None
 
 
 def as_lod_tensor(value: Any, lod: Any, *, copy: bool) -> Any:

@@ -33,6 +33,24 @@ class Place:
         return type(self).__name__
 
 
+class AnyPlace(Place):
+    """A place that becomes another one by `set_place`."""
+
+    def __init__(self) -> None:
+        self._held: Place = Place()
+
+    def set_place(self, place: Place) -> None:
+        """Stand for a place from now on."""
+        self._held = place
+
+    def device(self) -> torch.device:
+        """Return the torch device of the place that this one stands for."""
+        return self._held.device()
+
+    def _type(self) -> str:
+        return self._held._type()
+
+
 class CPUPlace(Place):
     """The CPU."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fleetx.static.run.scope_array import ScopeArray
 from fleetx.static.run.scope_tensor import ScopeTensor
 from fleetx.static.run.selected_rows import SelectedRows
 
@@ -45,7 +46,7 @@ class ScopeVariable:
     def get_selected_rows(self) -> SelectedRows:
         """Return a handle to read and set rows, their numbers and the height."""
         if self._selected is None or not self._selected.shows(self.value):
-            self._selected = SelectedRows(self)
+            self._selected = SelectedRows(variable=self)
         return self._selected
 
     def get_fetch_list(self) -> Any:
@@ -55,12 +56,16 @@ class ScopeVariable:
     def get_lod_tensor_array(self) -> Any:
         """Return the list of tensors held by this variable, a new empty one if there is none."""
         if self.value is None:
-            self.value = []
+            self.value = ScopeArray()
         return self.value
 
     def is_initialized(self) -> bool:
         """Tell whether the variable has a value."""
         return self.value is not None
+
+    def is_int(self) -> bool:
+        """Tell whether the value is a plain integer."""
+        return isinstance(self.value, int)
 
     def set_int(self, value: int) -> None:
         """Set the value to a plain integer."""

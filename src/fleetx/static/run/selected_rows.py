@@ -19,13 +19,23 @@ if TYPE_CHECKING:
 
 
 class SelectedRows:
-    """A handle on a scope variable that holds rows: what is set here, the next run uses."""
+    """Rows by number, and the height of the whole tensor; or a handle on a variable of a scope.
 
-    def __init__(self, variable: ScopeVariable) -> None:
-        self._variable = variable
-        self._rows: list[int] = []
-        self._height = 0
+    What is set through a handle, the next run uses.
+    """
+
+    def __init__(
+        self, rows: Sequence[int] = (), height: int = 0, *, variable: ScopeVariable | None = None
+    ) -> None:
+        self._rows = [int(row) for row in rows]
+        self._height = int(height)
         self._values = _Values(self)
+        self._variable = variable
+        self._shown: Any = None
+        if variable is not None:
+            self._read(variable)
+
+    def _read(self, variable: ScopeVariable) -> None:
         value = self._shown = variable.value
         if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
             ids, values = rows_of(value)
@@ -66,12 +76,14 @@ class SelectedRows:
         values = self._values.value
         if isinstance(values, torch.Tensor) and len(values) == len(self._rows):
             height = max(self._height, max(self._rows, default=-1) + 1)
-            self._shown = self._variable.value = torch.sparse_coo_tensor(
+            self._shown = torch.sparse_coo_tensor(
                 torch.tensor([self._rows], dtype=torch.int64, device=values.device),
                 values,
                 (height, *values.shape[1:]),
                 check_invariants=True,
             )
+            if self._variable is not None:
+                self._variable.value = self._shown
 
 
 class _Values:

@@ -1,0 +1,3 @@
+"""Protobuf messages."""
+
+from paddle.fluid.proto import framework_pb2
