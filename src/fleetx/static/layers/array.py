@@ -3,6 +3,7 @@
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
@@ -58,9 +59,10 @@ def tensor_array_to_tensor(
     """Concatenate an array's tensors along `axis`, or stack them; also return their sizes."""
 
 
-@checked(x=Variable)
-def lod_rank_table(x: Variable, level: int = 0) -> Variable:
-    """Return the table of the sequences of `x`, longest first."""
+def lod_rank_table(x: Variable | Sequence[Variable], level: int = 0) -> Variable:
+    """Return the table of the sequences of `x`, longest first; `x` may be a list of one."""
+    x = x[0] if isinstance(x, list | tuple) and len(x) == 1 else x
+    check_type(x, "x", Variable, "lod_rank_table")
     helper = LayerHelper("lod_rank_table")
     table = helper.create_variable(
         type=VarType.LOD_RANK_TABLE, name=unique_name.generate("lod_rank_table")

@@ -175,7 +175,7 @@ class _Lowering(StepVariables):
             more += f", rows={tuple(rows)}"
         run = writer.constant(self.reducer(call).run, "reduce") if call.reduced else "autograd_grad"
         value = code("{}(({},), ({},), ({},){})", run, roots, inputs, seeds, more)
-        writer.emit(value, to=code("{},", outputs))
+        writer.emit(writer.checked(value), to=code("{},", outputs))
         if is_last:
             writer.emit(Code("set_grad(False)"))
         self.boundary = len(writer.lines)
@@ -305,11 +305,17 @@ def lower(
     device: torch.device,
     *,
     with_lod: bool = False,
+    checks_numbers: bool = False,
 ) -> LoweredStep:
-    """Lower a program for these feeds and fetches to a function over torch tensors."""
+    """Lower a program for these feeds and fetches to a function over torch tensors.
+
+    With `checks_numbers` the function raises a FloatingPointError at the first op whose results
+    are not finite.
+    """
     binding = program.binding
     ctx = OpContext(device, scope, binding.gradient_exchange, binding.servers)
     work = _Lowering(program, feeds, fetches, scope, ctx, with_lod)
+    work.writer.checks_numbers = checks_numbers
     functions = work.write()
     writer = work.writer
     source, ops_of_line = render(functions)
@@ -320,6 +326,7 @@ def lower(
         "lod_call": call_with_lod,
         "keep": step_functions.keep_value,
         "cut": step_functions.cut_value,
+        "finite": step_functions.check_finite,
         "as_rows": as_rows,
         "autograd_grad": step_functions.differentiate,
         "run_segment": choose_runner(

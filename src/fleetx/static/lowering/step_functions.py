@@ -9,6 +9,22 @@ import torch
 from fleetx import torch_private
 
 
+def check_finite(result: Any) -> Any:
+    """Return what an op has computed, or raise a FloatingPointError if a number is not finite."""
+    values = result if isinstance(result, list | tuple) else [result]
+    for value in values:
+        if isinstance(value, list | tuple):
+            check_finite(value)
+        elif isinstance(value, torch.Tensor) and value.is_floating_point():
+            numbers = value.coalesce().values() if value.is_sparse else value
+            if not torch.isfinite(numbers).all():
+                bad = "nan" if torch.isnan(numbers).any() else "inf"
+                raise FloatingPointError(
+                    f"find nan or inf: a result of shape {list(value.shape)} contains {bad}"
+                )
+    return result
+
+
 def cut_value(value: Any) -> Any:
     """Return a value detached from its graph; arrays and missing values are unchanged."""
     return value.detach() if isinstance(value, torch.Tensor) else value

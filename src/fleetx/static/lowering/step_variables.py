@@ -41,11 +41,18 @@ class StepWriter:
     locals: dict[str, str] = field(default_factory=dict)  # variable name -> Python name
     depth: int = 1
     segment: SegmentCode | None = None  # whose body is being written, if any
+    checks_numbers: bool = False  # results of ops must be finite
 
     def emit(self, value: Code, *ops: Operator, to: Code | None = None) -> None:
         """Write a line of the function, or of the segment whose body is being written."""
         lines = self.lines if self.segment is None else self.segment.lines
+        if ops and to is not None:
+            value = self.checked(value)
         lines.append(statement(value, ops, to=to, depth=self.depth))
+
+    def checked(self, value: Code) -> Code:
+        """Return the expression for results of ops, with the check of its numbers if it is on."""
+        return code("finite({})", value) if self.checks_numbers else value
 
     def open_block(self, condition: Code) -> None:
         """Write an `if`; the following lines are inside it until `depth` is reset."""

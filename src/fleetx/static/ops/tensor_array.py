@@ -123,6 +123,10 @@ class RankTable:
         """The number of time steps."""
         return int(self.lengths.max(initial=0))
 
+    def items(self) -> list[tuple[int, int]]:
+        """Return each sequence's number and length."""
+        return list(zip(self.index.tolist(), self.lengths.tolist(), strict=True))
+
     def going_on(self, step: int) -> int:
         """Return how many sequences have a row at this time step."""
         return int((self.lengths > step).sum())

@@ -25,6 +25,7 @@ from fleetx.static.run.feeding import FeedCheck, merge_feeds, warn_of_empty_batc
 from fleetx.static.run.fetch_handler import FetchHandlerMonitor
 from fleetx.static.run.fetch_targets import prune_to_targets, split_fetches
 from fleetx.static.run.fetched_array import as_fetched, as_lod_tensor, lod_of_fetched
+from fleetx.static.run.flags import checks_numbers
 from fleetx.static.run.place import CPUPlace, Place
 from fleetx.static.run.run_errors import explain
 from fleetx.static.run.run_watchers import before_run
@@ -268,7 +269,7 @@ class _Prepared:
         self.feeds = [check.name for check in checks]
         self.fetches = fetches
         self.checks = checks
-        self._lowered: dict[bool, LoweredStep] = {}
+        self._lowered: dict[tuple[bool, bool], LoweredStep] = {}
         self._compiled: dict[Any, Callable[..., list[Any]]] = {}
         # Persistable variables whose offsets stay in the scope from run to run.
         self._sequences: dict[str, ScopeVariable] = {}
@@ -276,12 +277,19 @@ class _Prepared:
         self.may_have_lod = any(v.lod_level > 0 for v in program.list_vars())
 
     def step(self, with_lod: bool) -> LoweredStep:
-        found = self._lowered.get(with_lod)
+        checks = checks_numbers()
+        found = self._lowered.get((with_lod, checks))
         if found is None:
             program = self.program()
             assert program is not None  # the caller holds it
             found = lower(
-                program, self.feeds, self.fetches, self.scope, self.device, with_lod=with_lod
+                program,
+                self.feeds,
+                self.fetches,
+                self.scope,
+                self.device,
+                with_lod=with_lod,
+                checks_numbers=checks,
             )
             if found.required:
                 name = found.required[0]
@@ -290,7 +298,7 @@ class _Prepared:
                         f"variable {name!r} is needed by this run, but feed has no value for it"
                         f" (feed has {self.feeds or 'nothing'})."
                     )
-            self._lowered[with_lod] = found
+            self._lowered[with_lod, checks] = found
             if with_lod:
                 block = program.global_block()
                 for name, holder in found.holders.items():
@@ -345,7 +353,8 @@ class _Prepared:
         ]
 
     def _wants_compile(self, lods: dict[str, Any]) -> bool:
-        return self.build is not None and self.build.enable_auto_fusion and not lods
+        compiles = self.build is not None and self.build.enable_auto_fusion
+        return compiles and not lods and not checks_numbers()
 
     def _compile(self, step: LoweredStep, tensors: list[torch.Tensor]) -> Callable[..., list[Any]]:
         key = tuple((t.shape, t.dtype) for t in tensors)

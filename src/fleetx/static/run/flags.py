@@ -1,20 +1,22 @@
 """Flags named `FLAGS_...` that scripts set and read.
 
-They control memory pools and kernels of Paddle's own engine: flags are stored and returned without
-effect. Setting `FLAGS_check_nan_inf`, which promises a check, warns of it.
+Most control memory pools and kernels of Paddle's own engine: they are stored and returned without
+effect. With `FLAGS_check_nan_inf`, also as an environment variable, the executor checks the
+results of every op.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from fleetx.runtime.environment import paddle_flag
 
 # Flags that scripts read before they set them, with Paddle's defaults.
 _flags: dict[str, Any] = {
     "FLAGS_allocator_strategy": "auto_growth",
     "FLAGS_benchmark": False,
-    "FLAGS_check_nan_inf": False,
+    "FLAGS_check_nan_inf": paddle_flag("check_nan_inf", "0").lower() in ("1", "true"),
     "FLAGS_cpu_deterministic": False,
     "FLAGS_cudnn_deterministic": False,
     "FLAGS_cudnn_exhaustive_search": False,
@@ -49,12 +51,6 @@ def set_flags(flags: Mapping[str, Any]) -> None:
         raise TypeError(f"flags of set_flags must be a dict, not {type(flags).__name__}.")
     for name, value in flags.items():
         _check(name)
-        if name == "FLAGS_check_nan_inf" and value:
-            warnings.warn(
-                "FLAGS_check_nan_inf has no effect: look for NaN with "
-                "layers.has_nan or torch.autograd.detect_anomaly().",
-                stacklevel=2,
-            )
         _flags[name] = value
 
 
@@ -70,6 +66,11 @@ def get_flags(flags: str | Sequence[str]) -> dict[str, Any]:
         if name not in _flags:
             raise ValueError(f"Flag {name} cannot get its value: it was never set.")
     return {name: _flags[name] for name in names}
+
+
+def checks_numbers() -> bool:
+    """Tell whether the results of ops are checked for NaN and infinity."""
+    return bool(_flags["FLAGS_check_nan_inf"])
 
 
 def all_flags() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fleetx.static.errors import ExecutionError
+from fleetx.static.errors import EnforceNotMet, ExecutionError, NotFiniteError
 from fleetx.static.graph.op_registry import EMPTY_NAME
 from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering import LoweredStep
@@ -32,6 +32,9 @@ def explain(error: Exception, step: LoweredStep, feed: Mapping[str, Any]) -> Exc
             line, values = number, frame.f_locals
     ops = step.ops_of_line.get(line, ())
     op = ops[0] if ops else None
+    if isinstance(error, FloatingPointError) and not isinstance(error, NotFiniteError):
+        where = "the backward pass" if op is None else _described(op)
+        return EnforceNotMet(f"{where}: {error} (FLAGS_check_nan_inf is set).")
     if empty and (op is None or any(n in empty for n in op.input_arg_names)):
         return ExecutionError(
             f"variable {empty[0]!r} has no value yet: run the startup program first, "
@@ -64,9 +67,13 @@ def explain_op(error: Exception, op: Operator, find: Find) -> ExecutionError:
 
 
 def _failed(op: Operator, reason: object) -> ExecutionError:
+    return ExecutionError(f"{_described(op)} failed: {reason}")
+
+
+def _described(op: Operator) -> str:
     ins = ", ".join(n for n in op.input_arg_names if n != EMPTY_NAME)
     outs = ", ".join(n for n in op.output_arg_names if n != EMPTY_NAME)
-    return ExecutionError(f"op {op.type!r} ({ins} -> {outs}) failed: {reason}")
+    return f"op {op.type!r} ({ins} -> {outs})"
 
 
 @dataclass(frozen=True)

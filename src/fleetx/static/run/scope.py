@@ -51,12 +51,18 @@ class ScopeVariable:
 
     def get_fetch_list(self) -> Any:
         """Return the list of values held by this variable, a new empty one if there is none."""
-        return self.get_lod_tensor_array()
+        if self.value is None:
+            self.value = []
+        return self.value
 
     def get_lod_tensor_array(self) -> Any:
         """Return the list of tensors held by this variable, a new empty one if there is none."""
         if self.value is None:
-            self.value = ScopeArray()
+            self.value = []
+        return ScopeArray(self.value)
+
+    def get_lod_rank_table(self) -> Any:
+        """Return the rank table held by this variable."""
         return self.value
 
     def is_initialized(self) -> bool:

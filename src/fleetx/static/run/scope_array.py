@@ -1,10 +1,11 @@
-"""ScopeArray: the tensors of an array variable in a scope, which scripts append to.
+"""ScopeArray: the tensors of an array variable in a scope, which scripts read and append to.
 
-Ops hold tensors with their offsets; a script appends a LoDTensor, which is taken apart here.
+Ops hold tensors with their offsets; scripts append and get LoDTensors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +13,11 @@ import torch
 from fleetx.static.shapes.lod import WithLod
 
 
-class ScopeArray(list[Any]):
-    """A list of tensors, each with its offsets (LoD) if it has some."""
+class ScopeArray(Sequence[Any]):
+    """A view of the list in a variable: what is appended here, the next run uses."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
 
     def append(self, item: Any) -> None:
         """Append a tensor; of a LoDTensor, its value and its offsets."""
@@ -21,4 +25,22 @@ class ScopeArray(list[Any]):
         if not isinstance(item, WithLod) and callable(lod):
             tensor = torch.as_tensor(item.value)
             item = WithLod(tensor, lod()) if lod() else tensor
-        super().append(item)
+        self._items.append(item)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_shown, self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._items[index]
+        return list(map(_shown, found)) if isinstance(index, slice) else _shown(found)
+
+
+def _shown(item: Any) -> Any:
+    from fleetx.static.readers.lod_tensor import LoDTensor
+
+    if isinstance(item, WithLod):
+        return LoDTensor(item.tensor, item.lod or ())
+    return LoDTensor(item) if isinstance(item, torch.Tensor) else item

@@ -45,12 +45,18 @@ class SelectedRows:
         elif value is not None:
             raise TypeError(f"variable {variable.name!r} holds no selected rows.")
 
+    def _follow(self) -> None:
+        """Read the variable again if a run has written it."""
+        if self._variable is not None and not self.shows(self._variable.value):
+            self._read(self._variable)
+
     def shows(self, value: Any) -> bool:
         """Tell whether this handle is about a value of the variable."""
         return self._shown is value
 
     def rows(self) -> list[int]:
         """Return which rows there are."""
+        self._follow()
         return list(self._rows)
 
     def set_rows(self, rows: Sequence[int]) -> None:
@@ -60,6 +66,7 @@ class SelectedRows:
 
     def height(self) -> int:
         """Return how many rows the whole tensor has."""
+        self._follow()
         return self._height
 
     def set_height(self, height: int) -> None:
@@ -69,6 +76,7 @@ class SelectedRows:
 
     def get_tensor(self) -> ScopeTensor:
         """Return a handle to read and set the values of the rows."""
+        self._follow()
         return ScopeTensor(self._values)  # type: ignore[arg-type] # has what a handle asks for
 
     def publish(self) -> None:
