@@ -20,6 +20,17 @@ __all__ = ["BeamSearchDecoder"]
 _NEVER = 1e9
 
 
+def _reshaped(x: Variable, first: list[int], start: int) -> Variable:
+    """Reshape x to `first` and its own dimensions from `start` on, open ones included."""
+    from fleetx.static import layers
+
+    rest: list[Any] = list(x.shape[start:])
+    if -1 in rest:
+        sizes = layers.shape(x)
+        rest = [sizes[start + i] if size == -1 else size for i, size in enumerate(rest)]
+    return reshape(x, [*first, *rest])
+
+
 class BeamSearchDecoder(Decoder):
     """Keeps the `beam_size` best partial sequences of each instance.
 
@@ -60,13 +71,13 @@ class BeamSearchDecoder(Decoder):
     def tile_beam_merge_with_batch(x: Variable, beam_size: int) -> Variable:
         """Repeat every instance for each beam: [batch, ...] becomes [batch * beam, ...]."""
         check_type(x, "x", Variable, "BeamSearchDecoder.tile_beam_merge_with_batch")
-        return reshape(_repeat(x, beam_size), [-1, *x.shape[1:]])
+        return _reshaped(_repeat(x, beam_size), [-1], 2)
 
     def _merge(self, x: Variable) -> Variable:
-        return reshape(x, [-1, *x.shape[2:]])
+        return _reshaped(x, [-1], 2)
 
     def _split(self, x: Variable) -> Variable:
-        return reshape(x, [-1, self.beam_size, *x.shape[1:]])
+        return _reshaped(x, [-1, self.beam_size], 1)
 
     def _choose(self, x: Variable, places: Variable) -> Variable:
         """Gather, per instance, the entries of x at the given indices along dimension 1."""

@@ -224,10 +224,11 @@ def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
 )
 def reorder_lod_tensor_by_rank(x: Any, table: RankTable, *, lod: Lods) -> Any:
     """Bring rows (or sequences) into the order of the rank table."""
-    levels = optional_lod(lod, "X")
-    if levels is None:
-        return x[as_tensor(table.index, x.device)]
-    offsets = np.asarray(levels[0])
-    sizes = np.diff(offsets)[table.index]
-    rows = runs(offsets[:-1][table.index], sizes, x.device)
-    return WithLod(x[rows], [offsets_of(sizes.tolist())])
+    units, levels = table.index, []
+    for level in optional_lod(lod, "X") or ():
+        offsets = np.asarray(level)
+        sizes = np.diff(offsets)[units]
+        levels.append(offsets_of(sizes.tolist()))
+        units = runs(offsets[:-1][units], sizes, "cpu").numpy()
+    rows = x[as_tensor(units, x.device)]
+    return WithLod(rows, levels) if levels else rows

@@ -17,7 +17,7 @@ from fleetx.static.errors import EOFException, ExecutionError, FeedError, NotFin
 from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import Program
-from fleetx.static.graph.variable import Variable
+from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.lowering import LoweredStep, lower
 from fleetx.static.readers.look_ahead import announcing, following_feed
 from fleetx.static.run.decided_run import decision_of, without_result
@@ -303,7 +303,7 @@ class _Prepared:
                 block = program.global_block()
                 for name, holder in found.holders.items():
                     var = block.find_var(name)
-                    if var is not None and var.lod_level > 0:
+                    if var is not None and not isinstance(var, Parameter):
                         self._sequences[name] = holder
         return found
 
