@@ -23,11 +23,11 @@ from rich.table import Table
 
 import fleetx
 from fleetx.checkpoint import FormatError
-from fleetx.data import command as data
-from fleetx.evaluation import command as evaluation
+from fleetx.data import check_command as data
+from fleetx.evaluation import evaluate_command as evaluation
 from fleetx.kernels import compiled
-from fleetx.monitor import command as monitor
-from fleetx.serving import command as serving
+from fleetx.monitor import log_commands as monitor
+from fleetx.serving import serve_command as serving
 
 # Distributions whose version affects how a program runs or which files it can read.
 _DISTRIBUTIONS = ("torch", "numpy", "protobuf", "safetensors", "pyzmq", "onnx", "onnxruntime")

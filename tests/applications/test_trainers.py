@@ -13,7 +13,7 @@ from pictures import fleetrun, results, write_folder
 
 import fleetx as X
 from fleetx import fleet, static
-from fleetx.static.readers.text_datasets import QueueDataset
+from fleetx.static.readers.file_datasets import QueueDataset
 
 STEP = r"step(\d+), train_loss: \d+\.\d{6}, total time cost = \d+\.\d{6}, step per second: "
 STEP += r"\d+\.\d{6}, speed: \d+\.\d{6}$"

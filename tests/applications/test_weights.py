@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 import fleetx as X
 from fleetx import static
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.paddle_tensor import write_tensor
 from fleetx.checkpoint.pickle_writer import save_arrays
 from fleetx.static.io import load_params, save_persistables

@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.data import cifar, flowers, imdb, imikolov, mnist, movielens, uci_housing
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import paddle.dataset
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.data import (
     bgr_image,
     conll05,

@@ -8,7 +8,7 @@ import pytest
 
 from fleetx import cli
 from fleetx.evaluation.endpoint import Endpoint, EndpointSettings
-from fleetx.evaluation.errors import EndpointError, EvaluationError
+from fleetx.evaluation.evaluation_error import EndpointError, EvaluationError
 
 
 def refused(capsys, *command):

@@ -9,7 +9,7 @@ from PIL import Image
 from fleetx import cli
 from fleetx.data.imagenet import ImageNet
 from fleetx.data.imagenet_augment import Augment
-from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.evaluation_error import EvaluationError
 from fleetx.evaluation.samples import open_samples
 from fleetx.serving.tensor_spec import TensorSpec
 

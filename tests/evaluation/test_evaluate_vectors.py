@@ -9,8 +9,8 @@ from safetensors.numpy import load_file, save_file
 
 from fleetx import cli, static
 from fleetx.checkpoint import FormatError
-from fleetx.evaluation.errors import EvaluationError
 from fleetx.evaluation.evaluate import run_any
+from fleetx.evaluation.evaluation_error import EvaluationError
 from fleetx.evaluation.samples import open_samples
 from fleetx.evaluation.vectors_file import open_vectors, vectors_file
 from fleetx.serving.model import load_model

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fleetx.launch import devices
-from fleetx.launch.errors import LaunchError
+from fleetx.launch.launch_errors import LaunchError
 
 
 @pytest.fixture

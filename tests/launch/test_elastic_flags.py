@@ -3,8 +3,8 @@
 import pytest
 
 from fleetx.launch.arguments import parse
-from fleetx.launch.errors import LaunchError
 from fleetx.launch.fleetrun import main
+from fleetx.launch.launch_errors import LaunchError
 
 
 def test_elastic_job_restarts_workers_by_default():

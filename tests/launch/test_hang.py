@@ -78,8 +78,8 @@ with heartbeat.collective("gradient all-reduce"):
     time.sleep(1000)
 """
 FLEETRUN = """
-from fleetx.launch import fleetrun, progress
-progress.LEAST = 3
+from fleetx.launch import fleetrun, hang_detection
+hang_detection.LEAST = 3
 raise SystemExit(fleetrun.main())
 """
 

@@ -16,9 +16,9 @@ from machines import machines
 import warm_start
 from fleetx.checkpoint import manifest
 from fleetx.launch.arguments import parse
-from fleetx.launch.errors import LaunchError
 from fleetx.launch.fleetrun import _find_site
-from fleetx.launch.layout import Cluster, Node
+from fleetx.launch.job_layout import Cluster, Node
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.runtime.server_support import (
     detect_server_support,
     read_keys,

@@ -2,7 +2,7 @@
 
 from fleetx.ps.tables.entries import CountFilterEntry, ProbabilityEntry
 from fleetx.runtime import environment, worker_environment
-from fleetx.static.readers.text_datasets import InMemoryDataset, QueueDataset
+from fleetx.static.readers.file_datasets import InMemoryDataset, QueueDataset
 from paddle.distributed import collective, fleet
 from paddle.distributed.collective import *  # noqa: F403
 

@@ -1,3 +1,3 @@
 """Datasets of text files."""
 
-from fleetx.static.readers.text_datasets import *  # noqa: F403
+from fleetx.static.readers.file_datasets import *  # noqa: F403

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fleetx.checkpoint.errors import FormatError, MissingFileError
+from fleetx.checkpoint.file_errors import FormatError, MissingFileError
 from fleetx.checkpoint.manifest import MANIFEST, load_state
 from fleetx.checkpoint.paddle_tensor import read_tensors
 from fleetx.checkpoint.pickle_reader import load_arrays

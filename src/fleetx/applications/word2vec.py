@@ -25,8 +25,8 @@ from fleetx.data.text_lines import Files, list_files
 from fleetx.static import layers
 from fleetx.static.initializer import Constant, Uniform
 from fleetx.static.layers.io import static_data
+from fleetx.static.readers.file_datasets import QueueDataset
 from fleetx.static.readers.generator_loader import GeneratorLoader
-from fleetx.static.readers.text_datasets import QueueDataset
 
 _WORDS, _OUTPUT, _SHIFT = "emb", "emb_w", "emb_b"
 

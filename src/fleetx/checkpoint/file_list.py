@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from fleetx.checkpoint.errors import FormatError, MissingFileError
+from fleetx.checkpoint.file_errors import FormatError, MissingFileError
 from fleetx.checkpoint.folder import Folder
 
 Entry = dict[str, Any]

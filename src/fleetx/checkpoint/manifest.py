@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import torch
 
 from fleetx.checkpoint.atomic import atomic_write, inside, write_bytes
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.sealed_json import is_sealed, seal, unseal
 
 MANIFEST = "manifest.json"

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.side_checksums import verify
 
 STRUCTURED_NAMES = "StructuredToParameterName@@"

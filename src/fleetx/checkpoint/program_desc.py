@@ -12,7 +12,7 @@ import functools
 from enum import IntEnum
 from typing import Any
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 
 PACKAGE = "paddle.framework.proto"
 

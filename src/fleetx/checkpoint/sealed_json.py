@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 
 _KEY = "blake2b"
 _FIRST = re.compile(rb'\{"blake2b": "([0-9a-f]{32})",\n')

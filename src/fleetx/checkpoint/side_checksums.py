@@ -12,7 +12,7 @@ import logging
 import os
 from pathlib import Path
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.file_list import describe
 from fleetx.checkpoint.sealed_json import seal, unseal
 

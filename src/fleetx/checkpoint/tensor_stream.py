@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.file_list import Entry
 from fleetx.checkpoint.manifest import TYPE_NAMES
 

@@ -26,9 +26,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.evaluation_error import EvaluationError
 from fleetx.serving.bodies import JSON, RAW, decode_raw, encode_raw
-from fleetx.serving.errors import RequestError
+from fleetx.serving.request_error import RequestError
 
 Arrays = dict[str, np.ndarray]
 

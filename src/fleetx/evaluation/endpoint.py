@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from fleetx.evaluation.adapters import Answer, AnswerError, find_adapter
-from fleetx.evaluation.errors import EndpointError, EvaluationError
+from fleetx.evaluation.evaluation_error import EndpointError, EvaluationError
 
 Arrays = dict[str, np.ndarray]
 

@@ -22,7 +22,7 @@ import numpy as np
 from fleetx.evaluation.comparison import Comparison, Tolerances, paired
 from fleetx.evaluation.diagnosis import Diagnosis, Identity, diagnose
 from fleetx.evaluation.endpoint import Endpoint, EndpointSettings
-from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.evaluation_error import EvaluationError
 from fleetx.evaluation.probe import Probe
 from fleetx.evaluation.samples import Samples
 from fleetx.evaluation.vectors import Block, Task, compute_blocks

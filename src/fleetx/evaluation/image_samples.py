@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate
 from fleetx.data.image_decode import Image, UnreadableImage
 from fleetx.data.imagenet_augment import Augment, Normalizer, Pictures
 from fleetx.data.imagenet_list import ImageList, read_list
-from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.evaluation_error import EvaluationError
 from fleetx.evaluation.samples import Arrays, Samples
 from fleetx.serving.tensor_spec import TensorSpec
 

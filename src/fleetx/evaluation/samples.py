@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.evaluation_error import EvaluationError
 from fleetx.evaluation.stored_arrays import StoredArray, stored_arrays
 from fleetx.serving.tensor_spec import TensorSpec
 

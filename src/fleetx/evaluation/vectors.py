@@ -21,10 +21,10 @@ import numpy as np
 from fleetx.checkpoint import FormatError
 from fleetx.evaluation.adapters import Answer
 from fleetx.evaluation.endpoint import Endpoint, EndpointSettings, collected
-from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.evaluation_error import EvaluationError
 from fleetx.evaluation.samples import Samples
-from fleetx.serving.errors import RequestError
 from fleetx.serving.model import ServedModel, load_model
+from fleetx.serving.request_error import RequestError
 
 Arrays = dict[str, np.ndarray]
 

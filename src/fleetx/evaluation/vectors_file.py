@@ -19,7 +19,7 @@ import numpy as np
 
 from fleetx.checkpoint import FormatError
 from fleetx.checkpoint.atomic import atomic_write
-from fleetx.evaluation.errors import EvaluationError
+from fleetx.evaluation.evaluation_error import EvaluationError
 from fleetx.evaluation.samples import IDS, ids_of
 from fleetx.evaluation.stored_arrays import StoredArray, stored_arrays
 from fleetx.serving.bodies import DTYPES, layout

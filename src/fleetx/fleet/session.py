@@ -30,7 +30,7 @@ from fleetx.fleet.roles.mpi_role_maker import default_role_maker
 from fleetx.fleet.roles.role_maker import RoleMakerBase
 from fleetx.fleet.roles.user_defined_role_maker import UserDefinedRoleMaker
 from fleetx.fleet.saving.averaging import watch_exit
-from fleetx.fleet.saving.background import BackgroundSaving
+from fleetx.fleet.saving.background_saving import BackgroundSaving
 from fleetx.fleet.saving.memory_copy import MemoryCopy
 from fleetx.fleet.saving.session_saving import Saving
 from fleetx.fleet.servers.job import ServerJob, is_server_job

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from fleetx.launch import server_arguments
-from fleetx.launch.errors import LaunchError
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.server_arguments import ServerOptions, checked, seconds
 
 # Flags of elastic jobs: recognised only to be rejected by name.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleetx.launch.devices import Devices
-from fleetx.launch.layout import Cluster
+from fleetx.launch.job_layout import Cluster
 from fleetx.runtime import network
 
 # Removed from a worker's environment: a proxy between workers makes them wait forever.

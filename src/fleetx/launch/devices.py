@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from fleetx.launch.errors import LaunchError
+from fleetx.launch.launch_errors import LaunchError
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetx.launch.failure import Failure
-from fleetx.launch.layout import Node
+from fleetx.launch.hang_detection import Idle
+from fleetx.launch.job_layout import Node
 from fleetx.launch.meeting import Ticket, difference, node_from_json
-from fleetx.launch.progress import Idle
 from fleetx.runtime.wire import Message
 
 

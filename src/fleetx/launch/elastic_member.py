@@ -10,7 +10,7 @@ from fleetx.launch.devices import Devices
 from fleetx.launch.elastic import Elastic
 from fleetx.launch.elastic_membership import JobState
 from fleetx.launch.failure import Failure
-from fleetx.launch.layout import Cluster, Site
+from fleetx.launch.job_layout import Cluster, Site
 from fleetx.launch.link import Check, Rules, Verdict
 from fleetx.launch.meeting import Ticket
 from fleetx.launch.member import Member

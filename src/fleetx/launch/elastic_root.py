@@ -17,12 +17,12 @@ from fleetx.launch.elastic import Elastic
 from fleetx.launch.elastic_coordinator import Coordinator
 from fleetx.launch.elastic_machines import Machines
 from fleetx.launch.elastic_membership import Membership
-from fleetx.launch.errors import LaunchError
 from fleetx.launch.failure import Failure, first
-from fleetx.launch.layout import Cluster, Site, alone, own_node
+from fleetx.launch.hang_detection import Idle, hang_of
+from fleetx.launch.job_layout import Cluster, Site, alone, own_node
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.link import Check, Link, Rules, Verdict
 from fleetx.launch.meeting import Notices, Ticket
-from fleetx.launch.progress import Idle, hang_of
 from fleetx.runtime import network
 from fleetx.runtime.elastic_environment import ElasticPlace
 

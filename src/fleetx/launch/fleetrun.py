@@ -19,9 +19,9 @@ from fleetx.launch import console, run_script
 from fleetx.launch.arguments import Options, parse, refuse_elastic
 from fleetx.launch.banner import configuration
 from fleetx.launch.devices import Devices, choose
-from fleetx.launch.errors import LaunchError
 from fleetx.launch.guard import run_guarded
-from fleetx.launch.layout import Site, find_site
+from fleetx.launch.job_layout import Site, find_site
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.link import Link, Rules
 from fleetx.launch.server_keys import keys_from_file, new_keys
 from fleetx.launch.server_layout import find_server_site

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fleetx.launch import failure, fault_dump
 from fleetx.launch.console import log
-from fleetx.launch.errors import LaunchError
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.processes import die_with_parent, end_all, reap_orphans
 from fleetx.runtime import heartbeat
 

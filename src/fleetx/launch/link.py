@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from fleetx.launch.devices import Devices
 from fleetx.launch.elastic import Elastic
-from fleetx.launch.errors import LaunchError
 from fleetx.launch.failure import Failure
-from fleetx.launch.layout import Cluster, Site, alone
-from fleetx.launch.progress import Idle, hang_of
+from fleetx.launch.hang_detection import Idle, hang_of
+from fleetx.launch.job_layout import Cluster, Site, alone
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.runtime import network
 
 # Interrupts a wait with StopRequest if a stop was requested.

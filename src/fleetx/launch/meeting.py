@@ -14,7 +14,7 @@ from typing import Any
 
 from fleetx.launch.arguments import Options
 from fleetx.launch.console import log
-from fleetx.launch.layout import Cluster, Node, Site
+from fleetx.launch.job_layout import Cluster, Node, Site
 
 PROTOCOL = 4
 BEAT_EVERY = 1.0

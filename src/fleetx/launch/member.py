@@ -8,9 +8,10 @@ import time
 from dataclasses import replace
 
 from fleetx.launch.devices import Devices
-from fleetx.launch.errors import LaunchError
 from fleetx.launch.failure import Failure
-from fleetx.launch.layout import Cluster, Site, own_node
+from fleetx.launch.hang_detection import Idle
+from fleetx.launch.job_layout import Cluster, Site, own_node
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.link import Check, Link, Rules, Verdict
 from fleetx.launch.meeting import (
     LOST_AFTER,
@@ -20,7 +21,6 @@ from fleetx.launch.meeting import (
     cluster_from_json,
     node_to_json,
 )
-from fleetx.launch.progress import Idle
 from fleetx.launch.root import loss_of
 from fleetx.runtime import network
 from fleetx.runtime.wire import LONGEST_TEXT, Line, Message

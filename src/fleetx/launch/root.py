@@ -17,9 +17,10 @@ from typing import Any
 
 from fleetx.launch.console import log
 from fleetx.launch.devices import Devices
-from fleetx.launch.errors import LaunchError
 from fleetx.launch.failure import Failure, first
-from fleetx.launch.layout import Cluster, Node, Site, master_port, own_node
+from fleetx.launch.hang_detection import Idle, hang_of
+from fleetx.launch.job_layout import Cluster, Node, Site, master_port, own_node
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.link import Check, Link, Rules, Verdict
 from fleetx.launch.meeting import (
     LOST_AFTER,
@@ -30,7 +31,6 @@ from fleetx.launch.meeting import (
     node_from_json,
     node_to_json,
 )
-from fleetx.launch.progress import Idle, hang_of
 from fleetx.runtime import network
 from fleetx.runtime.wire import Line, Message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from fleetx.launch.errors import LaunchError
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.runtime import network
 from fleetx.runtime.server_support import FSYNC_POLICIES
 

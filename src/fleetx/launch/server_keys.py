@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetx.launch.errors import LaunchError
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.server_arguments import ServerOptions
 from fleetx.runtime.server_support import read_keys
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from fleetx.launch.arguments import Options
 from fleetx.launch.devices import Devices, visible_gpus
-from fleetx.launch.errors import LaunchError
-from fleetx.launch.layout import Site, endpoints_from, find_site, host_of_list
+from fleetx.launch.job_layout import Site, endpoints_from, find_site, host_of_list
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.server_arguments import ServerOptions
 from fleetx.runtime import network
 

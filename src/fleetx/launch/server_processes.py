@@ -10,7 +10,7 @@ from fleetx.launch.arguments import Options
 from fleetx.launch.child_environment import measuring, started_from
 from fleetx.launch.devices import Devices
 from fleetx.launch.group import ProcessSpec
-from fleetx.launch.layout import Cluster
+from fleetx.launch.job_layout import Cluster
 from fleetx.launch.server_arguments import ServerOptions
 from fleetx.runtime import network, server_support
 

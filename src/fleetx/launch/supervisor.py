@@ -24,16 +24,16 @@ from fleetx.launch.child_environment import TABLE, Extras, worker_environment
 from fleetx.launch.console import block, log
 from fleetx.launch.devices import Devices
 from fleetx.launch.elastic import ElasticGroup
-from fleetx.launch.errors import LaunchError, StopRequest
 from fleetx.launch.failure import Failure
 from fleetx.launch.group import Group, ProcessSpec
 from fleetx.launch.guard import STOP_SIGNALS
+from fleetx.launch.hang_detection import Idle, Progress
+from fleetx.launch.job_layout import Cluster
 from fleetx.launch.kept_memory import KeptMemory
-from fleetx.launch.layout import Cluster
+from fleetx.launch.launch_errors import LaunchError, StopRequest
 from fleetx.launch.link import Link, Verdict
 from fleetx.launch.output import Follower
 from fleetx.launch.processes import descendants
-from fleetx.launch.progress import Idle, Progress
 from fleetx.launch.server_processes import TABLE as SERVER_TABLE
 from fleetx.launch.server_processes import ServerProcesses
 from fleetx.runtime.server_support import STATE

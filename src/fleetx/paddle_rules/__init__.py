@@ -1,4 +1,4 @@
 """How Paddle selects, drops and names things, and the interfaces of its 1.x.
 
-`policy.py` is what a session is given; the package `paddle` has the names that scripts use.
+`paddle_policy.py` is what a session is given; the package `paddle` has the names that scripts use.
 """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from fleetx.fleet.strategy import distributed_strategy as core
-from fleetx.paddle_rules.policy import PADDLE
+from fleetx.paddle_rules.paddle_policy import PADDLE
 from fleetx.static.run.flags import set_flags
 from fleetx.step.settings import Configs, Field
 

@@ -23,10 +23,10 @@ from fleetx.fleet.servers.job import ServerJob
 from fleetx.fleet.servers.program_link import ServerLink
 from fleetx.paddle_rules.server_config import DistributeTranspilerConfig
 from fleetx.paddle_rules.server_strategy import strategy_of
-from fleetx.paddle_rules.transpiling.layout import LOOKUPS, Layout, lay_out
 from fleetx.paddle_rules.transpiling.overview import placed_variables
 from fleetx.paddle_rules.transpiling.running import RunningPrograms
 from fleetx.paddle_rules.transpiling.server_programs import ServerText
+from fleetx.paddle_rules.transpiling.server_slices import LOOKUPS, Layout, lay_out
 from fleetx.paddle_rules.transpiling.worker_programs import WorkerText
 from fleetx.runtime.network import wait_server_ready
 from fleetx.static.graph.default_programs import default_main_program, default_startup_program

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleetx.serving.app import create_app
-    from fleetx.serving.errors import RequestError
     from fleetx.serving.model import ServedModel, load_model
+    from fleetx.serving.request_error import RequestError
     from fleetx.serving.serve_settings import ServeSettings
     from fleetx.serving.tensor_spec import TensorSpec
 
 _PLACES = {
-    "RequestError": "errors",
+    "RequestError": "request_error",
     "ServeSettings": "serve_settings",
     "ServedModel": "model",
     "TensorSpec": "tensor_spec",

@@ -23,12 +23,12 @@ from starlette.exceptions import HTTPException
 import fleetx
 from fleetx.serving.batching import Batcher
 from fleetx.serving.bodies import JSON, decode_raw, encode_raw
-from fleetx.serving.errors import RequestError
 from fleetx.serving.front import PREDICT, Front
 from fleetx.serving.independence import why_not_joined
 from fleetx.serving.json_process import JsonProcess
 from fleetx.serving.model import ServedModel
 from fleetx.serving.openapi import describe_prediction, page
+from fleetx.serving.request_error import RequestError
 from fleetx.serving.request_reading import (
     BodyBudget,
     ClientGone,

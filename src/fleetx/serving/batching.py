@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from fleetx.serving.deadline import Deadline, DeadlineExceeded
-from fleetx.serving.errors import RequestError
 from fleetx.serving.model import ServedModel
+from fleetx.serving.request_error import RequestError
 from fleetx.serving.server_metrics import Metrics
 from fleetx.serving.tensor_spec import Arrays
 

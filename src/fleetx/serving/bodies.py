@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetx.serving.errors import RequestError
+from fleetx.serving.request_error import RequestError
 from fleetx.serving.tensor_spec import Arrays, TensorSpec, check_names
 
 JSON = "application/json"

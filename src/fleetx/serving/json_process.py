@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.serving.bodies import decode_json, decode_raw, encode_json, encode_raw
-from fleetx.serving.errors import RequestError
+from fleetx.serving.request_error import RequestError
 from fleetx.serving.tensor_spec import Arrays, TensorSpec
 
 SMALL = 256 << 10

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 
 PROGRAM = "__model__"
 SUFFIXES = {".pdmodel": "paddle", ".pt2": "pt2", ".onnx": "onnx"}

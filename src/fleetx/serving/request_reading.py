@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fastapi import Request
 
 from fleetx.serving.bodies import JSON, RAW, RAW_TYPES
-from fleetx.serving.errors import RequestError
+from fleetx.serving.request_error import RequestError
 from fleetx.serving.serve_settings import ServeSettings
 
 

@@ -6,7 +6,7 @@ import hmac
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 
 
 @dataclass(frozen=True, kw_only=True)

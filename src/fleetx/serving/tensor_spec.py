@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.serving.errors import RequestError
+from fleetx.serving.request_error import RequestError
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -16,7 +16,7 @@ from programs import fresh
 from fleetx import fleet, static
 from fleetx.fleet.servers.distributed_infer import DistributedInfer
 from fleetx.static import layers
-from fleetx.static.readers.text_datasets import InMemoryDataset, QueueDataset
+from fleetx.static.readers.file_datasets import InMemoryDataset, QueueDataset
 
 FILES, LINES = 5, 20
 GENERATOR = """

@@ -18,7 +18,7 @@ from fleetx import fleet, static
 from fleetx.ps.client.client import Client
 from fleetx.ps.client.row_fetcher import RowFetcher
 from fleetx.ps.modes.server_mode import ServerMode
-from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.background_reading import BackgroundIterator
 from fleetx.static.readers.loader import DataLoader
 from waiting import LIMIT
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import warm_start
-from fleetx.static.readers.background import BackgroundIterator, Channel
+from fleetx.static.readers.background_reading import BackgroundIterator, Channel
 from waiting import LIMIT
 
 
@@ -85,7 +85,7 @@ def test_a_dropped_iterator_ends_its_thread():
 @pytest.mark.slow
 def test_a_running_reader_does_not_keep_or_crash_the_interpreter():
     code = (
-        "from fleetx.static.readers.background import BackgroundIterator\n"
+        "from fleetx.static.readers.background_reading import BackgroundIterator\n"
         "import itertools\n"
         "it = BackgroundIterator(itertools.count, 2)\n"
         "print(next(it))\n"

@@ -15,8 +15,8 @@ import pytest
 from fleetx import static
 from fleetx.data.data_generator import MultiSlotDataGenerator, MultiSlotStringDataGenerator
 from fleetx.static.errors import DataFormatError
+from fleetx.static.readers.file_datasets import DatasetFactory, InMemoryDataset, QueueDataset
 from fleetx.static.readers.loader import DataLoader
-from fleetx.static.readers.text_datasets import DatasetFactory, InMemoryDataset, QueueDataset
 from fleetx.static.run.place import CPUPlace
 from waiting import LIMIT, is_running, wait_until
 

@@ -19,12 +19,12 @@ from fleetx.static.optimizer.sgd import SGDOptimizer
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.data_feeder import DataFeeder
 from fleetx.static.readers.decorator import shuffle
+from fleetx.static.readers.file_datasets import InMemoryDataset
 from fleetx.static.readers.generator_loader import PyReader
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.lod_tensor import create_lod_tensor
 from fleetx.static.readers.multiprocess import multiprocess_reader
 from fleetx.static.readers.py_reader import py_reader, read_file
-from fleetx.static.readers.text_datasets import InMemoryDataset
 
 WEIGHTS = np.array([1.0, -2.0, 3.0, 0.5])
 

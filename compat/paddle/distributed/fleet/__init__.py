@@ -41,7 +41,7 @@ from fleetx.fleet import (
     worker_index,
     worker_num,
 )
-from fleetx.static.readers.text_datasets import InMemoryDataset, QueueDataset
+from fleetx.static.readers.file_datasets import InMemoryDataset, QueueDataset
 from paddle._coverage import exported, missing
 from paddle.distributed.fleet import base, metrics, utils
 from paddle.distributed.fleet.base.distributed_strategy import DistributedStrategy

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.file_list import Entry, HashingStream, check_entry, check_sizes
 from fleetx.checkpoint.folder import Folder
 from fleetx.checkpoint.manifest import write_safetensors

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import torch
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.file_list import Entry
 from fleetx.checkpoint.tensor_stream import read_tensors
 

@@ -11,7 +11,7 @@ from fleetx import comm
 from fleetx.comm.attendance import all_attend
 from fleetx.fleet.saving import checkpoints, random_states
 from fleetx.fleet.saving.averaging import Averaging
-from fleetx.fleet.saving.background import BackgroundSaving
+from fleetx.fleet.saving.background_saving import BackgroundSaving
 from fleetx.fleet.saving.data_position import Resumable
 from fleetx.fleet.saving.memory_copy import MemoryCopy
 from fleetx.fleet.saving.retention import Retention

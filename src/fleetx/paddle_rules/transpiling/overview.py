@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetx.paddle_rules.transpiling.layout import SHARED, Layout
+from fleetx.paddle_rules.transpiling.server_slices import SHARED, Layout
 from fleetx.static.graph.program import Program
 
 

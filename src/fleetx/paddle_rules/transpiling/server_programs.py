@@ -10,7 +10,7 @@ import copy
 from typing import Any
 
 from fleetx.paddle_rules.server_config import DistributedMode
-from fleetx.paddle_rules.transpiling.layout import SHARED, Layout, Piece
+from fleetx.paddle_rules.transpiling.server_slices import SHARED, Layout, Piece
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.operator import Operator

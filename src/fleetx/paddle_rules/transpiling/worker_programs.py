@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fleetx.paddle_rules.transpiling.layout import LOOKUPS, Layout, Piece
+from fleetx.paddle_rules.transpiling.server_slices import LOOKUPS, Layout, Piece
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.operator import Operator, OpRole

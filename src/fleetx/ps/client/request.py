@@ -11,7 +11,7 @@ from fleetx.ps.wire import liveness
 from fleetx.ps.wire.assembly import Message, Tensors
 from fleetx.ps.wire.messages import Header, TensorSpec, lay_out
 from fleetx.ps.wire.security import JobKeys
-from fleetx.ps.wire.shared_memory import DEFAULT_BYTES
+from fleetx.ps.wire.shared_payloads import DEFAULT_BYTES
 
 
 class RefusedError(RuntimeError):

@@ -29,7 +29,7 @@ from fleetx.ps.wire.assembly import Assembler, Message, Tensors
 from fleetx.ps.wire.liveness import PeerLostError
 from fleetx.ps.wire.messages import SEQUENCED, Flag, Header, Kind, Problem, WireError
 from fleetx.ps.wire.shared_bodies import SharedBodies
-from fleetx.ps.wire.shared_memory import Arena
+from fleetx.ps.wire.shared_payloads import Arena
 from fleetx.runtime import heartbeat
 
 _log = logging.getLogger("fleetx.ps")

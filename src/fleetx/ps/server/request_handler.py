@@ -30,7 +30,7 @@ from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Assembler, Message, Tensors
 from fleetx.ps.wire.liveness import Leases
 from fleetx.ps.wire.messages import SEQUENCED, Flag, Header, Kind, Problem, WireError
-from fleetx.ps.wire.shared_memory import SharedReply
+from fleetx.ps.wire.shared_payloads import SharedReply
 
 _log = logging.getLogger("fleetx.ps")
 _REMEMBERED = 256

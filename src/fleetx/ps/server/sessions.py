@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from fleetx.ps.wire.messages import Header, Problem, WireError
-from fleetx.ps.wire.shared_memory import MappedArena, attach
+from fleetx.ps.wire.shared_payloads import MappedArena, attach
 
 _log = logging.getLogger("fleetx.ps")
 _MOST_NOTED = 1000

@@ -3,7 +3,7 @@
 A job has one key pair for its servers and one for its workers. A server accepts only peers with the
 workers' secret key, and a worker connects only to a server with the servers' secret key; all
 traffic between them is encrypted. That holds on loopback too, where other users of the machine
-could connect; large bodies do not pass the socket there (`fleetx.ps.wire.shared_memory`). A server
+could connect; large bodies do not pass the socket there (`shared_payloads.py`). A server
 without keys must be requested explicitly (`allow_insecure`).
 """
 

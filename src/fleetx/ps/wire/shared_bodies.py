@@ -9,7 +9,7 @@ from fleetx.ps.client.request import Request
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import Flag
-from fleetx.ps.wire.shared_memory import WORTHWHILE, Arena
+from fleetx.ps.wire.shared_payloads import WORTHWHILE, Arena
 
 Region = tuple[int, int]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetx.checkpoint.atomic import inside
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.tensor_spec import TensorSpec
 

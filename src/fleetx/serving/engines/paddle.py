@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.side_checksums import verify
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.model_files import PROGRAM, kind_of

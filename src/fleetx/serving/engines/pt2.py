@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fleetx import torch_private
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.engines.pt2_safety import refuse_code
 from fleetx.serving.tensor_spec import TensorSpec

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 
 _CONFIGS = ("/data/weights/", "/data/constants/")
 _TEXT = (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.checkpoint.atomic import atomic_files
-from fleetx.checkpoint.errors import FormatError, MissingFileError
+from fleetx.checkpoint.file_errors import FormatError, MissingFileError
 from fleetx.checkpoint.paddle_tensor import Record, read_tensors
 from fleetx.checkpoint.pickle_reader import load_arrays
 from fleetx.checkpoint.pickle_writer import dump_object

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fleetx.checkpoint.atomic import AtomicFiles, atomic_files, atomic_write, inside
-from fleetx.checkpoint.errors import MissingFileError
+from fleetx.checkpoint.file_errors import MissingFileError
 from fleetx.checkpoint.paddle_tensor import Record, parse_tensors, read_tensors, write_tensor
 from fleetx.checkpoint.side_checksums import describe_beside
 from fleetx.static.building.spatial_variants import with_first

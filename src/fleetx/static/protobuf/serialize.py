@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.program_desc import AttrType, message, parse_program
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType

@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetx.static.errors import DataFormatError
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.background_reading import BackgroundIterator
 from fleetx.static.readers.batch import batch
 from fleetx.static.readers.data_feeder import Feed, Slot, slot_of
 from fleetx.static.readers.multi_slot import Instance, MultiSlotFormat, read_lines

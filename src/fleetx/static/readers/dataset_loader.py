@@ -13,7 +13,7 @@ class DatasetLoader(DataLoaderBase):
     """Iterates over the feeds of a dataset: lists with one dict per place."""
 
     def __init__(self, dataset: Any, places: Any, drop_last: bool = True) -> None:
-        from fleetx.static.readers.text_datasets import DatasetBase
+        from fleetx.static.readers.file_datasets import DatasetBase
 
         if not isinstance(dataset, DatasetBase):
             raise ArgumentError(

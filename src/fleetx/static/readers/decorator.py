@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.readers.background import BackgroundIterator, Channel, pump, start_thread
+from fleetx.static.readers.background_reading import BackgroundIterator, Channel, pump, start_thread
 from fleetx.static.readers.batch import Reader, in_groups
 
 _MISSING = object()

@@ -13,7 +13,7 @@ from typing import Any
 from fleetx.static import unique_name
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.default_programs import default_main_program
-from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.background_reading import BackgroundIterator
 from fleetx.static.readers.batch import Reader, in_groups
 from fleetx.static.readers.data_feeder import Feed, Slot, slot_of
 from fleetx.static.readers.generator_source import GeneratorSource, regular_array

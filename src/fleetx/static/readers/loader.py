@@ -16,7 +16,7 @@ import torch
 import torch.utils.data
 
 from fleetx.static.errors import ArgumentError
-from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.background_reading import BackgroundIterator
 from fleetx.static.readers.batch import in_groups
 from fleetx.static.readers.collate import default_collate_fn, default_convert_fn, map_leaves
 from fleetx.static.readers.dataset_loader import DatasetLoader

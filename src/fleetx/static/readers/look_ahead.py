@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fleetx.static.graph.program import Program
-from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.background_reading import BackgroundIterator
 from fleetx.static.readers.data_feeder import Feed
 
 

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from fleetx.static.errors import ArgumentError, ReaderProcessError
-from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.background_reading import BackgroundIterator
 from fleetx.static.readers.batch import Reader
 
 _SAMPLE, _END, _ERROR = "sample", "end", "error"

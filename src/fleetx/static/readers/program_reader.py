@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static.errors import EOFException
-from fleetx.static.readers.background import BackgroundIterator, Channel
+from fleetx.static.readers.background_reading import BackgroundIterator, Channel
 from fleetx.static.readers.batch import Reader
 from fleetx.static.readers.data_feeder import Feed, Slot
 from fleetx.static.readers.generator_source import GeneratorSource

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from fleetx.launch import progress, whereabouts
+from fleetx.launch import hang_detection, whereabouts
+from fleetx.launch.hang_detection import Idle, Progress, hang_of
 from fleetx.launch.processes import cpu_seconds
-from fleetx.launch.progress import Idle, Progress, hang_of
 from fleetx.launch.whereabouts import Place
 from fleetx.runtime import heartbeat
 from waiting import wait_until
@@ -44,8 +44,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
-    monkeypatch.setattr(progress, "cpu_seconds", lambda pids: clock.used)
+    monkeypatch.setattr(hang_detection, "time", clock)
+    monkeypatch.setattr(hang_detection, "cpu_seconds", lambda pids: clock.used)
     monkeypatch.setattr(whereabouts, "places", clock.look)
     return clock
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fleetx.launch.arguments import Options
 from fleetx.launch.devices import Devices
-from fleetx.launch.errors import LaunchError
+from fleetx.launch.launch_errors import LaunchError
 from fleetx.runtime import network
 
 # Fleet's first port if the machines must agree on ports without communicating.

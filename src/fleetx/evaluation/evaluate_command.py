@@ -114,7 +114,7 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Run the command; return its exit status."""
     from fleetx.checkpoint import FormatError
-    from fleetx.evaluation.errors import EvaluationError
+    from fleetx.evaluation.evaluation_error import EvaluationError
 
     try:
         result = _evaluate(arguments, console)
@@ -223,7 +223,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def _refuse(problem: str) -> NoReturn:
-    from fleetx.evaluation.errors import EvaluationError
+    from fleetx.evaluation.evaluation_error import EvaluationError
 
     raise EvaluationError(problem)
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.readers.background import BackgroundIterator
+from fleetx.static.readers.background_reading import BackgroundIterator
 from fleetx.static.readers.dataset_base import BATCHES_AHEAD, DatasetBase
 from fleetx.static.readers.memory_dataset import InMemoryDataset
 from fleetx.static.readers.multi_slot import Instance
